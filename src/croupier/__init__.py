@@ -1,0 +1,1 @@
+"""Croupier deals GPU cards and CPU to pods from one ledger."""

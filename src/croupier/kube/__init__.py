@@ -1,0 +1,1 @@
+"""SPEAK. Any Kubernetes, knowing no GPU: client, watch, store, work queue, lease, events, clock."""

@@ -1,0 +1,1 @@
+"""RAISE. A real Kubernetes on one machine: etcd, kube-apiserver, scheduler, KWOK, kubelet."""
