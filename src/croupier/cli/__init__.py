@@ -1,0 +1,48 @@
+"""COMMAND. One command, `croupier`; one file per verb.
+
+A verb imports what it needs when it runs, so that `--help` and completion
+answer at once. What goes wrong for a reason a person can act on is one
+sentence on stderr and exit code 1; bad options are exit code 2, Ctrl-C is 130.
+"""
+
+import sys
+
+import typer
+
+from croupier.cli import demo, lab, version
+
+app = typer.Typer(
+    name="croupier",
+    help="Croupier deals GPU cards and CPU to pods from one ledger.",
+    epilog="Start here: [bold]croupier demo[/bold]",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
+app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
+app.command("version", rich_help_panel="About")(version.version)
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not _is_for_people(error):
+            raise
+        sys.stderr.write(f"croupier: {error}\n")
+        sys.exit(1)
+
+
+def _is_for_people(error: Exception) -> bool:
+    """Whether the message says what happened, where, and what to do; anything else is a bug and shows where."""
+    from croupier.kube.config import ConfigError
+    from croupier.kube.errors import ApiError
+    from croupier.lab.errors import LabError
+
+    return isinstance(error, LabError | ConfigError | ApiError)
