@@ -4,6 +4,8 @@ The API server explains itself in a Status object; its sentence is the one a
 person gets to read, with the request it answered.
 """
 
+# ruff: noqa: N818  # `except NotFound` reads as the API server says it
+
 from typing import Any
 
 import msgspec
@@ -21,10 +23,14 @@ class Unreachable(KubeError):
     """No answer came: refused, cut or timed out. The request may or may not have been carried out."""
 
 
+class Undecodable(KubeError):
+    """An object that does not fit the type it was asked for as; says which and why."""
+
+
 class ApiError(KubeError):
     """The API server answered, and the answer was no."""
 
-    def __init__(  # noqa: PLR0913  # the five parts of a Status and the request they answer
+    def __init__(
         self,
         status: int,
         reason: str = "",

@@ -1,0 +1,333 @@
+"""Every verb of the API server, typed by the resource it is used on.
+
+Reading gives Structs of the few fields we know; writing whole objects takes
+dicts only, because a PUT of a partly decoded object would erase the rest
+(`draft.py` lays typed changes over the whole object).
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from croupier.kube import codec, listing, watch
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.codec import Body
+from croupier.kube.config import Config
+from croupier.kube.errors import Gone
+from croupier.kube.listing import Listing, Page
+from croupier.kube.resource import Raw, Resource
+from croupier.kube.sender import Call, Observe, Patience, Repeat, Sender, unobserved
+from croupier.kube.transport import Request, Transport
+from croupier.kube.watch import Event
+
+T = TypeVar("T")
+
+PAGE = 500
+SILENCE = 90.0
+"""Seconds without a byte after which a watch counts as dead; bookmarks come about once a minute."""
+
+
+class PatchType(Enum):
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind; everything by default."""
+
+    namespace: str | None = None
+    labels: str | None = None
+    fields: str | None = None
+
+    def query(self) -> dict[str, str]:
+        pairs = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: value for name, value in pairs.items() if value}
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """How to delete; `uid` and `resource_version` guard against deleting a successor."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+    propagation: Literal["Foreground", "Background", "Orphan"] | None = None
+    grace_seconds: int | None = None
+
+    def body(self) -> bytes:
+        options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        guards = {"uid": self.uid, "resourceVersion": self.resource_version}
+        if given := {name: value for name, value in guards.items() if value is not None}:
+            options["preconditions"] = given
+        if self.propagation is not None:
+            options["propagationPolicy"] = self.propagation
+        if self.grace_seconds is not None:
+            options["gracePeriodSeconds"] = self.grace_seconds
+        return msgspec.json.encode(options)
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    chance: Callable[[], float] = random.random,
+    observe: Observe = unobserved,
+    patience: Patience | None = None,
+    field_manager: str = "croupier",
+) -> "AsyncIterator[Client]":
+    clock = clock or SystemClock()
+    transport = Transport(config, clock)
+    sender = Sender(transport, clock, chance=chance, observe=observe, patience=patience or Patience())
+    try:
+        yield Client(transport, sender, config=config, field_manager=field_manager)
+    finally:
+        await transport.close()
+
+
+class Client:
+    def __init__(self, transport: Transport, sender: Sender, *, config: Config, field_manager: str) -> None:
+        self._transport = transport
+        self._sender = sender
+        self.config = config
+        self.field_manager = field_manager
+
+    def acting_as(self, field_manager: str) -> "Client":
+        """The same connections, writing under another field manager."""
+        return Client(self._transport, self._sender, config=self.config, field_manager=field_manager)
+
+    async def get(
+        self,
+        resource: Resource[T],
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T:
+        request = Request("GET", resource.path(namespace, name, subresource))
+        return codec.decode(resource.type, await self._send(resource, "get", request, Repeat.HARMLESS))
+
+    async def list(
+        self, resource: Resource[T], selection: Selection = EVERYTHING, *, limit: int = PAGE
+    ) -> Listing[T]:
+        """All objects at one moment, fetched in pages. A list too slow for its token starts over, unpaged."""
+        items: list[T] = []
+        skipped: tuple[str, ...] = ()
+        version = ""
+        try:
+            async for part in self.pages(resource, selection, limit=limit):
+                items += part.items
+                skipped += part.skipped
+                version = part.resource_version
+        except Gone:
+            if not limit:
+                raise
+            return await self.list(resource, selection, limit=0)
+        return Listing(items, version, skipped)
+
+    async def pages(
+        self, resource: Resource[T], selection: Selection = EVERYTHING, *, limit: int = PAGE
+    ) -> AsyncIterator[Page[T]]:
+        """Page by page, letting others run in between. Gone: the token expired under way."""
+        query = selection.query()
+        if limit:
+            query["limit"] = str(limit)
+        while True:
+            request = Request("GET", resource.path(selection.namespace), query)
+            body = await self._send(resource, "list", request, Repeat.HARMLESS)
+            part = listing.page(resource.type, body)
+            yield part
+            if not part.next:
+                return
+            query = {**query, "continue": part.next}
+            await asyncio.sleep(0)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str = "",
+        seconds: int = 300,
+        silence: float = SILENCE,
+    ) -> AsyncIterator[Sequence[Event[T]]]:
+        """What happens after `resource_version`, in batches as they arrive, for about `seconds`.
+
+        Ends quietly when the API server closes it; raises Unreachable after `silence` seconds without a byte.
+        """
+        query = {**selection.query(), "watch": "true", "allowWatchBookmarks": "true"}
+        query |= {"timeoutSeconds": str(seconds), "resourceVersion": resource_version}
+        request = Request("GET", resource.path(selection.namespace), query)
+        reader = watch.Reader(resource.type)
+        async with self._transport.stream(request, silence=silence) as pieces:
+            async for piece in pieces:
+                if events := reader.feed(piece):
+                    yield events
+
+    @overload
+    async def create(
+        self, resource: Resource[T], body: Body, *, namespace: str | None = None, dry_run: bool = False
+    ) -> T: ...
+
+    @overload
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Body,
+        *,
+        namespace: str | None = None,
+        name: str,
+        subresource: str,
+        dry_run: bool = False,
+    ) -> Raw: ...
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Body,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T | Raw:
+        """A new object; with `name` and `subresource` a Binding, Eviction or TokenRequest for an old one."""
+        request = Request(
+            "POST",
+            resource.path(namespace or _of(body, "namespace"), name, subresource),
+            self._writing(dry_run),
+            codec.encode(resource, body, subresource=subresource),
+        )
+        repeat = Repeat.NEVER if subresource == "eviction" else Repeat.RISKY
+        answer = await self._send(resource, "create", request, repeat)
+        if subresource is None:
+            return codec.decode(resource.type, answer)
+        return codec.decode(dict, answer)
+
+    async def update(
+        self,
+        resource: Resource[T],
+        body: Raw,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Replace the whole object; guarded by `metadata.resourceVersion` when the body carries one."""
+        if isinstance(body, msgspec.Struct):
+            raise TypeError(
+                f"a PUT of a {type(body).__name__} would erase the fields it does not know; "
+                "lay it over the whole object with draft.overlay, or patch"
+            )
+        request = Request(
+            "PUT",
+            resource.path(namespace or _of(body, "namespace"), _of(body, "name"), subresource),
+            self._writing(dry_run),
+            codec.encode(resource, body, subresource=subresource),
+        )
+        return codec.decode(resource.type, await self._send(resource, "update", request, Repeat.RISKY))
+
+    async def patch(  # noqa: PLR0913  # what, which, how: the parts of a PATCH
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Raw | Sequence[Raw],
+        *,
+        namespace: str | None = None,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        request = Request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            self._writing(dry_run),
+            msgspec.json.encode(patch),
+            patch_type.value,
+        )
+        return codec.decode(resource.type, await self._send(resource, "patch", request, Repeat.RISKY))
+
+    async def apply(  # noqa: PLR0913  # what, as whom, how: the parts of an apply
+        self,
+        resource: Resource[T],
+        body: Body,
+        *,
+        namespace: str | None = None,
+        field_manager: str | None = None,
+        force: bool = False,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Server-side apply: these fields are ours. Creates what is missing; `force` takes from others."""
+        query = self._writing(dry_run, field_manager)
+        if force:
+            query["force"] = "true"
+        request = Request(
+            "PATCH",
+            resource.path(namespace or _of(body, "namespace"), _of(body, "name"), subresource),
+            query,
+            codec.encode(resource, body),
+            PatchType.APPLY.value,
+        )
+        return codec.decode(resource.type, await self._send(resource, "apply", request, Repeat.HARMLESS))
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        *,
+        namespace: str | None = None,
+        how: Deletion | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Ask for deletion; finalizers and grace periods may let the object live on for a while."""
+        path = resource.path(namespace, name)
+        request = Request("DELETE", path, _dry(dry_run), (how or Deletion()).body())
+        await self._send(resource, "delete", request, Repeat.HARMLESS)
+
+    async def delete_collection(
+        self,
+        resource: Resource[Any],
+        selection: Selection,
+        *,
+        how: Deletion | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        path = resource.path(selection.namespace)
+        query = {**selection.query(), **_dry(dry_run)}
+        request = Request("DELETE", path, query, (how or Deletion()).body())
+        await self._send(resource, "deletecollection", request, Repeat.HARMLESS)
+
+    async def raw(self, request: Request, *, repeat: Repeat = Repeat.NEVER) -> bytes:
+        """Any path at all, bytes in and out: /version, /readyz, subresources we have no type for."""
+        return await self._sender.send(Call(request, request.method.lower(), "raw", repeat))
+
+    async def _send(self, resource: Resource[Any], verb: str, request: Request, repeat: Repeat) -> bytes:
+        return await self._sender.send(Call(request, verb, resource.full_name, repeat))
+
+    def _writing(self, dry_run: bool, field_manager: str | None = None) -> dict[str, str]:
+        return {"fieldManager": field_manager or self.field_manager, **_dry(dry_run)}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _of(body: Body, field: str) -> str | None:
+    """A field of the body's metadata, whether it is a Struct or a dict."""
+    if isinstance(body, dict):
+        found = (body.get("metadata") or {}).get(field)
+    else:
+        found = getattr(getattr(body, "metadata", None), field, None)
+    return found or None

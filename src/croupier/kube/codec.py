@@ -1,0 +1,81 @@
+"""Objects from and to JSON, typed in one pass, forgiving what Go programs send.
+
+Go writes an empty slice as `null`, which no strict type accepts. The fast way
+decodes straight into the type; only an object that refuses takes the slow way,
+in which a null counts as absent (as it does in Kubernetes).
+"""
+
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from croupier.kube.errors import Undecodable
+from croupier.kube.resource import Raw, Resource
+
+T = TypeVar("T")
+
+Body = msgspec.Struct | Raw
+"""What can be written: a Struct, or the object as a dict."""
+
+SAME_KIND = frozenset({None, "status", "resize", "ephemeralcontainers"})
+"""Subresources whose body is the object itself; the others have kinds of their own."""
+
+
+@cache
+def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """Decoders are costly to make and free to share."""
+    return msgspec.json.Decoder(type_)
+
+
+def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
+    try:
+        typed: T = decoder(type_).decode(data)  # type: ignore[arg-type]  # mypy doubts that types hash
+    except msgspec.ValidationError:
+        return _forgiving(type_, data)
+    except msgspec.DecodeError as bad:
+        raise Undecodable(f"not JSON: {bad}") from bad
+    return typed
+
+
+def convert(type_: type[T], raw: Raw) -> T:
+    """The typed view of an object that was read whole."""
+    try:
+        return msgspec.convert(raw, type_)
+    except msgspec.ValidationError:
+        return _convert_without_nulls(type_, raw)
+
+
+def encode(resource: Resource[Any], body: Body, *, subresource: str | None = None) -> bytes:
+    """JSON with apiVersion and kind filled in, which custom resources insist on."""
+    fields = msgspec.to_builtins(body) if isinstance(body, msgspec.Struct) else body
+    if subresource in SAME_KIND:
+        fields = {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
+    return msgspec.json.encode(fields)
+
+
+def without_nulls(value: Any) -> Any:
+    """The same value, null fields left out (nulls in lists stay: they hold a place)."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def _forgiving(type_: type[T], data: bytes | msgspec.Raw) -> T:
+    return _convert_without_nulls(type_, msgspec.json.decode(data))
+
+
+def _convert_without_nulls(type_: type[T], raw: Any) -> T:
+    try:
+        return msgspec.convert(without_nulls(raw), type_)
+    except msgspec.ValidationError as bad:
+        raise Undecodable(f"{_name(raw)}: {bad}") from bad
+
+
+def _name(raw: Any) -> str:
+    meta = raw.get("metadata") if isinstance(raw, dict) else None
+    if not isinstance(meta, dict):
+        return "an object without metadata"
+    return f"{raw.get('kind') or 'object'} {meta.get('namespace') or ''}/{meta.get('name') or ''}"

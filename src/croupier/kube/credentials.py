@@ -1,0 +1,97 @@
+"""Who we are, right now: the headers and certificate of the next request.
+
+Tokens change while we run. A token file is read again every few seconds (the
+kubelet renews it in place); an exec plugin runs again when its credential
+expires; both are asked anew when the API server says it does not know us.
+"""
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.kube import exec_plugin
+from croupier.kube.clock import Clock
+from croupier.kube.config import Anonymous, Auth, Basic, Exec, Token, TokenFile
+from croupier.kube.errors import ConfigError
+
+REREAD = 10.0
+"""Seconds a token file is trusted before it is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    authorization: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+
+class Credentials:
+    """The current credential of one Auth, renewed when it must be."""
+
+    def __init__(self, auth: Auth, clock: Clock) -> None:
+        self._auth = auth
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._current: Credential | None = None
+        self._read_at = float("-inf")
+        self._expires: float | None = None
+
+    async def current(self) -> Credential:
+        if self._current is not None and self._fresh():
+            return self._current
+        async with self._lock:
+            if self._current is None or not self._fresh():
+                self._current = await self._renew()
+            return self._current
+
+    def refused(self, used: Credential) -> bool:
+        """The API server answered 401 to `used`; true if asking anew may help."""
+        if isinstance(self._auth, Anonymous | Token | Basic):
+            return False
+        if self._current == used:  # else someone has renewed it meanwhile
+            self._current = None
+        return True
+
+    def _fresh(self) -> bool:
+        now = self._clock.monotonic()
+        if isinstance(self._auth, TokenFile):
+            return now - self._read_at < REREAD
+        return self._expires is None or now < self._expires
+
+    async def _renew(self) -> Credential:
+        self._read_at = self._clock.monotonic()
+        match self._auth:
+            case Token(token):
+                return Credential(f"Bearer {token}")
+            case TokenFile(path):
+                return Credential(f"Bearer {_read_token(path)}")
+            case Basic(username, password):
+                pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+                return Credential(f"Basic {pair}")
+            case Exec() as plugin:
+                return await self._run(plugin)
+            case Anonymous():
+                return Credential()
+
+    async def _run(self, plugin: Exec) -> Credential:
+        answer = await exec_plugin.run(plugin)
+        self._expires = None
+        if answer.expires is not None:
+            left = (answer.expires - self._clock.now()).total_seconds()
+            self._expires = self._clock.monotonic() + left
+        return Credential(
+            authorization=f"Bearer {answer.token}" if answer.token else None,
+            certificate=answer.certificate,
+            key=answer.key,
+        )
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as bad:
+        raise ConfigError(f"cannot read the token file {path}: {bad.strerror}") from bad
+    if not token:
+        raise ConfigError(f"the token file {path} is empty; whoever writes it has to write a token")
+    return token

@@ -1,0 +1,106 @@
+"""Credentials printed by a program (client.authentication.k8s.io/v1 and v1beta1).
+
+How cloud clusters log in: the kubeconfig names a command, it prints an
+ExecCredential, and that holds until it expires.
+"""
+
+import asyncio
+import os
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from croupier.kube.config import Exec
+from croupier.kube.errors import ConfigError
+
+TIMEOUT = 60.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the program gave us."""
+
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    expires: datetime | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    status: _Status | None = None
+
+
+async def run(plugin: Exec, *, timeout: float = TIMEOUT) -> Answer:  # noqa: ASYNC109  # the child must be killed too
+    if plugin.interactive == "Always":
+        raise ConfigError(
+            f"exec plugin {plugin.command!r} has interactiveMode Always, but nobody is at the keyboard; "
+            "use Never or IfAvailable"
+        )
+    env = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": request(plugin)}
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        child = await asyncio.create_subprocess_exec(
+            plugin.command, *plugin.args, env=env, stdin=null, stdout=pipe, stderr=pipe
+        )
+    except OSError as bad:
+        hint = f"; {plugin.install_hint}" if plugin.install_hint else "; install it or correct the kubeconfig"
+        raise ConfigError(f"cannot run exec plugin {plugin.command!r}: {bad.strerror}{hint}") from bad
+    try:
+        async with asyncio.timeout(timeout):
+            out, err = await child.communicate()
+    except TimeoutError as late:
+        raise ConfigError(f"exec plugin {plugin.command!r} gave no answer in {timeout:g} s") from late
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        said = err.decode(errors="replace").strip().replace("\n", " ")[-300:] or "it printed nothing"
+        raise ConfigError(f"exec plugin {plugin.command!r} failed with {child.returncode}: {said}")
+    return parse(plugin, out)
+
+
+def request(plugin: Exec) -> str:
+    """What the program finds in KUBERNETES_EXEC_INFO."""
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.cluster is not None:
+        spec["cluster"] = dict(plugin.cluster)
+    body = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    return msgspec.json.encode(body).decode()
+
+
+def parse(plugin: Exec, output: bytes) -> Answer:
+    """The program's output as a credential, or a sentence that says what is wrong with it."""
+    name = f"exec plugin {plugin.command!r}"
+    try:
+        credential = msgspec.json.decode(output, type=_ExecCredential)
+    except msgspec.MsgspecError as bad:
+        raise ConfigError(f"{name} printed no ExecCredential: {bad}") from bad
+    if credential.api_version != plugin.api_version:
+        raise ConfigError(
+            f"{name} speaks {credential.api_version}, not {plugin.api_version} as the kubeconfig says"
+        )
+    status = credential.status or _Status()
+    if not status.token and not status.client_certificate_data:
+        raise ConfigError(f"{name} printed neither a token nor a certificate")
+    if bool(status.client_certificate_data) != bool(status.client_key_data):
+        raise ConfigError(f"{name} printed a certificate without its key, or a key without its certificate")
+    return Answer(
+        token=status.token,
+        certificate=_bytes(status.client_certificate_data),
+        key=_bytes(status.client_key_data),
+        expires=status.expiration_timestamp,
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return text.encode() if text else None

@@ -1,0 +1,73 @@
+"""A page of a list as the API server sends it: bytes in, typed objects out.
+
+One object that does not fit its type must not hide the other 499, so a page
+that refuses as a whole is decoded item by item and the misfits are named.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from croupier.kube import codec
+from croupier.kube.errors import Undecodable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """Objects as they were at one `resource_version`; `skipped` says which could not be read, and why."""
+
+    items: list[T]
+    resource_version: str
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: list[T]
+    resource_version: str
+    next: str
+    """Token of the next page; empty on the last."""
+    skipped: tuple[str, ...] = ()
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Typed(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _Meta
+    items: list[T] | None = None
+
+
+class _Loose(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+def page(type_: type[T], body: bytes) -> Page[T]:
+    try:
+        whole: _Typed[T] = codec.decoder(_Typed[type_]).decode(body)  # type: ignore[valid-type]  # a value here
+    except msgspec.ValidationError:
+        return _one_by_one(type_, body)
+    except msgspec.DecodeError as bad:
+        raise Undecodable(f"the list is not JSON: {bad}") from bad
+    return Page(whole.items or [], whole.metadata.resource_version, whole.metadata.continue_)
+
+
+def _one_by_one(type_: type[T], body: bytes) -> Page[T]:
+    try:
+        loose = msgspec.json.decode(body, type=_Loose)
+    except msgspec.ValidationError as bad:
+        raise Undecodable(f"not a list: {bad}") from bad
+    items: list[T] = []
+    skipped: list[str] = []
+    for raw in loose.items or []:
+        try:
+            items.append(codec.decode(type_, raw))
+        except Undecodable as bad:
+            skipped.append(str(bad))
+    return Page(items, loose.metadata.resource_version, loose.metadata.continue_, tuple(skipped))

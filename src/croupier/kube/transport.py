@@ -1,0 +1,182 @@
+"""One HTTP request to the API server: TLS, credentials, deadlines. No retries, no kinds.
+
+Answers are asked for uncompressed: unpacking costs more than a local network saves.
+"""
+
+import contextlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from multidict import CIMultiDict
+
+from croupier.kube import errors
+from croupier.kube.clock import Clock
+from croupier.kube.config import Config
+from croupier.kube.credentials import Credential, Credentials
+from croupier.kube.errors import ConfigError, Unreachable
+
+CONNECT = 10.0
+"""Seconds a new connection may take."""
+
+
+class NeverSent(Unreachable):
+    """No connection came about, so the API server never saw the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Transport:
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self._config = config
+        self._credentials = Credentials(config.auth, clock)
+        self._contexts: dict[Credential, ssl.SSLContext | bool] = {}
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding",),
+        )
+
+    @property
+    def server(self) -> str:
+        return self._config.server
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def send(self, request: Request, *, timeout: float) -> Answer:  # noqa: ASYNC109  # aiohttp's own deadline
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT)
+        async with self._open(request, limits) as response:
+            body = await response.read()
+            return Answer(response.status, body, response.headers.get("Retry-After"))
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The answer in pieces as they arrive; `silence` seconds without any mean the line is dead."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+        async with self._open(request, limits) as response:
+            if response.status >= 300:
+                raise errors.from_answer(
+                    response.status,
+                    await response.read(),
+                    retry_after=response.headers.get("Retry-After"),
+                    request=str(request),
+                )
+            yield response.content.iter_any()
+
+    @contextlib.asynccontextmanager
+    async def _open(
+        self, request: Request, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        credential = await self._credentials.current()
+        with self._failures(request):
+            async with self._begin(request, limits, credential) as response:
+                if response.status != 401 or not self._credentials.refused(credential):
+                    yield response
+                    return
+        credential = await self._credentials.current()
+        with self._failures(request):
+            async with self._begin(request, limits, credential) as response:
+                yield response
+
+    def _begin(
+        self, request: Request, limits: aiohttp.ClientTimeout, credential: Credential
+    ) -> "aiohttp.client._RequestContextManager":
+        return self._session.request(
+            request.method,
+            self._config.server + request.path,
+            params=request.query,
+            data=request.body,
+            headers=self._headers(request, credential),
+            timeout=limits,
+            allow_redirects=False,
+            ssl=self._context(credential),
+            server_hostname=self._config.tls_server_name,
+            proxy=self._config.proxy,
+        )
+
+    def _headers(self, request: Request, credential: Credential) -> CIMultiDict[str]:
+        headers = CIMultiDict({"Accept": request.accept, "User-Agent": "croupier"})
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if credential.authorization:
+            headers["Authorization"] = credential.authorization
+        for name, values in self._config.impersonate.items():
+            for value in values:
+                headers.add(name, value)
+        return headers
+
+    def _context(self, credential: Credential) -> ssl.SSLContext | bool:
+        if not self._config.server.startswith("https:"):
+            return True
+        certificate = Credential(None, credential.certificate, credential.key)
+        if certificate not in self._contexts:
+            self._contexts = {certificate: tls(self._config, certificate)}
+        return self._contexts[certificate]
+
+    @contextlib.contextmanager
+    def _failures(self, request: Request):  # type: ignore[no-untyped-def]  # a generator that yields nothing
+        try:
+            yield
+        except aiohttp.ClientConnectorCertificateError as bad:
+            raise ConfigError(
+                f"{self.server} shows a certificate that {self._config.source} does not trust: "
+                f"{bad.certificate_error}"
+            ) from bad
+        except aiohttp.ClientConnectorError as bad:
+            raise NeverSent(f"cannot reach {self.server}: {bad.os_error}") from bad
+        except aiohttp.ConnectionTimeoutError as bad:
+            raise NeverSent(f"cannot reach {self.server}: no connection within {CONNECT:g} s") from bad
+        except TimeoutError as bad:
+            raise Unreachable(f"{request} at {self.server} got no answer in time") from bad
+        except (aiohttp.ClientError, ConnectionError, OSError) as bad:
+            raise Unreachable(
+                f"{request} at {self.server} was cut off: {str(bad) or type(bad).__name__}"
+            ) from bad
+
+
+def tls(config: Config, credential: Credential) -> ssl.SSLContext:
+    """The TLS settings of a connection: whom we trust, and the certificate we show."""
+    try:
+        context = ssl.create_default_context(cadata=config.ca.decode() if config.ca else None)
+    except (ssl.SSLError, UnicodeDecodeError) as bad:
+        raise ConfigError(f"the certificate authority of {config.source} is not usable PEM: {bad}") from bad
+    context.set_alpn_protocols(["http/1.1"])
+    if not config.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = credential.certificate or config.certificate, credential.key or config.key
+    if certificate is None:
+        return context
+    if key is None:
+        raise ConfigError(f"{config.source} has a client certificate without its key; add client-key")
+    with tempfile.TemporaryDirectory() as folder:  # the ssl module reads files only; 0700, gone at once
+        pair = Path(folder) / "pair.pem"
+        pair.write_bytes(certificate + b"\n" + key)
+        try:
+            context.load_cert_chain(pair)
+        except ssl.SSLError as bad:
+            raise ConfigError(f"the client certificate of {config.source} is not usable: {bad}") from bad
+    return context

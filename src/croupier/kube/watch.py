@@ -1,0 +1,143 @@
+"""The watch protocol without I/O: bytes in, what happened out.
+
+Lines are split here because HTTP libraries limit a line's length and objects
+do not. A line that cannot be read is reported and passed over: one poison
+object must not blind us to all others.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from croupier.kube import codec, errors
+from croupier.kube.errors import ApiError, Undecodable
+
+T = TypeVar("T")
+
+LONGEST = 64 * 2**20
+"""Bytes of one line. Objects end at a few MiB; more than this is not a watch."""
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing happened up to this version; a watch can be taken up again from here."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A line that could not be read. What could be read of it is kept."""
+
+    reason: str
+    type: str = ""
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The API server ends the watch; Gone means: list again."""
+
+    error: ApiError
+
+
+Event = Change[T] | Bookmark | Skipped | Failed
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    namespace: str | None = None
+    name: str | None = None
+    resource_version: str | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class Reader(Generic[T]):
+    """Turns the bytes of one watch into events, whatever the pieces they come in."""
+
+    def __init__(self, type_: type[T]) -> None:
+        self._type = type_
+        self._fast: msgspec.json.Decoder[Change[T]] = codec.decoder(Change[type_])  # type: ignore[valid-type]  # the type is a value here
+        self._tail: list[bytes] = []
+        self._waiting = 0
+
+    def feed(self, data: bytes) -> "list[Event[T]]":
+        end = data.rfind(b"\n")
+        if end < 0:
+            return self._keep(data)
+        self._tail.append(data[:end])
+        whole = b"".join(self._tail)
+        self._tail, self._waiting = [], 0
+        events = [self._read(line) for line in whole.split(b"\n") if line and not line.isspace()]
+        return events + self._keep(data[end + 1 :])
+
+    def _keep(self, rest: bytes) -> "list[Event[T]]":
+        if not rest:
+            return []
+        self._tail.append(rest)
+        self._waiting += len(rest)
+        if self._waiting <= LONGEST:
+            return []
+        self._tail, self._waiting = [], 0
+        return [Failed(ApiError(500, "LineTooLong", f"a watch line is longer than {LONGEST} bytes"))]
+
+    def _read(self, line: bytes) -> "Event[T]":
+        try:
+            return self._fast.decode(line)
+        except msgspec.DecodeError:
+            return _read_slowly(self._type, line)
+
+
+def _read_slowly(type_: type[T], line: bytes) -> "Event[T]":
+    """Everything but the plain case: bookmarks, errors, nulls for lists, poison."""
+    try:
+        envelope = msgspec.json.decode(line, type=_Envelope)
+    except msgspec.DecodeError as bad:
+        return Skipped(f"not a watch event: {bad}")
+    match envelope.type:
+        case "ADDED" | "MODIFIED" | "DELETED":
+            return _change(type_, envelope)
+        case "BOOKMARK":
+            return Bookmark(_meta(envelope).resource_version or "")
+        case "ERROR":
+            return Failed(errors.from_status(_status(envelope), request="the watch"))
+        case unknown:
+            return Skipped(f"unknown event type {unknown!r}", type=unknown)
+
+
+def _change(type_: type[T], envelope: _Envelope) -> "Event[T]":
+    kind: Any = envelope.type
+    try:
+        return Change(kind, codec.decode(type_, envelope.object))
+    except Undecodable as bad:
+        meta = _meta(envelope)
+        return Skipped(str(bad), kind, meta.namespace or "", meta.name or "", meta.resource_version or "")
+
+
+def _meta(envelope: _Envelope) -> _Meta:
+    try:
+        return msgspec.json.decode(envelope.object, type=_Named).metadata
+    except msgspec.DecodeError:
+        return _Meta()
+
+
+def _status(envelope: _Envelope) -> errors.Status:
+    try:
+        return msgspec.json.decode(envelope.object, type=errors.Status)
+    except msgspec.DecodeError:
+        return errors.Status(message="the watch failed without saying why")
