@@ -1,0 +1,160 @@
+"""Which key is worked on next: the pure half of the work queue.
+
+A key is in one of four places: nowhere, *waiting* for a moment, *ready*, or
+*busy*; a busy key may also be waiting or be wanted *again*. At most one request
+for a key is pending, and the earliest wins: a reconciler looks at the whole
+state of its object, so one look serves everyone who asked before it.
+
+Busy keys are not handed out a second time; asked for meanwhile, they come back
+once when the worker is done. Ready keys leave in the order they became ready,
+so a key that is asked for all the time cannot starve the others.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from croupier.kube.backoff import Backoff
+from croupier.kube.bucket import Bucket, Rate
+
+K = TypeVar("K", bound=Hashable)
+
+RETRIES = Backoff(first=0.05, most=300.0, jitter=0.25)
+RETRY_RATE = Rate(per_second=20, burst=200)
+
+
+@dataclass(frozen=True, slots=True)
+class Handout(Generic[K]):
+    """A key to work on, and how long it was ready before a worker came."""
+
+    key: K
+    waited: float
+
+
+@dataclass(slots=True)
+class Backlog(Generic[K]):
+    """`retries` spaces the tries of one key, `retry_rate` bounds the retries of all keys together."""
+
+    retries: Backoff = RETRIES
+    retry_rate: Rate = RETRY_RATE
+    closed: bool = field(init=False, default=False)
+    _ready: deque[K] = field(init=False, default_factory=deque)
+    _since: dict[K, float] = field(init=False, default_factory=dict)
+    _due: dict[K, float] = field(init=False, default_factory=dict)
+    _alarms: list[tuple[float, int, K]] = field(init=False, default_factory=list)
+    _alarm_count: int = field(init=False, default=0)
+    _busy: set[K] = field(init=False, default_factory=set)
+    _again: dict[K, float] = field(init=False, default_factory=dict)
+    _failures: dict[K, int] = field(init=False, default_factory=dict)
+    _bucket: Bucket = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._bucket = Bucket(self.retry_rate)
+
+    def add(self, key: K, now: float) -> bool:
+        """Ask for `key` now; False if that changes nothing."""
+        if self.closed or key in self._since or key in self._again:
+            return False
+        self._due.pop(key, None)
+        if key in self._busy:
+            self._again[key] = now
+        else:
+            self._since[key] = now
+            self._ready.append(key)
+        return True
+
+    def add_at(self, key: K, due: float, now: float) -> bool:
+        """Ask for `key` at the moment `due`, unless it is asked for earlier."""
+        if due <= now:
+            return self.add(key, now)
+        if self.closed or key in self._since or key in self._again:
+            return False
+        if due >= self._due.get(key, float("inf")):
+            return False
+        self._due[key] = due
+        self._alarm_count += 1  # of equal moments the first asked is the first served
+        heapq.heappush(self._alarms, (due, self._alarm_count, key))
+        return True
+
+    def retry(self, key: K, now: float, chance: float) -> float:
+        """Ask for a key that failed: its own back-off, and no sooner than all retries together allow."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        delay = max(self.retries.delay(failures, chance), self._bucket.delay(now))
+        self.add_at(key, now + delay, now)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key is well again: its next failure is a first one."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    def take(self, now: float) -> Handout[K] | None:
+        """The next key, which is busy until `done`; None if none is ready."""
+        self._ring(now)
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        self._busy.add(key)
+        return Handout(key, waited=max(0.0, now - self._since.pop(key)))
+
+    def done(self, key: K, now: float) -> None:
+        """The worker has let go of `key`."""
+        self._busy.remove(key)
+        if key in self._again:
+            self._since[key] = self._again.pop(key)
+            self._ready.append(key)
+        self._ring(now)
+
+    def close(self) -> None:
+        """Take no more requests and drop what waits for later; what is ready is still handed out."""
+        self.closed = True
+        self._due.clear()
+        self._alarms.clear()
+
+    def clear(self) -> None:
+        """Hand out nothing more."""
+        self.close()
+        self._ready.clear()
+        self._since.clear()
+        self._again.clear()
+
+    @property
+    def drained(self) -> bool:
+        return self.closed and not self._ready and not self._busy
+
+    @property
+    def ready(self) -> int:
+        """How many keys a worker could have now."""
+        return len(self._ready)
+
+    @property
+    def waiting(self) -> int:
+        """How many keys wait for their moment."""
+        return len(self._due)
+
+    @property
+    def busy(self) -> int:
+        return len(self._busy)
+
+    def next_alarm(self) -> float | None:
+        """When the next waiting key is due."""
+        self._drop_stale_alarms()
+        return self._alarms[0][0] if self._alarms else None
+
+    def _ring(self, now: float) -> None:
+        """Waiting keys whose moment has come are ready from that moment on."""
+        self._drop_stale_alarms()
+        while self._alarms and self._alarms[0][0] <= now:
+            due, _, key = heapq.heappop(self._alarms)
+            self.add(key, due)
+            self._drop_stale_alarms()
+
+    def _drop_stale_alarms(self) -> None:
+        """A key asked for earlier leaves its old alarm in the heap."""
+        while self._alarms and self._due.get(self._alarms[0][2]) != self._alarms[0][0]:
+            heapq.heappop(self._alarms)

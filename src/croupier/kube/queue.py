@@ -1,0 +1,162 @@
+"""The work queue as workers see it: `take` waits until there is work.
+
+All rules are in `backlog`; here are only the clock (the event loop's own), the
+dice, and the waking of those who wait.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+from croupier.kube.backlog import Backlog, Handout
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Gauge(Protocol):
+    """What the queue tells about itself."""
+
+    def added(self) -> None: ...
+    def taken(self, waited: float, depth: int) -> None: ...
+    def retried(self) -> None: ...
+    def depth(self, depth: int) -> None: ...
+
+
+class Silent:
+    """A gauge nobody reads."""
+
+    def added(self) -> None: ...
+    def taken(self, waited: float, depth: int) -> None: ...
+    def retried(self) -> None: ...
+    def depth(self, depth: int) -> None: ...
+
+
+class WorkQueue(Generic[K]):
+    """Belongs to the event loop it was made in."""
+
+    def __init__(
+        self,
+        backlog: Backlog[K] | None = None,
+        *,
+        gauge: Gauge | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._backlog: Backlog[K] = backlog or Backlog()
+        self._gauge: Gauge = gauge or Silent()
+        self._loop = asyncio.get_running_loop()
+        self._chance = chance
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._drained = asyncio.Event()
+
+    def add(self, key: K) -> None:
+        if self._backlog.add(key, self._loop.time()):
+            self._gauge.added()
+            self._wake()
+
+    def add_after(self, key: K, delay: float) -> None:
+        now = self._loop.time()
+        if self._backlog.add_at(key, now + delay, now):
+            self._gauge.added()
+            self._wake()
+
+    def retry(self, key: K) -> float:
+        """After a failure; answers with the delay until the next try."""
+        delay = self._backlog.retry(key, self._loop.time(), self._chance())
+        self._gauge.retried()
+        self._wake()
+        return delay
+
+    def forget(self, key: K) -> None:
+        self._backlog.forget(key)
+
+    async def take(self) -> K | None:
+        """The next key, to be given back with `done`; None once the queue is closed and empty."""
+        while True:
+            handout = self._next()
+            if handout is not None:
+                return handout.key
+            if self._backlog.closed:
+                return None
+            await self._rest()
+
+    def done(self, key: K) -> None:
+        self._backlog.done(key, self._loop.time())
+        self._wake()
+
+    def close(self) -> None:
+        """No more requests; workers get what is ready, then None."""
+        self._backlog.close()
+        self._wake()
+
+    def abandon(self) -> None:
+        """Like `close`, and what is ready is dropped too."""
+        self._backlog.clear()
+        self._wake()
+
+    async def drained(self) -> None:
+        """Wait until the queue is closed, empty, and no worker holds a key."""
+        await self._drained.wait()
+
+    @property
+    def ready(self) -> int:
+        return self._backlog.ready
+
+    @property
+    def waiting(self) -> int:
+        return self._backlog.waiting
+
+    def _next(self) -> Handout[K] | None:
+        handout = self._backlog.take(self._loop.time())
+        if handout is not None:
+            self._gauge.taken(handout.waited, self._backlog.ready)
+            if self._backlog.ready:
+                self._wake()  # one alarm may have made several keys ready
+            else:
+                self._set_alarm()
+        return handout
+
+    async def _rest(self) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(turn)
+        self._set_alarm()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._wake()  # we were called and leave: call the next one
+            elif turn in self._idle:
+                self._idle.remove(turn)
+            raise
+
+    def _wake(self) -> None:
+        self._gauge.depth(self._backlog.ready)
+        if self._backlog.drained:
+            self._drained.set()
+        self._call(len(self._idle) if self._backlog.closed else min(self._backlog.ready, 1))
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """One timer for the earliest waiting key, and only while someone would hear it."""
+        due = self._backlog.next_alarm() if self._idle else None
+        if self._alarm is not None:
+            if due is not None and self._alarm.when() <= due:
+                return
+            self._alarm.cancel()
+            self._alarm = None
+        if due is not None:
+            self._alarm = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._call(1)
+
+    def _call(self, workers: int) -> None:
+        """Let that many resting workers look again."""
+        while workers and self._idle:
+            turn = self._idle.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                workers -= 1

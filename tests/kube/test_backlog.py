@@ -1,0 +1,222 @@
+"""The work queue promises: no request is lost, no key is worked on twice at once, nobody starves."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from croupier.kube.backlog import Backlog
+from croupier.kube.backoff import Backoff
+from croupier.kube.bucket import Rate
+
+KEYS = st.sampled_from("abcde")
+STEADY = Backoff(first=1.0, factor=2.0, most=60.0, jitter=0.0)
+PLENTY = Rate(per_second=1000, burst=1000)
+
+
+def backlog(retries=STEADY, rate=PLENTY) -> Backlog[str]:
+    return Backlog(retries=retries, retry_rate=rate)
+
+
+def taken(queue: Backlog[str], now: float) -> str | None:
+    handout = queue.take(now)
+    return handout.key if handout else None
+
+
+def all_ready(queue: Backlog[str], now: float) -> list[str]:
+    keys = []
+    while (key := taken(queue, now)) is not None:
+        keys.append(key)
+    return keys
+
+
+def test_a_key_asked_for_twice_is_handed_out_once():
+    queue = backlog()
+    assert queue.add("a", 0)
+    assert not queue.add("a", 1)
+
+    assert [taken(queue, 2), taken(queue, 2)] == ["a", None]
+
+
+def test_a_busy_key_comes_back_once_after_it_is_done():
+    queue = backlog()
+    queue.add("a", 0)
+    queue.take(0)
+    queue.add("a", 1)
+    queue.add("a", 2)
+
+    assert taken(queue, 3) is None
+    queue.done("a", 3)
+    assert taken(queue, 3) == "a"
+    queue.done("a", 4)
+    assert taken(queue, 4) is None
+
+
+EARLIEST = {
+    "the earlier of two delays": ([5.0, 3.0], 3.0),
+    "whatever the order": ([3.0, 5.0], 3.0),
+    "now beats later": ([5.0, 0.0], 0.0),
+    "later does not undo now": ([0.0, 5.0], 0.0),
+    "a moment in the past is now": ([-1.0], 0.0),
+}
+
+
+@pytest.mark.parametrize(("delays", "due"), EARLIEST.values(), ids=EARLIEST)
+def test_the_earliest_request_wins(delays, due):
+    queue = backlog()
+    for delay in delays:
+        queue.add_at("a", delay, 0.0)
+
+    if due > 0:
+        assert taken(queue, due - 0.01) is None
+    assert taken(queue, due) == "a"
+    queue.done("a", due)
+    assert taken(queue, 100) is None, "one look serves everyone who asked"
+
+
+def test_a_busy_key_that_comes_due_waits_for_its_worker():
+    queue = backlog()
+    queue.add("a", 0)
+    queue.take(0)
+    queue.add_at("a", 5, 1)
+
+    assert taken(queue, 6) is None
+    queue.done("a", 7)
+    assert taken(queue, 7) == "a"
+
+
+def test_failures_are_spaced_further_and_further_until_forgotten():
+    queue = backlog()
+    assert [queue.retry("a", 0, 0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert queue.failures("a") == 8
+
+    queue.forget("a")
+    assert queue.retry("a", 0, 0.0) == 1
+
+
+def test_jitter_spreads_the_retries_of_keys_that_failed_together():
+    queue = backlog(retries=Backoff(first=8.0, jitter=0.25))
+
+    assert queue.retry("a", 0, 0.0) == 6
+    assert queue.retry("b", 0, 0.999) == pytest.approx(8, abs=0.01)
+
+
+def test_all_retries_together_are_bounded():
+    queue = backlog(retries=Backoff(first=0.001, jitter=0.0), rate=Rate(per_second=10, burst=5))
+    for n in range(25):
+        queue.retry(f"key-{n}", 0, 0.0)
+
+    assert [len(all_ready(queue, moment)) for moment in (0.01, 1.0, 2.0)] == [5, 10, 10]
+
+
+def test_closing_hands_out_what_is_ready_and_drops_what_waits():
+    queue = backlog()
+    queue.add("ready", 0)
+    queue.add_at("later", 5, 0)
+    queue.close()
+    assert not queue.add("late", 1)
+
+    assert taken(queue, 10) == "ready"
+    assert not queue.drained
+    queue.done("ready", 11)
+    assert queue.drained
+    assert taken(queue, 12) is None
+
+
+def test_clearing_hands_out_nothing_more():
+    queue = backlog()
+    queue.add("a", 0)
+    queue.take(0)
+    queue.add("a", 0)
+    queue.add("b", 0)
+    queue.clear()
+
+    assert taken(queue, 1) is None
+    queue.done("a", 1)
+    assert queue.drained
+
+
+def test_the_wait_is_counted_from_the_moment_a_key_was_due():
+    queue = backlog()
+    queue.add_at("a", 5, 0)
+    queue.add("b", 6)
+
+    first, second = queue.take(10), queue.take(10)
+    assert first is not None
+    assert second is not None
+    assert {first.key: first.waited, second.key: second.waited} == {"a": 5, "b": 4}
+
+
+class Work(RuleBasedStateMachine):
+    """The queue beside the simplest model of what was asked: key -> the moment it is wanted."""
+
+    @initialize()
+    def start(self) -> None:
+        self.queue = backlog()
+        self.now = 0.0
+        self.wanted: dict[str, float] = {}
+        self.busy: set[str] = set()
+
+    @rule(key=KEYS)
+    def add(self, key: str) -> None:
+        self.queue.add(key, self.now)
+        self.wanted[key] = min(self.wanted.get(key, self.now), self.now)
+
+    @rule(key=KEYS, delay=st.sampled_from([0.0, 1.0, 2.5, 10.0]))
+    def add_later(self, key: str, delay: float) -> None:
+        self.queue.add_at(key, self.now + delay, self.now)
+        self.wanted[key] = min(self.wanted.get(key, self.now + delay), self.now + delay)
+
+    @rule(key=KEYS)
+    def fail(self, key: str) -> None:
+        due = self.now + self.queue.retry(key, self.now, 0.0)
+        self.wanted[key] = min(self.wanted.get(key, due), due)
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def take(self) -> None:
+        due = {key for key, at in self.wanted.items() if at <= self.now} - self.busy
+        key = taken(self.queue, self.now)
+        assert (key in due) if due else key is None
+        if key is not None:
+            del self.wanted[key]
+            self.busy.add(key)
+
+    @precondition(lambda self: self.busy)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.busy)))
+        self.queue.done(key, self.now)
+        self.busy.remove(key)
+
+    @rule()
+    def everyone_gets_a_turn(self) -> None:
+        """Keys that keep asking wait behind all who are ready: as many hand-outs as keys serve everyone."""
+        due = {key for key, at in self.wanted.items() if at <= self.now} - self.busy
+        served = set()
+        for _ in range(len(due)):
+            key = taken(self.queue, self.now)
+            assert key is not None
+            served.add(key)
+            del self.wanted[key]
+            self.queue.add(key, self.now)
+            self.wanted[key] = self.now
+            self.queue.done(key, self.now)
+        assert served == due
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self.queue.busy == len(self.busy)
+        assert self.queue.ready + self.queue.waiting <= len(self.wanted)
+        assert not self.queue.drained
+
+    def teardown(self) -> None:
+        """Whatever happened, every wanted key is handed out in the end."""
+        for key in sorted(self.busy):
+            self.queue.done(key, self.now)
+        assert set(all_ready(self.queue, self.now + 1e6)) == set(self.wanted)
+
+
+TestWork = Work.TestCase

@@ -1,0 +1,40 @@
+"""A bucket never grants more than burst + rate x time, whoever asks and however."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.kube.bucket import Bucket, Rate
+
+
+@given(
+    st.lists(st.floats(0, 10, allow_nan=False), max_size=60).map(sorted),
+    st.sampled_from([Rate(1, 1), Rate(0.5, 3), Rate(10, 5)]),
+)
+def test_no_more_than_burst_plus_rate(moments, rate):
+    bucket = Bucket(rate)
+    granted = [moment for moment in moments if bucket.allows(moment)]
+
+    for index, first in enumerate(granted):
+        for last in granted[index:]:
+            within = sum(1 for moment in granted if first <= moment <= last)
+            assert within <= rate.burst + (last - first) * rate.per_second + 1e-6
+
+
+def test_credit_is_paid_back_in_order():
+    bucket = Bucket(Rate(per_second=2, burst=2))
+    assert [bucket.delay(0) for _ in range(5)] == [0, 0, 0.5, 1.0, 1.5]
+    assert bucket.delay(2.0) == 0
+
+
+def test_a_bucket_left_alone_is_full_again():
+    bucket = Bucket(Rate(per_second=1, burst=2))
+    assert bucket.allows(0)
+    assert not bucket.full(0.5)
+    assert bucket.full(1.0)
+
+
+@pytest.mark.parametrize(("per_second", "burst"), [(0, 1), (-1, 1), (1, 0)])
+def test_a_rate_that_never_grants_is_refused(per_second, burst):
+    with pytest.raises(ValueError, match="more than 0 a second"):
+        Rate(per_second, burst)

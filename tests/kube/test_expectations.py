@@ -1,0 +1,153 @@
+"""A key that wrote rests until its write came by; it never rests for ever."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from croupier.kube import expectations
+from croupier.kube.expectations import Expectations, Version
+
+
+def version(number: str, uid: str = "uid-1", kind: str = "configmaps") -> Version:
+    return Version(kind, uid, number)
+
+
+def waiting(*written: Version, at: float = 0.0) -> Expectations[str]:
+    expected: Expectations[str] = Expectations(patience=10)
+    for one in written:
+        expected.wrote("key", one, at)
+    return expected
+
+
+def test_who_wrote_nothing_waits_for_nothing():
+    assert waiting().holds("key", 0) is None
+
+
+MEETS = {
+    "its own version": (version("7"), ["key"]),
+    "an older version that was still under way": (version("5"), []),
+    "a version of another object": (version("7", uid="uid-2"), []),
+    "the same version number of another kind": (version("7", kind="pods"), []),
+    "its end": (version("7").gone, ["key"]),
+}
+
+
+@pytest.mark.parametrize(("seen", "freed"), MEETS.values(), ids=MEETS)
+def test_what_meets_an_expectation(seen, freed):
+    expected = waiting(version("7"))
+
+    assert expected.saw(seen) == freed
+    assert (expected.holds("key", 1) is None) == bool(freed)
+
+
+def test_the_watch_may_be_faster_than_the_answer():
+    expected = waiting()
+    expected.saw(version("7"))
+    expected.saw(version("8"))
+    expected.wrote("key", version("7"), 0)
+
+    assert expected.holds("key", 0) is None
+
+
+def test_an_object_deleted_before_the_answer_came_is_not_waited_for():
+    expected = waiting()
+    expected.saw(version("9").gone)
+    expected.wrote("key", version("7"), 0)
+
+    assert expected.holds("key", 0) is None
+
+
+def test_every_write_must_come_by():
+    expected = waiting(version("7"), version("8"), version("3", uid="uid-2"))
+
+    assert expected.saw(version("7")) == []
+    assert expected.saw(version("3", uid="uid-2")) == []
+    assert expected.saw(version("8")) == ["key"]
+
+
+LISTS = {
+    "a list that began after the write": (6.0, ["key"]),
+    "a list that was already under way": (4.0, []),
+}
+
+
+@pytest.mark.parametrize(("began", "freed"), LISTS.values(), ids=LISTS)
+def test_a_list_shows_what_was_written_before_it_began(began, freed):
+    assert waiting(version("7"), at=5.0).relisted("configmaps", began) == freed
+
+
+def test_a_list_of_another_kind_shows_nothing():
+    assert waiting(version("7")).relisted("pods", 100.0) == []
+
+
+def test_patience_ends_and_is_counted():
+    expected = waiting(version("7"), at=5.0)
+
+    assert expected.holds("key", 6.0) == 9.0
+    assert expected.missed == 0
+    assert expected.holds("key", 15.0) is None
+    assert expected.missed == 1
+    assert len(expected) == 0
+
+
+def test_a_deletion_is_met_by_the_end_only():
+    expected = waiting(version("7").gone)
+
+    assert expected.saw(version("8")) == []
+    assert expected.saw(version("9").gone) == ["key"]
+
+
+def test_memory_of_what_came_by_is_bounded(monkeypatch):
+    monkeypatch.setattr(expectations, "REMEMBERED", 3)
+    expected = waiting()
+    for number in range(100):
+        expected.saw(version(str(number)))
+    expected.wrote("key", version("1"), 0)
+
+    assert expected.holds("key", 0) is not None, "forgotten: the deadline will free it"
+
+
+UIDS = st.sampled_from(["x", "y"])
+KEYS = st.sampled_from(["a", "b", "c"])
+
+
+class Writes(RuleBasedStateMachine):
+    """Beside a model that knows what is in the cache: a key is free exactly when all its writes are there."""
+
+    @initialize()
+    def start(self) -> None:
+        self.expected: Expectations[str] = Expectations(patience=1e9)
+        self.log: list[tuple[str, str]] = []
+        self.shown = 0
+        self.mine: dict[str, set[tuple[str, str]]] = {}
+
+    @rule(uid=UIDS)
+    def someone_else_writes(self, uid: str) -> None:
+        self.log.append((uid, str(len(self.log))))
+
+    @rule(key=KEYS, uid=UIDS, watch_first=st.booleans())
+    def write(self, key: str, uid: str, watch_first: bool) -> None:
+        self.log.append((uid, str(len(self.log))))
+        written = self.log[-1]
+        if watch_first:
+            self.watch(len(self.log))
+        self.expected.wrote(key, Version("pods", *written), 0.0)
+        self.mine.setdefault(key, set()).add(written)
+
+    @rule(events=st.integers(1, 3))
+    def watch(self, events: int) -> None:
+        for uid, number in self.log[self.shown : self.shown + events]:
+            self.shown += 1
+            before = {key for key in self.mine if self.unseen(key, self.shown - 1)}
+            freed = self.expected.saw(Version("pods", uid, number))
+            assert set(freed) == {key for key in before if not self.unseen(key, self.shown)}
+
+    @rule(key=KEYS)
+    def ask(self, key: str) -> None:
+        assert (self.expected.holds(key, 1.0) is not None) == bool(self.unseen(key, self.shown))
+
+    def unseen(self, key: str, shown: int) -> set[tuple[str, str]]:
+        return self.mine.get(key, set()) - set(self.log[:shown])
+
+
+TestWrites = Writes.TestCase

@@ -1,0 +1,121 @@
+"""Workers that wait for keys: woken when there is work, and only as many as there is work for."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
+
+from croupier.kube.backlog import Backlog
+from croupier.kube.backoff import Backoff
+from croupier.kube.queue import WorkQueue
+
+T = TypeVar("T")
+
+
+async def soon(awaitable: Awaitable[T]) -> T:
+    return await asyncio.wait_for(awaitable, 5)
+
+
+async def asleep(task: "asyncio.Task[str | None]") -> bool:
+    """The task had every chance to run, and still waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return not task.done()
+
+
+async def test_a_resting_worker_is_woken_by_a_key():
+    queue: WorkQueue[str] = WorkQueue()
+    worker = asyncio.create_task(queue.take())
+    assert await asleep(worker)
+
+    queue.add("a")
+    assert await soon(worker) == "a"
+
+
+async def test_two_workers_never_hold_the_same_key():
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert await soon(queue.take()) == "a"
+    second = asyncio.create_task(queue.take())
+    queue.add("a")
+    assert await asleep(second)
+
+    queue.done("a")
+    assert await soon(second) == "a"
+
+
+async def test_a_delayed_key_wakes_a_worker_in_time():
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("late", 0.05)
+    queue.add_after("early", 0.01)
+
+    assert [await soon(queue.take()), await soon(queue.take())] == ["early", "late"]
+
+
+async def test_a_failed_key_comes_back():
+    queue: WorkQueue[str] = WorkQueue(Backlog(retries=Backoff(first=0.01)), chance=lambda: 0.5)
+    queue.add("a")
+    await soon(queue.take())
+    assert queue.retry("a") == pytest.approx(0.0075)
+    queue.done("a")
+
+    assert await soon(queue.take()) == "a"
+
+
+async def test_a_key_is_not_lost_with_the_worker_that_was_called_for_it():
+    queue: WorkQueue[str] = WorkQueue()
+    leaving = asyncio.create_task(queue.take())
+    staying = asyncio.create_task(queue.take())
+    assert await asleep(leaving)
+    queue.add("a")
+    leaving.cancel()
+
+    assert await soon(staying) == "a"
+    assert leaving.cancelled()
+
+
+async def test_a_cancelled_worker_does_not_swallow_a_later_key():
+    queue: WorkQueue[str] = WorkQueue()
+    leaving = asyncio.create_task(queue.take())
+    assert await asleep(leaving)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    queue.add("a")
+
+    assert await soon(queue.take()) == "a"
+
+
+async def test_many_keys_due_at_once_reach_all_resting_workers():
+    queue: WorkQueue[int] = WorkQueue()
+    workers = [asyncio.create_task(queue.take()) for _ in range(8)]
+    for n in range(8):
+        queue.add_after(n, 0.01)
+
+    assert set(await soon(asyncio.gather(*workers))) == set(range(8))
+
+
+async def test_closing_sends_workers_home_after_the_last_key():
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    queue.add_after("never", 3600)
+    held = await soon(queue.take())
+    resting = [asyncio.create_task(queue.take()) for _ in range(3)]
+    queue.close()
+    assert await soon(asyncio.gather(*resting)) == [None, None, None]
+
+    assert held == "a"
+    drained = asyncio.create_task(queue.drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    queue.done(held)
+    await soon(drained)
+
+
+async def test_abandoning_drops_what_is_ready():
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    queue.abandon()
+
+    assert await soon(queue.take()) is None
+    await soon(queue.drained())
