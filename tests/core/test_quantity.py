@@ -1,0 +1,111 @@
+"""Quantities keep two promises: the number is exact, and it is written as the API server would write it."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import quantity
+from croupier.core.quantity import LARGEST, NANO, InvalidQuantityError, Quantity, Style
+
+CANONICAL = {
+    "a thousand milli are one": ("1000m", "1"),
+    "half a CPU": ("0.5", "500m"),
+    "a fraction of a milli": ("0.0005", "500u"),
+    "one and a half Gi": ("1.5Gi", "1536Mi"),
+    "binary below 1024 turns decimal": ("0.5Ki", "512"),
+    "binary with a fraction of a byte turns decimal": ("1025.3Ki", "1049907200m"),
+    "an exponent stays one": ("1e3", "1e3"),
+    "exponents go in threes": ("1E4", "10e3"),
+    "a small exponent disappears": ("1e2", "100"),
+    "twenty thousand": ("20k", "20k"),
+    "the suffix grows": ("20000", "20k"),
+    "E alone is exa": ("1E", "1E"),
+    "nano": ("7n", "7n"),
+    "finer than a nano is rounded up": ("0.1n", "1n"),
+    "negative": ("-1.5", "-1500m"),
+    "an explicit plus": ("+2", "2"),
+    "a leading dot": (".5", "500m"),
+    "a trailing dot": ("5.", "5"),
+    "zero in any style": ("0Ki", "0"),
+    "too large is held at the largest": ("9223372036854775808", "9223372036854775807"),
+    "absurdly large too": ("1e99999999", "9223372036854775807"),
+    "absurdly small is a nano": ("1e-99999999", "1e-9"),
+}
+
+
+@pytest.mark.parametrize(("written", "canonical"), CANONICAL.values(), ids=CANONICAL)
+def test_canonical_form(written, canonical):
+    assert str(quantity.parse(written)) == canonical
+
+
+@pytest.mark.parametrize(
+    "written", ["", "m", "1.2.3", "1 Gi", "1gi", "1Kib", "--1", "1e", "0x10", "NaN", "١", "1\n", "9" * 101]
+)
+def test_no_quantity(written):
+    with pytest.raises(InvalidQuantityError, match="is no quantity: write a number"):
+        quantity.parse(written)
+
+
+def test_equal_amounts_are_equal_however_written():
+    assert (
+        quantity.parse("1") == quantity.parse("1000m") == quantity.parse("1e0") == quantity.parse("1000000u")
+    )
+    assert hash(quantity.parse("1Ki")) == hash(quantity.parse("1024"))
+
+
+def test_counting_rounds_up():
+    assert (quantity.parse("1001m").whole, quantity.parse("100u").millis) == (2, 1)
+
+
+def test_steps_of_ten_milli():
+    step = quantity.millis(10)
+
+    assert [quantity.parse(cpu).is_multiple_of(step) for cpu in ("2.5", "10m", "0.015", "5m")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+amounts = st.builds(Quantity, st.integers(-LARGEST, LARGEST), st.sampled_from(Style))
+decimals = st.from_regex(r"[0-9]{1,12}(\.[0-9]{0,9})?", fullmatch=True)
+
+
+@given(amounts)
+def test_what_is_written_reads_back_the_same(amount):
+    assert quantity.parse(str(amount)) == amount
+
+
+@given(amounts)
+def test_the_canonical_form_is_final(amount):
+    assert str(quantity.parse(str(amount))) == str(amount)
+
+
+@given(decimals, st.sampled_from(["n", "u", "m", "", "k", "M", "Ki", "Mi"]))
+def test_the_value_is_the_number_times_its_suffix(number, suffix):
+    scale = {
+        "n": Fraction(1, NANO),
+        "u": Fraction(1, 10**6),
+        "m": Fraction(1, 1000),
+        "": 1,
+        "k": 1000,
+        "M": 10**6,
+    }
+    exact = Fraction(number) * scale.get(suffix, 1024 ** (1 + "KM".find(suffix[:1]))) * NANO
+
+    assert 0 <= quantity.parse(number + suffix).nanos - exact < 1
+
+
+@given(amounts, amounts)
+def test_order_and_sum_are_those_of_the_numbers(one, other):
+    assert (one < other) == (one.nanos < other.nanos)
+    assert (one + other) - other == one
+    assert one + -one == quantity.ZERO
+
+
+@given(amounts, st.integers(0, 64))
+def test_times_is_repeated_addition(amount, times):
+    assert amount * times == sum((amount for _ in range(times)), quantity.ZERO)
