@@ -41,8 +41,7 @@ def main() -> None:
 
 def _is_for_people(error: Exception) -> bool:
     """Whether the message says what happened, where, and what to do; anything else is a bug and shows where."""
-    from croupier.kube.config import ConfigError
-    from croupier.kube.errors import ApiError
+    from croupier.kube.errors import KubeError
     from croupier.lab.errors import LabError
 
-    return isinstance(error, LabError | ConfigError | ApiError)
+    return isinstance(error, LabError | KubeError)
