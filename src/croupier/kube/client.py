@@ -8,7 +8,7 @@ dicts only, because a PUT of a partly decoded object would erase the rest
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar, overload
@@ -161,7 +161,7 @@ class Client:
         resource_version: str = "",
         seconds: int = 300,
         silence: float = SILENCE,
-    ) -> AsyncIterator[Sequence[Event[T]]]:
+    ) -> AsyncGenerator[Sequence[Event[T]], None]:
         """What happens after `resource_version`, in batches as they arrive, for about `seconds`.
 
         Ends quietly when the API server closes it; raises Unreachable after `silence` seconds without a byte.

@@ -1,0 +1,197 @@
+"""Keeps a store equal to the API server: list once, then watch, for as long as it runs.
+
+While the API server is away the store goes on answering with what it last
+knew; `staleness` says how old that is. `resumption.py` decides, this acts.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from croupier.kube import identity, resumption, watch
+from croupier.kube.client import EVERYTHING, Selection
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.errors import KubeError
+from croupier.kube.identity import Key
+from croupier.kube.listing import Listing
+from croupier.kube.resource import Resource
+from croupier.kube.resumption import Broke, Ended, Happening, Listed, Position, Progress, Rules
+from croupier.kube.store import Store
+
+T = TypeVar("T")
+
+BATCH = 500
+"""Objects stored before others get their turn."""
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """The part of a client that a reflector needs."""
+
+    async def list(self, resource: Resource[T], selection: Selection = EVERYTHING) -> Listing[T]: ...
+
+    def watch(
+        self,
+        resource: Resource[T],
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str = "",
+        seconds: int = 300,
+        silence: float = 90.0,
+    ) -> AsyncGenerator[Sequence[watch.Event[T]], None]: ...
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a reflector has been through."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    failures: int = 0
+    skipped: int = 0
+    """Objects that did not fit their type."""
+
+
+class Reflector(Generic[T]):
+    def __init__(
+        self,
+        source: Source,
+        store: Store[T],
+        *,
+        selection: Selection = EVERYTHING,
+        rules: Rules | None = None,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._selection = selection
+        self._rules = rules or Rules()
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self._identify = identity.reader(store.resource.type)
+        self._synced = asyncio.Event()
+        self._contact = float("-inf")
+        self.figures = Figures()
+        self.last_error: KubeError | None = None
+        """Why the store is behind, while it is; None in good times."""
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        """Returns once the first whole list is in the store."""
+        await self._synced.wait()
+
+    def staleness(self) -> float:
+        """Seconds since the API server last told us anything; infinite before it ever did."""
+        return self._clock.monotonic() - self._contact
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        position = Position()
+        while True:
+            if position.version is None:
+                position, what = await self._list(position)
+            else:
+                position, what = await self._watch(position, position.version)
+            await self._clock.sleep(resumption.wait(position, what, self._rules, self._chance()))
+
+    async def _list(self, position: Position) -> tuple[Position, Happening]:
+        asked_at = self._clock.monotonic()
+        try:
+            listing = await self._source.list(self._store.resource, self._selection)
+        except KubeError as error:
+            return self._failed(position, error)
+        self._alive()
+        self.figures.lists += 1
+        for reason in listing.skipped:
+            self._skip(reason)
+        await self._install(listing, asked_at)
+        listed = Listed(listing.resource_version)
+        return resumption.after(position, listed), listed
+
+    async def _install(self, listing: Listing[T], asked_at: float) -> None:
+        for key in self._store.missing_from(listing.items):
+            self._store.remove(key)
+        for start in range(0, len(listing.items), BATCH):
+            for item in listing.items[start : start + BATCH]:
+                self._put(item)
+            await asyncio.sleep(0)
+        self._store.relisted(asked_at)
+        self._synced.set()
+
+    async def _watch(self, position: Position, version: str) -> tuple[Position, Happening]:
+        self.figures.watches += 1
+        alive = False
+        batches = self._source.watch(
+            self._store.resource,
+            self._selection,
+            resource_version=version,
+            seconds=self._rules.seconds(self._chance()),
+            silence=self._rules.silence,
+        )
+        try:
+            async with contextlib.aclosing(batches) as open_batches:
+                async for batch in open_batches:
+                    self._alive()
+                    alive = True
+                    position = self._absorb(position, batch)
+        except KubeError as error:
+            return self._failed(position, error)
+        ended = Ended(alive)
+        return resumption.after(position, ended), ended
+
+    def _absorb(self, position: Position, batch: Sequence[watch.Event[T]]) -> Position:
+        version = ""
+        for event in batch:
+            if isinstance(event, watch.Change):
+                who = self._identify(event.object)
+                version = who.version
+                if event.type == "DELETED":
+                    self._store.remove(who.key)
+                else:
+                    self._put(event.object)
+            elif isinstance(event, watch.Failed):
+                raise event.error
+            elif isinstance(event, watch.Bookmark):
+                version = event.resource_version
+            else:
+                version = self._pass_over(event) or version
+        self.figures.events += len(batch)
+        return resumption.after(position, Progress(version))
+
+    def _put(self, item: T) -> None:
+        try:
+            self._store.put(item)
+        except Exception as bug:  # an index that chokes on one object must not end the watch of all
+            log.exception("cannot index %s", self._identify(item).key)
+            self._skip(f"{self._identify(item).key}: {bug!r}")
+
+    def _pass_over(self, event: watch.Skipped) -> str:
+        self._skip(event.reason)
+        if event.type == "DELETED" and event.name:
+            self._store.remove(Key(event.namespace, event.name))
+        return event.resource_version
+
+    def _skip(self, reason: str) -> None:
+        self.figures.skipped += 1
+        log.warning("skipped one of %s: %s", self._store.resource.full_name, reason)
+
+    def _failed(self, position: Position, error: KubeError) -> tuple[Position, Happening]:
+        self.figures.failures += 1
+        self.last_error = error
+        log.info("list and watch of %s: %s", self._store.resource.full_name, error)
+        broke = Broke(error)
+        return resumption.after(position, broke), broke
+
+    def _alive(self) -> None:
+        self._contact = self._clock.monotonic()
+        self.last_error = None
