@@ -1,0 +1,78 @@
+"""containerd, configured for one lab and blind to any other on the machine.
+
+Its paths are the usual ones (/run/containerd, /var/run/cdi ...) as seen inside
+the node's mount namespace, where they are folders of the lab.
+"""
+
+import json
+from pathlib import Path
+
+from croupier.lab import cni, image
+from croupier.lab.command import output
+
+SOCKET = "/run/containerd/containerd.sock"
+NAMESPACE = "k8s.io"
+
+_CONFIGURATION = """\
+version = 3
+imports = []
+root = {root}
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+
+[grpc]
+address = {socket}
+
+[plugins.'io.containerd.cri.v1.images']
+snapshotter = "native"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = {sandbox}
+
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = {plugins}
+conf_dir = {network}
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+runtime_path = {shim}
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = false
+"""
+
+
+def configuration(*, root: Path, network: Path, shim: Path, plugins: tuple[str, ...]) -> str:
+    """The configuration file: state in `root`, pods' networks from the folder `network`."""
+    return _CONFIGURATION.format(
+        root=_quoted(root),
+        socket=_quoted(SOCKET),
+        sandbox=_quoted(image.PAUSE),
+        plugins=json.dumps(plugins),
+        network=_quoted(network),
+        shim=_quoted(shim),
+    )
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(str(value))  # a JSON string is a TOML basic string
+
+
+async def load(ctr: tuple[str, ...], archive: Path) -> None:
+    """Load an archive, so that pods find its image without any registry. `ctr` runs inside the node."""
+    await output(*ctr, "--address", SOCKET, "--namespace", NAMESPACE, *_import(archive))
+
+
+def _import(archive: Path) -> tuple[str, ...]:
+    # `--local`: version 2.4 otherwise fails for want of a platform to unpack.
+    return ("images", "import", "--local", "--snapshotter", "native", str(archive.absolute()))
+
+
+def missing() -> tuple[str, ...]:
+    """Debian's names of what containerd starts and the machine does not have."""
+    return ("containernetworking-plugins",) if cni.missing_plugins() else ()

@@ -1,0 +1,249 @@
+"""This machine as a real node of a lab: containerd and a kubelet, and nothing left behind.
+
+Everything the node makes outside the lab's folder (a bridge, a control group,
+a run folder) is named after that folder, and every process it starts carries
+the folder in its environment, as do the shims. So leaving needs no memory: it
+works the same after a clean stop, a crash, or twice.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from croupier.lab import (
+    certificates,
+    cgroup,
+    cni,
+    containerd,
+    image,
+    kubeconfig,
+    kubelet,
+    namespace,
+    pinned,
+    process,
+)
+from croupier.lab.command import output
+from croupier.lab.errors import LabError, with_log
+from croupier.lab.ground import MARK, Ground
+from croupier.lab.lab import Lab
+from croupier.lab.process import Process, Program
+
+NAME = "this-machine"
+KEEPER = "node-keeper"
+CONTAINERD = "containerd"
+KUBELET = "kubelet"
+PROGRAMS = (KEEPER, CONTAINERD, KUBELET)
+
+PACKAGES = {
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "iptables-save": "iptables",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+}
+READY_WITHIN = 90.0
+END_WITHIN = 10.0
+POLL = 0.05
+
+
+def ground(lab: Lab) -> Ground:
+    return Ground(lab.folder.resolve())
+
+
+def obstacle() -> str | None:
+    """Why this machine cannot be a real node now, with what to do; None if it can."""
+    if os.geteuid() != 0:
+        return (
+            "A real node needs root (for mounts, control groups and a bridge): "
+            "run the same command as root, or leave --real-node out."
+        )
+    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    if absent := sorted(packages.union(containerd.missing())):
+        return (
+            f"A real node needs {', '.join(absent)}, which this machine does not have: "
+            f"run `make setup` as root, or `apt-get install {' '.join(absent)}`."
+        )
+    return None
+
+
+async def join(lab: Lab, name: str = NAME) -> tuple[Process, ...]:
+    """Make this machine the Ready node `name` of the lab; what an earlier one left is removed first."""
+    reason = obstacle() or _lacking(lab)
+    if reason:
+        raise LabError(reason)
+    await leave(lab)
+    started: list[Process] = []
+    try:
+        await _start(lab, name, started)
+    except BaseException:
+        await asyncio.shield(leave(lab))
+        raise
+    return tuple(started)
+
+
+async def leave(lab: Lab) -> None:
+    """Undo `join`: processes, pods, mounts, network, control groups, state. Harmless to repeat."""
+    here = ground(lab)
+    if not (here.state.exists() or here.run.exists()):
+        return
+    await _end(here, only=(KUBELET, CONTAINERD))  # they would start what we end
+    await cgroup.remove(here.cgroup)  # while shims live: they collect their dead
+    await _end(here)
+    await cgroup.remove(here.cgroup)  # a shim may have been starting one more
+    await cni.remove_bridge(here.id)
+    for path in (here.run, here.state):
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+
+def inside(lab: Lab) -> tuple[str, ...]:
+    """The words to put before a command so that it sees the node's files: `*inside(lab), "ctr", ...`."""
+    for one in lab.record.processes:
+        if one.name == KEEPER and process.alive(one):
+            return namespace.entering(one.pid)
+    raise LabError(f"Lab {lab.name} has no real node: start it with `croupier lab up --real-node`.")
+
+
+async def load(lab: Lab, archive: Path) -> None:
+    """Load an image into the node, so that pods can use it."""
+    await containerd.load((*inside(lab), lab.record.binaries["ctr"]), archive)
+
+
+def _lacking(lab: Lab) -> str | None:
+    absent = [name for name in pinned.REAL_NODE if name not in lab.record.binaries]
+    return (
+        f"Lab {lab.name} was raised without {', '.join(absent)}: a real node needs them." if absent else None
+    )
+
+
+async def _start(lab: Lab, name: str, started: list[Process]) -> None:
+    here = ground(lab)
+    subnet = await _prepare(here)
+    images = await image.pack_busybox(Path(shutil.which("busybox") or "/bin/busybox"), here.state / "images")
+
+    keeper = namespace.keeper(KEEPER, here.binds, ready=here.ready, env=here.mark)
+    started.append(process.start(keeper, lab.logs))
+    within = await namespace.entered(started[-1], here.ready)
+
+    started.append(process.start(_containerd(lab, within), lab.logs))
+    await _until_serving(started[-1], here.run / "containerd" / "containerd.sock")
+    for packed in images:
+        await containerd.load((*within, lab.record.binaries["ctr"]), packed.archive)
+
+    settings = _settings(lab, name, address=str(cni.gateway(subnet)))
+    started.append(process.start(_kubelet(lab, settings, within), lab.logs))
+    await _until_node_ready(lab, started[-1], name)
+
+
+async def _prepare(here: Ground) -> cni.Network:
+    _make_folders(here)
+    cgroup.create(here.cgroup)
+    subnet = await cni.raise_bridge(here.id)
+    (here.state / "network" / "10-croupier.conflist").write_text(cni.configuration(here.id, subnet))
+    return subnet
+
+
+def _make_folders(here: Ground) -> None:
+    for folder in (here.state / "network", here.state / "kubelet", here.run):
+        folder.mkdir(parents=True, exist_ok=True)
+    here.plugins.symlink_to(here.state / "kubelet")
+    for setting, value in kubelet.KERNEL_SETTINGS.items():
+        file = here.state / "kernel" / setting
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{value}\n")
+    namespace.prepare({source: target for source, target in here.binds.items() if not source.is_file()})
+
+
+def _containerd(lab: Lab, within: tuple[str, ...]) -> Program:
+    here, binaries = ground(lab), lab.record.binaries
+    file = here.state / "containerd.toml"
+    file.write_text(
+        containerd.configuration(
+            root=here.state / "containerd",
+            network=here.state / "network",
+            shim=Path(binaries["containerd-shim-runc-v2"]),
+            plugins=cni.plugin_folders(),
+        )
+    )
+    return Program(CONTAINERD, (*within, binaries["containerd"], "--config", str(file)), here.mark)
+
+
+def _settings(lab: Lab, name: str, *, address: str) -> kubelet.Settings:
+    identity = certificates.node(name, hosts=(address, name))
+    serving = certificates.issue(lab.site.pki, identity, now=datetime.now(UTC))
+    return kubelet.Settings(name, address, ground(lab).cgroup, lab.site.authority, serving)
+
+
+def _kubelet(lab: Lab, settings: kubelet.Settings, within: tuple[str, ...]) -> Program:
+    here = ground(lab)
+    credentials = kubeconfig.write(
+        here.state / "kubelet.kubeconfig",
+        server=lab.server,
+        name=f"croupier-{lab.name}",
+        authority=settings.authority,
+        pair=settings.serving,
+    )
+    file = here.state / "kubelet.yaml"
+    file.write_text(kubelet.configuration(settings))
+    arguments = kubelet.arguments(settings, configuration_file=file, kubeconfig=credentials)
+    return Program(KUBELET, (*within, lab.record.binaries["kubelet"], *arguments), here.mark)
+
+
+async def _until_serving(program: Process, socket: Path) -> None:
+    async for _ in _tries(program, "The container runtime did not start."):
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_unix_connection(socket)
+            writer.close()
+            return
+
+
+async def _until_node_ready(lab: Lab, program: Process, name: str) -> None:
+    condition = '{.status.conditions[?(@.type=="Ready")].status}'
+    question = ("get", "node", name, "--ignore-not-found", "-o", f"jsonpath={condition}")
+    async for _ in _tries(program, f"The node {name} did not become Ready."):
+        with contextlib.suppress(LabError):  # the API server may be busy; the deadline decides
+            if await output(*lab.cluster.command(*question)) == "True":
+                return
+
+
+async def _tries(program: Process, complaint: str) -> AsyncIterator[None]:
+    """Another try every moment, until time is up or the program has ended."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + READY_WITHIN
+    while process.alive(program) and loop.time() < deadline:
+        yield
+        await asyncio.sleep(POLL)
+    raise with_log(complaint, Path(program.log))
+
+
+def survivors(here: Ground) -> Iterator[psutil.Process]:
+    """The processes that carry this lab's mark: ours, and what they started outside of containers."""
+    for found in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if found.environ().get(MARK) == str(here.lab):
+                yield found
+
+
+async def _end(here: Ground, only: tuple[str, ...] = ()) -> None:
+    """Kill the node's processes. Their state goes too, so there is nothing for them to tidy up."""
+    deadline = asyncio.get_running_loop().time() + END_WITHIN
+    while found := [one for one in survivors(here) if not only or _named(one, only)]:
+        for one in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        if asyncio.get_running_loop().time() > deadline:
+            raise LabError(f"The real node's process {found[0].pid} does not end; see `ps {found[0].pid}`.")
+        await asyncio.sleep(POLL)
+
+
+def _named(found: psutil.Process, names: tuple[str, ...]) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return found.name() in names
+    return False
