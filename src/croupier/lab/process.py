@@ -52,6 +52,8 @@ def start(program: Program, log_folder: Path) -> Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # It is watched and collected by pid from here on; an unset code would make Popen complain when it goes.
+    child.returncode = 0
     return Process(program.name, child.pid, psutil.Process(child.pid).create_time(), str(log))
 
 

@@ -1,0 +1,136 @@
+"""Where each program of the lab comes from.
+
+The order is fixed: a folder the user names, KUBEBUILDER_ASSETS, PATH, our
+cache. What the user has counts only if its version fits; what was passed over
+is kept with the reason, because "why is it building?" deserves an answer.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from croupier.lab import pinned, places, versions
+
+ASK_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A program that will be used."""
+
+    name: str
+    path: Path
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A program that was there and does not fit."""
+
+    name: str
+    path: Path
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.path} ({self.source}) was passed over: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How a look for programs ended."""
+
+    found: Mapping[str, Found]
+    passed_over: tuple[PassedOver, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        return {name: found.path for name, found in self.found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The places to look at, in order."""
+
+    named: Path | None = None
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @property
+    def cache(self) -> Path:
+        return places.cache(self.env)
+
+    def folders(self) -> Iterator[tuple[str, Path]]:
+        if self.named is not None:
+            yield "--bin", self.named
+        if assets := self.env.get("KUBEBUILDER_ASSETS"):
+            yield "KUBEBUILDER_ASSETS", Path(assets)
+        for folder in dict.fromkeys(self.env.get("PATH", "").split(os.pathsep)):
+            if folder:
+                yield "PATH", Path(folder)
+
+
+def search(names: Iterable[str], sources: Sources) -> Search:
+    """Look every name up; asks each candidate outside our cache for its version, once."""
+    wanted = tuple(names)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        looks = list(pool.map(lambda name: _look_for(name, sources), wanted))
+    found = {name: hit for name, (hit, _) in zip(wanted, looks, strict=True) if hit is not None}
+    return Search(
+        found=found,
+        passed_over=tuple(passed for _, some in looks for passed in some),
+        missing=tuple(name for name in wanted if name not in found),
+    )
+
+
+def in_cache(name: str, cache: Path) -> Path:
+    """Where our cache keeps, or would keep, this program."""
+    return pinned.folder(pinned.HOME_OF[name], cache) / "bin" / name
+
+
+def stage_folder(cache: Path) -> Path:
+    """Where our cache keeps KWOK's stage files."""
+    return pinned.folder(pinned.KUBERNETES, cache) / "stages"
+
+
+def stages(cache: Path, *, pods: bool = True) -> tuple[Path, ...] | None:
+    """KWOK's stage files in our cache; None if one is missing. `pods`: pods become Running too."""
+    wanted = pinned.NODE_STAGES + (pinned.POD_STAGES if pods else ())
+    files = tuple(stage_folder(cache) / Path(stage).name for stage in wanted)
+    return files if all(file.is_file() for file in files) else None
+
+
+def ask_version(name: str, path: Path) -> versions.Version | None:
+    """What the program itself says; None if it cannot be run or says nothing we understand."""
+    try:
+        answer = subprocess.run(
+            [path, *versions.RULES[name].question],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=ASK_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return versions.read(answer.stdout + answer.stderr)
+
+
+def _look_for(name: str, sources: Sources) -> tuple[Found | None, list[PassedOver]]:
+    passed: list[PassedOver] = []
+    seen: set[Path] = set()
+    for source, folder in sources.folders():
+        path = folder.absolute() / name
+        if not (path.is_file() and os.access(path, os.X_OK)) or path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        reason = versions.objection(name, ask_version(name, path))
+        if reason is None:
+            return Found(name, path, source), passed
+        passed.append(PassedOver(name, path, source, reason))
+    cached = in_cache(name, sources.cache)
+    return (Found(name, cached, "cache") if cached.is_file() else None), passed

@@ -1,0 +1,111 @@
+"""A shared cluster, given back as it was found.
+
+Everything goes through kubectl: it understands every kubeconfig there is, and
+what tests are tested with should not be what they test.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from croupier.lab.cluster import Cluster
+
+NODES = "nodes"
+ESTABLISHED_TIMEOUT = "60s"
+ACCOUNT_TIMEOUT = "30s"
+AT_ONCE = 500
+NO_FINALIZERS = '--patch={"metadata":{"finalizers":null}}'
+
+Manifest = Mapping[str, Any]
+
+
+def create_namespace(cluster: Cluster, wish: str) -> str:
+    """A new namespace named after `wish`, its default service account ready."""
+    stem = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-")[:40].strip("-")
+    name = f"{stem or 'test'}-{secrets.token_hex(3)}"
+    cluster.kubectl("create", "namespace", name)
+    in_it = f"--namespace={name}"
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", in_it, f"--timeout={ACCOUNT_TIMEOUT}")
+    return name
+
+
+def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[str] = ()) -> None:
+    """Delete it without waiting; finalizers of `kinds`, whose controllers may not run, are lifted."""
+    if kinds:
+        in_it = f"--namespace={name}"
+        cluster.kubectl("delete", ",".join(kinds), "--all", in_it, "--wait=false")
+        _lift_finalizers(cluster, _names(cluster, kinds, in_it), in_it)
+    cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """Make the kinds known; returns those that were not known before."""
+    names = [f"crd/{definition['metadata']['name']}" for definition in definitions.values()]
+    known = {line.partition("/")[2] for line in _names(cluster, ["crd"])}
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(definitions.values())})
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
+    cluster.kubectl("wait", "--for=condition=Established", f"--timeout={ESTABLISHED_TIMEOUT}", *names)
+    return tuple(name for name in names if name.partition("/")[2] not in known)
+
+
+def uninstall(cluster: Cluster, names: Sequence[str]) -> None:
+    if names:
+        cluster.kubectl("delete", *names, "--ignore-not-found")
+
+
+def cluster_scoped(definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
+    return _kinds(definitions, "Cluster")
+
+
+def namespaced(definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
+    return _kinds(definitions, "Namespaced")
+
+
+def snapshot(cluster: Cluster, kinds: Sequence[str]) -> frozenset[str]:
+    """The Nodes and the objects of `kinds` there are now."""
+    return frozenset(_names(cluster, [NODES, *kinds]))
+
+
+def restore(
+    cluster: Cluster, kinds: Sequence[str], before: frozenset[str], *, spare_real_nodes: bool
+) -> None:
+    """Delete what was not there `before`. A node with a kubelet behind it can be spared: it is not ours."""
+    added = snapshot(cluster, kinds) - before
+    if spare_real_nodes:
+        added -= _real_nodes(cluster)
+    for some in _batches(added):
+        cluster.kubectl("delete", *some, "--wait=false", "--ignore-not-found")
+    if added:
+        _lift_finalizers(cluster, snapshot(cluster, kinds) & added)
+
+
+def _real_nodes(cluster: Cluster) -> frozenset[str]:
+    nodes = json.loads(cluster.kubectl("get", NODES, "-o", "json").stdout)["items"]
+    return frozenset(f"node/{node['metadata']['name']}" for node in nodes if not _simulated(node))
+
+
+def _simulated(node: Manifest) -> bool:
+    version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+    return not version or "kwok.x-k8s.io/node" in node["metadata"].get("annotations", {})
+
+
+def _kinds(definitions: Mapping[str, Manifest], scope: str) -> tuple[str, ...]:
+    specs = [definition["spec"] for definition in definitions.values()]
+    return tuple(f"{spec['names']['plural']}.{spec['group']}" for spec in specs if spec["scope"] == scope)
+
+
+def _names(cluster: Cluster, kinds: Sequence[str], *where: str) -> list[str]:
+    """As `kind.group/name`, which kubectl also takes back."""
+    return cluster.kubectl("get", ",".join(kinds), "-o", "name", *where).stdout.split()
+
+
+def _lift_finalizers(cluster: Cluster, names: Iterable[str], *where: str) -> None:
+    for some in _batches(names):
+        cluster.kubectl("patch", *some, *where, "--type=merge", NO_FINALIZERS, check=False)
+
+
+def _batches(names: Iterable[str]) -> Iterable[Sequence[str]]:
+    ordered = sorted(names)
+    return [ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE)]

@@ -1,0 +1,192 @@
+"""Who is who in a lab: two authorities, and a certificate for every part.
+
+The lab's RBAC is real only if every part speaks under its own name, so each
+gets its own client certificate. etcd trusts an authority of its own: a node's
+certificate must not open the database.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CLUSTER = "ca"
+ETCD = "etcd-ca"
+SERVICE_ACCOUNT = "service-account"
+SERVICE_ADDRESS = "10.0.0.1"
+
+LIFETIME = timedelta(days=365)
+CLOCK_SKEW = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, as files."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a certificate names. With `hosts` it may also serve under them."""
+
+    name: str
+    user: str
+    groups: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+LOOPBACK = ("127.0.0.1", "localhost")
+
+CLUSTER_IDENTITIES = (
+    Identity(
+        "kube-apiserver",
+        "kube-apiserver",
+        hosts=(
+            *LOOPBACK,
+            SERVICE_ADDRESS,
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ),
+    ),
+    Identity("admin", "croupier-lab-admin", groups=("system:masters",)),
+    Identity("kube-controller-manager", "system:kube-controller-manager", hosts=LOOPBACK),
+    Identity("kube-scheduler", "system:kube-scheduler", hosts=LOOPBACK),
+    Identity("kwok", "system:kwok"),
+    Identity("kubelet-client", "croupier-lab-kubelet-client"),
+)
+
+ETCD_IDENTITIES = (
+    Identity("etcd", "etcd", hosts=LOOPBACK),
+    Identity("etcd-client", "kube-apiserver"),
+)
+
+
+def create(folder: Path, *, now: datetime) -> None:
+    """Make both authorities, the service-account key and every part's certificate."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for authority in (CLUSTER, ETCD):
+        _create_authority(folder, authority, now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    _write_key(folder / f"{SERVICE_ACCOUNT}.key", key)
+    (folder / f"{SERVICE_ACCOUNT}.pub").write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    for identity in CLUSTER_IDENTITIES:
+        issue(folder, identity, now=now)
+    for identity in ETCD_IDENTITIES:
+        issue(folder, identity, now=now, authority=ETCD)
+
+
+def node(name: str, hosts: tuple[str, ...] = ()) -> Identity:
+    """The kubelet of `name`: the Node authorizer and NodeRestriction go by these names."""
+    return Identity(f"kubelet-{name}", f"system:node:{name}", groups=("system:nodes",), hosts=hosts)
+
+
+def pair(folder: Path, name: str) -> Pair:
+    return Pair(folder / f"{name}.crt", folder / f"{name}.key")
+
+
+def issue(folder: Path, identity: Identity, *, now: datetime, authority: str = CLUSTER) -> Pair:
+    """Write `<name>.crt` and `<name>.key`, signed by the folder's `authority`."""
+    signer = pair(folder, authority)
+    issuer = x509.load_pem_x509_certificate(signer.certificate.read_bytes())
+    signing_key = load_pem_private_key(signer.key.read_bytes(), password=None)
+    if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{signer.key} holds no elliptic-curve key")
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _blank(_subject(identity), issuer.subject, key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(_purposes(identity)), critical=False)
+    )
+    if identity.hosts:
+        alternatives = x509.SubjectAlternativeName([_alternative(host) for host in identity.hosts])
+        certificate = certificate.add_extension(alternatives, critical=False)
+
+    written = pair(folder, identity.name)
+    _write_key(written.key, key)
+    written.certificate.write_bytes(certificate.sign(signing_key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    return written
+
+
+def _create_authority(folder: Path, name: str, now: datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"croupier-lab-{name}")])
+    certificate = (
+        _blank(subject, subject, key, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = pair(folder, name)
+    _write_key(files.key, key)
+    files.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _blank(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _subject(identity: Identity) -> x509.Name:
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in identity.groups]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, identity.user)])
+
+
+def _purposes(identity: Identity) -> list[x509.ObjectIdentifier]:
+    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if identity.hosts else []
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))

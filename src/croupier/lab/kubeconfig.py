@@ -1,0 +1,38 @@
+"""Kubeconfig files with everything inside, so that they can be copied anywhere."""
+
+import base64
+from pathlib import Path
+
+import yaml
+
+from croupier.lab.certificates import Pair
+
+
+def write(path: Path, *, server: str, name: str, authority: Path, pair: Pair) -> Path:
+    """A kubeconfig that proves who it is with the certificate `pair`."""
+    user = pair.certificate.stem
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": name, "cluster": {"server": server, "certificate-authority-data": _inline(authority)}}
+        ],
+        "users": [
+            {
+                "name": user,
+                "user": {
+                    "client-certificate-data": _inline(pair.certificate),
+                    "client-key-data": _inline(pair.key),
+                },
+            }
+        ],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+        "current-context": name,
+    }
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def _inline(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()

@@ -1,0 +1,162 @@
+"""A lab that exists: its parts can be looked at, killed, frozen and started again.
+
+Raising one and tearing it down is `lifecycle`. A `Lab` is only a handle on its
+record: any process that can read the record can make one.
+"""
+
+import asyncio
+import base64
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from croupier.lab import controlplane, errors, probe, process, record
+from croupier.lab.cluster import Cluster, Completed
+from croupier.lab.controlplane import ETCD, Site
+from croupier.lab.errors import LabError
+from croupier.lab.process import Process
+from croupier.lab.record import Record
+
+READY_TIMEOUT = 60.0
+POLL = 0.05
+CLASH = "address already in use"
+
+
+class PortClashError(LabError):
+    """Somebody took one of our ports between the moment we chose it and the moment a part opened it."""
+
+
+class Lab:
+    def __init__(self, remembered: Record) -> None:
+        self.record = remembered
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.record.folder)
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def site(self) -> Site:
+        return Site(
+            folder=self.folder,
+            ports=self.record.ports,
+            binaries=self.record.binaries,
+            stages=self.record.stages,
+            durable=self.record.durable,
+            extra=self.record.extra,
+        )
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.site.kubeconfig("admin")
+
+    @property
+    def server(self) -> str:
+        return self.site.server
+
+    @property
+    def etcd_url(self) -> str:
+        return self.site.etcd
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(
+            self.kubeconfig, Path(self.record.binaries["kubectl"]), memory=self.folder / "kubectl-cache"
+        )
+
+    def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> Completed:
+        return self.cluster.kubectl(*args, stdin=stdin, check=check)
+
+    def process(self, part: str) -> Process:
+        for one in self.record.processes:
+            if one.name == part:
+                return one
+        parts = ", ".join(one.name for one in self.record.processes) or "nothing"
+        raise LabError(f"lab {self.name} has no {part}; it runs {parts}.")
+
+    def kill(self, part: str) -> None:
+        """End a part as a crash would. `start` brings it back with its data and its port."""
+        process.kill(self.process(part))
+
+    def freeze(self, part: str) -> None:
+        process.freeze(self.process(part))
+
+    def thaw(self, part: str) -> None:
+        process.thaw(self.process(part))
+
+    async def start(self, part: str) -> Process:
+        """Start a part that does not run, without waiting until it is ready (`ready` does that)."""
+        known = [one for one in self.record.processes if one.name == part]
+        for old in known:
+            await process.stop(old)
+        started = process.start(controlplane.program(part, self.site), self.logs)
+        self.adopt(started)
+        return started
+
+    def adopt(self, *started: Process) -> None:
+        """Remember processes as ours, in place of earlier ones of the same names."""
+        names = {one.name for one in started}
+        kept = tuple(one for one in self.record.processes if one.name not in names)
+        self.remember(processes=(*kept, *started))
+
+    def remember(self, **changes: object) -> None:
+        self.record = msgspec.structs.replace(self.record, **changes)
+        record.save(self.record)
+
+    async def ready(self, parts: Sequence[str] = (), *, within: float = READY_TIMEOUT) -> None:
+        """Wait until these parts (all that were started, if none is named) say that they are ready."""
+        known = {one.name for one in self.record.processes}
+        named = parts or [part for part in controlplane.PARTS if part in known]
+        deadline = time.monotonic() + within
+        for part in named:
+            await self._part_ready(part, deadline, within)
+
+    async def _part_ready(self, part: str, deadline: float, within: float) -> None:
+        endpoint = controlplane.endpoint(part, self.site)
+        answer = "nothing"
+        while time.monotonic() < deadline:
+            running = self.process(part)
+            if not process.alive(running):
+                raise _died(running)
+            try:
+                status, answer = await asyncio.to_thread(probe.get, endpoint)
+                if status == 200:
+                    return
+            except OSError as refusal:
+                answer = str(refusal)
+            await asyncio.sleep(POLL)
+        sentence = f"{part} was not ready within {within:g} seconds; its last answer was: {answer[-300:]}."
+        raise errors.with_log(sentence, Path(self.process(part).log))
+
+    def etcd_compact(self) -> int:
+        """Make etcd forget every revision but the present one, and return it: older watches get 410 Gone."""
+        header = self._etcd("/v3/kv/range", {"key": base64.b64encode(b"\0").decode()})["header"]
+        revision = int(header["revision"])
+        self._etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        return revision
+
+    def _etcd(self, path: str, question: dict[str, object]) -> dict[str, dict[str, str]]:
+        endpoint = controlplane.etcd_endpoint(self.site, path)
+        status, answer = probe.post(endpoint, msgspec.json.encode(question).decode())
+        if status != 200:
+            raise errors.with_log(
+                f"etcd refused {path} with {status}: {answer.strip()}.", Path(self.process(ETCD).log)
+            )
+        return msgspec.json.decode(answer, type=dict[str, dict[str, str]], strict=False)
+
+
+def _died(part: Process) -> LabError:
+    log = Path(part.log)
+    failure = errors.with_log(f"{part.name} ended while it was starting.", log)
+    if any(CLASH in line for line in errors.tail(log, 40)):
+        return PortClashError(str(failure))
+    return failure

@@ -1,0 +1,101 @@
+"""The upstream modules the lab's programs are built from, pinned.
+
+The go.mod and go.sum beside this file hold versions and checksums and no Go
+code. A built program is good for as long as these files, the build flags and
+the kind of machine stay the same: their digest names its folder in the cache.
+"""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "modules"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A folder with go.mod and go.sum, and the programs built in it."""
+
+    name: str
+    version: str
+    programs: Mapping[str, str]
+    flags: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        return MODULES / self.name
+
+
+_VERSION = "k8s.io/component-base/version"
+
+KUBERNETES = Module(
+    name="kubernetes",
+    version="v1.36.4",
+    programs={
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+        "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+        "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    },
+    flags=(
+        "-trimpath",
+        # Without these the API server reports v0.0.0.
+        f"-ldflags=-s -w -X {_VERSION}.gitVersion=v1.36.4 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36",
+    ),
+)
+
+_CONTAINERD = "github.com/containerd/containerd/v2"
+
+CONTAINERD = Module(
+    name="containerd",
+    version="v2.4.2",
+    programs={
+        "containerd": f"{_CONTAINERD}/cmd/containerd",
+        "containerd-shim-runc-v2": f"{_CONTAINERD}/cmd/containerd-shim-runc-v2",
+        "ctr": f"{_CONTAINERD}/cmd/ctr",
+    },
+    flags=(
+        "-trimpath",
+        "-ldflags=-s -w",
+        "-tags=no_btrfs no_devmapper no_zfs",
+    ),
+)
+
+HOME_OF = {program: module for module in (KUBERNETES, CONTAINERD) for program in module.programs}
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+REAL_NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+
+KWOK_MODULE = "sigs.k8s.io/kwok"
+NODE_STAGES = (
+    "kustomize/stage/node/fast/node-initialize.yaml",
+    "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+)
+POD_STAGES = (
+    "kustomize/stage/pod/fast/pod-ready.yaml",
+    "kustomize/stage/pod/fast/pod-complete.yaml",
+    "kustomize/stage/pod/fast/pod-delete.yaml",
+)
+
+
+def digest(module: Module, *, machine: str = "") -> str:
+    """What a built program depends on, in twelve hexadecimal digits."""
+    content = hashlib.sha256()
+    for file in ("go.mod", "go.sum"):
+        content.update((module.folder / file).read_bytes())
+    content.update("\0".join((*module.flags, machine or _machine())).encode())
+    return content.hexdigest()[:12]
+
+
+def folder(module: Module, cache: Path) -> Path:
+    """Where the cache keeps the programs of `module`."""
+    return cache / f"{module.name}-{module.version}-{digest(module)}"
+
+
+def _machine() -> str:
+    return f"{platform.system()}/{platform.machine()}".lower()

@@ -1,0 +1,46 @@
+"""Free ports on loopback.
+
+They are taken from below the range the kernel hands out to outgoing
+connections: a part that is killed and started again needs the same port, and
+a client that keeps knocking at a closed port inside that range may be given
+this very port as its own and talk to itself.
+"""
+
+import random
+import socket
+from pathlib import Path
+
+LOWEST = 20_000
+USUAL_EPHEMERAL_START = 32_768
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+TRIES = 200
+
+
+def free(count: int, *, chance: random.Random) -> tuple[int, ...]:
+    """`count` different ports nobody listens on at this moment."""
+    first, last = LOWEST, max(_ephemeral_start() - 1, LOWEST + 4_000)
+    found: list[int] = []
+    for _ in range(TRIES * count):
+        port = chance.randint(first, last)
+        if port not in found and is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return tuple(found)
+    raise OSError(f"no {count} free ports between {first} and {last}")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return USUAL_EPHEMERAL_START

@@ -1,0 +1,56 @@
+"""One HTTP question to a part of the lab, under a name it trusts.
+
+Used to see whether a part is ready and to talk to etcd's JSON gateway. It is
+plain and synchronous on purpose: it must work before there is anything to
+build a client on.
+"""
+
+import http.client
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from croupier.lab.certificates import Pair
+
+TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a part answers; with `authority` over TLS, with `pair` under that name."""
+
+    url: str
+    authority: Path | None = None
+    pair: Pair | None = None
+
+
+def get(endpoint: Endpoint) -> tuple[int, str]:
+    """Status and body; OSError if nobody answers."""
+    return _ask(endpoint, "GET", None)
+
+
+def post(endpoint: Endpoint, body: str) -> tuple[int, str]:
+    return _ask(endpoint, "POST", body)
+
+
+def _ask(endpoint: Endpoint, method: str, body: str | None) -> tuple[int, str]:
+    address = urlsplit(endpoint.url)
+    connection = _connection(endpoint, address.hostname or "", address.port)
+    try:
+        connection.request(method, f"{address.path}?{address.query}".rstrip("?"), body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    except http.client.HTTPException as error:
+        raise OSError(f"{endpoint.url}: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def _connection(endpoint: Endpoint, host: str, port: int | None) -> http.client.HTTPConnection:
+    if endpoint.authority is None:
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    context = ssl.create_default_context(cafile=str(endpoint.authority))
+    if endpoint.pair is not None:
+        context.load_cert_chain(endpoint.pair.certificate, endpoint.pair.key)
+    return http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)

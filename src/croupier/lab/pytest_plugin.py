@@ -1,0 +1,184 @@
+"""A real Kubernetes for tests.
+
+One control plane serves a whole run and starts with the first test that asks
+for it; each test gets a namespace of its own, or leaves the cluster-scoped
+objects as it found them. With `--kubeconfig` the same tests talk to any other
+cluster instead, and leave nothing behind there.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import pytest_asyncio
+
+from croupier.lab import borrowed
+from croupier.lab.binaries import Sources
+from croupier.lab.cluster import Cluster
+from croupier.lab.controlplane import FOUNDATION
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+from croupier.lab.testrun import TestRun
+
+OUR_FIXTURES = {"cluster", "lab", "private_lab", "real_node", "namespace", "crds", "clean_cluster"}
+FAILED_WITH_LAB = pytest.StashKey[bool]()
+RUN = pytest.StashKey[TestRun]()
+
+
+class PrivateLab(Protocol):
+    """Raises a lab of the test's own: `lab = await private_lab(durable=True)`."""
+
+    def __call__(
+        self,
+        *,
+        parts: tuple[str, ...] = FOUNDATION,
+        durable: bool = False,
+        pods_run: bool = True,
+        extra: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Awaitable[Lab]: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("croupier lab")
+    group.addoption("--kubeconfig", type=Path, help="run API tests on this cluster instead of a lab")
+    group.addoption("--lab-bin", type=Path, help="folder with the lab's programs (kube-apiserver, etcd, ...)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FAILED_WITH_LAB] = False
+    config.stash[RUN] = TestRun(Sources(named=config.getoption("--lab-bin")), Aloud(config))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """After the last fixture is gone, whatever the reason: nothing may be left running."""
+    config.stash[RUN].close(keep_logs=config.stash[FAILED_WITH_LAB])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and OUR_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        item.config.stash[FAILED_WITH_LAB] = True
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.stash[FAILED_WITH_LAB]:
+        return
+    for logs in config.stash[RUN].logs():
+        terminalreporter.write_line(f"Logs of the lab the failed tests ran on: {logs}")
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config) -> Lab:
+    """The run's shared lab: etcd, kube-apiserver, controller manager, scheduler, KWOK."""
+    if pytestconfig.getoption("--kubeconfig"):
+        pytest.skip("needs a lab of its own, and --kubeconfig aims this run at another cluster")
+    return pytestconfig.stash[RUN].shared()
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Cluster:
+    """The cluster tests talk to: the shared lab, or the one --kubeconfig names."""
+    foreign: Path | None = pytestconfig.getoption("--kubeconfig")
+    if foreign is None:
+        shared: Lab = request.getfixturevalue("lab")
+        return shared.cluster
+    return pytestconfig.stash[RUN].foreign(foreign)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace whose default service account exists."""
+    name = borrowed.create_namespace(cluster, request.node.name)
+    yield name
+    borrowed.delete_namespace(cluster, name, _namespaced(request))
+
+
+@pytest.fixture(scope="session")
+def crds(cluster: Cluster, pytestconfig: pytest.Config) -> Iterator[dict[str, dict[str, Any]]]:
+    """Our kinds, known to the cluster."""
+    definitions = _definitions()
+    created = borrowed.install(cluster, definitions)
+    yield definitions
+    if pytestconfig.getoption("--kubeconfig"):
+        borrowed.uninstall(cluster, created)
+
+
+@pytest.fixture
+def clean_cluster(
+    cluster: Cluster, crds: dict[str, dict[str, Any]], pytestconfig: pytest.Config
+) -> Iterator[None]:
+    """Afterwards, Nodes and cluster-scoped objects of our kinds are those that were there before."""
+    kinds = borrowed.cluster_scoped(crds)
+    before = borrowed.snapshot(cluster, kinds)
+    yield
+    foreign = pytestconfig.getoption("--kubeconfig") is not None
+    borrowed.restore(cluster, kinds, before, spare_real_nodes=foreign)
+
+
+@pytest_asyncio.fixture
+async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
+    """A factory of labs for fault tests: what dies there disturbs nobody else."""
+    if pytestconfig.getoption("--kubeconfig"):
+        pytest.skip("breaks a control plane, and --kubeconfig aims this run at one that is not ours")
+    run = pytestconfig.stash[RUN]
+    raised: list[Lab] = []
+
+    async def factory(
+        *,
+        parts: tuple[str, ...] = FOUNDATION,
+        durable: bool = False,
+        pods_run: bool = True,
+        extra: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Lab:
+        plan = Plan(parts=parts, durable=durable, pods_run=pods_run, extra=extra or {})
+        raised.append(await run.private(plan))
+        return raised[-1]
+
+    yield factory
+    for lab in raised:
+        await run.end(lab, keep_logs=pytestconfig.stash[FAILED_WITH_LAB])
+
+
+@pytest.fixture(scope="session")
+def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> str:
+    """The name of this machine as a node of the shared lab."""
+    from croupier.lab import realnode  # noqa: PLC0415 (drags in what only a real node needs)
+
+    if reason := realnode.obstacle():
+        pytest.skip(reason)
+    request.getfixturevalue("lab")
+    return pytestconfig.stash[RUN].join_real_node()
+
+
+def _definitions() -> dict[str, dict[str, Any]]:
+    from croupier.api import crds  # noqa: PLC0415 (every pytest run loads this plugin; few need the API)
+
+    return crds.definitions()
+
+
+def _namespaced(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    if "crds" not in request.fixturenames:
+        return ()
+    return borrowed.namespaced(request.getfixturevalue("crds"))
+
+
+class Aloud:
+    """Says things in the middle of a run, past pytest's capture; everyday steps are not worth it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def step(self, text: str) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        if capture is None or reporter is None:
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)

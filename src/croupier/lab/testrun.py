@@ -1,0 +1,113 @@
+"""The labs of one test run: at most one shared, any number private, none left at the end.
+
+They live in temporary folders. A link in the state folder leads to each, so
+that a run which was killed outright is tidied up by the next one.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from croupier.lab import lifecycle, places, process, record, supplies
+from croupier.lab.binaries import Sources
+from croupier.lab.cluster import Cluster
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+from croupier.lab.progress import Progress
+
+T = TypeVar("T")
+
+
+class TestRun:
+    __test__ = False  # pytest collects classes by this name
+
+    def __init__(self, sources: Sources, show: Progress) -> None:
+        self._sources = sources
+        self._show = show
+        self._folder: Path | None = None
+        self._labs: list[Lab] = []
+        self._shared: Lab | None = None
+        self._count = 0
+        self._kept: list[Path] = []
+
+    def shared(self) -> Lab:
+        if self._shared is None:
+            self._shared = run(self._raise(Plan(name="shared")))
+        return self._shared
+
+    def foreign(self, kubeconfig: Path) -> Cluster:
+        stock = run(supplies.ensure(["kubectl"], self._sources, self._show))
+        return Cluster(kubeconfig.absolute(), stock.binaries["kubectl"])
+
+    def join_real_node(self) -> str:
+        return run(lifecycle.join_real_node(self.shared(), self._sources, self._show))
+
+    async def private(self, plan: Plan) -> Lab:
+        self._count += 1
+        return await self._raise(replace(plan, name=f"private-{self._count}"))
+
+    async def end(self, lab: Lab, *, keep_logs: bool) -> None:
+        await lifecycle.end(lab)
+        self._labs.remove(lab)
+        self._link(lab.folder).unlink(missing_ok=True)
+        if keep_logs:
+            self._kept.append(lab.logs)
+        else:
+            shutil.rmtree(lab.folder, ignore_errors=True)
+
+    def logs(self) -> list[Path]:
+        return [*self._kept, *(lab.logs for lab in self._labs)]
+
+    def close(self, *, keep_logs: bool) -> None:
+        """End every lab that is still there, the shared one last."""
+        for lab in reversed(self._labs.copy()):
+            run(self.end(lab, keep_logs=keep_logs))
+        self._shared = None
+        if self._folder is not None and not self._kept:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _raise(self, plan: Plan) -> Lab:
+        if self._folder is None:
+            await sweep(self._sources, self._show)
+            self._folder = Path(tempfile.mkdtemp(prefix="croupier-test-"))
+        folder = self._folder / plan.name
+        link = self._link(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder)
+        try:
+            lab, _ = await lifecycle.up(replace(plan, folder=folder, sources=self._sources), self._show)
+        except BaseException:
+            link.unlink(missing_ok=True)
+            self._kept.append(folder / "logs")
+            raise
+        self._labs.append(lab)
+        return lab
+
+    def _link(self, folder: Path) -> Path:
+        return places.runs(self._sources.env) / f"{folder.parent.name}-{folder.name}"
+
+
+async def sweep(sources: Sources, show: Progress) -> None:
+    """End the labs of earlier runs whose process is no more."""
+    links = places.runs(sources.env)
+    for link in sorted(links.iterdir()) if links.is_dir() else ():
+        left = record.load(link)
+        if left is None and link.exists():
+            continue  # just being raised by another run
+        if left is not None:
+            if left.owner is not None and process.alive(left.owner):
+                continue
+            show.say(f"Cleaning up after a test run that was killed: {left.folder}")
+            await lifecycle.end(Lab(left))
+            shutil.rmtree(Path(left.folder).parent, ignore_errors=True)
+        link.unlink(missing_ok=True)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """From a synchronous fixture, without touching the event loop the tests are given."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)

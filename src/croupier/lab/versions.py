@@ -1,0 +1,70 @@
+"""Which version of a program fits the lab.
+
+A program the user already has is welcome only if a cluster made with it is the
+one everything is tested on; else it is passed over, with the reason.
+"""
+
+import re
+from dataclasses import dataclass
+
+KUBERNETES = (1, 36)
+_NUMBER = re.compile(r"\bv?(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to ask a program for its version, and which ones (major, minor) fit."""
+
+    lowest: tuple[int, int]
+    highest: tuple[int, int]
+    wanted: str
+    question: tuple[str, ...] = ("--version",)
+
+
+_MAJOR, _MINOR = KUBERNETES
+_SAME_MINOR = Rule(KUBERNETES, KUBERNETES, f"{_MAJOR}.{_MINOR}.x")
+_CONTAINERD = Rule((2, 0), (2, 99), "2.x (CDI)")
+
+RULES = {
+    "etcd": Rule((3, 5), (3, 99), "3.5 or later"),
+    "kube-apiserver": _SAME_MINOR,
+    "kube-controller-manager": _SAME_MINOR,
+    "kube-scheduler": _SAME_MINOR,
+    "kubelet": _SAME_MINOR,
+    "kubectl": Rule(
+        (_MAJOR, _MINOR - 1),
+        (_MAJOR, _MINOR + 1),
+        f"within one minor version of {_MAJOR}.{_MINOR}",
+        ("version", "--client"),
+    ),
+    "kwok": Rule((0, 8), (0, 8), "0.8.x"),
+    "containerd": _CONTAINERD,
+    "containerd-shim-runc-v2": Rule((2, 0), (2, 99), "2.x (CDI)", ("-v",)),
+    "ctr": _CONTAINERD,
+}
+
+
+def read(output: str) -> Version | None:
+    """The first version number in what a program printed about itself."""
+    found = _NUMBER.search(output)
+    return Version(*map(int, found.groups())) if found else None
+
+
+def objection(program: str, version: Version | None) -> str | None:
+    """Why this version cannot be used; None if it can."""
+    rule = RULES[program]
+    if version is None:
+        return f"it does not say its version; the lab needs {rule.wanted}"
+    if rule.lowest <= (version.major, version.minor) <= rule.highest:
+        return None
+    return f"it is {version}; the lab needs {rule.wanted}"
