@@ -78,11 +78,11 @@ class Backlog(Generic[K]):
         heapq.heappush(self._alarms, (due, self._alarm_count, key))
         return True
 
-    def retry(self, key: K, now: float, chance: float) -> float:
-        """Ask for a key that failed: its own back-off, and no sooner than all retries together allow."""
+    def retry(self, key: K, now: float, chance: float, no_sooner: float = 0.0) -> float:
+        """Ask for a key that failed, after its own back-off and as all retries together allow."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        delay = max(self.retries.delay(failures, chance), self._bucket.delay(now))
+        delay = max(self.retries.delay(failures, chance), self._bucket.delay(now), no_sooner)
         self.add_at(key, now + delay, now)
         return delay
 

@@ -62,9 +62,9 @@ class WorkQueue(Generic[K]):
             self._gauge.added()
             self._wake()
 
-    def retry(self, key: K) -> float:
+    def retry(self, key: K, no_sooner: float = 0.0) -> float:
         """After a failure; answers with the delay until the next try."""
-        delay = self._backlog.retry(key, self._loop.time(), self._chance())
+        delay = self._backlog.retry(key, self._loop.time(), self._chance(), no_sooner)
         self._gauge.retried()
         self._wake()
         return delay

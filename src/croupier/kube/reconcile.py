@@ -86,5 +86,7 @@ def judge(ending: Result | Exception) -> Verdict:
             return Retry(ending, loud=False)  # somebody else was faster: everyday life of compare-and-swap
         case ApiError(retry_after=float(seconds)):
             return Retry(ending, no_sooner=seconds)
-        case _:
+        case Exception():
             return Retry(ending)
+        case _:
+            return Retry(TypeError(f"a reconcile ends with DONE or a Result, not {ending!r}"))

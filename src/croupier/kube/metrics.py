@@ -1,0 +1,214 @@
+"""Everything the runtime counts, in one place, in a registry that is passed in.
+
+The rooms below know only small protocols (`queue.Gauge`, `sender.Observe`, ...);
+the objects here fit them. Series that carry the name of something that can go
+away are removed with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from croupier.kube.reflector import Figures, Reflector
+from croupier.kube.store import Store
+
+FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """One per process; made once with the registry that `/metrics` shows."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._client(registry)
+        self.caches = Caches()
+        registry.register(self.caches)
+        self._controllers(registry)
+        self._rest(registry)
+
+    def _client(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "croupier_client_requests",
+            "Requests to the API server; code 0 means no answer",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "croupier_client_request_seconds",
+            "Time until the API server had answered",
+            ["verb", "resource"],
+            buckets=FAST,
+            registry=registry,
+        )
+
+    def _controllers(self, registry: CollectorRegistry) -> None:
+        label = ["controller"]
+        self.queue_depth = Gauge(
+            "croupier_queue_depth", "Keys ready to be worked on", label, registry=registry
+        )
+        self.queue_adds = Counter("croupier_queue_adds", "Requests that were new", label, registry=registry)
+        self.queue_retries = Counter(
+            "croupier_queue_retries", "Keys put back after failure", label, registry=registry
+        )
+        self.queue_seconds = Histogram(
+            "croupier_queue_seconds",
+            "Time a key was ready before its turn",
+            label,
+            buckets=FAST,
+            registry=registry,
+        )
+        self.work_seconds = Histogram(
+            "croupier_reconcile_seconds", "Time one reconcile took", label, buckets=FAST, registry=registry
+        )
+        self.reconciles = Counter(
+            "croupier_reconciles",
+            "Reconciles by how they ended",
+            ["controller", "outcome"],
+            registry=registry,
+        )
+        self.workers_busy = Gauge("croupier_workers_busy", "Reconciles running now", label, registry=registry)
+        self.expectations_missed = Counter(
+            "croupier_expectations_missed",
+            "Own writes the cache did not show in time",
+            label,
+            registry=registry,
+        )
+
+    def _rest(self, registry: CollectorRegistry) -> None:
+        self.leader = Gauge("croupier_leader", "1 while this process leads", ["lease"], registry=registry)
+        self.events_recorded = Counter(
+            "croupier_events_recorded", "Kubernetes Events written", ["type"], registry=registry
+        )
+        self.events_dropped = Counter(
+            "croupier_events_dropped", "Kubernetes Events not written", ["why"], registry=registry
+        )
+        self.loop_lag = Histogram(
+            "croupier_loop_lag_seconds",
+            "How late the event loop comes to what is due",
+            buckets=FAST,
+            registry=registry,
+        )
+
+    def request(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """Fits `sender.Observe`."""
+        self.requests.labels(verb, resource, str(code)).inc()
+        self.request_seconds.labels(verb, resource).observe(seconds)
+
+    def leading(self, lease: str, leads: bool) -> None:
+        """Fits `elector.Gauge`."""
+        self.leader.labels(lease).set(leads)
+
+    def recorded(self, kind: str) -> None:
+        """Fits `events.Gauge`, with `dropped`."""
+        self.events_recorded.labels(kind).inc()
+
+    def dropped(self, why: str) -> None:
+        self.events_dropped.labels(why).inc()
+
+    def controller(self, name: str) -> "ControllerMetrics":
+        return ControllerMetrics(self, name)
+
+    async def measure_loop(self, every: float = 1.0) -> None:
+        """Runs until cancelled: sleeps, and sees how late it wakes."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + every
+            await asyncio.sleep(every)
+            self.loop_lag.observe(max(0.0, loop.time() - due))
+
+
+@dataclass(slots=True)
+class ControllerMetrics:
+    """The series of one controller; fits `queue.Gauge` and `controller.Gauge`."""
+
+    metrics: Metrics
+    name: str
+    _outcomes: set[str] = field(init=False, default_factory=set)
+
+    def added(self) -> None:
+        self.metrics.queue_adds.labels(self.name).inc()
+
+    def taken(self, waited: float, depth: int) -> None:
+        self.metrics.queue_seconds.labels(self.name).observe(waited)
+        self.metrics.queue_depth.labels(self.name).set(depth)
+
+    def retried(self) -> None:
+        self.metrics.queue_retries.labels(self.name).inc()
+
+    def depth(self, depth: int) -> None:
+        self.metrics.queue_depth.labels(self.name).set(depth)
+
+    def started(self) -> None:
+        self.metrics.workers_busy.labels(self.name).inc()
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        self._outcomes.add(outcome)
+        self.metrics.workers_busy.labels(self.name).dec()
+        self.metrics.work_seconds.labels(self.name).observe(seconds)
+        self.metrics.reconciles.labels(self.name, outcome).inc()
+
+    def missed(self, expectations: int) -> None:
+        self.metrics.expectations_missed.labels(self.name).inc(expectations)
+
+    def gone(self) -> None:
+        """The controller is no more: so are its series."""
+        m = self.metrics
+        for family in (m.queue_depth, m.queue_adds, m.queue_retries, m.queue_seconds, m.work_seconds):
+            family.remove(self.name)
+        m.workers_busy.remove(self.name)
+        m.expectations_missed.remove(self.name)
+        for outcome in self._outcomes:
+            m.reconciles.remove(self.name, outcome)
+
+
+_COUNTED: dict[str, tuple[str, Callable[[Figures], int]]] = {
+    "relists": ("Complete lists, the first included", lambda figures: figures.lists),
+    "watches": ("Watches begun; each after the first is a restart", lambda figures: figures.watches),
+    "watch_restarts": ("Watches taken up again", lambda figures: max(0, figures.watches - 1)),
+    "failures": ("Lists and watches that failed", lambda figures: figures.failures),
+    "events_absorbed": ("Changes and bookmarks that came by watch", lambda figures: figures.events),
+    "poison_objects": (
+        "Objects that did not fit their type and were skipped",
+        lambda figures: figures.skipped,
+    ),
+}
+
+
+class Caches:
+    """Reads stores and reflectors when asked, so that an event costs nothing extra."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Store[Any], Reflector[Any]]] = {}
+
+    def add(self, store: Store[Any], reflector: Reflector[Any], name: str | None = None) -> None:
+        """`name` tells two caches of one kind apart; its own by default."""
+        self._known[name or store.resource.full_name] = (store, reflector)
+
+    def remove(self, name: str) -> None:
+        self._known.pop(name, None)
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (text, read) in _COUNTED.items():
+            counter = CounterMetricFamily(f"croupier_store_{name}", text, labels=["resource"])
+            for resource, (_, reflector) in self._known.items():
+                counter.add_metric([resource], read(reflector.figures))
+            yield counter
+        size = GaugeMetricFamily("croupier_store_objects", "Objects in the cache", labels=["resource"])
+        age = GaugeMetricFamily(
+            "croupier_store_staleness_seconds",
+            "Time since the API server last said anything on list or watch",
+            labels=["resource"],
+        )
+        for resource, (store, reflector) in self._known.items():
+            size.add_metric([resource], len(store))
+            age.add_metric([resource], reflector.staleness())
+        yield size
+        yield age

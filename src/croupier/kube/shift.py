@@ -1,0 +1,192 @@
+"""One term of work of a controller: its queue, its workers, and the verdicts carried out.
+
+A controller that loses the lead and wins it again works a new shift, with
+nothing left over from the last.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from croupier.kube import reconcile
+from croupier.kube.backlog import Backlog
+from croupier.kube.backoff import Backoff
+from croupier.kube.bucket import Rate
+from croupier.kube.errors import KubeError
+from croupier.kube.expectations import Expectations
+from croupier.kube.queue import WorkQueue
+from croupier.kube.reconcile import Finished, GiveUp, Later, Reconcile, Result, Retry, TookTooLong, Verdict
+
+K = TypeVar("K", bound=Hashable)
+
+log = structlog.get_logger(__name__)
+
+
+class Authority(Protocol):
+    """Whether we may act now; a `Leadership`, where there is an election."""
+
+    def held(self) -> bool: ...
+
+
+class _Anyone:
+    def held(self) -> bool:
+        return True
+
+
+ANYONE = _Anyone()
+"""The authority of work that needs no leader."""
+
+
+class Gauge(Protocol):
+    """What a controller tells about itself and its queue."""
+
+    def added(self) -> None: ...
+    def taken(self, waited: float, depth: int) -> None: ...
+    def retried(self) -> None: ...
+    def depth(self, depth: int) -> None: ...
+    def started(self) -> None: ...
+    def ended(self, outcome: str, seconds: float) -> None: ...
+    def missed(self, expectations: int) -> None: ...
+
+
+class Unmeasured:
+    """A gauge nobody reads."""
+
+    def added(self) -> None: ...
+    def taken(self, waited: float, depth: int) -> None: ...
+    def retried(self) -> None: ...
+    def depth(self, depth: int) -> None: ...
+    def started(self) -> None: ...
+    def ended(self, outcome: str, seconds: float) -> None: ...
+    def missed(self, expectations: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    controller: str
+    timeout: float
+    retries: Backoff
+    retry_rate: Rate
+
+
+class Shift(Generic[K]):
+    def __init__(
+        self,
+        rules: Rules,
+        reconcile: Reconcile[K],
+        expectations: Expectations[K],
+        *,
+        gauge: Gauge,
+        authority: Authority,
+    ) -> None:
+        self._rules = rules
+        self._reconcile = reconcile
+        self._expectations = expectations
+        self._gauge = gauge
+        self._authority = authority
+        self._queue: WorkQueue[K] = WorkQueue(Backlog(rules.retries, rules.retry_rate), gauge=gauge)
+        self._resting: set[K] = set()
+        self._ids = itertools.count(1)
+        self._time = asyncio.get_running_loop().time
+
+    def wake(self, key: K) -> None:
+        """Something changed for `key`."""
+        self._resting.discard(key)
+        self._queue.add(key)
+
+    def look_again(self, key: K) -> None:
+        """Nothing changed, but a look does no harm; keys that were given up rest on."""
+        if key not in self._resting:
+            self._queue.add(key)
+
+    def close(self) -> None:
+        """Workers finish what is ready and go home."""
+        self._queue.close()
+
+    async def work(self) -> None:
+        """One worker: key after key until the queue is closed and empty."""
+        while (key := await self._queue.take()) is not None:
+            try:
+                await self._turn(key)
+            finally:
+                self._queue.done(key)
+
+    async def _turn(self, key: K) -> None:
+        if not self._authority.held():
+            log.warning("no longer leading: leaving the rest to others", controller=self._rules.controller)
+            self._queue.abandon()
+        elif (wait := self._held_back(key)) is not None:
+            self._queue.add_after(key, wait)
+        else:
+            await self._do(key)
+            if (wait := self._held_back(key)) is not None:
+                self._queue.add_after(key, wait)  # only if our write is never shown
+
+    def _held_back(self, key: K) -> float | None:
+        missed = self._expectations.missed
+        wait = self._expectations.holds(key, self._time())
+        if self._expectations.missed > missed:
+            self._gauge.missed(self._expectations.missed - missed)
+        return wait
+
+    async def _do(self, key: K) -> None:
+        began = self._time()
+        outcome = "cancelled"
+        self._gauge.started()
+        try:
+            with bound_contextvars(
+                controller=self._rules.controller, key=str(key), reconcile=next(self._ids)
+            ):
+                verdict = reconcile.judge(await self._ending(key))
+                self._carry_out(key, verdict)
+                outcome = verdict.name
+        finally:
+            self._gauge.ended(outcome, self._time() - began)
+
+    async def _ending(self, key: K) -> Result | Exception:
+        try:
+            async with asyncio.timeout(self._rules.timeout) as limit:
+                return await self._reconcile(key)
+        except TimeoutError as error:
+            return TookTooLong(f"cut off after {self._rules.timeout:g} s") if limit.expired() else error
+        except asyncio.CancelledError as error:
+            if _being_cancelled():
+                raise
+            return RuntimeError(f"the reconcile cancelled itself: {error}")  # or the worker would die of it
+        except Exception as error:
+            return error
+
+    def _carry_out(self, key: K, verdict: Verdict) -> None:
+        match verdict:
+            case Finished():
+                self._queue.forget(key)
+            case Later(seconds=seconds):
+                self._queue.forget(key)
+                self._queue.add_after(key, seconds)
+            case Retry(error=error, no_sooner=no_sooner, loud=loud):
+                delay = self._queue.retry(key, no_sooner)
+                _report(error, delay, loud)
+            case GiveUp(error=error):
+                self._queue.forget(key)
+                self._resting.add(key)
+                log.warning("given up until it changes", error=str(error))
+
+
+def _report(error: Exception, delay: float, loud: bool) -> None:
+    """What Kubernetes refused is said in a line; what is ours to mend comes with its traceback."""
+    if not loud:
+        log.info("lost a race, will retry", error=str(error), retry_in=round(delay, 3))
+    elif isinstance(error, KubeError):
+        log.warning("will retry", error=str(error), retry_in=round(delay, 3))
+    else:
+        log.error("failed, will retry", error=repr(error), retry_in=round(delay, 3), exc_info=error)
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
