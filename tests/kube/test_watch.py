@@ -1,0 +1,131 @@
+"""The watch protocol: bytes in whatever pieces, what happened out, and no line may blind us to the next."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.kube import watch
+from croupier.kube.errors import Gone, ServerError
+from croupier.kube.watch import Bookmark, Change, Failed, Reader, Skipped
+from tests.kube.kinds import Pod, pod, raw_pod
+
+
+def line(kind: str, body: object) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": body}) + b"\n"
+
+
+def bookmark(version: str) -> bytes:
+    return line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": version}})
+
+
+def expired() -> bytes:
+    return line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+def test_an_object_arrives_typed():
+    (event,) = Reader(Pod).feed(line("ADDED", raw_pod("web")))
+
+    assert isinstance(event, Change)
+    assert (event.type, event.object.metadata.name) == ("ADDED", "web")
+
+
+def test_a_bookmark_only_moves_the_version():
+    assert Reader(Pod).feed(bookmark("42")) == [Bookmark("42")]
+
+
+def test_410_in_the_stream_is_gone():
+    (event,) = Reader(Pod).feed(expired())
+
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, Gone)
+
+
+def test_any_other_error_keeps_the_words_of_the_api_server():
+    (event,) = Reader(Pod).feed(line("ERROR", {"code": 500, "message": "etcd is away"}))
+
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, ServerError)
+    assert "etcd is away" in str(event.error)
+
+
+def test_events_before_an_error_in_the_same_piece_are_not_lost():
+    kinds = [type(event) for event in Reader(Pod).feed(line("ADDED", raw_pod()) + expired())]
+
+    assert kinds == [Change, Failed]
+
+
+def test_null_for_a_list_is_an_empty_list():
+    (event,) = Reader(Pod).feed(line("MODIFIED", raw_pod(containers=None)))
+
+    assert isinstance(event, Change)
+    assert event.object.spec.containers == ()
+
+
+POISON = {
+    "a number where a text belongs": line("ADDED", raw_pod(nodeName=7)),
+    "not JSON": b"{]\n",
+    "not an event": b'{"hello": "world"}\n',
+    "a type from the future": line("RENAMED", raw_pod()),
+    "an object without metadata": line("ADDED", {}),
+}
+
+
+@pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+def test_poison_is_reported_and_the_next_event_still_arrives(poison):
+    skipped, after = Reader(Pod).feed(poison + line("ADDED", raw_pod("after")))
+
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason
+    assert isinstance(after, Change)
+
+
+def test_poison_still_says_which_object_and_version_it_was():
+    (event,) = Reader(Pod).feed(line("DELETED", raw_pod("bad", nodeName=7)))
+
+    assert isinstance(event, Skipped)
+    assert (event.type, event.namespace, event.name, event.resource_version) == (
+        "DELETED",
+        "shop",
+        "bad",
+        "1",
+    )
+
+
+def test_a_line_longer_than_any_object_ends_the_watch(monkeypatch):
+    monkeypatch.setattr(watch, "LONGEST", 100)
+    reader = Reader(Pod)
+
+    assert reader.feed(b"x" * 99) == []
+    (event,) = reader.feed(b"x" * 99)
+
+    assert isinstance(event, Failed)
+
+
+lines = st.lists(
+    st.sampled_from(
+        [
+            line("ADDED", raw_pod("a")),
+            line("MODIFIED", raw_pod("b" * 300)),
+            line("DELETED", msgspec.to_builtins(pod("c"))),
+            bookmark("7"),
+            b"poison\n",
+            b"\n",
+        ]
+    )
+)
+
+
+@given(lines, st.lists(st.integers(1, 50)), st.booleans())
+def test_how_the_bytes_are_cut_makes_no_difference(stream, sizes, cut_off):
+    data = b"".join(stream) + (b'{"type":"ADD' if cut_off else b"")
+    whole = Reader(Pod).feed(data)
+
+    reader, events = Reader(Pod), []
+    for size in sizes:
+        piece, data = data[:size], data[size:]
+        events += reader.feed(piece)
+    events += reader.feed(data)
+
+    assert events == whole
+    assert len(whole) == sum(1 for each in stream if each.strip())
