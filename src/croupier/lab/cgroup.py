@@ -31,9 +31,8 @@ def create(name: str, mount: Path = MOUNT) -> None:
 
 
 def _enable(subtree: Path, available: list[str]) -> None:
-    for controller in CONTROLLERS:
-        if controller not in available or controller in subtree.read_text().split():
-            continue
+    enabled = subtree.read_text().split()
+    for controller in (one for one in CONTROLLERS if one in available and one not in enabled):
         try:
             subtree.write_text(f"+{controller}")
         except OSError as error:

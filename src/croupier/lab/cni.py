@@ -132,9 +132,8 @@ def host_port_removals(rules: str, network: str) -> tuple[tuple[str, ...], ...]:
     if len(ours) == len(jumps):
         shared = [f":{chain}" for chain in SHARED_CHAINS]
         gone += [rule[0][1:] for rule in saved if rule and rule[0] in shared]
-        removals += [
-            ("-D", *rule[1:]) for rule in saved if rule[:1] == ["-A"] and rule[-1] in (JUMPS, MASQUERADE)
-        ]
+        entries = [rule for rule in saved if rule[:1] == ["-A"] and rule[-1] in (JUMPS, MASQUERADE)]
+        removals += [("-D", *rule[1:]) for rule in entries]
     removals += [("-F", chain) for chain in gone]
     removals += [("-X", chain) for chain in gone]
     return tuple(removals)

@@ -7,7 +7,7 @@ the node's mount namespace, where they are folders of the lab.
 import json
 from pathlib import Path
 
-from croupier.lab import cni, image
+from croupier.lab import image
 from croupier.lab.command import output
 
 SOCKET = "/run/containerd/containerd.sock"
@@ -71,8 +71,3 @@ async def load(ctr: tuple[str, ...], archive: Path) -> None:
 def _import(archive: Path) -> tuple[str, ...]:
     # `--local`: version 2.4 otherwise fails for want of a platform to unpack.
     return ("images", "import", "--local", "--snapshotter", "native", str(archive.absolute()))
-
-
-def missing() -> tuple[str, ...]:
-    """Debian's names of what containerd starts and the machine does not have."""
-    return ("containernetworking-plugins",) if cni.missing_plugins() else ()

@@ -21,6 +21,7 @@ from croupier.lab import (
     cgroup,
     cni,
     containerd,
+    elf,
     image,
     kubeconfig,
     kubelet,
@@ -42,7 +43,6 @@ PROGRAMS = (KEEPER, CONTAINERD, KUBELET)
 
 PACKAGES = {
     "runc": "runc",
-    "busybox": "busybox-static",
     "iptables-save": "iptables",
     "ip": "iproute2",
     "mount": "mount",
@@ -65,13 +65,26 @@ def obstacle() -> str | None:
             "A real node needs root (for mounts, control groups and a bridge): "
             "run the same command as root, or leave --real-node out."
         )
-    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
-    if absent := sorted(packages.union(containerd.missing())):
+    if absent := _absent_packages():
         return (
             f"A real node needs {', '.join(absent)}, which this machine does not have: "
             f"run `make setup` as root, or `apt-get install {' '.join(absent)}`."
         )
     return None
+
+
+def _absent_packages() -> list[str]:
+    absent = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    if cni.missing_plugins():
+        absent.add("containernetworking-plugins")
+    busybox = elf.read(_busybox().read_bytes()) if _busybox().exists() else None
+    if busybox is None or busybox.interpreter:  # the other package's busybox would not run in an image
+        absent.add("busybox-static")
+    return sorted(absent)
+
+
+def _busybox() -> Path:
+    return Path(shutil.which("busybox") or "/bin/busybox")
 
 
 async def join(lab: Lab, name: str = NAME) -> tuple[Process, ...]:
@@ -126,7 +139,7 @@ def _lacking(lab: Lab) -> str | None:
 async def _start(lab: Lab, name: str, started: list[Process]) -> None:
     here = ground(lab)
     subnet = await _prepare(here)
-    images = await image.pack_busybox(Path(shutil.which("busybox") or "/bin/busybox"), here.state / "images")
+    images = await image.pack_busybox(_busybox(), here.state / "images")
 
     keeper = namespace.keeper(KEEPER, here.binds, ready=here.ready, env=here.mark)
     started.append(process.start(keeper, lab.logs))

@@ -1,0 +1,56 @@
+#!/bin/sh
+# What `croupier lab up --real-node` takes from the distribution: runc, CNI plugins, a static busybox and
+# the tools that make bridges and mount namespaces. The lab's control plane needs none of it, so a machine
+# where nothing can be installed is told what it misses and set up all the same.
+set -eu
+
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+missing=""
+
+miss() {
+    case " $missing " in *" $1 "*) ;; *) missing="${missing:+$missing }$1" ;; esac
+}
+
+program() {
+    command -v "$1" >/dev/null 2>&1 || miss "$2"
+}
+
+static_busybox() {
+    busybox=$(command -v busybox) && ! ldd "$busybox" 2>/dev/null | grep -q '=>'
+}
+
+cni_plugins() {
+    for folder in /usr/lib/cni /opt/cni/bin /usr/libexec/cni; do
+        if [ -x "$folder/bridge" ] && [ -x "$folder/host-local" ] && [ -x "$folder/portmap" ]; then return 0; fi
+    done
+    return 1
+}
+
+look() {
+    missing=""
+    program runc runc
+    program ip iproute2
+    program iptables-save iptables
+    program mount mount
+    program unshare util-linux
+    program nsenter util-linux
+    static_busybox || miss busybox-static
+    cni_plugins || miss containernetworking-plugins
+}
+
+install() {
+    # shellcheck disable=SC2086 # the names are words
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        -o DPkg::Lock::Timeout=60 $missing >/dev/null 2>&1
+}
+
+look
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    # The package lists may be missing or old: only then is it worth the time to fetch them.
+    install || { apt-get update -qq >/dev/null 2>&1 && install; } || true
+    look
+fi
+
+[ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) needs $missing, which could not be installed here: run 'apt-get install $missing' as root; everything else works without."
