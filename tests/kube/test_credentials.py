@@ -1,0 +1,186 @@
+"""Tokens that change while we run: files read again, plugins run again, each at the right moment."""
+
+import asyncio
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from croupier.kube import exec_plugin
+from croupier.kube.config import Anonymous, Basic, Exec, Token, TokenFile
+from croupier.kube.credentials import Credentials
+from croupier.kube.errors import ConfigError
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+class Hands:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.passed)
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    async def sleep(self, seconds: float) -> None:
+        self.passed += seconds
+        await asyncio.sleep(0)
+
+
+def script(folder: Path, body: str) -> Exec:
+    """An exec plugin that counts its runs in the file `runs`."""
+    path = folder / "login"
+    path.write_text(f"#!/bin/sh\ncd {folder}\necho run >> runs\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return Exec(str(path))
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "runs").read_text().split())
+
+
+def printed(*, version: str = V1, **status: str) -> str:
+    body = {"kind": "ExecCredential", "apiVersion": version, "status": status}
+    return f"cat <<'END'\n{msgspec.json.encode(body).decode()}\nEND"
+
+
+async def test_a_token_file_is_read_again_after_a_while(tmp_path):
+    clock, path = Hands(), tmp_path / "token"
+    path.write_text("first\n")
+    credentials = Credentials(TokenFile(path), clock)
+    assert (await credentials.current()).authorization == "Bearer first"
+
+    path.write_text("second")
+    assert (await credentials.current()).authorization == "Bearer first"
+    clock.passed += 11
+    assert (await credentials.current()).authorization == "Bearer second"
+
+
+async def test_a_refused_token_file_is_read_again_at_once(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("old")
+    credentials = Credentials(TokenFile(path), Hands())
+    used = await credentials.current()
+    path.write_text("new")
+
+    assert credentials.refused(used)
+    assert (await credentials.current()).authorization == "Bearer new"
+
+
+async def test_a_late_refusal_does_not_throw_the_renewed_token_away(tmp_path):
+    plugin = script(tmp_path, printed(token="t$(wc -l < runs)").replace("<<'END'", "<<END"))
+    credentials = Credentials(plugin, Hands())
+    old = await credentials.current()
+    credentials.refused(old)
+    await credentials.current()
+    credentials.refused(old)
+    await credentials.current()
+
+    assert runs(tmp_path) == 2
+
+
+FIXED = {
+    "token": (Token("t"), "Bearer t"),
+    "basic": (Basic("a", "b"), "Basic YTpi"),
+    "nobody": (Anonymous(), None),
+}
+
+
+@pytest.mark.parametrize(("auth", "header"), FIXED.values(), ids=FIXED)
+async def test_what_cannot_change_is_not_asked_again(auth, header):
+    credentials = Credentials(auth, Hands())
+    used = await credentials.current()
+
+    assert used.authorization == header
+    assert not credentials.refused(used)
+
+
+async def test_a_plugin_runs_once_until_its_credential_expires(tmp_path):
+    clock = Hands()
+    credentials = Credentials(
+        script(tmp_path, printed(token="t", expirationTimestamp="2026-01-01T01:00:00Z")), clock
+    )
+
+    await asyncio.gather(*(credentials.current() for _ in range(5)))
+    assert runs(tmp_path) == 1
+    clock.passed += 3601
+    await credentials.current()
+    assert runs(tmp_path) == 2
+
+
+async def test_a_plugin_may_give_a_certificate_instead(tmp_path):
+    plugin = script(tmp_path, printed(clientCertificateData="CERT", clientKeyData="KEY"))
+
+    credential = await Credentials(plugin, Hands()).current()
+
+    assert (credential.authorization, credential.certificate, credential.key) == (None, b"CERT", b"KEY")
+
+
+async def test_a_plugin_is_told_the_cluster_and_its_environment(tmp_path):
+    plugin = script(
+        tmp_path, 'echo "$KUBERNETES_EXEC_INFO" > info; echo "$REGION" > region\n' + printed(token="t")
+    )
+    plugin = Exec(plugin.command, env={"REGION": "here"}, cluster={"server": "https://lab"})
+
+    await exec_plugin.run(plugin)
+
+    info = msgspec.json.decode((tmp_path / "info").read_bytes())
+    assert info["spec"] == {"interactive": False, "cluster": {"server": "https://lab"}}
+    assert (tmp_path / "region").read_text() == "here\n"
+
+
+WRONG = {
+    "fails": ("echo no network >&2; exit 3", "failed with 3: no network"),
+    "prints nonsense": ("echo hello", "printed no ExecCredential"),
+    "prints nothing useful": (printed(), "neither a token nor a certificate"),
+    "speaks another version": (
+        printed(version="client.authentication.k8s.io/v1beta1", token="t"),
+        "not client.authentication.k8s.io/v1 as the kubeconfig says",
+    ),
+    "prints a certificate without key": (printed(clientCertificateData="C"), "without its key"),
+}
+
+
+@pytest.mark.parametrize(("body", "sentence"), WRONG.values(), ids=WRONG)
+async def test_a_plugin_that_goes_wrong_is_named(tmp_path, body, sentence):
+    plugin = script(tmp_path, body)
+
+    with pytest.raises(ConfigError) as caught:
+        await Credentials(plugin, Hands()).current()
+
+    assert sentence in str(caught.value)
+    assert plugin.command in str(caught.value)
+
+
+async def test_a_missing_plugin_comes_with_its_hint():
+    with pytest.raises(ConfigError, match=r"'no-such-login'.*No such file.*ask Jane"):
+        await exec_plugin.run(Exec("no-such-login", install_hint="ask Jane"))
+
+
+async def test_a_plugin_that_hangs_is_ended(tmp_path):
+    with pytest.raises(ConfigError, match=r"no answer in 0\.2 s"):
+        await exec_plugin.run(script(tmp_path, "exec sleep 60"), timeout=0.2)
+
+
+async def test_a_plugin_that_needs_a_keyboard_is_refused():
+    with pytest.raises(ConfigError, match="nobody is at the keyboard"):
+        await exec_plugin.run(Exec("x", interactive="Always"))
+
+
+BAD_FILES = {"absent": (None, "No such file"), "empty": ("\n", "is empty")}
+
+
+@pytest.mark.parametrize(("content", "sentence"), BAD_FILES.values(), ids=BAD_FILES)
+async def test_a_token_file_that_cannot_be_used(tmp_path, content, sentence):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(ConfigError, match=sentence):
+        await Credentials(TokenFile(path), Hands()).current()
