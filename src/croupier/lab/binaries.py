@@ -97,9 +97,14 @@ def stage_folder(cache: Path) -> Path:
 
 
 def stages(cache: Path, *, pods: bool = True) -> tuple[Path, ...] | None:
-    """KWOK's stage files in our cache; None if one is missing. `pods`: pods become Running too."""
+    """KWOK's stage files in our cache; None if one is missing."""
+    return stages_in(stage_folder(cache), pods=pods)
+
+
+def stages_in(folder: Path, *, pods: bool = True) -> tuple[Path, ...] | None:
+    """KWOK's stage files in `folder`; None if one is missing. With `pods`, pods become Running too."""
     wanted = pinned.NODE_STAGES + (pinned.POD_STAGES if pods else ())
-    files = tuple(stage_folder(cache) / Path(stage).name for stage in wanted)
+    files = tuple(folder / Path(stage).name for stage in wanted)
     return files if all(file.is_file() for file in files) else None
 
 

@@ -1,6 +1,17 @@
-"""How far something is, shown to a person or a log file."""
+"""How far something is, shown to a person at a terminal or written to a log.
 
+What works says what it does and how far it is; how often and how that looks is
+decided here.
+"""
+
+import time
+from collections.abc import Callable
 from typing import Protocol
+
+import rich.progress
+from rich.console import Console
+
+EVERY = 10.0
 
 
 class Progress(Protocol):
@@ -10,7 +21,10 @@ class Progress(Protocol):
         """An everyday step has begun."""
 
     def say(self, text: str) -> None:
-        """Something out of the ordinary, or long, is going on."""
+        """Something out of the ordinary."""
+
+    def advance(self, what: str, done: int, total: int) -> None:
+        """A long step is this far; called often."""
 
 
 class Silent:
@@ -19,3 +33,82 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
+
+    def advance(self, what: str, done: int, total: int) -> None:
+        pass
+
+
+class Plain:
+    """Lines, and not too many: a long step is heard of when it begins and every ten seconds."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        steps: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._steps = steps
+        self._monotonic = monotonic
+        self._what = ""
+        self._begun = 0.0
+        self._next = 0.0
+
+    def step(self, text: str) -> None:
+        if self._steps:
+            self._write(text)
+
+    def say(self, text: str) -> None:
+        self._write(text)
+
+    def advance(self, what: str, done: int, total: int) -> None:
+        now = self._monotonic()
+        if what != self._what:
+            self._what, self._begun, self._next = what, now, now
+        if now >= self._next:
+            self._next = now + EVERY
+            self._write(f"{what}: {done} of {total}, {now - self._begun:.0f} s")
+
+
+class Fancy:
+    """A bar for the long step of the moment, lines above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: rich.progress.Progress | None = None
+        self._task = rich.progress.TaskID(0)
+        self._what = ""
+
+    def step(self, text: str) -> None:
+        self.close()
+        self._console.print(text, highlight=False, markup=False)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def advance(self, what: str, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = _bar(self._console)
+            self._bar.start()
+        if what != self._what:
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._what, self._task = what, self._bar.add_task(what, total=total)
+        self._bar.update(self._task, completed=done, total=total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar, self._what = None, ""
+
+
+def _bar(console: Console) -> rich.progress.Progress:
+    return rich.progress.Progress(
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )

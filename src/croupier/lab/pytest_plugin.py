@@ -6,7 +6,7 @@ objects as it found them. With `--kubeconfig` the same tests talk to any other
 cluster instead, and leave nothing behind there.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from croupier.lab.cluster import Cluster
 from croupier.lab.controlplane import FOUNDATION
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
+from croupier.lab.progress import Plain
 from croupier.lab.testrun import TestRun
 
 OUR_FIXTURES = {"cluster", "lab", "private_lab", "real_node", "namespace", "crds", "clean_cluster"}
@@ -47,7 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FAILED_WITH_LAB] = False
-    config.stash[RUN] = TestRun(Sources(named=config.getoption("--lab-bin")), Aloud(config))
+    config.stash[RUN] = TestRun(
+        Sources(named=config.getoption("--lab-bin")),
+        # Everyday steps are not worth a line among the dots; a build is.
+        Plain(_aloud(config), steps=False),
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -165,20 +170,16 @@ def _namespaced(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return borrowed.namespaced(request.getfixturevalue("crds"))
 
 
-class Aloud:
-    """Says things in the middle of a run, past pytest's capture; everyday steps are not worth it."""
+def _aloud(config: pytest.Config) -> Callable[[str], None]:
+    """Write a line in the middle of a run, past pytest's capture."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    def step(self, text: str) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+    def write(text: str) -> None:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        reporter = config.pluginmanager.getplugin("terminalreporter")
         if capture is None or reporter is None:
             return
         with capture.global_and_fixture_disabled():
             reporter.ensure_newline()
             reporter.write_line(text)
+
+    return write

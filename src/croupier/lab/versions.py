@@ -44,7 +44,7 @@ RULES = {
     "kubectl": Rule(
         (_MAJOR, _MINOR - 1),
         (_MAJOR, _MINOR + 1),
-        f"within one minor version of {_MAJOR}.{_MINOR}",
+        f"{_MAJOR}.{_MINOR - 1} to {_MAJOR}.{_MINOR + 1}",
         ("version", "--client"),
     ),
     "kwok": Rule((0, 8), (0, 8), "0.8.x"),

@@ -1,0 +1,149 @@
+"""Building the lab's programs from pinned upstream modules, once per machine.
+
+One program at a time, each moved into the cache when it is whole: an
+interrupted build goes on where it was. A lock keeps two processes from doing
+the same work; the second waits and finds it done.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from croupier.lab import binaries, errors, golang, lock, pinned
+from croupier.lab.compiling import Account
+from croupier.lab.golang import Go
+from croupier.lab.pinned import Module
+from croupier.lab.progress import Progress
+
+DOWNLOADING = "go: downloading "
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where the programs of one module are built."""
+
+    module: Module
+    go: Go
+    folder: Path
+    logs: Path
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+
+async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
+    """Have these programs in the cache; what is there already is left as it is."""
+    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
+        missing = [name for name in names if not binaries.in_cache(name, cache).is_file()]
+        if not missing:
+            return
+        show.step(f"Building {', '.join(missing)} from source, once (several minutes)")
+        go = await golang.find(cache, show)
+        for module in (pinned.KUBERNETES, pinned.CONTAINERD):
+            if programs := [name for name in missing if pinned.HOME_OF[name] is module]:
+                await _build_module(_workshop(module, go, cache), programs, show)
+
+
+async def fetch_stages(cache: Path, show: Progress) -> None:
+    """Have KWOK's stage files in the cache; they come with its module."""
+    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
+        if binaries.stages(cache) is not None:
+            return
+        show.step("Fetching KWOK's stage files")
+        shop = _workshop(pinned.KUBERNETES, await golang.find(cache, show), cache)
+        _copy_stages(await _download(shop, pinned.KWOK_MODULE), binaries.stage_folder(cache))
+
+
+def _workshop(module: Module, go: Go, cache: Path) -> Workshop:
+    shop = Workshop(module, go, pinned.folder(module, cache), cache / "logs")
+    shop.logs.mkdir(parents=True, exist_ok=True)
+    shop.source.mkdir(parents=True, exist_ok=True)
+    for file in ("go.mod", "go.sum"):
+        shutil.copy(module.folder / file, shop.source / file)
+    return shop
+
+
+async def _build_module(shop: Workshop, programs: Sequence[str], show: Progress) -> None:
+    needs = {program: await _packages(shop, program, show) for program in programs}
+    account = Account(needs)
+    for number, program in enumerate(programs, start=1):
+        what = f"Building {program} ({number} of {len(programs)}), packages compiled"
+        draft = await _compile(shop, program, account, partial(_tell, show, what, account))
+        finished = shop.folder / "bin" / program
+        finished.parent.mkdir(exist_ok=True)
+        draft.replace(finished)
+        account.finish(program)
+        show.say(f"Built {program} ({number} of {len(programs)})")
+
+
+async def _compile(shop: Workshop, program: str, account: Account, tell: Callable[[], None]) -> Path:
+    draft = shop.folder / "drafts" / program
+    draft.parent.mkdir(exist_ok=True)
+    log = shop.logs / f"build-{program}.log"
+    command = ["build", "-v", *shop.module.flags, "-o", str(draft), shop.module.programs[program]]
+    tell()
+    with log.open("wb") as output:
+        async with golang.running(shop.go, command, shop.source) as child:
+            async for line in golang.lines(child):
+                output.write(line)
+                if account.read(line.decode(errors="replace")):
+                    tell()
+            code = await child.wait()
+    if code != 0:
+        raise errors.with_log(f"Building {program} failed.", log)
+    return draft
+
+
+async def _packages(shop: Workshop, program: str, show: Progress) -> frozenset[str]:
+    """What the program is made of. Downloads the modules it needs, the first time."""
+    log = shop.logs / f"packages-{program}.log"
+    total = (shop.source / "go.mod").read_text().count("// indirect")  # every module it may need
+    command = ["list", "-deps", "-f", "{{.ImportPath}}", shop.module.programs[program]]
+    downloaded, packages = 0, set[str]()
+    with log.open("wb") as output:
+        async with golang.running(shop.go, command, shop.source) as child:
+            async for line in golang.lines(child):
+                output.write(line)
+                text = line.decode(errors="replace").strip()
+                if text.startswith(DOWNLOADING):
+                    downloaded += 1
+                    show.advance(f"Downloading modules for {program}", downloaded, max(total, downloaded))
+                else:
+                    packages.add(text)
+            code = await child.wait()
+    if code != 0:
+        raise errors.with_log(f"The modules of {program} could not be downloaded.", log)
+    return frozenset(packages)
+
+
+async def _download(shop: Workshop, module: str) -> Path:
+    """The folder of an upstream module's own files."""
+    log = shop.logs / "download.log"
+    command = ["mod", "download", "-json", module]
+    async with golang.running(shop.go, command, shop.source) as child:
+        printed = b"".join([line async for line in golang.lines(child)])
+        code = await child.wait()
+    log.write_bytes(printed)
+    if code != 0:
+        raise errors.with_log(f"The module {module} could not be downloaded.", log)
+    start, end = printed.index(b"{"), printed.rindex(b"}") + 1
+    return Path(msgspec.json.decode(printed[start:end], type=dict[str, str])["Dir"])
+
+
+def _copy_stages(module: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage in (*pinned.NODE_STAGES, *pinned.POD_STAGES):
+        draft = folder / f".{Path(stage).name}"
+        shutil.copyfile(module / stage, draft)
+        draft.replace(folder / Path(stage).name)
+
+
+def _tell(show: Progress, what: str, account: Account) -> None:
+    show.advance(what, account.done, account.total)
