@@ -1,0 +1,228 @@
+"""The fields of Kubernetes' own kinds that we read, and no others.
+
+An object decoded to these is partial: never write one back as a whole. Patch what
+changes, or overlay it on the object as it was sent.
+"""
+
+from datetime import datetime
+from typing import TypeAlias
+
+from msgspec import field
+
+from croupier.api.meta import ObjectMeta
+from croupier.api.wire import Wire
+
+ResourceList: TypeAlias = dict[str, str]
+"""Resource name to quantity as written; `core.quantity.parse` reads it."""
+
+MicroTime: TypeAlias = str
+"""RFC 3339 with exactly six digits of a second: Go refuses any other count, so these stay text."""
+
+
+def micro_time(moment: datetime) -> MicroTime:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class ResourceRequirements(Wire, frozen=True, kw_only=True):
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+
+
+class ResizePolicy(Wire, frozen=True, kw_only=True):
+    resource_name: str
+    restart_policy: str
+
+
+class Container(Wire, frozen=True, kw_only=True):
+    name: str
+    resources: ResourceRequirements = ResourceRequirements()
+    resize_policy: tuple[ResizePolicy, ...] = ()
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that keeps running counts beside the main ones, not before them."""
+        return self.restart_policy == "Always"
+
+
+class PodOS(Wire, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: ResourceList = field(default_factory=dict)
+    resources: ResourceRequirements = ResourceRequirements()
+    node_name: str = ""
+    scheduler_name: str = ""
+    service_account_name: str = ""
+    priority: int = 0
+    priority_class_name: str = ""
+    restart_policy: str = ""
+    os: PodOS = PodOS()
+
+
+class PodCondition(Wire, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
+
+
+class Running(Wire, frozen=True, kw_only=True):
+    started_at: datetime | None = None
+
+
+class Waiting(Wire, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(Wire, frozen=True, kw_only=True):
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: datetime | None = None
+
+
+class ContainerState(Wire, frozen=True, kw_only=True):
+    running: Running | None = None
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True, kw_only=True):
+    """`resources` is what the kubelet enforces, `allocated_resources` what it promised room for."""
+
+    name: str
+    ready: bool = False
+    started: bool = False
+    restart_count: int = 0
+    container_id: str = ""
+    state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList = field(default_factory=dict)
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    qos_class: str = ""
+    observed_generation: int = 0
+    start_time: datetime | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList = field(default_factory=dict)
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_finished(self) -> bool:
+        """Succeeded or Failed: it will use nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+class Taint(Wire, frozen=True, kw_only=True):
+    key: str
+    effect: str
+    value: str = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(Wire, frozen=True, kw_only=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(Wire, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class NodeStatus(Wire, frozen=True, kw_only=True):
+    capacity: ResourceList = field(default_factory=dict)
+    allocatable: ResourceList = field(default_factory=dict)
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class NamespaceStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class Namespace(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class ConfigMap(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = field(default_factory=dict)
+
+
+class LeaseSpec(Wire, frozen=True, kw_only=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int | None = None
+    lease_transitions: int = 0
+    acquire_time: MicroTime = ""
+    renew_time: MicroTime = ""
+
+
+class Lease(Wire, frozen=True, kw_only=True):
+    """coordination.k8s.io/v1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(Wire, frozen=True, kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSeries(Wire, frozen=True, kw_only=True):
+    count: int
+    last_observed_time: MicroTime
+
+
+class Event(Wire, frozen=True, kw_only=True):
+    """events.k8s.io/v1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    event_time: MicroTime = ""
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    note: str = ""
+    type: str = ""
+    regarding: ObjectReference = ObjectReference()
+    related: ObjectReference | None = None
+    series: EventSeries | None = None

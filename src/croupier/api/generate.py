@@ -1,0 +1,93 @@
+"""Write the manifests that follow from the Structs, or say which of them are stale.
+
+python -m croupier.api.generate            write them
+python -m croupier.api.generate --check    exit 1 and name the stale ones
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from croupier.api import crds
+
+HEADER: Final = "# generated: change the Structs in src/croupier/api and run make generate\n"
+BASES: Final = "config/crd/bases"
+KUSTOMIZATION: Final = "config/crd/kustomization.yaml"
+RESERVATIONS: Final = "deployments/mps-dra/reservation-crd.yaml"
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
+
+
+def files() -> dict[str, str]:
+    """Path within the repository to content."""
+    definitions = crds.definitions()
+    bases = {f"{BASES}/{name}": _yaml([definition]) for name, definition in definitions.items()}
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": sorted(f"bases/{name}" for name in definitions),
+    }
+    reservations = [made for made in definitions.values() if made["spec"]["group"] == "mps.nvidia.com"]
+    return {**bases, KUSTOMIZATION: _yaml([kustomization]), RESERVATIONS: _yaml(reservations)}
+
+
+def stale(root: Path) -> list[str]:
+    """Sentences about files that are not as they would be generated."""
+    wanted = files()
+    found = [f"{path} {_difference(root / path, content)}" for path, content in wanted.items()]
+    return [each for each in found if not each.endswith(" ")] + [
+        f"{path} belongs to no kind any more" for path in _leftovers(root, wanted)
+    ]
+
+
+def write(root: Path) -> list[str]:
+    """Bring the files up to date; the paths that changed."""
+    wanted = files()
+    changed = [path for path, content in wanted.items() if _difference(root / path, content)]
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(wanted[path], encoding="utf-8")
+    leftovers = list(_leftovers(root, wanted))
+    for path in leftovers:
+        (root / path).unlink()
+    return changed + leftovers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m croupier.api.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
+    parser.add_argument("--root", type=Path, default=CHECKOUT, help="the repository (default: this one)")
+    options = parser.parse_args(arguments)
+    if not options.check:
+        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root))
+        return 0
+    if complaints := stale(options.root):
+        sys.stderr.writelines(f"{complaint}\n" for complaint in complaints)
+        sys.stderr.write("run: make generate\n")
+        return 1
+    return 0
+
+
+def _difference(path: Path, content: str) -> str:
+    """What is wrong with the file; empty if nothing is."""
+    if not path.exists():
+        return "is missing"
+    return "" if path.read_text(encoding="utf-8") == content else "is stale"
+
+
+def _leftovers(root: Path, wanted: dict[str, str]) -> Iterable[str]:
+    there = sorted((root / BASES).glob("*.yaml"))
+    return [path for path in (f"{BASES}/{file.name}" for file in there) if path not in wanted]
+
+
+def _yaml(documents: list[dict[str, Any]]) -> str:
+    plain = msgspec.json.decode(msgspec.json.encode(documents))  # shared parts would become YAML anchors
+    return HEADER + yaml.safe_dump_all(plain, sort_keys=False, width=110, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

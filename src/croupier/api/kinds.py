@@ -1,0 +1,29 @@
+"""Every kind we speak, by the name the API server knows it under."""
+
+from typing import Final
+
+from croupier.api.core_v1 import ConfigMap, Event, Lease, Namespace, Node, Pod
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
+from croupier.api.mbcas import PodAllocation
+from croupier.api.mps import NodeReservation, Reservation
+from croupier.kube.resource import Resource
+
+PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
+NODES: Final = Resource("", "v1", "nodes", "Node", False, Node)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Event)
+
+RESERVATIONS: Final = Resource("mps.nvidia.com", "v1", "reservations", "Reservation", True, Reservation)
+NODE_RESERVATIONS: Final = Resource(
+    "mps.nvidia.com", "v1", "nodereservations", "NodeReservation", False, NodeReservation
+)
+GPU_DEVICES: Final = Resource("gpu.deckhouse.io", "v1alpha1", "gpudevices", "GPUDevice", False, GPUDevice)
+GPU_NODE_INVENTORIES: Final = Resource(
+    "gpu.deckhouse.io", "v1alpha1", "gpunodeinventories", "GPUNodeInventory", False, GPUNodeInventory
+)
+GPU_POOLS: Final = Resource("gpu.deckhouse.io", "v1alpha1", "gpupools", "GPUPool", False, GPUPool)
+POD_ALLOCATIONS: Final = Resource(
+    "allocation.mbcas.io", "v1alpha1", "podallocations", "PodAllocation", True, PodAllocation
+)

@@ -1,0 +1,269 @@
+"""NodeReservation: the ledger of one node.
+
+What its cards can give and who holds it are in one object, so that one guarded write
+commits both, and the rules here let the API server itself refuse an overcommitted one.
+A write costs by the number of fields, hence the shape: one entry per holder and card,
+and what only few holders have (an expiry, a Reservation) kept apart
+(docs/decisions/0002-shape-of-the-ledger.md).
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta, field
+
+from croupier.api.meta import Conditions, MIGProfile, ObjectMeta
+from croupier.api.mps import holder
+from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder, HolderKey
+from croupier.api.mps.reservation import CardID, Percent
+from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, checked, quoted, rule
+
+CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
+FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
+
+_MOMENT: Final = (
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"
+)
+
+
+class Slot(Wire, frozen=True, kw_only=True):
+    """One MIG device a card is cut into, and its holder."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        rule("self.start + self.size <= 8", "a slot ends within the card's memory slices 0 to 7"),
+    )
+
+    id: Annotated[str, Meta(min_length=1, max_length=63)]
+    """Name of the slot, unique on its card."""
+    profile: MIGProfile
+    """The MIG profile, such as 1g.10gb."""
+    start: Annotated[int, Meta(ge=0, le=7), INT32]
+    """The first memory slice it occupies."""
+    size: Annotated[int, Meta(ge=1, le=8), INT32]
+    """How many memory slices it occupies."""
+    holder: HolderKey = ""
+    """Who holds the slot, as namespace/pod/uid; free when unset."""
+
+
+_SHARES: Final = "self.holders.map(k, self.holders[k]).sum()"
+
+
+class Card(Wire, frozen=True, kw_only=True):
+    """One card: what it can give, and who holds how much of it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        rule(
+            "has(self.capacityPercent) == (self.mode == 'Percent')",
+            "a card in mode Percent has capacityPercent, and no other card has",
+            says="'card ' + self.id + ' is in mode ' + self.mode"
+            " + ': capacityPercent belongs to mode Percent, and to no other'",
+        ),
+        rule(
+            "has(self.slots) == (self.mode == 'MIG')",
+            "a card in mode MIG has slots, and no other card has",
+            says="'card ' + self.id + ' is in mode ' + self.mode"
+            " + ': slots belong to mode MIG, and to no other'",
+        ),
+        rule(
+            "has(self.slices) == (self.mode == 'TimeSlice')",
+            "a card in mode TimeSlice has slices, and no other card has",
+            says="'card ' + self.id + ' is in mode ' + self.mode"
+            " + ': slices belong to mode TimeSlice, and to no other'",
+        ),
+        rule(
+            "self.mode != 'MIG' || !has(self.holders) || size(self.holders) == 0",
+            "a card in mode MIG names its holders in its slots",
+            says="'card ' + self.id + ' is in mode MIG: name its holders in its slots, not in holders'",
+        ),
+        rule(
+            "self.mode != 'Exclusive' || !has(self.holders)"
+            " || (size(self.holders) <= 1 && self.holders.all(k, self.holders[k] == 100))",
+            "an exclusive card has one holder, who has 100 percent of it",
+            says="'card ' + self.id + ' is exclusive: it has one holder, who has 100 percent of it'",
+        ),
+        rule(
+            f"!has(self.capacityPercent) || !has(self.holders) || {_SHARES} <= self.capacityPercent",
+            "a card is overcommitted: its holders have more than its capacityPercent",
+            says="'card ' + self.id + ' is overcommitted: its holders have more than its capacityPercent'",
+        ),
+        rule(
+            f"!has(self.slices) || !has(self.holders) || {_SHARES} <= self.slices",
+            "a card is overcommitted: its holders have more time slices than it has",
+            says="'card ' + self.id + ' is overcommitted: its holders have more time slices than it has'",
+        ),
+    )
+
+    id: CardID
+    """The card's inventoryID: node and PCI address, stable when index or UUID change."""
+    index: Annotated[int, Meta(ge=0, le=255), INT32]
+    """The number the driver gives it on its node."""
+    mode: CardMode
+    """How the card is shared."""
+    epoch: Annotated[int, Meta(ge=0), INT64]
+    """Raised at every change of mode or health, so that an old decision is recognised as such."""
+    healthy: bool = True
+    """Whether new holders may be added; those it has stay."""
+    pool: Annotated[str, Meta(max_length=63)] = ""
+    """The GPUPool it is assigned to; none when unset."""
+    capacity_percent: Percent | None = None
+    """What it can give in mode Percent."""
+    slots: (
+        Annotated[
+            tuple[Slot, ...],
+            Meta(max_length=8),
+            checked(
+                rule(
+                    "self.all(a, self.exists_one(b, a.id == b.id))",
+                    "a slot appears once on its card and so has one holder: two slots have the same id",
+                ),
+                rule(
+                    "self.all(a, self.all(b, a.id == b.id"
+                    " || a.start + a.size <= b.start || b.start + b.size <= a.start))",
+                    "two slots of a card occupy the same memory slice",
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    """What it is cut into in mode MIG, and who holds which slot."""
+    slices: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
+    """What it can give in mode TimeSlice."""
+    holders: Annotated[
+        dict[str, Percent],
+        Meta(max_length=64),
+        ATOMIC_MAP,
+        checked(rule(f"self.all(k, k.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE)),
+    ] = field(default_factory=dict)
+    """Who holds how much of it: namespace/pod/uid to percent, or to time slices in mode TimeSlice."""
+
+
+_KEY_HOLDS: Final = (
+    "self.cards.exists(c, (has(c.holders) && k in c.holders)"
+    " || (has(c.slots) && c.slots.exists(s, has(s.holder) && s.holder == k)))"
+)
+
+
+class NodeReservationSpec(Wire, frozen=True, kw_only=True):
+    """The cards of the node and their holders, always written together."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        rule(
+            f"!has(self.held) || self.held.all(k, {_KEY_HOLDS})",
+            "held names a holder that holds nothing on any card",
+        ),
+        rule(
+            f"!has(self.reservations) || self.reservations.all(k, {_KEY_HOLDS})",
+            "reservations names a holder that holds nothing on any card",
+        ),
+        rule(
+            "self.cards.all(c, oldSelf.cards.all(o, o.id != c.id || c.epoch > o.epoch"
+            " || (c.epoch == o.epoch && c.mode == o.mode && c.healthy == o.healthy)))",
+            "a card's epoch never goes back, and is raised when its mode or health changes",
+        ),
+    )
+
+    cards: Annotated[
+        tuple[Card, ...],
+        Meta(max_length=32),
+        checked(rule("self.all(a, self.exists_one(b, a.id == b.id))", "two cards have the same id")),
+    ]
+    """The cards of the node."""
+    held: Annotated[
+        dict[str, Annotated[str, Meta(max_length=40)]],
+        Meta(max_length=512),
+        ATOMIC_MAP,
+        checked(
+            rule(
+                f"self.all(k, self[k] == '{NEVER}' || self[k].matches({quoted(_MOMENT)}))",
+                "held says until when, as 2030-01-31T12:00:00Z, or never",
+            )
+        ),
+    ] = field(default_factory=dict)
+    """Holders whose pod is not bound yet (state Held): until when, or never. All others are Bound."""
+    reservations: Annotated[
+        dict[str, Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=512), ATOMIC_MAP
+    ] = field(default_factory=dict)
+    """Holders that hold because of a Reservation in the pod's namespace: its name."""
+
+    def holders_of(self, card: Card) -> Iterator[Holder]:
+        """Every holder of the card with all that is known of it."""
+        for key, share in card.holders.items():
+            yield self._holder(key, percent=share if card.slices is None else None, card=card)
+        slots: dict[str, tuple[str, ...]] = {}
+        for slot in card.slots or ():
+            if slot.holder:
+                slots[slot.holder] = (*slots.get(slot.holder, ()), slot.id)
+        for key, ids in slots.items():
+            yield self._holder(key, slots=ids, card=card)
+
+    def _holder(
+        self, key: str, *, card: Card, percent: int | None = None, slots: tuple[str, ...] = ()
+    ) -> Holder:
+        pod_key, pod_uid = holder.split(key)
+        expiry = self.held.get(key, "")
+        return Holder(
+            pod_key=pod_key,
+            pod_uid=pod_uid,
+            reservation=self.reservations.get(key, ""),
+            percent=percent,
+            slices=card.holders.get(key) if card.slices is not None else None,
+            slots=slots,
+            state="Held" if expiry else "Bound",
+            expires_at=None if expiry in ("", NEVER) else datetime.fromisoformat(expiry),
+        )
+
+
+class Free(Wire, frozen=True, kw_only=True):
+    """What the healthy cards can still give, by mode."""
+
+    percent: Annotated[int, Meta(ge=0), INT32] = 0
+    """Percent left on cards in mode Percent, summed."""
+    cards: Annotated[int, Meta(ge=0), INT32] = 0
+    """Cards that nobody holds anything of, in modes Percent and Exclusive."""
+    slots: Annotated[dict[str, Annotated[int, Meta(ge=0)]], Meta(max_length=64)] = field(default_factory=dict)
+    """Free slots per MIG profile."""
+    slices: Annotated[int, Meta(ge=0), INT32] = 0
+    """Time slices left."""
+
+
+class Finding(Wire, frozen=True, kw_only=True):
+    """A difference between the ledger, the pods and the node that the audit saw."""
+
+    kind: FindingClass = field(name="class")
+    """What is wrong."""
+    message: Annotated[str, Meta(max_length=1024)]
+    """What is wrong, in a sentence."""
+    card: Annotated[str, Meta(max_length=253)] = ""
+    """The card it concerns."""
+    holder: Annotated[str, Meta(max_length=354)] = ""
+    """The holder it concerns."""
+    since: datetime | None = None
+    """When it was first seen."""
+
+
+class NodeReservationStatus(Wire, frozen=True, kw_only=True):
+    """Derived from the spec and from the node; nobody decides by it."""
+
+    cards: Annotated[int, Meta(ge=0), INT32] = 0
+    """How many cards the node has."""
+    holders: Annotated[int, Meta(ge=0), INT32] = 0
+    """How many pods hold something."""
+    free: Free = Free()
+    """What is left."""
+    findings: Annotated[tuple[Finding, ...], Meta(max_length=256)] = ()
+    """What the audit found and did not repair."""
+    last_audit_time: datetime | None = None
+    """When the audit last looked."""
+    conditions: Conditions = ()
+    """Details, each with a reason programs may rely on."""
+
+
+class NodeReservation(Wire, frozen=True, kw_only=True):
+    """The ledger of one node, named like it: what its cards can give and who holds it."""
+
+    spec: NodeReservationSpec
+    """The cards and their holders."""
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodeReservationStatus = NodeReservationStatus()
+    """What follows from it."""

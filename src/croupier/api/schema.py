@@ -1,0 +1,124 @@
+"""Structural OpenAPI schemas from Structs.
+
+A Struct says everything once; this walks it and writes what the API server wants to
+read. The strings below fields become descriptions, so they are taken from the source.
+"""
+
+import ast
+import inspect
+import textwrap
+from functools import cache
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect as shape
+
+Schema: TypeAlias = dict[str, Any]
+
+RULES = "x-kubernetes-validations"
+
+
+def of(type_: type[msgspec.Struct]) -> Schema:
+    """The schema of a Struct, without references."""
+    return _walk(shape.type_info(type_))
+
+
+def root(type_: type[msgspec.Struct]) -> Schema:
+    """The schema of a whole object: the API server describes `metadata` itself."""
+    whole = of(type_)
+    properties: Schema = {
+        "apiVersion": {"type": "string", "description": "Group and version of the kind."},
+        "kind": {"type": "string", "description": "Name of the kind."},
+        **whole["properties"],
+        "metadata": {"type": "object"},
+    }
+    return {**whole, "properties": properties}
+
+
+def _walk(node: shape.Type) -> Schema:
+    match node:
+        case shape.Metadata(type=inner, extra_json_schema=extra):
+            return _merged(_walk(inner), extra or {})
+        case shape.UnionType(types=types):
+            (only,) = [one for one in types if not isinstance(one, shape.NoneType)]
+            return _walk(only)
+        case shape.StructType():
+            return _struct(node)
+        case shape.VarTupleType(item_type=item):
+            bounds = _present(minItems=node.min_length, maxItems=node.max_length)
+            return {"type": "array", "x-kubernetes-list-type": "atomic", **bounds, "items": _walk(item)}
+        case shape.DictType(value_type=value):
+            bounds = _present(minProperties=node.min_length, maxProperties=node.max_length)
+            return {"type": "object", **bounds, "additionalProperties": _walk(value)}
+        case _:
+            return _scalar(node)
+
+
+def _scalar(node: shape.Type) -> Schema:
+    match node:
+        case shape.StrType(min_length=shortest, max_length=longest, pattern=pattern):
+            return {"type": "string", **_present(minLength=shortest, maxLength=longest, pattern=pattern)}
+        case shape.IntType(ge=least, le=most):
+            return {"type": "integer", **_present(minimum=least, maximum=most)}
+        case shape.BoolType():
+            return {"type": "boolean"}
+        case shape.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+        case shape.LiteralType(values=values):
+            return {"type": "string", "enum": sorted(values)}
+    raise TypeError(f"{type(node).__name__} has no place in a CRD; add it to api/schema.py")
+
+
+def _struct(node: shape.StructType) -> Schema:
+    described = _descriptions(node.cls)
+    properties = {field.encode_name: _field(field, described.get(field.name, "")) for field in node.fields}
+    required = sorted(field.encode_name for field in node.fields if field.required)
+    schema: Schema = {"type": "object"}
+    if node.cls.__doc__:
+        schema["description"] = inspect.cleandoc(node.cls.__doc__)
+    if required:
+        schema["required"] = required
+    if properties:
+        schema["properties"] = properties
+    return _merged(schema, {RULES: list(rules)} if (rules := getattr(node.cls, "rules", ())) else {})
+
+
+def _field(field: shape.Field, description: str) -> Schema:
+    schema = _walk(field.type)
+    if description:
+        schema = {
+            "description": description,
+            **{word: schema[word] for word in schema if word != "description"},
+        }
+    default = _default(field, schema)
+    return schema if default is None else {**schema, "default": default}
+
+
+def _default(field: shape.Field, schema: Schema) -> Any:
+    """Only what absence would not say: no nulls, nothing empty; of a Struct, the defaults inside it."""
+    if isinstance(field.default, msgspec.Struct):
+        inside = schema.get("properties", {}).items()
+        return {name: property_["default"] for name, property_ in inside if "default" in property_} or None
+    return None if field.default is msgspec.NODEFAULT else field.default or None
+
+
+def _merged(schema: Schema, extra: Schema) -> Schema:
+    rules = [*schema.get(RULES, []), *extra.get(RULES, [])]
+    return {**schema, **extra, **({RULES: rules} if rules else {})}
+
+
+def _present(**words: Any) -> Schema:
+    return {word: value for word, value in words.items() if value is not None}
+
+
+@cache
+def _descriptions(cls: type) -> dict[str, str]:
+    """The string that follows each field in the class body."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)  # noqa: S101  # getsource of a class is a class
+    described = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                described[name] = inspect.cleandoc(text)
+    return described
