@@ -1,10 +1,13 @@
 """Everything a lab needs before it can start: programs found, or built where they are missing."""
 
+import asyncio
+import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from croupier.lab import binaries, build, pinned
+from croupier.lab import binaries, build, lock, pinned
 from croupier.lab.binaries import Sources
 from croupier.lab.controlplane import KWOK
 from croupier.lab.errors import LabError
@@ -52,3 +55,17 @@ async def _stages(kwok: Path, cache: Path, show: Progress, *, pods_run: bool) ->
     if stages is None:
         raise LabError(f"KWOK's stage files are not in {binaries.stage_folder(cache)} after fetching them.")
     return stages
+
+
+async def clear(cache: Path, show: Progress) -> None:
+    """Delete everything we built. Waits for a build that runs now."""
+    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
+        await asyncio.to_thread(_remove_folders, cache)
+
+
+def _remove_folders(cache: Path) -> None:
+    for folder in filter(Path.is_dir, cache.iterdir()):
+        for inner, _, _ in os.walk(folder):
+            os.chmod(inner, 0o700)  # Go makes its module folders read-only
+        shutil.rmtree(folder)

@@ -1,0 +1,293 @@
+"""`croupier lab`: a real Kubernetes on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from croupier.cli.lab_image import image
+
+if TYPE_CHECKING:
+    from croupier.lab.lab import Lab
+    from croupier.lab.progress import Progress
+
+app = typer.Typer(
+    help="A real Kubernetes on this machine: etcd, API server, scheduler, and simulated or real nodes.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+app.command("image")(image)
+
+BAD_USAGE = 2
+INTERRUPTED = 130
+
+Name = Annotated[str, typer.Option("--name", help="Which lab; several can run side by side.")]
+Bin = Annotated[
+    Path | None,
+    typer.Option(
+        "--bin", metavar="DIR", help="Folder with kube-apiserver, etcd, ... to use.", file_okay=False
+    ),
+]
+RealNode = Annotated[bool, typer.Option("--real-node", help="Also what a real node needs.")]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="How to print it.")]
+DEFAULT = "default"
+
+
+@app.command()
+def up(
+    *,
+    nodes: Annotated[int, typer.Option(metavar="N", help="So many simulated nodes, node-1 to node-N.")] = 0,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="MODEL:COUNT", help="The cards of each of those, e.g. H100:8.")
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=MODEL:COUNT", help="One more simulated node, by name. Repeatable."),
+    ] = None,
+    name: Name = DEFAULT,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running and return.")] = False,
+    real_node: Annotated[
+        bool, typer.Option("--real-node", help="Join this machine as a node with a real kubelet (root).")
+    ] = False,
+    bin_folder: Bin = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the parts may take.")] = 60.0,
+) -> None:
+    """Raise a lab and hold it until Ctrl-C.
+
+    Programs come from --bin, $KUBEBUILDER_ASSETS, PATH or our cache; what is missing is built once.
+
+    A lab of that name that runs is left as it is, new nodes are added; one that crashed is cleaned up first.
+
+    \b
+    croupier lab up --nodes 4 --gpus H100:8
+    croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
+    sudo croupier lab up --real-node --name mine
+    """
+    import asyncio
+
+    from croupier.lab import foreground
+    from croupier.lab import nodes as simulated
+    from croupier.lab.binaries import Sources
+    from croupier.lab.lifecycle import Plan
+
+    _check_name(name)
+    if timeout <= 0:
+        _refuse(f"--timeout {timeout:g}: the time must be more than 0 seconds.")
+    try:
+        wanted = simulated.fleet(nodes, cards=gpus, named=node or [])
+    except simulated.BadWishError as bad:
+        _refuse(str(bad))
+    plan = Plan(name=name, sources=Sources(named=bin_folder), timeout=timeout)
+    wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, detach=detach)
+    try:
+        asyncio.run(foreground.up(wish, _progress(), lambda lab, raised: _tell(lab, raised, held=not detach)))
+    except foreground.InterruptedWhileStartingError:
+        typer.echo(f"Interrupted; nothing of lab {name} is left running.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def down(
+    name: Name = DEFAULT,
+    every: Annotated[bool, typer.Option("--all", help="Every lab there is.")] = False,
+) -> None:
+    """Stop a lab, wherever it was started. Its logs stay until the next `up`.
+
+    \b
+    croupier lab down
+    croupier lab down --all
+    """
+    import asyncio
+    import os
+
+    from croupier.lab import lifecycle, places
+
+    _check_name(name)
+    names = [one.name for one in lifecycle.existing(os.environ)] if every else [name]
+    for one in names:
+        folder = places.labs() / one
+        if asyncio.run(lifecycle.down(folder, _progress())):
+            typer.echo(f"Lab {one} is down. Its logs are in {folder / 'logs'} until its next `up`.")
+        else:
+            typer.echo(f"There is no lab {one}.")
+    if not names:
+        typer.echo("There is no lab.")
+
+
+@app.command()
+def status(
+    name: Name = DEFAULT,
+    output: Output = "text",
+) -> None:
+    """Say what runs of a lab and where its logs are. Exit code 1 if it does not run."""
+    import asyncio
+
+    import msgspec
+
+    from croupier.lab import report
+    from croupier.lab.record import State
+
+    _check_output(output)
+    found = asyncio.run(report.look(_existing(name)))
+    if output == "json":
+        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        typer.echo("\n".join(report.lines(found)))
+    raise typer.Exit(0 if found.state is State.RUNNING else 1)
+
+
+@app.command("list")
+def list_labs(
+    output: Output = "text",
+) -> None:
+    """List the labs of this user."""
+    import os
+
+    import msgspec
+
+    from croupier.lab import lifecycle, record
+    from croupier.lab.lab import Lab
+
+    _check_output(output)
+    labs = [Lab(one) for one in lifecycle.existing(os.environ)]
+    rows = [{"name": lab.name, "state": record.state(lab.record).value, "server": lab.server} for lab in labs]
+    if output == "json":
+        typer.echo(msgspec.json.encode(rows).decode())
+        return
+    for row in rows:
+        typer.echo(f"{row['name']:<20} {row['state']:<10} {row['server']}")
+    if not rows:
+        typer.echo("There is no lab. Raise one with `croupier lab up`.")
+
+
+@app.command()
+def kubeconfig(
+    name: Name = DEFAULT,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the file itself.")] = False,
+) -> None:
+    """Print where a lab's kubeconfig is.
+
+    \b
+    export KUBECONFIG=$(croupier lab kubeconfig)
+    """
+    path = _existing(name).kubeconfig
+    typer.echo(path.read_text() if raw else str(path), nl=not raw)
+
+
+@app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    }
+)
+def kubectl(context: typer.Context, name: Name = DEFAULT) -> None:
+    """Run the kubectl that fits a lab, aimed at it.
+
+    \b
+    croupier lab kubectl get nodes
+    croupier lab kubectl --name mine get pods -A
+    """
+    import os
+
+    command = _existing(name).cluster.command(*context.args)
+    os.execv(command[0], command)  # noqa: S606 (arguments are a list; there is no shell)
+
+
+@app.command()
+def binaries(bin_folder: Bin = None) -> None:
+    """Say where each program would be taken from, and why others were passed over."""
+    from croupier.lab import binaries as programs
+    from croupier.lab import pinned
+
+    search = programs.search((*pinned.CONTROL_PLANE, *pinned.REAL_NODE), programs.Sources(named=bin_folder))
+    for name in (*pinned.CONTROL_PLANE, *pinned.REAL_NODE):
+        if found := search.found.get(name):
+            typer.echo(f"{name:<24} {found.path} ({found.source})")
+        else:
+            typer.echo(f"{name:<24} not found; would be built from {pinned.HOME_OF[name].version}")
+    for passed in search.passed_over:
+        typer.echo(str(passed))
+
+
+@app.command()
+def build(real_node: RealNode = False, bin_folder: Bin = None) -> None:
+    """Have every program a lab needs, building what is missing (minutes, once; can be interrupted)."""
+    import asyncio
+
+    from croupier.lab import pinned, supplies
+    from croupier.lab.binaries import Sources
+
+    wanted = (*pinned.CONTROL_PLANE, *(pinned.REAL_NODE if real_node else ()))
+    stock = asyncio.run(supplies.ensure(wanted, Sources(named=bin_folder), _progress()))
+    folders = sorted({str(path.parent) for path in stock.binaries.values()})
+    typer.echo(f"All {len(wanted)} programs are there: {', '.join(folders)}")
+
+
+@app.command("clean-cache")
+def clean_cache() -> None:
+    """Delete the programs that were built; the next lab builds them again."""
+    import asyncio
+
+    from croupier.lab import places, supplies
+
+    folder = places.cache()
+    asyncio.run(supplies.clear(folder, _progress()))
+    typer.echo(f"{folder} is empty.")
+
+
+def _tell(lab: "Lab", raised: bool, *, held: bool) -> None:
+    nodes = [line.removeprefix("node/") for line in lab.kubectl("get", "nodes", "-o", "name").stdout.split()]
+    more = f" and {len(nodes) - 6} more" if len(nodes) > 6 else ""
+    typer.echo(f"Lab {lab.name} {'is up' if raised else 'was up already'}: {lab.server}")
+    typer.echo(f"  nodes    {', '.join(nodes[:6]) + more or 'none'}")
+    typer.echo(f"  try      croupier lab kubectl{_name_option(lab.name)} get nodes")
+    typer.echo(f"  or       export KUBECONFIG={lab.kubeconfig}")
+    typer.echo(f"  logs     {lab.logs}")
+    stop = "Ctrl-C" if raised and held else f"croupier lab down{_name_option(lab.name)}"
+    typer.echo(f"  stop     {stop}")
+
+
+def _name_option(name: str) -> str:
+    return "" if name == DEFAULT else f" --name {name}"
+
+
+def _existing(name: str) -> "Lab":
+    from croupier.lab import places, record
+    from croupier.lab.errors import LabError
+    from croupier.lab.lab import Lab
+
+    _check_name(name)
+    remembered = record.load(places.labs() / name)
+    if remembered is None:
+        raise LabError(f"There is no lab {name}: raise one with `croupier lab up{_name_option(name)}`.")
+    return Lab(remembered)
+
+
+def _progress() -> "Progress":
+    import sys
+
+    from rich.console import Console
+
+    from croupier.lab.progress import Fancy, Plain
+
+    if sys.stderr.isatty():
+        return Fancy(Console(stderr=True))
+    return Plain(lambda text: typer.echo(text, err=True))
+
+
+def _check_name(name: str) -> None:
+    import re
+
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
+        _refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
+
+
+def _check_output(output: str) -> None:
+    if output not in ("text", "json"):
+        _refuse(f"--output {output}: it is text or json.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    typer.echo(f"croupier: {sentence}", err=True)
+    raise typer.Exit(BAD_USAGE)

@@ -1,0 +1,70 @@
+"""Putting simulated nodes into a lab, thousands if need be."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Node
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import AlreadyExists
+from croupier.lab import nodes
+from croupier.lab.errors import LabError
+from croupier.lab.lab import Lab
+from croupier.lab.nodes import SimulatedNode
+from croupier.lab.progress import Progress
+
+AT_ONCE = 32
+POLL = 0.3
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+async def create(lab: Lab, wanted: Sequence[SimulatedNode], show: Progress, *, within: float = 120.0) -> None:
+    """Create the nodes and wait until KWOK has made every one of them Ready. Those that exist stay."""
+    if not wanted:
+        return
+    show.step(f"Creating {len(wanted)} simulated node{'s' if len(wanted) > 1 else ''}")
+    async with client.connect(config.load(lab.kubeconfig), field_manager="croupier-lab") as api:
+        await _create_all(api, wanted, show)
+        await _all_ready(api, {node.name for node in wanted}, show, within=within)
+
+
+async def _create_all(api: Client, wanted: Sequence[SimulatedNode], show: Progress) -> None:
+    queue = iter(wanted)
+    done = [0]
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(AT_ONCE, len(wanted))):
+            workers.create_task(_create_some(api, queue, done, len(wanted), show))
+
+
+async def _create_some(
+    api: Client, queue: Iterator[SimulatedNode], done: list[int], total: int, show: Progress
+) -> None:
+    for node in queue:
+        with contextlib.suppress(AlreadyExists):
+            await api.create(kinds.NODES, nodes.manifest(node))
+        done[0] += 1
+        if done[0] % 100 == 0:
+            show.advance("Creating nodes", done[0], total)
+
+
+async def _all_ready(api: Client, names: set[str], show: Progress, *, within: float) -> None:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        listed = await api.list(kinds.NODES)
+        ready = {node.metadata.name for node in listed.items if usable(node)}
+        if names <= ready:
+            return
+        show.advance("Nodes ready", len(names & ready), len(names))
+        await asyncio.sleep(POLL)
+    raise LabError(
+        f"Not all of {len(names)} nodes were Ready within {within:g} seconds; see the log of kwok."
+    )
+
+
+def usable(node: Node) -> bool:
+    """Ready, and the controller manager has noticed: until then nothing is scheduled there."""
+    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+    return ready and not any(taint.key == NOT_READY for taint in node.spec.taints)

@@ -1,0 +1,165 @@
+"""Simulated nodes, as the objects a real one would have made of itself.
+
+A node carries what its kubelet reports (allocatable), what GPU Feature
+Discovery says about the cards, and the PCI devices NFD finds. Pure: names and
+card models in, Node objects out.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.core import catalogue
+from croupier.core.catalogue import CardModel
+from croupier.lab.errors import LabError
+
+MOST_CARDS = 16
+ZONES = ("zone-a", "zone-b", "zone-c")
+REGION = "lab"
+DRIVER = "570.124.06"
+CUDA = "12.8"
+FAKE = {"kwok.x-k8s.io/node": "fake"}
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
+_CARDS = re.compile(r"(?P<model>[^:]+):(?P<count>\d+)")
+
+
+class BadWishError(LabError):
+    """What was asked for cannot be meant; the sentence says what could be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """So many cards of one model."""
+
+    model: CardModel
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    name: str
+    zone: str
+    cards: Cards | None = None
+
+
+def parse_cards(text: str, option: str = "--gpus") -> Cards:
+    """`MODEL:COUNT`."""
+    found = _CARDS.fullmatch(text)
+    if found is None:
+        raise BadWishError(f"{option} {text}: write MODEL:COUNT, for example H100:8.")
+    count = int(found["count"])
+    if not 1 <= count <= MOST_CARDS:
+        raise BadWishError(f"{option} {text}: a node has 1 to {MOST_CARDS} cards.")
+    try:
+        return Cards(catalogue.find(found["model"]), count)
+    except catalogue.UnknownModel as unknown:
+        raise BadWishError(f"{option} {text}: {unknown}.") from unknown
+
+
+def fleet(count: int, *, cards: str | None, named: Sequence[str]) -> list[SimulatedNode]:
+    """`count` nodes called node-1, node-2, ... and the `named` ones (NAME=MODEL:COUNT)."""
+    if count < 0:
+        raise BadWishError(f"--nodes {count}: the number of nodes cannot be negative.")
+    same = parse_cards(cards) if cards else None
+    pairs = [(f"node-{number}", same) for number in range(1, count + 1)]
+    pairs += [_parse_named(text) for text in named]
+    _refuse_twins([name for name, _ in pairs])
+    return [
+        SimulatedNode(name, ZONES[index % len(ZONES)], cards) for index, (name, cards) in enumerate(pairs)
+    ]
+
+
+def manifest(node: SimulatedNode) -> dict[str, Any]:
+    """The Node object; KWOK makes it Ready and keeps its lease."""
+    resources = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+    if node.cards is not None:
+        resources["nvidia.com/gpu"] = str(node.cards.count)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node.name,
+            "annotations": FAKE,
+            "labels": {**_place(node), **(_features(node.cards) if node.cards else {})},
+        },
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+def _parse_named(text: str) -> tuple[str, Cards]:
+    name, separator, cards = text.partition("=")
+    if not separator or not name or not cards:
+        raise BadWishError(f"--node {text}: write NAME=MODEL:COUNT, for example gpu-worker=A100-80GB:4.")
+    if not _NAME.fullmatch(name) or len(name) > 253:
+        raise BadWishError(
+            f"--node {text}: {name!r} cannot name a node; use small letters, digits, '-' and '.'."
+        )
+    return name, parse_cards(cards, f"--node {name}=")
+
+
+def _refuse_twins(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadWishError(f"--node {name}: the name is asked for twice; every node needs its own.")
+        seen.add(name)
+
+
+def _place(node: SimulatedNode) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/region": REGION,
+        "topology.kubernetes.io/zone": node.zone,
+    }
+
+
+def _features(cards: Cards) -> dict[str, str]:
+    model = cards.model
+    mig = {"strategy": "mixed"} if model.mig_capable else {}
+    gpu = {
+        "present": "true",
+        "product": model.product,
+        "family": model.architecture,
+        "memory": str(model.memory_mib),
+        "count": str(cards.count),
+        "replicas": "1",
+        "compute.major": str(model.compute_major),
+        "compute.minor": str(model.compute_minor),
+    }
+    return {
+        **{f"nvidia.com/gpu.{name}": value for name, value in gpu.items()},
+        **{f"nvidia.com/mig.{name}": value for name, value in mig.items()},
+        "nvidia.com/mig.capable": str(model.mig_capable).lower(),
+        **_cuda(),
+        **_devices(cards),
+    }
+
+
+def _cuda() -> dict[str, str]:
+    driver, runtime = DRIVER.split("."), CUDA.split(".")
+    return {
+        "nvidia.com/cuda.driver-version.full": DRIVER,
+        "nvidia.com/cuda.driver-version.major": driver[0],
+        "nvidia.com/cuda.driver-version.minor": driver[1],
+        "nvidia.com/cuda.driver-version.revision": driver[2],
+        "nvidia.com/cuda.runtime-version.full": CUDA,
+        "nvidia.com/cuda.runtime-version.major": runtime[0],
+        "nvidia.com/cuda.runtime-version.minor": runtime[1],
+    }
+
+
+def _devices(cards: Cards) -> dict[str, str]:
+    pci = {
+        "vendor": catalogue.NVIDIA,
+        "device": cards.model.pci_device,
+        "class": catalogue.CLASS_3D_CONTROLLER,
+    }
+    return {
+        f"gpu.deckhouse.io/device.{index:02}.{name}": value
+        for index in range(cards.count)
+        for name, value in pci.items()
+    }
