@@ -1,0 +1,188 @@
+"""Objects of all our kinds for a lab's simulated nodes, so that `kubectl get` has something to show.
+
+Until the controllers that write them are running, the demo writes them itself,
+from the same catalogue the nodes are made of.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
+from croupier.api.gpu.device import (
+    INDEX_LABEL,
+    MIG,
+    NODE_LABEL,
+    PCI,
+    ComputeCapability,
+    GPUDeviceStatus,
+    Hardware,
+    Health,
+)
+from croupier.api.gpu.node import GPUNodeInventoryStatus, InventoryDevice, NodeHardware
+from croupier.api.gpu.pool import Allocation, GPUPoolSpec
+from croupier.api.mbcas import PodAllocation, PodAllocationSpec
+from croupier.api.meta import Condition, ObjectMeta
+from croupier.api.mps import NodeReservation, Reservation
+from croupier.api.mps.ledger import Card, Free, NodeReservationSpec, NodeReservationStatus
+from croupier.api.mps.reservation import ReservationSpec
+from croupier.api.wire import Wire
+from croupier.core import card, catalogue
+from croupier.core.catalogue import CardModel
+from croupier.kube.client import Client
+from croupier.kube.resource import Resource
+from croupier.lab.nodes import Cards
+
+POOL = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """One object and the kind it is created as."""
+
+    resource: Resource[Any]
+    body: Wire
+
+
+def pci_address(index: int) -> str:
+    """Where the simulated card with this index sits: each behind a bridge of its own."""
+    return f"0000:{0x10 + index:02x}:00.0"
+
+
+def of_node(node: str, cards: Cards, now: datetime) -> Iterator[Exhibit]:
+    """What the node side and the ledger say of one node's cards."""
+    yield Exhibit(kinds.GPU_NODE_INVENTORIES, _inventory(node, cards, now))
+    for index in range(cards.count):
+        yield Exhibit(kinds.GPU_DEVICES, _device(node, index, cards.model, now))
+    yield Exhibit(kinds.NODE_RESERVATIONS, _ledger(node, cards))
+
+
+def of_people(node: str, namespace: str) -> Iterator[Exhibit]:
+    """What a person would write: a pool, a claim on cards of `node`, a CPU limit."""
+    yield Exhibit(kinds.GPU_POOLS, _pool())
+    yield Exhibit(kinds.RESERVATIONS, _reservation(node, namespace))
+    yield Exhibit(kinds.POD_ALLOCATIONS, _allocation(namespace))
+
+
+async def show(api: Client, exhibits: Iterable[Exhibit]) -> None:
+    """Write them, status included; writing them again changes nothing."""
+    await asyncio.gather(*(_write(api, exhibit) for exhibit in exhibits))
+
+
+async def _write(api: Client, exhibit: Exhibit) -> None:
+    await api.apply(exhibit.resource, exhibit.body, force=True)
+    await api.apply(exhibit.resource, exhibit.body, subresource="status", force=True)
+
+
+def _inventory_id(node: str, index: int) -> str:
+    return card.inventory_id(node, pci_address(index))
+
+
+def _ledger(node: str, cards: Cards) -> NodeReservation:
+    """The node's ledger with nobody in it."""
+    empty = tuple(
+        Card(id=_inventory_id(node, index), index=index, mode="Percent", epoch=1, capacity_percent=100)
+        for index in range(cards.count)
+    )
+    return NodeReservation(
+        metadata=ObjectMeta(name=node),
+        spec=NodeReservationSpec(cards=empty),
+        status=NodeReservationStatus(
+            cards=cards.count, free=Free(cards=cards.count, percent=100 * cards.count)
+        ),
+    )
+
+
+def _device(node: str, index: int, model: CardModel, now: datetime) -> GPUDevice:
+    name = _inventory_id(node, index)
+    return GPUDevice(
+        metadata=ObjectMeta(name=name, labels={NODE_LABEL: node, INDEX_LABEL: str(index)}),
+        status=GPUDeviceStatus(
+            node_name=node,
+            inventory_id=name,
+            managed=True,
+            auto_attach=False,
+            phase="Ready",
+            state="Unassigned",
+            hardware=_hardware(node, index, model),
+            health=Health(temperature_c=34, consecutive_healthy=3, last_updated=now),
+            conditions=(_ready(now), _healthy(now)),
+        ),
+    )
+
+
+def _hardware(node: str, index: int, model: CardModel) -> Hardware:
+    return Hardware(
+        uuid=f"GPU-sim-{node}-{index}",
+        product=model.product,
+        pci=PCI(
+            vendor=catalogue.NVIDIA,
+            device=model.pci_device,
+            class_=catalogue.CLASS_3D_CONTROLLER,
+            address=pci_address(index),
+        ),
+        memory_mib=model.memory_mib,
+        compute_capability=ComputeCapability(major=model.compute_major, minor=model.compute_minor),
+        mig=MIG(capable=model.mig_capable),
+    )
+
+
+def _inventory(node: str, cards: Cards, now: datetime) -> GPUNodeInventory:
+    devices = tuple(
+        InventoryDevice(
+            inventory_id=_inventory_id(node, index),
+            index=index,
+            product=cards.model.product,
+            memory_mib=cards.model.memory_mib,
+            state="Unassigned",
+        )
+        for index in range(cards.count)
+    )
+    return GPUNodeInventory(
+        metadata=ObjectMeta(name=node),
+        status=GPUNodeInventoryStatus(
+            hw=NodeHardware(present=True, devices=tuple(sorted(devices, key=lambda each: each.inventory_id))),
+            conditions=(_ready(now),),
+        ),
+    )
+
+
+def _ready(now: datetime) -> Condition:
+    return Condition(
+        type="ReadyForPooling",
+        status="True",
+        reason="Ready",
+        message="simulated cards need no driver",
+        last_transition_time=now,
+    )
+
+
+def _healthy(now: datetime) -> Condition:
+    return Condition(
+        type="Faulted",
+        status="False",
+        reason="Healthy",
+        message="no fault was injected",
+        last_transition_time=now,
+    )
+
+
+def _pool() -> GPUPool:
+    return GPUPool(metadata=ObjectMeta(name=POOL), spec=GPUPoolSpec(allocation=Allocation(mode="Exclusive")))
+
+
+def _reservation(node: str, namespace: str) -> Reservation:
+    return Reservation(
+        metadata=ObjectMeta(name="example-reservation", namespace=namespace),
+        spec=ReservationSpec(pod_key=f"{namespace}/my-pod", node_name=node, num_cards=2, percent_per_card=50),
+    )
+
+
+def _allocation(namespace: str) -> PodAllocation:
+    return PodAllocation(
+        metadata=ObjectMeta(name="my-pod", namespace=namespace),
+        spec=PodAllocationSpec(namespace=namespace, pod_name="my-pod", desired_cpu_limit="500m"),
+    )
