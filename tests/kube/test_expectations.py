@@ -87,7 +87,7 @@ def test_patience_ends_and_is_counted():
     assert expected.missed == 0
     assert expected.holds("key", 15.0) is None
     assert expected.missed == 1
-    assert len(expected) == 0
+    assert expected.held == 0
 
 
 def test_a_deletion_is_met_by_the_end_only():

@@ -87,7 +87,8 @@ class Expectations(Generic[K]):
         """Expect nothing more for `key`."""
         self._drop(key, set(self._by_key.get(key, ())))
 
-    def __len__(self) -> int:
+    @property
+    def held(self) -> int:
         """How many keys are held back."""
         return len(self._by_key)
 

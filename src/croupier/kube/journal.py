@@ -126,7 +126,8 @@ class Journal:
         self._entries.pop(entry.what, None)
         self._unwritten.pop(entry.what, None)
 
-    def __len__(self) -> int:
+    @property
+    def remembered(self) -> int:
         return len(self._entries)
 
     def _keep(self, entry: Entry) -> None:

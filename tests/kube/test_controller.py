@@ -1,0 +1,434 @@
+"""Changes in stores become reconciles of keys: never too early, never twice at once, never forgotten."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from croupier.kube.backoff import Backoff
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import Conflict
+from croupier.kube.expectations import Expectations
+from croupier.kube.identity import Key
+from croupier.kube.metrics import Metrics
+from croupier.kube.reconcile import DONE, Result, Terminal
+from croupier.kube.store import Store
+from tests.kube.kinds import PODS, Pod, pod
+from tests.kube.waiting import until
+
+QUICK = Options(workers=4, timeout=5.0, retries=Backoff(first=0.005, most=0.02))
+
+Act = Callable[[str], Awaitable[Result]]
+
+
+class World:
+    """A store fed by hand, and a controller whose reconciles are written down."""
+
+    def __init__(self, options: Options = QUICK, expectations: Expectations[str] | None = None) -> None:
+        self.store: Store[Pod] = Store(PODS)
+        self.complete = asyncio.Event()
+        self.looks: Counter[str] = Counter()
+        self.acts: dict[str, Act] = {}
+        self.metrics = Metrics(CollectorRegistry())
+        self.leads = True
+        self.controller: Controller[str] = Controller(
+            "pods",
+            self.reconcile,
+            options=options,
+            gauge=self.metrics.controller("pods"),
+            expectations=expectations or Expectations(),
+        )
+        self.controller.watch(self.store, self, lambda found: [found.metadata.name])
+
+    async def synced(self) -> None:
+        await self.complete.wait()
+
+    def held(self) -> bool:
+        return self.leads
+
+    async def reconcile(self, key: str) -> Result:
+        self.looks[key] += 1
+        act = self.acts.get(key)
+        return await act(key) if act else DONE
+
+    def count(self, outcome: str) -> float:
+        value = self.metrics.registry.get_sample_value(
+            "croupier_reconciles_total", {"controller": "pods", "outcome": outcome}
+        )
+        return value or 0.0
+
+    @contextlib.asynccontextmanager
+    async def running(self, complete: bool = True) -> AsyncIterator[asyncio.Event]:
+        stop = asyncio.Event()
+        if complete:
+            self.complete.set()
+        task = asyncio.create_task(self.controller.run(stop, authority=self))
+        try:
+            yield stop
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+    async def looked(self, **counts: int) -> None:
+        await until(lambda: all(self.looks[key] >= count for key, count in counts.items()), f"{counts}")
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Everything that is ready has been done."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def version(name: str, number: str) -> Pod:
+    return pod(name, version=number)
+
+
+async def test_nothing_is_reconciled_before_the_stores_are_complete():
+    world = World()
+    async with world.running(complete=False):
+        world.store.put(pod("early"))
+        await world.quiet()
+        assert world.looks == {}
+
+        world.complete.set()
+        await world.looked(early=1)
+
+
+async def test_what_is_there_at_the_start_and_what_comes_later_is_looked_at():
+    world = World()
+    world.store.put(pod("old"))
+    async with world.running():
+        await world.looked(old=1)
+        world.store.put(pod("new"))
+        await world.looked(new=1)
+        world.store.put(version("old", "2"))
+        await world.looked(old=2)
+        world.store.remove(Key("shop", "old"))
+        await until(lambda: sum(world.looks.values()) == 4)
+
+
+async def test_one_key_is_never_worked_on_twice_at_once():
+    world = World()
+    running, most = 0, 0
+
+    async def slow(key: str) -> Result:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return DONE
+
+    world.acts["busy"] = slow
+    async with world.running():
+        for number in range(30):
+            world.store.put(version("busy", str(number)))
+            await asyncio.sleep(0.001)
+        await until(lambda: world.looks["busy"] >= 3 and running == 0)
+    assert most == 1
+
+
+async def test_different_keys_are_worked_on_side_by_side():
+    world = World()
+    together = asyncio.Barrier(4)
+
+    async def meet(key: str) -> Result:
+        await together.wait()
+        return DONE
+
+    async with world.running():
+        for name in ("a", "b", "c", "d"):
+            world.acts[name] = meet
+            world.store.put(pod(name))
+        await until(lambda: world.count("done") == 4)
+
+
+async def test_again_after_looks_again_without_a_change():
+    world = World()
+
+    async def patient(key: str) -> Result:
+        return Result(again_after=0.01) if world.looks[key] < 3 else DONE
+
+    world.acts["a"] = patient
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=3)
+        assert (world.count("again"), world.count("done")) == (2, 1)
+
+
+async def test_a_failure_is_retried_until_it_works():
+    world = World()
+
+    async def flaky(key: str) -> Result:
+        if world.looks[key] < 4:
+            raise RuntimeError("not yet")
+        return DONE
+
+    world.acts["a"] = flaky
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=4)
+        assert (world.count("error"), world.count("done")) == (3, 1)
+
+
+async def test_a_terminal_failure_rests_until_the_object_changes():
+    world = World(Options(retries=Backoff(first=0.001), resync=0.01))
+
+    async def hopeless(key: str) -> Result:
+        if world.looks[key] == 1:
+            raise Terminal("the name of the pool is empty")
+        return DONE
+
+    world.acts["a"] = hopeless
+    world.store.put(pod("a"))
+    world.store.put(pod("witness"))
+    async with world.running():
+        await world.looked(witness=5)
+        assert world.looks["a"] == 1, "neither retries nor resyncs touch it"
+
+        world.store.put(version("a", "2"))
+        await world.looked(a=2)
+
+
+async def test_resync_looks_at_everything_now_and_then():
+    world = World(Options(resync=0.01))
+    world.store.put(pod("a"))
+    world.store.put(pod("b"))
+    async with world.running():
+        await world.looked(a=3, b=3)
+
+
+async def test_a_reconcile_that_hangs_is_cut_off_and_tried_again():
+    world = World(Options(timeout=0.02, retries=Backoff(first=0.001)))
+
+    async def hangs(key: str) -> Result:
+        if world.looks[key] == 1:
+            await asyncio.Event().wait()
+        return DONE
+
+    world.acts["a"] = hangs
+    with structlog.testing.capture_logs() as said:
+        async with world.running():
+            world.store.put(pod("a"))
+            await world.looked(a=2)
+    assert "cut off after 0.02 s" in [line.get("error") for line in said]
+
+
+async def test_a_reconcile_that_cancels_itself_does_not_take_the_worker_with_it():
+    world = World(Options(workers=1, retries=Backoff(first=0.001)))
+
+    async def suicidal(key: str) -> Result:
+        if world.looks[key] == 1:
+            raise asyncio.CancelledError
+        return DONE
+
+    world.acts["a"] = suicidal
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=2)
+
+
+async def test_a_reconcile_that_forgets_to_return_is_told_so():
+    world = World()
+
+    async def forgetful(key: str) -> Any:
+        return None if world.looks[key] == 1 else DONE
+
+    world.acts["a"] = forgetful
+    with structlog.testing.capture_logs() as said:
+        async with world.running():
+            world.store.put(pod("a"))
+            await world.looked(a=2)
+    assert any("ends with DONE or a Result, not None" in str(line.get("error")) for line in said)
+
+
+async def test_log_lines_of_a_reconcile_carry_controller_key_and_id():
+    world = World()
+    seen: list[dict[str, Any]] = []
+
+    async def speaks(key: str) -> Result:
+        seen.append(dict(structlog.contextvars.get_contextvars()))
+        return DONE
+
+    world.acts["a"] = speaks
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=1)
+        world.store.put(version("a", "2"))
+        await world.looked(a=2)
+    assert seen == [
+        {"controller": "pods", "key": "a", "reconcile": 1},
+        {"controller": "pods", "key": "a", "reconcile": 2},
+    ]
+
+
+async def test_a_lost_race_is_no_reason_to_shout():
+    world = World()
+
+    async def races(key: str) -> Result:
+        if world.looks[key] == 1:
+            raise Conflict(409, "Conflict", "changed")
+        return DONE
+
+    world.acts["a"] = races
+    with structlog.testing.capture_logs() as said:
+        async with world.running():
+            world.store.put(pod("a"))
+            await world.looked(a=2)
+    assert {line["log_level"] for line in said} == {"info"}
+
+
+async def test_a_key_rests_until_the_store_shows_its_own_write():
+    world = World()
+
+    async def writes(key: str) -> Result:
+        if world.looks[key] == 1:
+            world.controller.wrote(key, PODS, version("a", "7"))
+        return DONE
+
+    world.acts["a"] = writes
+    async with world.running():
+        world.store.put(version("a", "5"))
+        await world.looked(a=1)
+        world.store.put(version("a", "6"))
+        world.controller.add("a")
+        await world.quiet()
+        assert world.looks["a"] == 1, "the cache is older than our write"
+
+        world.store.put(version("a", "7"))
+        await world.looked(a=2)
+        assert world.looks["a"] == 2
+
+
+async def test_a_list_that_began_after_the_write_frees_the_key():
+    world = World()
+
+    async def writes(key: str) -> Result:
+        if world.looks[key] == 1:
+            world.controller.wrote(key, PODS, version("a", "7"))
+        return DONE
+
+    world.acts["a"] = writes
+    async with world.running():
+        world.store.put(version("a", "5"))
+        await world.looked(a=1)
+        world.store.relisted(asyncio.get_running_loop().time() - 60)
+        await world.quiet()
+        assert world.looks["a"] == 1
+        world.store.relisted(asyncio.get_running_loop().time())
+        await world.looked(a=2)
+
+
+async def test_a_deleted_child_is_waited_for():
+    world = World()
+
+    async def deletes(key: str) -> Result:
+        if world.looks[key] == 1:
+            world.controller.deleted(key, PODS, version("child", "3"))
+        return DONE
+
+    world.acts["a"] = deletes
+    async with world.running():
+        world.store.put(version("child", "3"))
+        world.store.put(pod("a"))
+        await world.looked(a=1)
+        world.store.put(version("a", "2"))
+        await world.quiet()
+        assert world.looks["a"] == 1
+        world.store.remove(Key("shop", "child"))
+        await world.looked(a=2)
+
+
+async def test_a_write_that_is_never_shown_holds_a_key_only_so_long():
+    world = World(expectations=Expectations(patience=0.05))
+
+    async def writes(key: str) -> Result:
+        if world.looks[key] == 1:
+            world.controller.wrote(key, PODS, version("elsewhere", "7"))
+        return DONE
+
+    world.acts["a"] = writes
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=2)
+    missed = world.metrics.registry.get_sample_value(
+        "croupier_expectations_missed_total", {"controller": "pods"}
+    )
+    assert missed == 1
+
+
+async def test_who_no_longer_leads_does_not_begin_another_reconcile():
+    world = World()
+    async with world.running():
+        world.store.put(pod("a"))
+        await world.looked(a=1)
+        world.leads = False
+        world.store.put(pod("b"))
+        await world.quiet()
+        world.leads = True
+        world.store.put(pod("c"))
+        await world.quiet()
+        assert world.looks == {"a": 1}, "and does not come back before a new shift"
+
+
+async def test_stopping_finishes_what_is_ready_and_begins_nothing_new():
+    world = World(Options(workers=1))
+    gate = asyncio.Event()
+
+    async def waits(key: str) -> Result:
+        await gate.wait()
+        return Result(again_after=0.001)
+
+    for name in ("a", "b", "c"):
+        world.acts[name] = waits
+        world.store.put(pod(name))
+    async with world.running() as stop:
+        await until(lambda: sum(world.looks.values()) == 1)
+        stop.set()
+        await world.quiet()
+        world.store.put(pod("late"))
+        gate.set()
+    assert world.looks == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_stopping_before_the_stores_are_complete_just_ends():
+    world = World()
+    async with world.running(complete=False):
+        world.store.put(pod("a"))
+    assert world.looks == {}
+
+
+async def test_a_second_shift_starts_afresh():
+    world = World()
+    world.store.put(pod("a"))
+    for shift in (1, 2):
+        async with world.running():
+            await world.looked(a=shift)
+
+
+async def test_cancelling_ends_at_once():
+    world = World()
+    ended: list[str] = []
+
+    async def hangs(key: str) -> Result:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(key)
+        return DONE
+
+    world.acts["a"] = hangs
+    world.store.put(pod("a"))
+    world.complete.set()
+    task = asyncio.create_task(world.controller.run(asyncio.Event(), authority=world))
+    await until(lambda: world.looks["a"] == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["a"]
+    assert world.count("cancelled") == 1

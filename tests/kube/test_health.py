@@ -1,0 +1,101 @@
+"""The kubelet and Prometheus ask over real HTTP."""
+
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry, Counter
+
+from croupier.kube import health
+from croupier.kube.health import Address, CannotListen, Health
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+@dataclass
+class Server:
+    health: Health
+    registry: CollectorRegistry
+    address: Address
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{self.address}{path}") as answer:
+            return answer.status, await answer.text()
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    checks, registry = Health(), CollectorRegistry()
+    async with health.serve(health.app(checks, registry), LOOPBACK) as address:
+        yield Server(checks, registry, address)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+async def test_without_complaints_all_is_well(server, path):
+    assert await server.get(path) == (200, "ok\n")
+
+
+async def test_a_failing_check_is_named_with_its_sentence(server):
+    server.health.ready["stores"] = lambda: "pods are not synced yet"
+    server.health.ready["leader"] = lambda: None
+
+    assert await server.get("/readyz") == (503, "[-] stores: pods are not synced yet\n[+] leader\nfailed\n")
+    assert await server.get("/livez") == (200, "ok\n"), "not ready is no reason for a restart"
+
+
+async def test_verbose_shows_what_was_checked(server):
+    server.health.live["event loop"] = lambda: None
+
+    assert await server.get("/healthz?verbose") == (200, "[+] event loop\nok\n")
+
+
+async def test_a_check_that_raises_has_failed(server):
+    server.health.live["odd"] = lambda: str(1 / 0)
+
+    status, text = await server.get("/livez")
+    assert status == 503
+    assert "the check itself failed: ZeroDivisionError" in text
+
+
+async def test_metrics_are_those_of_the_registry(server):
+    Counter("croupier_test", "A test", registry=server.registry).inc(3)
+
+    status, text = await server.get("/metrics")
+    assert status == 200
+    assert "croupier_test_total 3.0" in text
+    assert "python_gc" not in text
+
+
+async def test_signals_are_left_alone():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    async with health.serve(health.app(Health(), CollectorRegistry()), LOOPBACK):
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+async def test_a_taken_port_is_explained(server):
+    with pytest.raises(
+        CannotListen, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use; choose"
+    ):
+        async with health.serve(health.app(Health(), CollectorRegistry()), server.address):
+            pass
+
+
+ADDRESSES = {
+    ":8080": Address("0.0.0.0", 8080),  # noqa: S104  # only parsed here
+    "127.0.0.1:0": Address("127.0.0.1", 0),
+    "[::1]:9090": Address("::1", 9090),
+}
+
+
+@pytest.mark.parametrize(("text", "address"), ADDRESSES.items(), ids=ADDRESSES)
+def test_addresses(text, address):
+    assert health.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["8080", "host:", "host:http", ":70000"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        health.parse(text)

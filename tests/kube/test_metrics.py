@@ -1,0 +1,85 @@
+"""What is counted can be scraped, and what is gone is no longer shown."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from croupier.kube.metrics import Metrics
+from croupier.kube.reflector import Reflector
+from croupier.kube.store import Store
+from tests.kube.kinds import PODS, Pod, pod
+from tests.kube.waiting import until
+
+
+def scrape(metrics: Metrics) -> list[str]:
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    return [line for line in lines if not line.startswith("#") and "_created{" not in line]
+
+
+def test_two_registries_do_not_share_anything():
+    one, other = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
+    one.request("get", "pods", 200, 0.01)
+
+    assert 'croupier_client_requests_total{code="200",resource="pods",verb="get"} 1.0' in scrape(one)
+    assert not [line for line in scrape(other) if line.startswith("croupier_client_requests_total")]
+
+
+def test_every_name_is_ours():
+    metrics = Metrics(CollectorRegistry())
+
+    assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier"}
+
+
+def test_a_controller_that_is_gone_leaves_no_series():
+    metrics = Metrics(CollectorRegistry())
+    gauge = metrics.controller("pools")
+    gauge.added()
+    gauge.taken(0.1, 3)
+    gauge.started()
+    gauge.ended("done", 0.2)
+    gauge.retried()
+    gauge.missed(1)
+    assert 'croupier_queue_depth{controller="pools"} 3.0' in scrape(metrics)
+    assert 'croupier_reconciles_total{controller="pools",outcome="done"} 1.0' in scrape(metrics)
+
+    gauge.gone()
+    assert not [line for line in scrape(metrics) if "pools" in line]
+    metrics.controller("never-used").gone()
+
+
+async def test_a_cache_shows_its_size_and_history_and_goes_away():
+    metrics = Metrics(CollectorRegistry())
+    store: Store[Pod] = Store(PODS)
+    reflector: Reflector[Pod] = Reflector(None, store)  # type: ignore[arg-type]  # it never runs here
+    store.put(pod("a"))
+    reflector.figures.lists, reflector.figures.watches, reflector.figures.skipped = 1, 3, 2
+    metrics.caches.add(store, reflector)
+
+    lines = scrape(metrics)
+    assert 'croupier_store_objects{resource="pods"} 1.0' in lines
+    assert 'croupier_store_watch_restarts_total{resource="pods"} 2.0' in lines
+    assert 'croupier_store_relists_total{resource="pods"} 1.0' in lines
+    assert 'croupier_store_poison_objects_total{resource="pods"} 2.0' in lines
+    assert 'croupier_store_staleness_seconds{resource="pods"} +Inf' in lines
+
+    metrics.caches.remove("pods")
+    assert not [line for line in scrape(metrics) if 'resource="pods"' in line]
+
+
+def test_who_leads_and_what_was_told():
+    metrics = Metrics(CollectorRegistry())
+    metrics.leading("ns/lease", True)
+    metrics.recorded("Warning")
+    metrics.dropped("spam")
+
+    lines = scrape(metrics)
+    assert 'croupier_leader{lease="ns/lease"} 1.0' in lines
+    assert 'croupier_events_recorded_total{type="Warning"} 1.0' in lines
+    assert 'croupier_events_dropped_total{why="spam"} 1.0' in lines
+
+
+async def test_the_event_loop_is_watched():
+    metrics = Metrics(CollectorRegistry())
+    measuring = asyncio.create_task(metrics.measure_loop(every=0.001))
+    await until(lambda: (metrics.registry.get_sample_value("croupier_loop_lag_seconds_count") or 0) >= 3)
+    measuring.cancel()

@@ -1,0 +1,196 @@
+"""A process ends in order, or loudly."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+import structlog
+
+from croupier.kube import run
+from croupier.kube.errors import ConfigError
+from croupier.kube.run import Part, Process
+from tests.kube.waiting import until
+
+
+@pytest.fixture
+def said():
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+
+
+class Story:
+    """Parts that write down what happens to them."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.all_up = asyncio.Event()
+
+    def part(self, name: str, grace: float = 10.0) -> Part:
+        async def life(stop: asyncio.Event) -> None:
+            self.lines.append(f"{name} up")
+            await stop.wait()
+            await asyncio.sleep(0.01)
+            self.lines.append(f"{name} down")
+
+        return Part(name, life, grace)
+
+    def stubborn(self, name: str) -> Part:
+        async def life(stop: asyncio.Event) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.lines.append(f"{name} cut off")
+
+        return Part(name, life, grace=0.05)
+
+    def last(self) -> Part:
+        async def life(stop: asyncio.Event) -> None:
+            self.all_up.set()
+            await stop.wait()
+
+        return Part("last", life)
+
+
+async def stopped(story: Story, *parts: Part, by: signal.Signals = signal.SIGTERM) -> int:
+    process = Process([*parts, story.last()])
+    running = asyncio.create_task(process.run())
+    await story.all_up.wait()
+    assert not process.stopping
+    os.kill(os.getpid(), by)
+    code = await asyncio.wait_for(running, 10)
+    assert process.stopping
+    return code
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_parts_in_reverse_order(by):
+    story = Story()
+
+    assert await stopped(story, story.part("client"), story.part("events"), story.part("lease"), by=by) == 0
+    assert story.lines == [
+        "client up",
+        "events up",
+        "lease up",
+        "lease down",
+        "events down",
+        "client down",
+    ]
+
+
+async def test_a_part_that_does_not_stop_is_cut_off_and_the_others_still_end_well():
+    story = Story()
+
+    assert await stopped(story, story.part("events"), story.stubborn("controller")) == 1
+    assert story.lines == ["events up", "controller cut off", "events down"]
+
+
+async def test_a_second_signal_insists(said):
+    story = Story()
+    slow = Part("slow", story.stubborn("slow").run, grace=3600)
+    process = Process([slow, story.last()])
+    running = asyncio.create_task(process.run())
+    await story.all_up.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: process.stopping)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    assert await asyncio.wait_for(running, 10) == 1
+    assert story.lines == ["slow cut off"]
+    assert "asked again: stopping at once" in [line["event"] for line in said]
+
+
+async def test_a_crash_ends_everything_with_a_sentence_and_a_traceback(said):
+    story = Story()
+
+    async def broken(stop: asyncio.Event) -> None:
+        await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+
+    async def fails() -> None:
+        raise ValueError("the ledger is upside down")
+
+    assert await Process([story.part("events"), Part("audit", broken)]).run() == 1
+    assert story.lines == ["events up", "events down"]
+    (line,) = [line for line in said if line["log_level"] == "error"]
+    assert line["event"] == "audit crashed, so the process ends: the ledger is upside down"
+    assert line["exc_info"] is not None
+
+
+async def test_a_part_that_just_ends_is_a_failure_too(said):
+    async def brief(stop: asyncio.Event) -> None:
+        await asyncio.sleep(0)
+
+    assert await Process([Part("watch", brief)]).run() == 1
+    assert "watch ended without being asked, so the process ends" in [line["event"] for line in said]
+
+
+async def test_a_crash_while_stopping_counts(said):
+    story = Story()
+
+    async def clumsy(stop: asyncio.Event) -> None:
+        await stop.wait()
+        raise RuntimeError("could not flush")
+
+    assert await stopped(story, Part("events", clumsy)) == 1
+    assert "events crashed, so the process ends: could not flush" in [line["event"] for line in said]
+
+
+async def test_an_endless_part_is_cancelled_when_asked():
+    story = Story()
+
+    async def reflector() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            story.lines.append("reflector cancelled")
+
+    assert await stopped(story, run.endless("reflector", reflector)) == 0
+    assert story.lines == ["reflector cancelled"]
+
+
+async def test_an_endless_part_that_crashes_is_heard():
+    async def reflector() -> None:
+        raise RuntimeError("no")
+
+    assert await Process([run.endless("reflector", reflector)]).run() == 1
+
+
+async def test_what_cannot_be_cancelled_ends_the_process(monkeypatch):
+    monkeypatch.setattr(run, "LAST_GRACE", 0.05)
+    story = Story()
+    let_go = asyncio.Event()
+    aborted: list[int] = []
+
+    async def deaf(stop: asyncio.Event) -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    process = Process([Part("deaf", deaf, grace=0.05), story.last()], abort=aborted.append)
+    running = asyncio.create_task(process.run())
+    await story.all_up.wait()
+    process.stop()
+    assert await asyncio.wait_for(running, 10) == 1
+    assert aborted == [1]
+    let_go.set()
+
+
+def test_what_stops_us_from_starting_is_one_sentence(said):
+    async def start() -> int:
+        raise ConfigError("no kubeconfig at /nowhere; name one with --kubeconfig")
+
+    assert run.main(start) == 1
+    assert [line["event"] for line in said] == [
+        "cannot run: no kubeconfig at /nowhere; name one with --kubeconfig"
+    ]
+
+
+def test_main_passes_the_exit_code_on():
+    async def start() -> int:
+        return 3
+
+    assert run.main(start) == 3
