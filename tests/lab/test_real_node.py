@@ -38,6 +38,7 @@ def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **c
         shown["command"] = list(command)
     spec = {
         "nodeName": node,
+        "automountServiceAccountToken": False,  # made by a controller manager, which not all labs have
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
         "containers": [shown],
@@ -185,6 +186,27 @@ def test_a_device_described_by_cdi_reaches_a_container(lab, real_node):
     ended = subprocess.run([*ctr, *where, *what], capture_output=True, text=True, check=False)
 
     assert "CROUPIER_CARD=ace" in ended.stdout.splitlines(), ended.stderr
+
+
+def started_at(lab: Lab, part: str) -> float:
+    return lab.process(part).created
+
+
+@pytest.mark.parametrize("part", [realnode.CONTAINERD, realnode.KUBELET])
+async def test_a_part_that_died_comes_back_and_pods_live_on(lab, real_node, namespace, part):
+    await asyncio.to_thread(run, lab, namespace, pod(real_node, "sleep", "3600"))
+    before = started_at(lab, part)
+
+    lab.kill(part)
+    await realnode.restart(lab, part)
+
+    assert started_at(lab, part) > before
+    until(
+        lambda: lab.kubectl("exec", "p", "-n", namespace, "--", "true", check=False).returncode == 0,
+        "an answer",
+    )
+    path = "jsonpath={.status.containerStatuses[0].restartCount}"
+    assert lab.kubectl("get", "pod", "p", "-n", namespace, "-o", path).stdout == "0"
 
 
 def traces(lab: Lab) -> dict[str, object]:

@@ -18,7 +18,10 @@ def image(
         typer.Option("--output", "-o", metavar="FILE", help="Write the archive, load nothing."),
     ] = None,
 ) -> None:
-    """Pack a folder or a static binary into an image and load it into a lab's real node."""
+    """Pack a folder or a static binary into an image and load it into a lab's real node.
+
+    Every real node already has croupier.lab/busybox:1, a shell with the usual tools.
+    """
     import asyncio
     import shlex
 

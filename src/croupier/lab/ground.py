@@ -34,6 +34,14 @@ class Ground:
         return Path("/run", f"croupier-{self.id}")
 
     @property
+    def socket(self) -> Path:
+        return self.run / "containerd" / "containerd.sock"
+
+    def arguments(self, part: str) -> Path:
+        """The file with the command line of a part, for starting it again."""
+        return self.state / f"{part}.arguments.json"
+
+    @property
     def cgroup(self) -> str:
         return f"croupier-{self.id}"
 

@@ -8,6 +8,7 @@ works the same after a clean stop, a crash, or twice.
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -102,6 +103,17 @@ async def join(lab: Lab, name: str = NAME) -> tuple[Process, ...]:
     return tuple(started)
 
 
+async def restart(lab: Lab, part: str) -> None:
+    """Start containerd or the kubelet again, as it was; pods do not notice."""
+    await process.stop(lab.process(part))
+    again = _program(lab, part, inside(lab))
+    lab.adopt(process.start(again, lab.logs))
+    if part == CONTAINERD:
+        await _until_serving(lab.process(part), ground(lab).socket)
+    else:
+        await _until_node_ready(lab, lab.process(part), lab.record.real_node or NAME)
+
+
 async def leave(lab: Lab) -> None:
     """Undo `join`: processes, pods, mounts, network, control groups, state. Harmless to repeat."""
     here = ground(lab)
@@ -145,13 +157,14 @@ async def _start(lab: Lab, name: str, started: list[Process]) -> None:
     started.append(process.start(keeper, lab.logs))
     within = await namespace.entered(started[-1], here.ready)
 
-    started.append(process.start(_containerd(lab, within), lab.logs))
-    await _until_serving(started[-1], here.run / "containerd" / "containerd.sock")
+    _configure_containerd(lab)
+    started.append(process.start(_program(lab, CONTAINERD, within), lab.logs))
+    await _until_serving(started[-1], here.socket)
     for packed in images:
         await containerd.load((*within, lab.record.binaries["ctr"]), packed.archive)
 
-    settings = _settings(lab, name, address=str(cni.gateway(subnet)))
-    started.append(process.start(_kubelet(lab, settings, within), lab.logs))
+    _configure_kubelet(lab, name, address=str(cni.gateway(subnet)))
+    started.append(process.start(_program(lab, KUBELET, within), lab.logs))
     await _until_node_ready(lab, started[-1], name)
 
 
@@ -174,39 +187,46 @@ def _make_folders(here: Ground) -> None:
     namespace.prepare({source: target for source, target in here.binds.items() if not source.is_file()})
 
 
-def _containerd(lab: Lab, within: tuple[str, ...]) -> Program:
-    here, binaries = ground(lab), lab.record.binaries
-    file = here.state / "containerd.toml"
-    file.write_text(
-        containerd.configuration(
-            root=here.state / "containerd",
-            network=here.state / "network",
-            shim=Path(binaries["containerd-shim-runc-v2"]),
-            plugins=cni.plugin_folders(),
-        )
-    )
-    return Program(CONTAINERD, (*within, binaries["containerd"], "--config", str(file)), here.mark)
-
-
-def _settings(lab: Lab, name: str, *, address: str) -> kubelet.Settings:
-    identity = certificates.node(name, hosts=(address, name))
-    serving = certificates.issue(lab.site.pki, identity, now=datetime.now(UTC))
-    return kubelet.Settings(name, address, ground(lab).cgroup, lab.site.authority, serving)
-
-
-def _kubelet(lab: Lab, settings: kubelet.Settings, within: tuple[str, ...]) -> Program:
+def _configure_containerd(lab: Lab) -> None:
     here = ground(lab)
+    text = containerd.configuration(
+        root=here.state / "containerd",
+        network=here.state / "network",
+        shim=Path(lab.record.binaries["containerd-shim-runc-v2"]),
+        plugins=cni.plugin_folders(),
+    )
+    here.arguments(CONTAINERD).write_text(
+        json.dumps(["--config", str(_written(here, "containerd.toml", text))])
+    )
+
+
+def _configure_kubelet(lab: Lab, name: str, *, address: str) -> None:
+    here, site = ground(lab), lab.site
+    identity = certificates.node(name, hosts=(address, name))
+    pair = certificates.issue(site.pki, identity, now=datetime.now(UTC))
     credentials = kubeconfig.write(
         here.state / "kubelet.kubeconfig",
         server=lab.server,
         name=f"croupier-{lab.name}",
-        authority=settings.authority,
-        pair=settings.serving,
+        authority=site.authority,
+        pair=pair,
     )
-    file = here.state / "kubelet.yaml"
-    file.write_text(kubelet.configuration(settings))
+    settings = kubelet.Settings(name, address, here.cgroup, site.authority, pair)
+    file = _written(here, "kubelet.yaml", kubelet.configuration(settings))
     arguments = kubelet.arguments(settings, configuration_file=file, kubeconfig=credentials)
-    return Program(KUBELET, (*within, lab.record.binaries["kubelet"], *arguments), here.mark)
+    here.arguments(KUBELET).write_text(json.dumps(arguments))
+
+
+def _written(here: Ground, name: str, text: str) -> Path:
+    (here.state / name).write_text(text)
+    return here.state / name
+
+
+def _program(lab: Lab, part: str, within: tuple[str, ...]) -> Program:
+    """The part as it was configured; read from disk, so that any process can start it again."""
+    here = ground(lab)
+    arguments: list[str] = json.loads(here.arguments(part).read_text())
+    return Program(part, (*within, lab.record.binaries[part], *arguments), here.mark)
 
 
 async def _until_serving(program: Process, socket: Path) -> None:
