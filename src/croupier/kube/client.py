@@ -65,8 +65,10 @@ class Deletion:
     propagation: Literal["Foreground", "Background", "Orphan"] | None = None
     grace_seconds: int | None = None
 
-    def body(self) -> bytes:
+    def body(self, *, dry_run: bool) -> bytes:
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if dry_run:  # in the query it would be ignored beside a body, and the delete be real
+            options["dryRun"] = ["All"]
         guards = {"uid": self.uid, "resourceVersion": self.resource_version}
         if given := {name: value for name, value in guards.items() if value is not None}:
             options["preconditions"] = given
@@ -292,8 +294,8 @@ class Client:
         dry_run: bool = False,
     ) -> None:
         """Ask for deletion; finalizers and grace periods may let the object live on for a while."""
-        path = resource.path(namespace, name)
-        request = Request("DELETE", path, _dry(dry_run), (how or Deletion()).body())
+        body = (how or Deletion()).body(dry_run=dry_run)
+        request = Request("DELETE", resource.path(namespace, name), body=body)
         await self._send(resource, "delete", request, Repeat.HARMLESS)
 
     async def delete_collection(
@@ -304,9 +306,8 @@ class Client:
         how: Deletion | None = None,
         dry_run: bool = False,
     ) -> None:
-        path = resource.path(selection.namespace)
-        query = {**selection.query(), **_dry(dry_run)}
-        request = Request("DELETE", path, query, (how or Deletion()).body())
+        body = (how or Deletion()).body(dry_run=dry_run)
+        request = Request("DELETE", resource.path(selection.namespace), selection.query(), body)
         await self._send(resource, "deletecollection", request, Repeat.HARMLESS)
 
     async def raw(self, request: Request, *, repeat: Repeat = Repeat.NEVER) -> bytes:
@@ -317,11 +318,8 @@ class Client:
         return await self._sender.send(Call(request, verb, resource.full_name, repeat))
 
     def _writing(self, dry_run: bool, field_manager: str | None = None) -> dict[str, str]:
-        return {"fieldManager": field_manager or self.field_manager, **_dry(dry_run)}
-
-
-def _dry(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
+        query = {"fieldManager": field_manager or self.field_manager}
+        return {**query, "dryRun": "All"} if dry_run else query
 
 
 def _of(body: Body, field: str) -> str | None:

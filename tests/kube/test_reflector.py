@@ -1,0 +1,130 @@
+"""A store that follows the API server, in good times."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import pytest_asyncio
+from msgspec import Struct
+
+from croupier.kube import client, config
+from croupier.kube.client import Client, Selection
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.resumption import Rules
+from croupier.kube.store import Store
+from tests.kube.kinds import CONFIG_MAPS, Metadata, config_map
+from tests.kube.mirror import QUICK, following
+from tests.kube.waiting import until
+
+OURS = "metadata.name!=kube-root-ca.crt"
+
+
+class Picky(Struct, frozen=True):
+    """A kind whose `data` may only say "good": everything else is poison to it."""
+
+    metadata: Metadata
+    data: dict[str, Literal["good"]] = {}
+
+
+PICKY = Resource("", "v1", "configmaps", "ConfigMap", True, Picky)
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig)) as connected:
+        yield connected
+
+
+async def test_it_starts_with_what_is_there_and_follows_what_happens(api, namespace):
+    await api.create(CONFIG_MAPS, config_map("old"), namespace=namespace)
+
+    async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS)) as mirror:
+        assert mirror.names() == ["old"]
+        await api.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
+        await api.patch(CONFIG_MAPS, "new", {"data": {"n": "2"}}, namespace=namespace)
+        await api.delete(CONFIG_MAPS, "old", namespace=namespace)
+        await until(lambda: len(mirror.told) >= 4)
+
+    assert mirror.told == [("came", "old"), ("came", "new"), ("changed", "new"), ("went", "old")]
+    assert mirror.names() == ["new"]
+
+
+async def test_a_watch_that_ends_is_taken_up_again_where_it_was(api, namespace):
+    rules = Rules(backoff=QUICK.backoff, watch_seconds=1)
+
+    async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS), rules) as mirror:
+        for number in range(3):
+            seen = mirror.reflector.figures.watches
+            await until(lambda: mirror.reflector.figures.watches > seen)  # noqa: B023  # read at once
+            await api.create(CONFIG_MAPS, config_map(f"c{number}"), namespace=namespace)
+        await until(lambda: len(mirror.told) >= 3)
+
+    assert mirror.told == [("came", "c0"), ("came", "c1"), ("came", "c2")]
+    assert mirror.reflector.figures.lists == 1
+
+
+async def test_poison_is_counted_and_hides_nobody(api, namespace):
+    await api.create(CONFIG_MAPS, config_map("bad-early", say="ugh"), namespace=namespace)
+    await api.create(CONFIG_MAPS, config_map("good-early", say="good"), namespace=namespace)
+
+    async with following(api, PICKY, Selection(namespace, fields=OURS)) as mirror:
+        assert mirror.names() == ["good-early"]
+        await api.create(CONFIG_MAPS, config_map("bad-late", say="ugh"), namespace=namespace)
+        await api.create(CONFIG_MAPS, config_map("good-late", say="good"), namespace=namespace)
+        await until(lambda: mirror.names() == ["good-early", "good-late"])
+
+        await api.patch(CONFIG_MAPS, "good-late", {"data": {"say": "ugh"}}, namespace=namespace)
+        await api.delete(CONFIG_MAPS, "good-late", namespace=namespace)
+        await until(lambda: mirror.names() == ["good-early"])
+
+    assert mirror.reflector.figures.skipped == 4  # two objects, one turned bad, and its deletion
+    assert mirror.reflector.figures.lists == 1
+
+
+async def test_an_index_that_chokes_on_one_object_hides_nobody(api, namespace):
+    async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS)) as mirror:
+        by_color = mirror.store.index(lambda found: [found.data["color"]])
+        await api.create(CONFIG_MAPS, config_map("odd"), namespace=namespace)
+        await api.create(CONFIG_MAPS, config_map("even", color="red"), namespace=namespace)
+        await until(lambda: by_color.get("red"))
+
+    assert mirror.names() == ["even"]
+    assert mirror.reflector.figures.skipped == 1
+
+
+async def test_staleness_says_how_old_our_knowledge_is(api, namespace):
+    reflector = Reflector(api, Store(CONFIG_MAPS), selection=Selection(namespace))
+    assert reflector.staleness() == math.inf
+    assert not reflector.has_synced
+
+    async with following(api, CONFIG_MAPS, Selection(namespace)) as mirror:
+        assert mirror.reflector.staleness() < 30
+        assert mirror.reflector.has_synced
+
+
+async def test_what_cannot_be_listed_is_retried_and_said(api):
+    store = Store(Resource("no.such.group", "v1", "things", "Thing", False, dict))
+    reflector = Reflector(api, store, rules=QUICK)
+    task = asyncio.create_task(reflector.run())
+    await until(lambda: reflector.figures.failures >= 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert not reflector.has_synced
+    assert reflector.last_error is not None
+    assert "404" in str(reflector.last_error)
+
+
+async def test_subscribers_learn_when_the_list_was_asked_for(api, namespace):
+    store = Store(CONFIG_MAPS)
+    moments: list[float] = []
+    store.subscribe(lambda _: None, relisted=moments.append)
+    reflector = Reflector(api, store, selection=Selection(namespace))
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert len(moments) == 1
