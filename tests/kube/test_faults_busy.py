@@ -1,20 +1,29 @@
-"""A busy API server: real 429s with Retry-After, from its own priority and fairness."""
+"""A busy API server: real 429s with Retry-After, from its own priority and fairness.
+
+The user `busy` gets a priority level without seats. Such a level still serves
+one request at a time, so one that never ends takes that place, and everything
+else is refused until it does end.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
+import aiohttp
 import pytest
 
-from croupier.kube import client, config
+from croupier.kube import client, config, transport
 from croupier.kube.client import Client
 from croupier.kube.clock import SystemClock
-from croupier.kube.errors import TooManyRequests
+from croupier.kube.config import Config
+from croupier.kube.credentials import Credential
+from croupier.kube.errors import NotFound, TooManyRequests
 from croupier.kube.resource import Raw, Resource
 from croupier.kube.sender import Patience
 from tests.kube.kinds import CONFIG_MAPS, config_map
-from tests.kube.waiting import until_async
+from tests.kube.waiting import until, until_async
 
 FLOW = "flowcontrol.apiserver.k8s.io"
 LEVELS: Resource[Raw] = Resource(
@@ -78,21 +87,47 @@ class Impatient:
         await asyncio.sleep(0)
 
 
-async def refuse_busy(admin: Client, as_busy: Client) -> None:
-    """From now on the API server has no seat for the user `busy`."""
+@asynccontextmanager
+async def no_seat_for(busy: Config, admin: Client) -> AsyncIterator[None]:
+    """Within, every request of the user `busy` is refused."""
     for resource, body in ((BINDINGS, ADMIN), (LEVELS, NO_SEATS), (SCHEMAS, FOR_BUSY)):
         await admin.apply(resource, body)
-
-    async def refused() -> bool:
+    done = asyncio.Event()
+    async with client.connect(busy, patience=Patience(tries=1)) as api, asyncio.TaskGroup() as group:
+        group.create_task(take_the_seat(busy, done))
         try:
-            await as_busy.get(CONFIG_MAPS, "any", namespace="default")
-        except TooManyRequests:
-            return True
-        except Exception:
-            return False
-        return False
+            await until_async(lambda: refused(api), "the API server to refuse")
+            yield
+        finally:
+            done.set()
 
-    await until_async(refused)
+
+async def take_the_seat(busy: Config, done: asyncio.Event) -> None:
+    """Requests whose body does not end before `done`, again and again should one be refused or time out."""
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"kind":'
+        await done.wait()
+        yield b"null}"
+
+    url = f"{busy.server}/api/v1/namespaces/default/configmaps"
+    headers = {"Impersonate-User": "busy", "Content-Type": "application/json"}
+    tls = transport.tls(busy, Credential())
+    async with aiohttp.ClientSession() as session:
+        while not done.is_set():
+            with suppress(aiohttp.ClientError):
+                async with session.post(url, data=body(), headers=headers, ssl=tls):
+                    await asyncio.sleep(0.05)
+
+
+async def refused(api: Client) -> bool:
+    try:
+        await api.get(CONFIG_MAPS, "any", namespace="default")
+    except TooManyRequests:
+        return True
+    except NotFound:
+        return False
+    return False
 
 
 async def test_retry_after_is_honoured_within_bounds_and_then_the_write_goes_through(private_lab):
@@ -110,25 +145,31 @@ async def test_retry_after_is_honoured_within_bounds_and_then_the_write_goes_thr
         client.connect(
             busy, clock=clock, observe=observe, patience=Patience(tries=4), chance=lambda: 0.5
         ) as api,
-        client.connect(busy, patience=Patience(tries=1)) as once,
     ):
-        await refuse_busy(admin, once)
-        with pytest.raises(TooManyRequests) as caught:
-            await api.create(CONFIG_MAPS, config_map(), namespace="default")
-        assert caught.value.retry_after == 1.0
-        assert codes == [429] * 4
-        assert clock.waits == [pytest.approx(1.1)] * 3, "what was asked for, and a little chance"
+        async with no_seat_for(busy, admin):
+            with pytest.raises(TooManyRequests) as caught:
+                await api.create(CONFIG_MAPS, config_map(), namespace="default")
+            assert caught.value.retry_after == 1.0
+            assert codes == [429] * 4
+            assert clock.waits == [pytest.approx(1.1)] * 3, "what was asked for, and a little chance"
 
-        await seat_again(admin, api)
+        await api.create(CONFIG_MAPS, config_map(), namespace="default")
 
 
-async def seat_again(admin: Client, api: Client) -> None:
-    await admin.delete(SCHEMAS, "busy")
+async def test_a_write_waits_until_there_is_a_seat(private_lab):
+    lab = await private_lab()
+    mine = config.load(lab.kubeconfig)
+    busy = replace(mine, impersonate={"Impersonate-User": ("busy",)})
+    codes: list[int] = []
 
-    async def written() -> Any:
-        try:
-            return await api.create(CONFIG_MAPS, config_map("late"), namespace="default")
-        except TooManyRequests:
-            return None
+    def observe(_verb: str, _resource: str, code: int, _seconds: float) -> None:
+        codes.append(code)
 
-    await until_async(written)
+    async with client.connect(mine) as admin, client.connect(busy, observe=observe) as api:
+        async with no_seat_for(busy, admin):
+            writing = asyncio.create_task(api.create(CONFIG_MAPS, config_map(), namespace="default"))
+            await until(lambda: codes, "a first refusal")
+        await asyncio.wait_for(writing, 60)
+
+    assert codes[0] == 429
+    assert codes[-1] == 201

@@ -1,0 +1,186 @@
+"""Who we are to a real API server: certificates, tokens that are replaced, plugins, and clear refusals."""
+
+import datetime as dt
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.config import Anonymous, Auth, Config, Exec, Token, TokenFile
+from croupier.kube.errors import ConfigError, Forbidden, Unauthorized
+from croupier.kube.resource import Raw, Resource
+from croupier.kube.sender import Patience
+from tests.kube.waiting import until_async
+
+ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
+REVIEWS: Resource[Raw] = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, dict
+)
+
+
+@pytest.fixture
+def admin_config(cluster: Any) -> Config:
+    return config.load(cluster.kubeconfig)
+
+
+@pytest_asyncio.fixture
+async def admin(admin_config: Config) -> AsyncIterator[Client]:
+    async with client.connect(admin_config) as api:
+        yield api
+
+
+def known_by(admin_config: Config, auth: Auth) -> Config:
+    """The same cluster, reached with nothing but `auth`."""
+    return replace(admin_config, auth=auth, certificate=None, key=None)
+
+
+async def whoami(api: Client) -> str:
+    review = await api.create(REVIEWS, {})
+    return str(review["status"]["userInfo"]["username"])
+
+
+async def robot_token(admin: Client, namespace: str) -> str:
+    body = {"spec": {"expirationSeconds": 600}}
+    answer = await admin.create(ACCOUNTS, body, namespace=namespace, name="robot", subresource="token")
+    return str(answer["status"]["token"])
+
+
+async def hire_robot(admin: Client, namespace: str) -> str:
+    await admin.apply(ACCOUNTS, {"metadata": {"name": "robot", "namespace": namespace}})
+    return await robot_token(admin, namespace)
+
+
+async def replace_robot(admin: Client, admin_config: Config, namespace: str, old: str) -> str:
+    """The account is made anew, so the old token is worth nothing; answers once that is so."""
+    await admin.delete(ACCOUNTS, "robot", namespace=namespace)
+    new = await hire_robot(admin, namespace)
+
+    async def worthless() -> bool:
+        async with client.connect(known_by(admin_config, Token(old))) as api:
+            try:
+                await whoami(api)
+            except Unauthorized:
+                return True
+            return False
+
+    await until_async(worthless, "the old token to be refused")
+    return new
+
+
+class Still:
+    """A clock that stands: nothing is read again because of time."""
+
+    def now(self) -> dt.datetime:
+        return dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nobody should wait {seconds} s here")
+
+
+def token_file(path: Path) -> Auth:
+    return TokenFile(path)
+
+
+def plugin_that_prints(path: Path) -> Auth:
+    script = path.parent / "login"
+    script.write_text(
+        "#!/bin/sh\n"
+        'printf \'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",'
+        f'"status":{{"token":"%s"}}}}\' "$(cat {path})"\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return Exec(str(script))
+
+
+@pytest.mark.parametrize("auth", [token_file, plugin_that_prints])
+async def test_a_replaced_token_is_picked_up_on_the_first_refusal(
+    admin, admin_config, namespace, tmp_path, auth
+):
+    path = tmp_path / "token"
+    old = await hire_robot(admin, namespace)
+    path.write_text(old)
+    async with client.connect(known_by(admin_config, auth(path)), clock=Still()) as api:
+        assert await whoami(api) == f"system:serviceaccount:{namespace}:robot"
+
+        path.write_text(await replace_robot(admin, admin_config, namespace, old))
+
+        assert await whoami(api) == f"system:serviceaccount:{namespace}:robot"
+
+
+async def test_a_fixed_token_that_is_refused_says_so(admin_config):
+    async with client.connect(known_by(admin_config, Token("nonsense"))) as api:
+        with pytest.raises(Unauthorized):
+            await whoami(api)
+
+
+async def test_acting_as_someone_else(admin_config):
+    jane = replace(admin_config, impersonate={"Impersonate-User": ("jane",), "Impersonate-Group": ("a", "b")})
+    async with client.connect(jane) as api:
+        with pytest.raises(Forbidden, match='User "jane" cannot'):
+            await api.get(ACCOUNTS, "default", namespace="kube-system")
+
+
+def strangers_authority() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a stranger")])
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + dt.timedelta(days=9))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+async def test_a_server_we_have_no_reason_to_trust_is_not_talked_to(admin_config):
+    suspicious = replace(admin_config, ca=strangers_authority(), verify=True)
+    async with client.connect(suspicious, patience=Patience(tries=1)) as api:
+        with pytest.raises(ConfigError, match=r"shows a certificate that context .* does not trust"):
+            await whoami(api)
+
+
+async def test_the_name_in_the_certificate_is_checked(admin_config):
+    if not admin_config.verify:
+        pytest.skip("this cluster's kubeconfig does not check certificates")
+    wrong = replace(admin_config, tls_server_name="not.in.the.certificate")
+    async with client.connect(wrong, patience=Patience(tries=1)) as api:
+        with pytest.raises(ConfigError, match="does not trust"):
+            await whoami(api)
+
+
+async def test_certificates_are_not_checked_when_told_so(admin_config):
+    careless = replace(admin_config, ca=strangers_authority(), verify=False)
+    async with client.connect(careless) as api:
+        assert await whoami(api)
+
+
+BAD_PEM: dict[str, tuple[dict[str, Any], str]] = {
+    "authority": ({"ca": b"not PEM"}, "certificate authority of .* is not usable PEM"),
+    "certificate without key": ({"certificate": b"x", "key": None}, "without its key; add client-key"),
+    "certificate": ({"certificate": b"x", "key": b"y"}, "client certificate of .* is not usable"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), BAD_PEM.values(), ids=BAD_PEM)
+async def test_bad_pem_is_named(wrong, sentence):
+    broken = replace(Config("https://127.0.0.1:1", auth=Anonymous(), source="config x"), **wrong)
+    async with client.connect(broken) as api:
+        with pytest.raises(ConfigError, match=sentence):
+            await whoami(api)
+
+
+async def test_a_certificate_is_who_we_are(lab):
+    mine = config.load(lab.kubeconfig)
+    assert mine.certificate, "the lab's own kubeconfig uses a client certificate"
+    async with client.connect(mine) as api:
+        assert await whoami(api) != "system:anonymous"
