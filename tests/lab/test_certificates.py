@@ -1,0 +1,78 @@
+"""Every part has a name of its own, and only the right authority vouches for it."""
+
+import ssl
+import stat
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from croupier.lab import certificates
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pki")
+    certificates.create(folder, now=NOW)
+    return folder
+
+
+def read(pki, name) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(certificates.pair(pki, name).certificate.read_bytes())
+
+
+WHO = {
+    "admin": ("croupier-lab-admin", ["system:masters"]),
+    "kube-controller-manager": ("system:kube-controller-manager", []),
+    "kube-scheduler": ("system:kube-scheduler", []),
+    "kwok": ("system:kwok", []),
+}
+
+
+@pytest.mark.parametrize(("name", "who"), WHO.items(), ids=WHO)
+def test_parts_speak_under_their_own_names(pki, name, who):
+    subject = read(pki, name).subject
+
+    user = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    groups = [group.value for group in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    assert (user, groups) == who
+
+
+def test_a_kubelet_gets_the_name_the_node_authorizer_goes_by(pki):
+    pair = certificates.issue(pki, certificates.node("worker", hosts=("10.1.2.3",)), now=NOW)
+
+    subject = x509.load_pem_x509_certificate(pair.certificate.read_bytes()).subject.rfc4514_string()
+    assert subject == "CN=system:node:worker,O=system:nodes"
+
+
+def test_each_authority_vouches_for_its_own_only(pki):
+    cluster, etcd = read(pki, certificates.CLUSTER), read(pki, certificates.ETCD)
+
+    read(pki, "kube-scheduler").verify_directly_issued_by(cluster)
+    read(pki, "etcd-client").verify_directly_issued_by(etcd)
+    with pytest.raises(ValueError, match="ssuer"):
+        read(pki, "admin").verify_directly_issued_by(etcd)
+
+
+def test_only_what_serves_may_serve(pki):
+    def purposes(name: str) -> set[x509.ObjectIdentifier]:
+        return set(read(pki, name).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+
+    assert ExtendedKeyUsageOID.SERVER_AUTH in purposes("kube-apiserver")
+    assert purposes("admin") == {ExtendedKeyUsageOID.CLIENT_AUTH}
+
+
+def test_the_clock_may_be_an_hour_slow(pki):
+    certificate = read(pki, "admin")
+
+    assert certificate.not_valid_before_utc < NOW < certificate.not_valid_after_utc
+
+
+def test_keys_are_readable_by_their_owner_only_and_fit_their_certificates(pki):
+    for key in pki.glob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    pair = certificates.pair(pki, "kube-apiserver")
+    ssl.create_default_context().load_cert_chain(pair.certificate, pair.key)

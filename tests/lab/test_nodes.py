@@ -1,0 +1,111 @@
+"""A simulated node looks like one whose kubelet, GFD and NFD have done their work."""
+
+import pytest
+
+from croupier.core import catalogue
+from croupier.lab import nodes
+from croupier.lab.nodes import BadWishError
+
+
+def fleet(count=0, cards=None, *named):
+    return nodes.fleet(count, cards=cards, named=named)
+
+
+def one(text="gpu-worker=A100-80GB:4"):
+    return nodes.manifest(fleet(0, None, text)[0])
+
+
+def test_numbered_nodes_are_alike_and_spread_over_three_zones():
+    made = fleet(4, "H100:8")
+
+    assert [node.name for node in made] == ["node-1", "node-2", "node-3", "node-4"]
+    assert {node.cards for node in made} == {nodes.Cards(catalogue.find("H100"), 8)}
+    assert [node.zone for node in made] == ["zone-a", "zone-b", "zone-c", "zone-a"]
+
+
+def test_named_nodes_join_the_numbered_ones():
+    made = fleet(1, None, "gpu-sim-cluster-worker=SIM-70GB:4", "gpu-worker2=t4:1")
+
+    assert [node.name for node in made] == ["node-1", "gpu-sim-cluster-worker", "gpu-worker2"]
+    assert [node.cards and node.cards.model.name for node in made] == [None, "SIM-70GB", "T4"]
+
+
+def test_a_node_reports_its_cards_as_allocatable():
+    status = one()["status"]
+
+    assert status["allocatable"] == status["capacity"]
+    assert status["allocatable"]["nvidia.com/gpu"] == "4"
+    assert status["allocatable"]["cpu"] == "64"
+    assert status["allocatable"]["memory"] == "256Gi"
+    assert status["allocatable"]["pods"] == "110"
+
+
+def test_a_node_without_cards_says_nothing_about_cards():
+    plain = nodes.manifest(fleet(1)[0])
+
+    assert "nvidia.com/gpu" not in plain["status"]["allocatable"]
+    assert not [label for label in plain["metadata"]["labels"] if "nvidia" in label or "deckhouse" in label]
+
+
+def test_the_labels_describe_the_cards():
+    labels = one()["metadata"]["labels"]
+
+    expected = {
+        "kubernetes.io/hostname": "gpu-worker",
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+        "nvidia.com/gpu.memory": "81920",
+        "nvidia.com/gpu.count": "4",
+        "nvidia.com/gpu.compute.major": "8",
+        "nvidia.com/gpu.compute.minor": "0",
+        "nvidia.com/mig.capable": "true",
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/cuda.driver-version.major": "570",
+        "gpu.deckhouse.io/device.00.vendor": "10de",
+        "gpu.deckhouse.io/device.03.device": "20b2",
+        "gpu.deckhouse.io/device.03.class": "0302",
+    }
+    assert expected.items() <= labels.items()
+    assert "gpu.deckhouse.io/device.04.vendor" not in labels
+
+
+def test_a_card_that_cannot_be_cut_says_so():
+    labels = one("small=T4:1")["metadata"]["labels"]
+
+    assert labels["nvidia.com/mig.capable"] == "false"
+    assert "nvidia.com/mig.strategy" not in labels
+
+
+def test_kwok_is_told_to_run_it():
+    assert one()["metadata"]["annotations"] == {"kwok.x-k8s.io/node": "fake"}
+
+
+@pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
+def test_every_label_of_every_model_is_one_kubernetes_accepts(model):
+    for value in one(f"x={model.name}:16")["metadata"]["labels"].values():
+        assert len(value) <= 63
+        assert value[0].isalnum()
+        assert value[-1].isalnum()
+
+
+BAD_WISHES = {
+    "no model": ((0, None, "gpu-worker"), "write NAME=MODEL:COUNT"),
+    "no count": ((0, None, "gpu-worker=H100"), "write MODEL:COUNT"),
+    "no name": ((0, None, "=H100:8"), "write NAME=MODEL:COUNT"),
+    "count in words": ((0, None, "gpu-worker=H100:many"), "write MODEL:COUNT"),
+    "no cards": ((1, "H100:0"), "1 to 16 cards"),
+    "a hundred cards": ((1, "H100:100"), "1 to 16 cards"),
+    "a model nobody knows": ((1, "H1000:8"), "did you mean H100?"),
+    "a name Kubernetes refuses": ((0, None, "GPU_Worker=H100:8"), "cannot name a node"),
+    "one name twice": ((0, None, "a=H100:8", "a=T4:1"), "asked for twice"),
+    "the name of a numbered one": ((2, None, "node-2=T4:1"), "asked for twice"),
+    "fewer than none": ((-1, None), "cannot be negative"),
+}
+
+
+@pytest.mark.parametrize(("wish", "sentence"), BAD_WISHES.values(), ids=BAD_WISHES)
+def test_a_bad_wish_is_refused_in_one_sentence(wish, sentence):
+    with pytest.raises(BadWishError) as refusal:
+        fleet(*wish)
+
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,58 @@
+"""A built program is reused for exactly as long as what it was built from stays the same."""
+
+import re
+from dataclasses import replace
+
+from croupier.lab import pinned, versions
+
+
+def test_the_digest_follows_flags_and_machine():
+    module = pinned.KUBERNETES
+    digests = {
+        pinned.digest(module, machine="linux/x86_64"),
+        pinned.digest(module, machine="linux/aarch64"),
+        pinned.digest(replace(module, flags=("-race",)), machine="linux/x86_64"),
+        pinned.digest(pinned.CONTAINERD, machine="linux/x86_64"),
+    }
+
+    assert len(digests) == 4
+    assert pinned.digest(module, machine="linux/x86_64") in digests
+
+
+def test_the_digest_follows_the_versions_and_the_checksums(tmp_path, monkeypatch):
+    def digest_with(*, mod: str, checksums: str) -> str:
+        folder = tmp_path / pinned.KUBERNETES.name
+        folder.mkdir(exist_ok=True)
+        (folder / "go.mod").write_text(mod)
+        (folder / "go.sum").write_text(checksums)
+        return pinned.digest(pinned.KUBERNETES)
+
+    monkeypatch.setattr(pinned, "MODULES", tmp_path)
+    first = digest_with(mod="a", checksums="b")
+
+    assert digest_with(mod="a2", checksums="b") != first
+    assert digest_with(mod="a", checksums="b2") != first
+    assert digest_with(mod="a", checksums="b") == first
+
+
+def test_every_program_is_named_by_its_module():
+    for module in (pinned.KUBERNETES, pinned.CONTAINERD):
+        tools = re.search(
+            r"^tool \(\n(.*?)\n\)", (module.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE
+        )
+        assert tools is not None
+        assert set(tools[1].split()) == set(module.programs.values())
+
+
+def test_every_program_has_a_version_rule():
+    assert set(versions.RULES) == set(pinned.HOME_OF) == {*pinned.CONTROL_PLANE, *pinned.REAL_NODE}
+
+
+def test_the_pinned_version_is_the_one_the_rules_ask_for():
+    pinned_version = versions.read(pinned.KUBERNETES.version)
+
+    assert versions.objection("kube-apiserver", pinned_version) is None
+    assert f"gitVersion={pinned.KUBERNETES.version} " in " ".join(pinned.KUBERNETES.flags)
+    assert (
+        f"k8s.io/kubernetes {pinned.KUBERNETES.version}" in (pinned.KUBERNETES.folder / "go.mod").read_text()
+    )

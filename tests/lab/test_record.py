@@ -1,0 +1,64 @@
+"""From its record alone one can tell how a lab is."""
+
+import msgspec
+import pytest
+
+from croupier.lab import process, record
+from croupier.lab.process import Process, Program
+from croupier.lab.record import Record, State
+
+NOBODY = Process("gone", 2**22 - 1, 1.0, "")
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """A process that does nothing for as long as the test lasts."""
+    started = process.start(Program("sleeper", ("sleep", "600")), tmp_path)
+    yield started
+    process.kill(started)
+
+
+def lab(tmp_path="/nowhere", **changes) -> Record:
+    return Record(
+        **{"name": "x", "folder": str(tmp_path), "parts": (), "ports": {}, "binaries": {}, **changes}
+    )
+
+
+def test_a_lab_is_running_while_all_its_parts_and_its_owner_are(sleeper):
+    assert record.state(lab(ready=True, processes=(sleeper,))) is State.RUNNING
+    assert record.state(lab(ready=True, processes=(sleeper,), owner=record.myself())) is State.RUNNING
+
+
+def test_a_lab_whose_owner_was_killed_is_broken(sleeper):
+    assert record.state(lab(ready=True, processes=(sleeper,), owner=NOBODY)) is State.BROKEN
+
+
+def test_a_lab_that_lost_one_part_is_broken_and_all_parts_stopped(sleeper):
+    assert record.state(lab(ready=True, processes=(sleeper, NOBODY))) is State.BROKEN
+    assert record.state(lab(ready=True, processes=(NOBODY,))) is State.STOPPED
+
+
+def test_a_lab_is_starting_only_while_somebody_starts_it(sleeper):
+    assert record.state(lab(processes=(sleeper,), owner=record.myself())) is State.STARTING
+    assert record.state(lab(processes=(sleeper,), owner=NOBODY)) is State.BROKEN
+
+
+def test_another_process_with_the_same_pid_is_not_ours(sleeper):
+    reused = msgspec.structs.replace(sleeper, created=sleeper.created - 100)
+
+    assert record.state(lab(ready=True, processes=(reused,))) is State.STOPPED
+
+
+def test_a_record_survives_the_disk(tmp_path):
+    written = lab(tmp_path, processes=(NOBODY,), extra={"etcd": ("--flag",)}, owner=record.myself())
+    record.save(written)
+
+    assert record.load(tmp_path) == written
+    record.forget(written)
+    assert record.load(tmp_path) is None
+
+
+def test_a_record_that_makes_no_sense_is_no_record(tmp_path):
+    (tmp_path / record.FILE).write_text('{"name": 3')
+
+    assert record.load(tmp_path) is None
