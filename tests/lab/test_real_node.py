@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 
 WITHIN = 60.0
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -186,6 +186,13 @@ def test_a_device_described_by_cdi_reaches_a_container(lab, real_node):
     ended = subprocess.run([*ctr, *where, *what], capture_output=True, text=True, check=False)
 
     assert "CROUPIER_CARD=ace" in ended.stdout.splitlines(), ended.stderr
+
+
+def test_plugins_on_this_side_reach_the_kubelet_by_a_short_path(lab, real_node):
+    path = realnode.ground(lab).plugins / "device-plugins" / "kubelet.sock"
+
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.connect(str(path))  # refused or too long would raise
 
 
 def started_at(lab: Lab, part: str) -> float:
