@@ -1,17 +1,19 @@
 """A simulated node looks like one whose kubelet, GFD and NFD have done their work."""
 
+from typing import Any
+
 import pytest
 
 from croupier.core import catalogue
 from croupier.lab import nodes
-from croupier.lab.nodes import BadWishError
+from croupier.lab.nodes import BadWishError, SimulatedNode
 
 
-def fleet(count=0, cards=None, *named):
+def fleet(count: int = 0, cards: str | None = None, *named: str) -> list[SimulatedNode]:
     return nodes.fleet(count, cards=cards, named=named)
 
 
-def one(text="gpu-worker=A100-80GB:4"):
+def one(text: str = "gpu-worker=A100-80GB:4") -> dict[str, Any]:
     return nodes.manifest(fleet(0, None, text)[0])
 
 
