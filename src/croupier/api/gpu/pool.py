@@ -219,13 +219,13 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
 class PoolCapacity(Wire, frozen=True, kw_only=True):
     """What the pool can give, in its unit."""
 
-    total: Count = 0
+    total: Count
     """All of it."""
-    used: Count = 0
+    used: Count
     """What holders have."""
     booked: Count = 0
     """What pods admitted a short while ago and not bound yet ask for."""
-    available: Count = 0
+    available: Count
     """What is left: total - used - booked, never below zero."""
     unit: Unit | None = None
     """What is counted."""
@@ -236,9 +236,9 @@ class PoolNode(Wire, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
     """Name of the node."""
-    total_devices: Count = 0
+    total_devices: Count
     """Its cards that match the pool."""
-    assigned_devices: Count = 0
+    assigned_devices: Count
     """Its cards that serve the pool."""
     health: Text = ""
     """How it fares."""
@@ -271,8 +271,8 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     """How the pool fares."""
 
-    capacity: PoolCapacity = PoolCapacity()
-    """What it can give."""
+    capacity: PoolCapacity | None = None
+    """What it can give; unset until it was first counted."""
     nodes: Annotated[tuple[PoolNode, ...], Meta(max_length=5000)] = ()
     """Nodes with cards of the pool."""
     candidates: Annotated[tuple[PoolCandidate, ...], Meta(max_length=5000)] = ()

@@ -20,6 +20,7 @@ from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, checked, quoted, rule
 
 CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
+Count: TypeAlias = Annotated[int, Meta(ge=0), INT32]
 FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
 
 _MOMENT: Final = (
@@ -214,17 +215,21 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
         )
 
 
+SAME: Final = {Card: ("id",), Slot: ("id",)}
+"""What tells cards and slots apart when changes are laid over a ledger as it was read (`kube.draft`)."""
+
+
 class Free(Wire, frozen=True, kw_only=True):
     """What the healthy cards can still give, by mode."""
 
-    percent: Annotated[int, Meta(ge=0), INT32] = 0
-    """Percent left on cards in mode Percent, summed."""
-    cards: Annotated[int, Meta(ge=0), INT32] = 0
+    percent: Count | None = None
+    """Percent left on cards in mode Percent, summed; unset when there are none."""
+    cards: Count | None = None
     """Cards that nobody holds anything of, in modes Percent and Exclusive."""
-    slots: Annotated[dict[str, Annotated[int, Meta(ge=0)]], Meta(max_length=64)] = field(default_factory=dict)
+    slots: Annotated[dict[str, Count], Meta(max_length=64)] = field(default_factory=dict)
     """Free slots per MIG profile."""
-    slices: Annotated[int, Meta(ge=0), INT32] = 0
-    """Time slices left."""
+    slices: Count | None = None
+    """Time slices left; unset when no card is shared by time."""
 
 
 class Finding(Wire, frozen=True, kw_only=True):
@@ -245,9 +250,9 @@ class Finding(Wire, frozen=True, kw_only=True):
 class NodeReservationStatus(Wire, frozen=True, kw_only=True):
     """Derived from the spec and from the node; nobody decides by it."""
 
-    cards: Annotated[int, Meta(ge=0), INT32] = 0
+    cards: Count | None = None
     """How many cards the node has."""
-    holders: Annotated[int, Meta(ge=0), INT32] = 0
+    holders: Count | None = None
     """How many pods hold something."""
     free: Free = Free()
     """What is left."""

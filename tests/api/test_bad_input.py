@@ -1,0 +1,194 @@
+"""For every rule there is a bad example, and the API server refuses it with words a person understands."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from croupier.api import crds
+from croupier.api.crds import Kind
+from croupier.kube.client import Client
+from croupier.kube.errors import Invalid
+from croupier.kube.resource import Raw
+from tests.api import worlds
+from tests.api.worlds import KIND, TABLES, Case, Table
+
+RULES = "x-kubernetes-validations"
+
+
+@cache
+def schema_of(kind: Kind) -> Raw:
+    (version,) = crds.definition(kind)["spec"]["versions"]
+    schema: Raw = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def nodes(schema: Raw, path: str = "") -> Iterator[tuple[str, Raw]]:
+    """Every place of a schema with its path; what may occur many times is `[]`."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        if (path, name) != ("", "metadata"):
+            yield from nodes(inner, f"{path}.{name}" if path else name)
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            yield from nodes(schema[word], f"{path}[]")
+
+
+def fields(refusal: Invalid, kind: Kind) -> list[tuple[str, str]]:
+    """What the API server objects to, and where; list indexes and map keys do not matter."""
+    maps = [path for path, schema in nodes(schema_of(kind)) if "additionalProperties" in schema]
+    return [(normal(cause.get("field", ""), maps), cause["message"]) for cause in refusal.causes]
+
+
+def normal(path: str, maps: list[str]) -> str:
+    if path == "<nil>":
+        return ""
+    path = re.sub(r"\[[^]]*\]", "[]", path)
+    return next((f"{each}[]" for each in maps if path.startswith(f"{each}.")), path)
+
+
+async def attempt(api: Client, table: Table, good: Raw, case: Case) -> None:
+    raw, name = table.kind.resource.raw, good["metadata"]["name"]
+    namespace = good["metadata"].get("namespace")
+    if case.way == "create":
+        fresh = worlds.merged(good, {"metadata": {"name": f"bad-{name}"}})
+        await api.create(raw, worlds.merged(fresh, case.patch), dry_run=True)
+    elif case.way == "change":
+        await api.patch(raw, name, case.patch, namespace=namespace, dry_run=True)
+    else:
+        where = {"namespace": namespace, "subresource": "status", "dry_run": True}
+        await api.patch(raw, name, {"status": case.patch}, **where)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+async def test_bad_input_is_refused_with_a_sentence(api, crds, clean_cluster, namespace, table):
+    good = worlds.placed(table.good, table.kind, namespace)
+    await worlds.create(api, table.kind, good)
+
+    wrong = []
+    for case in table.cases:
+        try:
+            await attempt(api, table, good, case)
+        except Invalid as refusal:
+            if not any(at == case.at and case.refused in said for at, said in fields(refusal, table.kind)):
+                wrong.append(f"{case.name}: refused otherwise: {fields(refusal, table.kind)}")
+        else:
+            wrong.append(f"{case.name}: accepted")
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
+def test_no_rule_is_without_a_bad_example(kind):
+    cases = [case for table in TABLES.values() if table.kind == kind for case in table.cases]
+
+    forgotten = [
+        f"{path or 'the object'}: {rule['message']}"
+        for path, schema in nodes(schema_of(kind))
+        for rule in schema.get(RULES, [])
+        if not any(case.at == path and speakers(case, schema) == [rule] for case in cases)
+    ]
+
+    assert forgotten == []
+
+
+def speakers(case: Case, schema: Raw) -> list[Raw]:
+    """The rules of a place that could have said it; a case proves a rule only if it is the only one."""
+    return [rule for rule in schema[RULES] if could_say(case.refused, rule)]
+
+
+def could_say(fragment: str, rule: Raw) -> bool:
+    """In its message, or in one of the phrases from which it builds a better one."""
+    phrases = re.findall(r"'([^']*)'", rule.get("messageExpression", ""))
+    spoken = [phrase.strip() for phrase in phrases if " " in phrase.strip()]
+    return fragment in rule["message"] or any(phrase in fragment or fragment in phrase for phrase in spoken)
+
+
+BREAKS: dict[str, tuple[Any, str]] = {
+    "enum": (lambda bound: "Nonsense", "Unsupported value"),
+    "minimum": (lambda bound: bound - 1, "should be greater than or equal to"),
+    "maximum": (lambda bound: bound + 1, "should be less than or equal to"),
+    "minLength": (lambda bound: "", "should be at least"),
+    "maxLength": (lambda bound: "x" * (bound + 1), "Too long"),
+    "minItems": (lambda bound: [], "should have at least"),
+    "maxItems": (lambda bound: [None] * (bound + 1), "Too many"),
+    "maxProperties": (lambda bound: {f"k{i}": None for i in range(bound + 1)}, "Too many"),
+    "format": (lambda bound: "yesterday", "must be of type date-time"),
+    "required": (lambda bound: {}, "Required value"),
+}
+"""Schema word to a value that breaks it, and what the API server says then."""
+
+
+def breaks(schema: Raw) -> Iterator[tuple[str, Any, str, str]]:
+    """Path, bad value, path of the complaint and complaint, for every bound of a schema."""
+    for path, inner in nodes(schema):
+        for word, (spoil, complaint) in BREAKS.items():
+            if word not in inner or (word == "format" and inner["format"] != "date-time"):
+                continue
+            if word == "required":
+                prefix = f"{path}." if path else ""
+                without = {} if "[]" in path else dict.fromkeys(inner["required"])
+                yield from ((path, without, f"{prefix}{name}", complaint) for name in inner["required"])
+            else:
+                yield path, filled(spoil(inner[word]), inner), path, complaint
+
+
+def filled(bad: Any, schema: Raw) -> Any:
+    """Too many items must still be good ones, or the API server complains of each of them too."""
+    if isinstance(bad, list):
+        return [minimal(schema["items"])] * len(bad)
+    if isinstance(bad, dict) and "additionalProperties" in schema:
+        return dict.fromkeys(bad, minimal(schema["additionalProperties"]))
+    return bad
+
+
+def minimal(schema: Raw) -> Any:
+    """The smallest value of the right shape."""
+    if schema["type"] == "object":
+        return {name: minimal(schema["properties"][name]) for name in schema.get("required", ())}
+    if schema["type"] == "integer":
+        return schema.get("minimum", 1)
+    return schema.get("enum", ["2030-01-31T12:00:00Z" if "format" in schema else "x"])[0]
+
+
+def at_path(path: str, value: Any, schema: Raw) -> Any:
+    """An object that has the value at the path and nothing else."""
+    if not path:
+        return value
+    if path.startswith("[]"):
+        inner = at_path(
+            path[2:].removeprefix("."), value, schema.get("items") or schema["additionalProperties"]
+        )
+        return [inner] if "items" in schema else {"key": inner}
+    name = re.split(r"[.\[]", path, maxsplit=1)[0]
+    return {name: at_path(path[len(name) :].removeprefix("."), value, schema["properties"][name])}
+
+
+@pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
+async def test_every_bound_of_the_schema_holds(api, crds, clean_cluster, namespace, kind):
+    """Enums, bounds, sizes, times and required fields: one bad value each, derived from the schema."""
+    table = next(table for table in TABLES.values() if table.kind == kind)
+    good = worlds.placed(table.good, kind, namespace)
+    await worlds.create(api, kind, good)
+
+    schema = schema_of(kind)
+    wrong = []
+    for path, bad, place, complaint in breaks(schema):
+        case = case_of(path, at_path(path, bad, schema), place, complaint)
+        try:
+            await attempt(api, table, good, case)
+        except Invalid as refusal:
+            if not any(at == place and complaint in said for at, said in fields(refusal, table.kind)):
+                wrong.append(f"{place}: {complaint!r} expected, but {fields(refusal, table.kind)}")
+        else:
+            wrong.append(f"{place}: {str(bad)[:60]} accepted")
+
+    assert wrong == []
+
+
+def case_of(path: str, body: Raw, place: str, complaint: str) -> Case:
+    if path.startswith("status"):
+        return Case(place, "status", body["status"], place, complaint)
+    return Case(place, "create", body, place, complaint)

@@ -1,0 +1,106 @@
+"""The ledger's compact form says all a person would ask of a holder, and fits the API server at full size."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.api import kinds
+from croupier.api.mps import NodeReservation, holder
+from croupier.api.mps.holder import Holder
+from croupier.kube.errors import Invalid
+from croupier.kube.resource import Raw
+from tests.api.worlds import EXAMPLES
+
+CARDS, HOLDERS = 32, 64
+
+
+def holders(example: str) -> list[list[Holder]]:
+    ledger = msgspec.convert(EXAMPLES[example], NodeReservation)
+    return [list(ledger.spec.holders_of(card)) for card in ledger.spec.cards]
+
+
+def a_holder(pod_key: str, pod_uid: str = "", **known: Any) -> Holder:
+    unknown: dict[str, Any] = {
+        "reservation": "",
+        "percent": None,
+        "slices": None,
+        "slots": (),
+        "expires_at": None,
+    }
+    return Holder(**{"pod_key": pod_key, "pod_uid": pod_uid, "state": "Bound", **unknown, **known})
+
+
+UID_1 = "3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"
+UID_2 = "9a0b5c1d-0d8e-4a7b-8b1e-54a1f0c9e2d3"
+UID_3 = "5d3e7f80-61a2-4b3c-9c4d-0a1b2c3d4e5f"
+
+
+def test_shares_bound_held_and_held_for_ever():
+    noon = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+    assert holders("nodereservation-percent") == [
+        [a_holder("default/trainer-0", UID_1, percent=50), a_holder("default/trainer-1", UID_2, percent=50)],
+        [
+            a_holder("default/trainer-2", UID_3, percent=30, state="Held", expires_at=noon),
+            a_holder("default/my-pod", percent=50, state="Held", reservation="example-reservation"),
+        ],
+    ]
+
+
+def test_slots_of_one_pod_come_together():
+    assert holders("nodereservation-mig") == [
+        [
+            a_holder("ml/infer-0", UID_1, slots=("1g.10gb-0", "1g.10gb-1")),
+            a_holder("ml/train-0", UID_2, slots=("3g.40gb-4",)),
+        ]
+    ]
+
+
+def test_time_slices():
+    assert holders("nodereservation-timeslice") == [
+        [a_holder("notebooks/alice-0", UID_1, slices=2), a_holder("notebooks/bob-0", UID_2, slices=1)]
+    ]
+
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+
+
+@given(names, names, st.one_of(st.just(""), st.uuids().map(str)))
+def test_a_holder_is_found_again_under_its_key(namespace, name, uid):
+    assert holder.split(holder.key(f"{namespace}/{name}", uid)) == (f"{namespace}/{name}", uid)
+
+
+def full_node(*, percent: int) -> Raw:
+    """As many cards and holders as the schema allows, under long names."""
+    cards: list[Raw] = [
+        {
+            "id": f"a-node-with-a-long-name-0000-{card:02x}-00-0",
+            "index": card,
+            "mode": "Percent",
+            "epoch": 1,
+            "capacityPercent": 100,
+            "holders": {f"team-{card}/{'training-' * 8}{each}/{UID_1}": percent for each in range(HOLDERS)},
+        }
+        for card in range(CARDS)
+    ]
+    held = {name: "2030-01-31T12:00:00Z" for card in cards[:8] for name in card["holders"]}
+    return {"metadata": {"name": "full-node"}, "spec": {"cards": cards, "held": held, "reservations": {}}}
+
+
+async def test_a_full_node_fits_the_cost_limits(api, crds, clean_cluster):
+    created = await api.create(kinds.NODE_RESERVATIONS, full_node(percent=1))
+
+    assert sum(len(card.holders) for card in created.spec.cards) == CARDS * HOLDERS
+    changed = {**full_node(percent=1), "metadata": {"name": "full-node"}}
+    changed["metadata"]["resourceVersion"] = created.metadata.resource_version
+    changed["spec"]["cards"][0]["epoch"] = 2
+    assert (await api.update(kinds.NODE_RESERVATIONS, changed)).spec.cards[0].epoch == 2
+
+
+async def test_a_full_node_overcommitted_is_refused(api, crds):
+    with pytest.raises(Invalid, match="is overcommitted: its holders have more than its capacityPercent"):
+        await api.create(kinds.NODE_RESERVATIONS, full_node(percent=2), dry_run=True)

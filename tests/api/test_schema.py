@@ -1,0 +1,164 @@
+"""The generated schemas say what the Structs say, completely."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from croupier.api import crds, generate, schema
+from croupier.api.wire import Wire, checked, rule
+from tests.api.test_bad_input import nodes, schema_of
+from tests.api.worlds import KIND, ROOT
+
+
+class Part(Wire, frozen=True, kw_only=True):
+    """A part."""
+
+    size: Annotated[int, Meta(ge=1, le=9)] = 3
+    """How large."""
+
+
+class Whole(Wire, frozen=True, kw_only=True):
+    """A whole."""
+
+    rules = (rule("self.partCount > 0", "needs a part"),)
+
+    part_count: Annotated[int, Meta(ge=0), checked(rule("self < 9", "too many"))]
+    """How many."""
+    part: Part = Part()
+    parts: Annotated[tuple[Part, ...], Meta(max_length=4)] = ()
+    """All of them."""
+    since: datetime | None = None
+
+
+def test_a_struct_as_a_schema():
+    size = {"description": "How large.", "type": "integer", "minimum": 1, "maximum": 9, "default": 3}
+    part = {"type": "object", "description": "A part.", "properties": {"size": size}}
+
+    assert schema.of(Whole) == {
+        "type": "object",
+        "description": "A whole.",
+        "required": ["partCount"],
+        "properties": {
+            "partCount": {
+                "description": "How many.",
+                "type": "integer",
+                "minimum": 0,
+                "x-kubernetes-validations": [{"rule": "self < 9", "message": "too many"}],
+            },
+            "part": {**part, "default": {"size": 3}},
+            "parts": {
+                "description": "All of them.",
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "maxItems": 4,
+                "items": part,
+            },
+            "since": {"type": "string", "format": "date-time"},
+        },
+        "x-kubernetes-validations": [{"rule": "self.partCount > 0", "message": "needs a part"}],
+    }
+
+
+@pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
+def test_every_field_is_described(kind):
+    silent = [
+        path
+        for path, inner in nodes(schema_of(kind))
+        if path and not path.endswith("[]") and not inner.get("description")
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
+def test_everything_that_can_grow_is_bounded(kind):
+    """Without bounds the API server cannot estimate what rules cost, and objects could grow without end."""
+    bound = {"array": "maxItems", "string": "maxLength"}
+    unbounded = [
+        path
+        for path, inner in nodes(schema_of(kind))
+        if inner["type"] in bound
+        and bound[inner["type"]] not in inner
+        and not inner.keys() & {"enum", "format"}
+        if path not in ("apiVersion", "kind")
+    ] + [
+        path
+        for path, inner in nodes(schema_of(kind))
+        if "additionalProperties" in inner and "maxProperties" not in inner
+    ]
+
+    assert unbounded == []
+
+
+@pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
+def test_defaults_are_those_of_the_structs(kind):
+    assert sorted(defaults(kind.resource.type, "")) == sorted(
+        (path, inner["default"])
+        for path, inner in nodes(schema_of(kind))
+        if "default" in inner and inner["type"] != "object"
+    )
+
+
+def defaults(type_: type[msgspec.Struct], path: str) -> Iterator[tuple[str, Any]]:
+    """Every default of a Struct that differs from nothing at all, at any depth."""
+    for field in msgspec.structs.fields(type_):
+        here = f"{path}.{field.encode_name}" if path else field.encode_name
+        required = field.default is msgspec.NODEFAULT
+        if not required and field.default and not isinstance(field.default, msgspec.Struct):
+            yield here, field.default
+        for inner, suffix in structs_in(field.type):
+            yield from defaults(inner, here + suffix)
+
+
+def structs_in(hint: Any, suffix: str = "") -> Iterator[tuple[type[msgspec.Struct], str]]:
+    match msgspec.inspect.type_info(hint):
+        case msgspec.inspect.StructType(cls=cls) if cls.__name__ != "ObjectMeta":
+            yield cls, suffix
+        case msgspec.inspect.UnionType(types=types):
+            for each in types:
+                if isinstance(each, msgspec.inspect.StructType):
+                    yield each.cls, suffix
+        case msgspec.inspect.Metadata(type=inner) | inner:
+            items = getattr(inner, "item_type", None)
+            if isinstance(items, msgspec.inspect.StructType):
+                yield items.cls, "[]"
+
+
+def test_the_manifests_in_the_repository_are_fresh():
+    assert generate.stale(ROOT) == []
+
+
+def test_a_stale_manifest_is_named(tmp_path, capsys):
+    assert generate.main(["--root", str(tmp_path)]) == 0
+    assert generate.main(["--check", "--root", str(tmp_path)]) == 0
+    pools = tmp_path / "config/crd/bases/gpu.deckhouse.io_gpupools.yaml"
+    pools.write_text(pools.read_text().replace("maximum: 64", "maximum: 65"))
+    (tmp_path / "deployments/mps-dra/reservation-crd.yaml").unlink()
+    (tmp_path / "config/crd/bases/old.yaml").write_text("# generated")
+
+    capsys.readouterr()
+    assert generate.main(["--check", "--root", str(tmp_path)]) == 1
+
+    assert capsys.readouterr().err.splitlines() == [
+        "config/crd/bases/gpu.deckhouse.io_gpupools.yaml is stale",
+        "deployments/mps-dra/reservation-crd.yaml is missing",
+        "config/crd/bases/old.yaml belongs to no kind any more",
+        "run: make generate",
+    ]
+    generate.main(["--root", str(tmp_path)])
+    assert generate.stale(tmp_path) == []
+
+
+def test_each_kind_has_a_file_of_its_own():
+    assert sorted(crds.definitions()) == [
+        "allocation.mbcas.io_podallocations.yaml",
+        "gpu.deckhouse.io_gpudevices.yaml",
+        "gpu.deckhouse.io_gpunodeinventories.yaml",
+        "gpu.deckhouse.io_gpupools.yaml",
+        "mps.nvidia.com_nodereservations.yaml",
+        "mps.nvidia.com_reservations.yaml",
+    ]
