@@ -109,6 +109,11 @@ class Client:
         """The same connections, writing under another field manager."""
         return Client(self._transport, self._sender, config=self.config, field_manager=field_manager)
 
+    def fenced(self, permit: Callable[[], None]) -> "Client":
+        """The same connections, asking `permit` before every attempt to write; it raises to refuse."""
+        sender = self._sender.fenced(permit)
+        return Client(self._transport, sender, config=self.config, field_manager=self.field_manager)
+
     async def get(
         self,
         resource: Resource[T],

@@ -5,6 +5,7 @@ left: both are always repeated. A 5xx or a cut connection may hide a success,
 so only what can run twice without harm is repeated then.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -67,6 +68,13 @@ class Sender:
         self._chance = chance
         self._observe = observe
         self._patience = patience
+        self._permit: Callable[[], None] | None = None
+
+    def fenced(self, permit: Callable[[], None]) -> "Sender":
+        """The same, but `permit` is asked before every attempt to write; it raises to refuse."""
+        fenced = copy.copy(self)
+        fenced._permit = permit
+        return fenced
 
     async def send(self, call: Call) -> bytes:
         """The body of the answer, or the last error once patience is at its end."""
@@ -80,6 +88,8 @@ class Sender:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def _once(self, call: Call) -> bytes:
+        if self._permit is not None and call.request.method != "GET":
+            self._permit()
         began = self._clock.monotonic()
         code = 0
         try:
