@@ -1,0 +1,299 @@
+"""Leader election among candidates of one process, on a real API server."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import structlog
+
+from croupier.kube import client, config, lease
+from croupier.kube.client import Client, PatchType
+from croupier.kube.clock import SystemClock
+from croupier.kube.elector import Elector, Leadership, NotLeading, StillWorking
+from croupier.kube.errors import NotFound
+from croupier.kube.lease import LEASES, Terms
+from croupier.kube.resource import Raw
+from tests.kube.kinds import CONFIG_MAPS, config_map
+from tests.kube.waiting import until, until_async
+
+BRISK = Terms(duration=3, renew_deadline=2.0, every=0.2)
+UNHURRIED = Terms(duration=3600, renew_deadline=1800, every=0.2)
+"""Whoever takes over under these terms did not wait for anything to run out."""
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig)) as connected:
+        yield connected
+
+
+@dataclass
+class Replica:
+    """A candidate whose work is to lead until it is told to stop."""
+
+    name: str
+    elector: Elector
+    leads: bool = False
+    terms_of_office: int = 0
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    leadership: Leadership | None = None
+    task: "asyncio.Task[None] | None" = None
+
+    async def work(self, leadership: Leadership) -> None:
+        self.leads, self.leadership = True, leadership
+        self.terms_of_office += 1
+        try:
+            await self.stop.wait()
+        finally:
+            self.leads = False
+
+
+@dataclass
+class Town:
+    api: Client
+    namespace: str
+    replicas: list[Replica] = field(default_factory=list)
+
+    def candidate(
+        self, name: str, terms: Terms = BRISK, work: Callable[[Leadership], Awaitable[None]] | None = None
+    ) -> Replica:
+        elector = Elector(self.api, "boss", self.namespace, identity=name, terms=terms)
+        replica = Replica(name, elector)
+        replica.task = asyncio.create_task(elector.run(work or replica.work, replica.stop))
+        self.replicas.append(replica)
+        return replica
+
+    async def lease(self) -> Raw:
+        return await self.api.get(LEASES, "boss", namespace=self.namespace)
+
+    async def holder(self) -> str:
+        return lease.read(await self.lease()).holder
+
+
+@pytest_asyncio.fixture
+async def town(api: Client, namespace: str) -> AsyncIterator[Town]:
+    town = Town(api, namespace)
+    yield town
+    for replica in town.replicas:
+        assert replica.task is not None
+        replica.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await replica.task
+
+
+async def test_the_first_candidate_leads_and_the_lease_says_so(town, cluster):
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+
+    spec = (await town.lease())["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 3, 0)
+    assert "boss" in cluster.kubectl("get", "lease", "boss", "-n", town.namespace).stdout
+
+
+async def test_the_lease_is_renewed_for_as_long_as_the_work_lasts(town):
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+    first = (await town.lease())["spec"]["renewTime"]
+
+    async def renewed() -> bool:
+        return bool((await town.lease())["spec"]["renewTime"] > first)
+
+    await until_async(renewed)
+    assert (replica.leads, replica.terms_of_office) == (True, 1)
+
+
+async def test_of_many_candidates_one_leads(town):
+    replicas = [town.candidate(name) for name in "abcde"]
+    await until(lambda: any(replica.leads for replica in replicas))
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        assert sum(replica.leads for replica in replicas) == 1
+        await asyncio.sleep(0.02)
+
+
+async def test_stopping_hands_over_at_once(town):
+    first = town.candidate("a", UNHURRIED)
+    await until(lambda: first.leads)
+    second = town.candidate("b", UNHURRIED)
+    await until(lambda: second.elector._seen is not None)  # it has looked, and waits
+    assert not second.leads
+
+    first.stop.set()
+    assert first.task is not None
+    await asyncio.wait_for(first.task, 10)
+    await until(lambda: second.leads, "the hand-over", within=10)
+    assert lease.read(await town.lease()).transitions == 1
+
+
+async def test_work_that_ends_by_itself_hands_the_lease_back(town):
+    async def brief(leadership: Leadership) -> None:
+        return None
+
+    replica = town.candidate("a", work=brief)
+    assert replica.task is not None
+    await asyncio.wait_for(replica.task, 10)
+    assert await town.holder() == ""
+
+
+async def test_work_that_crashes_hands_the_lease_back_and_is_heard(town):
+    async def broken(leadership: Leadership) -> None:
+        raise RuntimeError("out of cards")
+
+    replica = town.candidate("a", work=broken)
+    assert replica.task is not None
+    with pytest.raises(RuntimeError, match="out of cards"):
+        await asyncio.wait_for(replica.task, 10)
+    assert await town.holder() == ""
+
+
+async def test_a_candidate_that_is_stopped_never_leads(town):
+    first = town.candidate("a")
+    await until(lambda: first.leads)
+    second = town.candidate("b")
+    second.stop.set()
+    assert second.task is not None
+    await asyncio.wait_for(second.task, 10)
+    assert second.terms_of_office == 0
+
+
+async def test_a_lease_taken_by_another_ends_the_work_and_we_campaign_again(town, api):
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+    stolen = {
+        "spec": {
+            "holderIdentity": "thief",
+            "leaseDurationSeconds": 1,
+            "renewTime": lease.micro(SystemClock().now()),
+        }
+    }
+    await api.patch(LEASES, "boss", stolen, namespace=town.namespace, patch_type=PatchType.MERGE)
+
+    await until(lambda: not replica.leads, "the work to end")
+    await until(lambda: replica.leads and replica.terms_of_office == 2, "the second term")
+    assert await town.holder() == "a"
+
+
+async def test_a_foreign_change_of_the_lease_does_not_cost_the_lead(town, api):
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+    for n in range(5):
+        patch = {"metadata": {"labels": {"n": str(n)}}}
+        await api.patch(LEASES, "boss", patch, namespace=town.namespace)
+        first = (await town.lease())["spec"]["renewTime"]
+
+        async def renewed(first: str = first) -> bool:
+            return bool((await town.lease())["spec"]["renewTime"] > first)
+
+        await until_async(renewed)
+    assert (replica.leads, replica.terms_of_office) == (True, 1)
+    assert (await town.lease())["metadata"]["labels"] == {"n": "4"}
+
+
+async def test_a_deleted_lease_is_made_again(town, api):
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+    await api.delete(LEASES, "boss", namespace=town.namespace)
+
+    async def back() -> bool:
+        try:
+            return lease.read(await town.lease()).holder == "a"
+        except NotFound:
+            return False
+
+    await until_async(back)
+    assert replica.leads
+
+
+async def test_a_dead_holder_is_waited_for_by_our_own_clock(town, api):
+    """Its clock is an hour ahead; what counts is that its record does not change."""
+    dead = lease.claimed(lease.new("boss", town.namespace), "dead", now=SystemClock().now(), terms=BRISK)
+    dead["spec"] |= {"renewTime": "2099-01-01T00:00:00.000000Z", "leaseDurationSeconds": 2}
+    await api.create(LEASES, dead)
+    began = time.monotonic()
+    replica = town.candidate("a")
+    await until(lambda: replica.leads)
+
+    assert time.monotonic() - began >= 2.0
+    assert lease.read(await town.lease()).transitions == 1
+
+
+async def test_when_renewal_fails_the_work_is_over_before_another_leads(api, namespace, town):
+    """The holder is cut off from the API server, and a rival waits for the lease to run out."""
+    connected = True
+
+    def permit() -> None:
+        if not connected:
+            raise NotLeading("cut off")
+
+    cut_off = Town(api.fenced(permit), namespace, town.replicas)
+    holder = cut_off.candidate("a")
+    await until(lambda: holder.leads)
+    both_led: list[bool] = []
+
+    async def takes_over(leadership: Leadership) -> None:
+        both_led.append(holder.leads or (holder.leadership is not None and holder.leadership.held()))
+
+    rival = town.candidate("b", work=takes_over)
+    connected = False
+    assert rival.task is not None
+    await asyncio.wait_for(rival.task, 30)
+    assert both_led == [False]
+
+
+async def test_work_that_will_not_stop_is_an_error(namespace, api):
+    terms = Terms(duration=1, renew_deadline=0.5, every=0.1)
+    let_go = asyncio.Event()
+
+    async def deaf(leadership: Leadership) -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    elector = Elector(api, "boss", namespace, identity="a", terms=terms)
+    task = asyncio.create_task(elector.run(deaf, asyncio.Event()))
+    await until(lambda: elector._lease is not None)
+    stolen = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}}
+    await api.patch(LEASES, "boss", stolen, namespace=namespace)
+
+    with pytest.raises(StillWorking, match="goes on after the lease was lost"):
+        await asyncio.wait_for(task, 30)
+    let_go.set()
+
+
+async def test_a_former_leader_is_refused_before_it_writes(api, namespace):
+    leadership = Leadership("a", SystemClock(), until=time.monotonic() - 1)
+    fenced = api.fenced(leadership.require)
+
+    with pytest.raises(NotLeading, match="a no longer leads"):
+        await fenced.create(CONFIG_MAPS, config_map(), namespace=namespace)
+    assert (await fenced.list(CONFIG_MAPS)).items is not None, "reading harms nobody"
+
+
+async def test_the_lead_is_told_to_the_metrics(api, namespace):
+    said: list[bool] = []
+
+    class Ear:
+        def leading(self, lease: str, leads: bool) -> None:
+            assert lease == f"{namespace}/boss"
+            said.append(leads)
+
+    async def brief(leadership: Leadership) -> None:
+        return None
+
+    await Elector(api, "boss", namespace, terms=BRISK, gauge=Ear()).run(brief, asyncio.Event())
+    assert said == [False, True, False]
+
+
+async def test_an_api_server_that_is_away_is_reported_not_fatal(api, namespace):
+    town = Town(api.fenced(lambda: (_ for _ in ()).throw(NotLeading("no writes"))), namespace)
+    with structlog.testing.capture_logs() as said:
+        replica = town.candidate("a")
+        await until(lambda: sum(line["event"] == "cannot campaign" for line in said) >= 2)
+    assert not replica.leads
+    assert replica.task is not None
+    replica.task.cancel()

@@ -1,0 +1,193 @@
+"""Events on a real API server: they show up where people look, and never get in the way."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.kube import client, config, events
+from croupier.kube.client import Client, Selection
+from croupier.kube.config import Config
+from croupier.kube.events import EVENTS, Recorder
+from croupier.kube.journal import Journal, Limits, Reference
+from croupier.kube.resource import Raw
+from croupier.kube.sender import Patience
+from tests.kube.kinds import CONFIG_MAPS, config_map
+from tests.kube.waiting import until, until_async
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.recorded_by: Counter[str] = Counter()
+        self.dropped_for: Counter[str] = Counter()
+
+    def recorded(self, kind: str) -> None:
+        self.recorded_by[kind] += 1
+
+    def dropped(self, why: str) -> None:
+        self.dropped_for[why] += 1
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig)) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def subject(api: Client, namespace: str) -> Reference:
+    made = await api.create(CONFIG_MAPS, config_map("ledger"), namespace=namespace)
+    return events.about(CONFIG_MAPS, made)
+
+
+@contextlib.asynccontextmanager
+async def recording(api: Client, **limits: Any) -> AsyncIterator[tuple[Recorder, Tally]]:
+    tally = Tally()
+    recorder = Recorder(
+        api,
+        "croupier-test",
+        "replica-1",
+        gauge=tally,
+        journal=Journal(Limits(**limits) if limits else Limits()),
+    )
+    stop = asyncio.Event()
+    running = asyncio.create_task(recorder.run(stop))
+    try:
+        yield recorder, tally
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, 30)
+
+
+async def told(api: Client, namespace: str) -> list[Raw]:
+    return (await api.list(EVENTS, Selection(namespace=namespace))).items
+
+
+async def test_an_event_shows_up_in_kubectl_describe(api, subject, namespace, cluster):
+    async with recording(api) as (recorder, _):
+        recorder.record(subject, "Reserved", "50 % of card-0 and card-1", action="Reserve")
+
+    described = cluster.kubectl("describe", "configmap", "ledger", "-n", namespace).stdout
+    assert "Reserved" in described
+    assert "50 % of card-0 and card-1" in described
+    assert "croupier-test" in described
+    listed = cluster.kubectl("get", "events", "-n", namespace).stdout
+    assert "configmap/ledger" in listed
+
+
+async def test_every_field_is_where_it_belongs(api, subject, namespace):
+    pod = Reference("v1", "Pod", namespace, "train", "uid-of-train")
+    async with recording(api) as (recorder, _):
+        recorder.record(subject, "NoRoom", "no card", action="Reserve", type="Warning", related=pod)
+
+    (event,) = await told(api, namespace)
+    assert (event["reason"], event["note"], event["action"]) == ("NoRoom", "no card", "Reserve")
+    assert event["type"] == "Warning"
+    assert (event["reportingController"], event["reportingInstance"]) == ("croupier-test", "replica-1")
+    assert event["regarding"]["uid"] == subject.uid
+    assert event["related"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": namespace,
+        "name": "train",
+    } | {"uid": "uid-of-train"}
+    assert event["metadata"]["name"].startswith("ledger.")
+
+
+async def test_the_same_again_becomes_a_series(api, subject, namespace):
+    async with recording(api, series_every=0.0) as (recorder, tally):
+        recorder.record(subject, "NoRoom", "no card", action="Reserve")
+        await until(lambda: tally.recorded_by["Normal"] == 1)
+        for _ in range(4):
+            recorder.record(subject, "NoRoom", "no card", action="Reserve")
+
+    (event,) = await told(api, namespace)
+    assert event["series"]["count"] == 5
+
+
+async def test_stopping_writes_what_is_still_unwritten(api, subject, namespace):
+    async with recording(api, series_every=3600.0) as (recorder, tally):
+        recorder.record(subject, "NoRoom", "no card", action="Reserve")
+        await until(lambda: tally.recorded_by["Normal"] == 1)
+        recorder.record(subject, "NoRoom", "no card", action="Reserve")
+        recorder.record(subject, "Other", "something else", action="Reserve")
+
+    found = {event["reason"]: event for event in await told(api, namespace)}
+    assert found["NoRoom"]["series"]["count"] == 2
+    assert "Other" in found
+    recorder.record(subject, "Late", "after the end", action="Reserve")
+    assert tally.dropped_for == {"closed": 1}
+
+
+async def test_an_expired_series_goes_on_in_a_new_event(api, subject, namespace):
+    async with recording(api, series_every=0.0) as (recorder, tally):
+        recorder.record(subject, "NoRoom", "no card", action="Reserve")
+        await until(lambda: tally.recorded_by["Normal"] == 1)
+        (first,) = await told(api, namespace)
+        await api.delete(EVENTS, first["metadata"]["name"], namespace=namespace)
+        recorder.record(subject, "NoRoom", "no card", action="Reserve")
+
+        async def written_again() -> bool:
+            return [event["series"]["count"] for event in await told(api, namespace)] == [2]
+
+        await until_async(written_again, "the series to be written anew")
+
+
+async def test_a_cluster_scoped_object_has_its_events_in_default(api, namespace, cluster):
+    node = Reference("v1", "Node", "", f"node-{namespace}", f"uid-{namespace}")
+    async with recording(api) as (recorder, tally):
+        recorder.record(node, "Recut", "7 x 1g.10gb", action="Cut")
+    assert tally.dropped_for == {}
+
+    seen = json.loads(cluster.kubectl("get", "events", "-n", "default", "-o", "json").stdout)["items"]
+    mine = [event["metadata"]["name"] for event in seen if event["involvedObject"]["name"] == node.name]
+    assert len(mine) == 1
+    await api.delete(EVENTS, mine[0], namespace="default")
+
+
+ODD = {
+    "a long note": {"note": "word " * 1000},
+    "a note in many bytes": {"note": "€" * 1024},
+    "an empty note": {"note": ""},
+    "a long reason": {"reason": "R" * 300},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+async def test_odd_words_are_still_written(api, subject, namespace, odd):
+    async with recording(api) as (recorder, tally):
+        recorder.record(subject, **{"reason": "Odd", "note": "n", "action": "Test", **odd})
+
+    assert tally.dropped_for == {}
+    assert len(await told(api, namespace)) == 1
+
+
+async def test_an_object_with_a_name_no_event_may_have(api, namespace):
+    role = Reference("rbac.authorization.k8s.io/v1", "Role", namespace, "system:Odd:" + "x" * 240, "uid-role")
+    async with recording(api) as (recorder, tally):
+        recorder.record(role, "Seen", "n", action="Look")
+
+    assert tally.dropped_for == {}
+
+
+async def test_what_the_api_server_refuses_is_counted_and_forgotten(api, namespace):
+    nowhere = Reference("v1", "ConfigMap", "no-such-namespace-anywhere", "x", "uid-x")
+    async with recording(api) as (recorder, tally):
+        recorder.record(nowhere, "Seen", "n", action="Look")
+        await until(lambda: tally.dropped_for == {"refused": 1})
+
+
+async def test_without_an_api_server_recording_neither_waits_nor_fails(cluster):
+    lost: Config = replace(config.load(cluster.kubeconfig), server="https://127.0.0.1:1")
+    about = Reference("v1", "ConfigMap", "shop", "x", "uid-x")
+    async with client.connect(lost, patience=Patience(tries=1)) as api:
+        async with recording(api) as (recorder, tally):
+            for n in range(5):
+                recorder.record(about, "Seen", f"note {n}", action="Look")
+        assert sum(tally.dropped_for.values()) == 5
