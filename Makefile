@@ -23,7 +23,7 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m croupier.api.generate --check
 
 bench: setup ## Measure; prints a table and writes bench/results/latest.json
