@@ -23,7 +23,7 @@ class Style(Enum):
 
 NANO: Final = 10**9
 LARGEST: Final = (2**63 - 1) * NANO
-"""Kubernetes holds larger numbers at this one, and so do we."""
+"""Kubernetes holds larger numbers of bytes (Ki, Mi, ...) at this one, and so do we."""
 
 _DECIMAL_SUFFIXES: Final = {
     "n": -9,
@@ -110,7 +110,7 @@ def millis(count: int) -> Quantity:
 def parse(written: str) -> Quantity:
     """Read `100m`, `1.5Gi`, `1e3`, `20k`; finer than a nano is rounded away from zero, as Kubernetes does."""
     match = _SHAPE.fullmatch(written) if len(written) <= _LONGEST else None
-    if match is None:
+    if match is None or int(match["exponent"] or 0) > _LONGEST:
         raise InvalidQuantityError(
             f"{written[:_LONGEST]!r} is no quantity: write a number with an optional suffix,"
             " such as 100m, 2.5, 20k, 1.5Gi or 1e3"
@@ -120,7 +120,8 @@ def parse(written: str) -> Quantity:
     style, exponent, power = _scale(match["suffix"], match["exponent"])
 
     mantissa = int(digits) * 1024**power
-    nanos = min(_shift(mantissa, exponent + 9 - decimals), LARGEST)
+    nanos = _shift(mantissa, exponent + 9 - decimals)
+    nanos = min(nanos, LARGEST) if style is Style.BINARY else nanos
     return Quantity(-nanos if match["sign"] == "-" else nanos, style)
 
 
@@ -131,7 +132,8 @@ def text(quantity: Quantity) -> str:
     if quantity.style is Style.BINARY and quantity.nanos % NANO == 0 and abs(quantity.nanos) >= 1024 * NANO:
         number, power = _largest_factor(quantity.nanos // NANO, factor=1024, most=6)
         return f"{number}{_SUFFIX_OF_POWER[power]}"
-    number, thousands = _largest_factor(quantity.nanos, factor=1000, most=9)
+    most = _LONGEST if quantity.style is Style.EXPONENT else 9  # suffixes end at E
+    number, thousands = _largest_factor(quantity.nanos, factor=1000, most=most)
     exponent = 3 * thousands - 9
     if quantity.style is Style.EXPONENT:
         return f"{number}e{exponent}" if exponent else str(number)
@@ -148,9 +150,9 @@ def _scale(suffix: str | None, exponent: str | None) -> tuple[Style, int, int]:
 
 
 def _shift(mantissa: int, exponent: int) -> int:
-    """mantissa x 10^exponent, rounded up; absurd exponents are cut before they cost memory."""
+    """mantissa x 10^exponent, rounded up; absurdly small ones are cut before they cost memory."""
     if exponent >= 0:
-        return mantissa * int(10 ** min(exponent, _LONGEST))
+        return mantissa * int(10**exponent)
     return _divide_up(mantissa, int(10 ** min(-exponent, 2 * _LONGEST)))
 
 
