@@ -1,0 +1,57 @@
+"""`python -m bench`: raises a lab, measures, prints one table, writes JSON."""
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import figures, world
+from bench.figures import Figure
+from bench.registry import BENCHES
+from bench.world import FULL, QUICK
+from croupier.lab.binaries import Sources
+
+LATEST = Path(__file__).parent / "results" / "latest.json"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measure Croupier on a lab of its own."
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, not how fast")
+    parser.add_argument(
+        "--only", choices=sorted(BENCHES), action="append", help="run just this bench (repeatable)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=LATEST, help=f"where the JSON goes (default {LATEST.name})"
+    )
+    parser.add_argument("--bin", type=Path, help="folder with kube-apiserver and etcd")
+    return parser.parse_args()
+
+
+async def run(wanted: argparse.Namespace, console: Console) -> None:
+    sizes = QUICK if wanted.quick else FULL
+    found: list[Figure] = []
+    sources = Sources(named=wanted.bin)
+    async with world.raised(sizes, quick=wanted.quick, sources=sources, console=console) as on:
+        for name in wanted.only or BENCHES:
+            console.print(f"Measuring {name} …")
+            found += await BENCHES[name](on)
+    made = figures.report(found, quick=wanted.quick)
+    figures.write(made, wanted.output)
+    console.print(figures.table(made))
+    console.print(f"Written to {wanted.output}")
+
+
+async def until_told_to_stop(wanted: argparse.Namespace) -> None:
+    """A polite `kill` ends the lab too."""
+    this = asyncio.current_task()
+    if this is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    await run(wanted, Console())
+
+
+if __name__ == "__main__":
+    asyncio.run(until_told_to_stop(arguments()))

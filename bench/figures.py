@@ -1,0 +1,74 @@
+"""What was measured, as values: a table for people and JSON for comparisons over time."""
+
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from rich.table import Table
+
+OURS = "croupier"
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One measurement; `values` by who was measured, ourselves under `croupier`."""
+
+    bench: str
+    what: str
+    unit: str
+    values: dict[str, float]
+
+    def ratio(self, who: str) -> float | None:
+        """How many times ours theirs is."""
+        ours, theirs = self.values.get(OURS), self.values.get(who)
+        return theirs / ours if ours and theirs is not None else None
+
+
+class Report(msgspec.Struct, frozen=True):
+    at: datetime
+    quick: bool
+    machine: dict[str, str]
+    figures: Sequence[Figure]
+
+
+def report(figures: Sequence[Figure], *, quick: bool) -> Report:
+    machine = {
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    return Report(datetime.now(UTC), quick, machine, figures)
+
+
+def write(made: Report, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2))
+
+
+def table(made: Report) -> Table:
+    """One row a measurement, one column a contender, each with its ratio to ours."""
+    others = sorted({who for figure in made.figures for who in figure.values} - {OURS})
+    result = Table(
+        title="Croupier measured" + (" (quick: sizes too small to mean much)" if made.quick else "")
+    )
+    result.add_column("what")
+    for who in (OURS, *others):
+        result.add_column(who, justify="right")
+    for figure in made.figures:
+        result.add_row(figure.what, _cell(figure, OURS), *(_cell(figure, who) for who in others))
+    return result
+
+
+def _cell(figure: Figure, who: str) -> str:
+    value = figure.values.get(who)
+    if value is None:
+        return ""
+    text = f"{_round(value)} {figure.unit}"
+    ratio = figure.ratio(who) if who != OURS else None
+    return f"{text} (×{_round(ratio)})" if ratio is not None else text
+
+
+def _round(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

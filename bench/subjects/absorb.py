@@ -1,0 +1,48 @@
+"""How fast watch events go into a store when the network is not the limit.
+
+The events are real objects of the cluster as watch lines, fed in pieces as large as a socket gives.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bench.subjects.meter import Meter, say
+from croupier.api.kinds import PODS
+from croupier.kube import client, config, watch
+from croupier.kube.identity import Key
+from croupier.kube.store import Store
+
+PIECE = 64 * 1024
+
+
+async def main(kubeconfig: Path, events: int) -> None:
+    async with client.connect(config.load(kubeconfig)) as api:
+        pods = [pod async for page in api.pages(PODS.raw) for pod in page.items][:events]
+    lines = [line(pod, version) for version in range(1 + events // len(pods)) for pod in pods][:events]
+    stream = b"".join(lines)
+    store, reader = Store(PODS), watch.Reader(PODS.type)
+    by_node = store.index(lambda pod: [pod.spec.node_name])
+    meter, absorbed = Meter.start(), 0
+    for start in range(0, len(stream), PIECE):
+        for event in reader.feed(stream[start : start + PIECE]):
+            if isinstance(event, watch.Change):
+                absorbed += store.put(event.object)
+    say(events=absorbed, bytes=len(stream) / events, **meter.read())
+    if absorbed != events or not by_node.values() or Key("", "") in store:
+        raise SystemExit(f"only {absorbed} of {events} events changed the store")
+
+
+def line(pod: dict[str, object], version: int) -> bytes:
+    meta = pod["metadata"]
+    changed = {
+        **pod,
+        "metadata": {**(meta if isinstance(meta, dict) else {}), "resourceVersion": f"r{version}"},
+    }
+    return msgspec.json.encode({"type": "MODIFIED", "object": changed}) + b"\n"
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

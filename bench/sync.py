@@ -1,0 +1,61 @@
+"""First sync, memory and the cost of an event, ours next to kopf's and to plain JSON."""
+
+from typing import Any
+
+from bench import contender, world
+from bench.figures import OURS, Figure
+from bench.world import World
+
+KOPF, JSON = "kopf", "plain json"
+
+
+async def first_sync(on: World) -> list[Figure]:
+    """From nothing to every Node and Pod in memory; then modifications under the eyes of both."""
+    synced: dict[str, dict[str, Any]] = {}
+    events: dict[str, dict[str, Any]] = {}
+    total = on.sizes.nodes + on.sizes.pods
+    for who, module in ((OURS, "ours"), (KOPF, "operator_framework")):
+        async with contender.started(module, on.kubeconfig, total, on.sizes.pods) as running:
+            synced[who] = await running.hear()
+            await running.tell(str(on.sizes.events))
+            await running.hear()
+            await world.touch(on.api, on.sizes, mark=who)
+            events[who] = await running.hear()
+    async with contender.started("plain_json", on.kubeconfig) as running:
+        synced[JSON] = await running.hear()
+    for who, said in synced.items():
+        if said["objects"] != total:
+            raise RuntimeError(f"{who} saw {said['objects']} of {total} objects")
+    return _sync_figures(on, synced) + _event_figures(events)
+
+
+def _sync_figures(on: World, synced: dict[str, dict[str, Any]]) -> list[Figure]:
+    title = f"first sync of {on.sizes.nodes:,} nodes and {on.sizes.pods:,} pods"
+    total = on.sizes.nodes + on.sizes.pods
+    return [
+        Figure("sync", f"{title}, CPU", "s", {who: said["cpu"] for who, said in synced.items()}),
+        Figure("sync", f"{title}, wall clock", "s", {who: said["wall"] for who, said in synced.items()}),
+        Figure("sync", f"{title}, memory", "MiB", {who: said["memory"] for who, said in synced.items()}),
+        Figure(
+            "sync",
+            "memory an object",
+            "KiB",
+            {who: said["memory"] * 1024 / total for who, said in synced.items()},
+        ),
+    ]
+
+
+def _event_figures(events: dict[str, dict[str, Any]]) -> list[Figure]:
+    costs = {who: said["cpu"] / said["events"] * 1e6 for who, said in events.items()}
+    return [Figure("sync", "CPU a watch event, over TLS", "µs", costs)]
+
+
+async def absorption(on: World) -> list[Figure]:
+    """What the store could take if the network brought it."""
+    async with contender.started("absorb", on.kubeconfig, on.sizes.events * 5) as running:
+        said = await running.hear()
+    return [
+        Figure("store", "events a second the store absorbs", "/s", {OURS: said["events"] / said["cpu"]}),
+        Figure("store", "CPU an event without network", "µs", {OURS: said["cpu"] / said["events"] * 1e6}),
+        Figure("store", "size of a pod on the wire", "KiB", {OURS: said["bytes"] / 1024}),
+    ]

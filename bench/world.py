@@ -1,0 +1,118 @@
+"""The cluster that is measured on: a lab of its own, filled with Nodes and Pods."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import objects
+from croupier.kube import client, config
+from croupier.kube.client import Client, PatchType
+from croupier.kube.resource import Raw, Resource
+from croupier.lab.binaries import Sources
+from croupier.lab.controlplane import FOUNDATION
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+from croupier.lab.progress import Plain
+from croupier.lab.testrun import TestRun
+
+NODES: Resource[Raw] = Resource("", "v1", "nodes", "Node", False, dict)
+PODS: Resource[Raw] = Resource("", "v1", "pods", "Pod", True, dict)
+SPACES: Resource[Raw] = Resource("", "v1", "namespaces", "Namespace", False, dict)
+ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
+
+AT_ONCE = 48
+"""Writes in flight: enough to keep the API server busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    nodes: int
+    pods: int
+    events: int
+
+
+FULL = Sizes(nodes=5_000, pods=20_000, events=4_000)
+QUICK = Sizes(nodes=20, pods=60, events=30)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a bench gets: a cluster that holds `sizes`, and whether figures may be rough."""
+
+    lab: Lab
+    api: Client
+    sizes: Sizes
+    quick: bool
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.lab.kubeconfig
+
+
+@asynccontextmanager
+async def raised(sizes: Sizes, *, quick: bool, sources: Sources, console: Console) -> AsyncIterator[World]:
+    labs = TestRun(sources, Plain(console.print))  # also tidies up after a run that was killed
+    lab = await labs.private(Plan(parts=FOUNDATION))
+    try:
+        async with client.connect(config.load(lab.kubeconfig)) as api:
+            await fill(api, sizes, console)
+            yield World(lab, api, sizes, quick)
+    finally:
+        await labs.end(lab, keep_logs=False)
+        labs.close(keep_logs=False)
+
+
+async def fill(api: Client, sizes: Sizes, console: Console) -> None:
+    console.print(f"Creating {sizes.nodes:,} nodes and {sizes.pods:,} pods …")
+    for space in objects.NAMESPACES:
+        await api.create(SPACES, {"metadata": {"name": space}})
+        await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace=space)
+    await in_parallel(lambda number: _node(api, number), range(sizes.nodes))
+    await in_parallel(lambda number: _pod(api, number, sizes.nodes), range(sizes.pods))
+
+
+async def touch(api: Client, sizes: Sizes, *, mark: str) -> None:
+    """`sizes.events` modifications of pods. `mark` must be new, or nothing would change."""
+
+    async def label(number: int) -> None:
+        found, space = objects.pod(number % sizes.pods, sizes.nodes), space_of(number % sizes.pods)
+        patch = {"metadata": {"labels": {"touched": f"{mark}-{number}"}}}
+        await api.patch(PODS, found["metadata"]["name"], patch, namespace=space)
+
+    await in_parallel(label, range(sizes.events))
+
+
+async def in_parallel(work: Callable[[int], Awaitable[None]], numbers: Iterable[int]) -> None:
+    waiting = iter(numbers)
+
+    async def worker() -> None:
+        for number in waiting:
+            await work(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(worker())
+
+
+def space_of(number: int) -> str:
+    return objects.NAMESPACES[number % len(objects.NAMESPACES)]
+
+
+async def _node(api: Client, number: int) -> None:
+    body = objects.node(number)
+    await api.create(NODES, body)
+    name, status = body["metadata"]["name"], objects.node_status(number)
+    await api.acting_as("kubelet").patch(NODES, name, status, subresource="status")
+
+
+async def _pod(api: Client, number: int, nodes: int) -> None:
+    body, space = objects.pod(number, nodes), space_of(number)
+    await api.create(PODS, body, namespace=space)
+    name, status = body["metadata"]["name"], objects.pod_status(number)
+    await api.acting_as("kubelet").patch(
+        PODS, name, status, namespace=space, subresource="status", patch_type=PatchType.STRATEGIC
+    )
