@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from bench import sync
+from bench import reconcile, sync
 from bench.figures import Figure
 from bench.world import World
 
@@ -12,4 +12,5 @@ Bench = Callable[[World], Awaitable[Sequence[Figure]]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "store": sync.absorption,
     "sync": sync.first_sync,
+    "reconcile": reconcile.loop,
 }

@@ -1,0 +1,39 @@
+"""What a reconcile costs, from the change in the store to the end of the work."""
+
+from bench import contender
+from bench.figures import OURS, Figure
+from bench.world import World
+
+
+async def loop(on: World) -> list[Figure]:
+    """First reconciles that do nothing, so that only the loop is measured; then with one write each."""
+    changes = on.sizes.pods
+    async with contender.started("reconciling", on.kubeconfig, changes, on.sizes.events) as running:
+        idle, writing = await running.hear(), await running.hear()
+    return [
+        Figure("reconcile", "no-op reconciles a second", "/s", {OURS: idle["reconciles"] / idle["wall"]}),
+        Figure(
+            "reconcile",
+            "CPU an event, store to end of no-op reconcile",
+            "µs",
+            {OURS: idle["cpu"] / idle["reconciles"] * 1e6},
+        ),
+        Figure(
+            "reconcile",
+            "reconciles a second with one status write each",
+            "/s",
+            {OURS: writing["written"] / writing["wall"]},
+        ),
+        Figure(
+            "reconcile",
+            "CPU a reconcile with one status write, its echo included",
+            "µs",
+            {OURS: writing["cpu"] / writing["written"] * 1e6},
+        ),
+        Figure(
+            "reconcile",
+            "looks a status write causes (1 is none wasted)",
+            "",
+            {OURS: (writing["reconciles"] - writing["written"]) / writing["written"]},
+        ),
+    ]

@@ -1,0 +1,111 @@
+"""The whole loop: store, keys, queue, workers, expectations, metrics; the reconcile itself does little."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from bench.subjects.meter import Meter, say
+from croupier.api.core_v1 import Pod
+from croupier.api.kinds import PODS
+from croupier.kube import client, config, logs
+from croupier.kube.client import Client
+from croupier.kube.controller import Controller, Options
+from croupier.kube.identity import Key
+from croupier.kube.metrics import Metrics
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.reflector import Reflector
+from croupier.kube.store import Store
+
+WORKERS = 16
+
+
+class Subject:
+    """Counts its looks; in writing mode it writes the status of each pod once."""
+
+    def __init__(self, api: Client, store: Store[Pod], reflector: Reflector[Pod]) -> None:
+        self.api = api
+        self.store = store
+        self.looks = 0
+        self.wanted = 0
+        self.enough = asyncio.Event()
+        self.unwritten: set[Key] = set()
+        gauge = Metrics(CollectorRegistry()).controller("bench")
+        self.controller: Controller[Key] = Controller(
+            "bench", self.reconcile, Options(workers=WORKERS), gauge=gauge
+        )
+        self.controller.watch(store, reflector, lambda pod: [Key(pod.metadata.namespace, pod.metadata.name)])
+
+    async def reconcile(self, key: Key) -> Result:
+        if self.store.get(key) is not None and key in self.unwritten:
+            self.unwritten.remove(key)
+            patch = {"status": {"message": "looked at by a bench"}}
+            written = await self.api.patch(
+                PODS, key.name, patch, namespace=key.namespace, subresource="status"
+            )
+            self.controller.wrote(key, PODS, written)
+        self.looks += 1
+        if self.looks == self.wanted:
+            self.enough.set()
+        return DONE
+
+    async def until(self, looks: int) -> None:
+        if self.looks < looks:
+            self.wanted = looks
+            self.enough.clear()
+            await self.enough.wait()
+
+
+async def main(kubeconfig: Path, changes: int, writes: int) -> None:
+    logs.setup(level="warning")
+    async with client.connect(config.load(kubeconfig)) as api, asyncio.TaskGroup() as group:
+        store = Store(PODS)
+        reflector = Reflector(api, store)
+        reflecting = group.create_task(reflector.run())
+        await reflector.synced()
+        subject, stop = Subject(api, store, reflector), asyncio.Event()
+        group.create_task(subject.controller.run(stop))
+        await subject.until(len(store))
+        await idle(subject, changes)
+        await writing(subject, writes)
+        stop.set()
+        reflecting.cancel()
+
+
+async def idle(subject: Subject, changes: int) -> None:
+    """Changes as the watch would bring them, each of another pod; the versions are undone afterwards."""
+    before = list(subject.store)[:changes]
+    after = [_revised(pod) for pod in before]
+    looks = subject.looks
+    meter = Meter.start()
+    for start in range(0, len(after), 100):
+        for pod in after[start : start + 100]:
+            subject.store.put(pod)
+        await asyncio.sleep(0)
+    await subject.until(looks + len(after))
+    say(reconciles=subject.looks - looks, **meter.read())
+    for pod in before:
+        subject.store.put(pod)
+    await subject.until(looks + 2 * len(after))
+
+
+async def writing(subject: Subject, writes: int) -> None:
+    keys = list(subject.store.keys())[:writes]
+    subject.unwritten.update(keys)
+    looks = subject.looks
+    meter = Meter.start()
+    for key in keys:
+        subject.controller.add(key)
+    await subject.until(looks + 2 * len(keys))
+    say(written=len(keys), reconciles=subject.looks - looks, **meter.read())
+
+
+def _revised(pod: Pod) -> Pod:
+    meta = msgspec.structs.replace(pod.metadata, resource_version=f"{pod.metadata.resource_version}x")
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
