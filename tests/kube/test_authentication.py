@@ -1,11 +1,14 @@
 """Who we are to a real API server: certificates, tokens that are replaced, plugins, and clear refusals."""
 
+import asyncio
 import datetime as dt
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -13,9 +16,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from croupier.kube import client, config
+from croupier.kube import client, config, transport
 from croupier.kube.client import Client
 from croupier.kube.config import Anonymous, Auth, Config, Exec, Token, TokenFile
+from croupier.kube.credentials import Credential
 from croupier.kube.errors import ConfigError, Forbidden, Unauthorized
 from croupier.kube.resource import Raw, Resource
 from croupier.kube.sender import Patience
@@ -184,3 +188,34 @@ async def test_a_certificate_is_who_we_are(lab):
     assert mine.certificate, "the lab's own kubeconfig uses a client certificate"
     async with client.connect(mine) as api:
         assert await whoami(api) != "system:anonymous"
+
+
+async def test_authorities_that_go_programs_accept_are_accepted():
+    trusting = transport.tls(Config("https://x", ca=strangers_authority()), Credential())
+
+    assert not trusting.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+async def test_through_a_proxy(admin_config):
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        host, port = asked[-1].decode().rsplit(":", 1)
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with client.connect(replace(admin_config, proxy=f"http://127.0.0.1:{port}")) as api:
+            assert await whoami(api)
+
+    assert asked == [urlsplit(admin_config.server).netloc.encode()]
+
+
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        sink.write(data)
+        await sink.drain()
+    sink.close()

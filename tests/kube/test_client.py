@@ -1,6 +1,7 @@
 """Every verb, on a real API server."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -305,4 +306,33 @@ async def test_every_attempt_is_observed(cluster, namespace):
         with pytest.raises(NotFound):
             await api.get(CONFIG_MAPS, "absent", namespace=namespace)
 
-    assert seen == [("create", "configmaps", 201), ("get", "configmaps", 404)]
+        async for _ in api.watch(CONFIG_MAPS, Selection(namespace), resource_version="0", seconds=1):
+            pass
+        with pytest.raises(NotFound):
+            async for _ in api.watch(Resource("no.such.group", "v1", "things", "Thing", False, dict)):
+                pass
+
+    assert seen == [
+        ("create", "configmaps", 201),
+        ("get", "configmaps", 404),
+        ("watch", "configmaps", 200),
+        ("watch", "things.no.such.group", 404),
+    ]
+
+
+async def test_others_get_their_turn_between_pages(api, namespace):
+    for number in range(6):
+        await api.create(CONFIG_MAPS, config_map(f"c{number}"), namespace=namespace)
+    turns = 0
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    busy = asyncio.create_task(neighbour())
+    seen = [turns async for _ in api.pages(CONFIG_MAPS, Selection(namespace), limit=1)]
+    busy.cancel()
+
+    assert all(later > earlier for earlier, later in itertools.pairwise(seen))

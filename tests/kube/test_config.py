@@ -132,6 +132,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "CA data that is not base64": ({"cluster": {"certificate-authority-data": "%"}}, "is not base64"),
     "a CA file that is not there": ({"cluster": {"certificate-authority": "no.crt"}}, "no.crt: No such file"),
     "a flag that is a text": ({"cluster": {"insecure-skip-tls-verify": "yes"}}, "must be true or false"),
+    "a proxy we cannot use": (
+        {"cluster": {"proxy-url": "socks5://x:1"}},
+        "only http:// and https:// proxies",
+    ),
     "a token that is a number": ({"user": {"token": 123}}, "put it in quotes"),
     "a removed auth provider": ({"user": {"auth-provider": {"name": "gcp"}}}, "use an exec plugin"),
     "an exec plugin without command": ({"user": {"exec": {"apiVersion": "x"}}}, "has no command"),

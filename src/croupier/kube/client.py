@@ -93,26 +93,25 @@ async def connect(
     transport = Transport(config, clock)
     sender = Sender(transport, clock, chance=chance, observe=observe, patience=patience or Patience())
     try:
-        yield Client(transport, sender, config=config, field_manager=field_manager)
+        yield Client(sender, config=config, field_manager=field_manager)
     finally:
         await transport.close()
 
 
 class Client:
-    def __init__(self, transport: Transport, sender: Sender, *, config: Config, field_manager: str) -> None:
-        self._transport = transport
+    def __init__(self, sender: Sender, *, config: Config, field_manager: str) -> None:
         self._sender = sender
         self.config = config
         self.field_manager = field_manager
 
     def acting_as(self, field_manager: str) -> "Client":
         """The same connections, writing under another field manager."""
-        return Client(self._transport, self._sender, config=self.config, field_manager=field_manager)
+        return Client(self._sender, config=self.config, field_manager=field_manager)
 
     def fenced(self, permit: Callable[[], None]) -> "Client":
         """The same connections, asking `permit` before every attempt to write; it raises to refuse."""
         sender = self._sender.fenced(permit)
-        return Client(self._transport, sender, config=self.config, field_manager=self.field_manager)
+        return Client(sender, config=self.config, field_manager=self.field_manager)
 
     async def get(
         self,
@@ -177,7 +176,8 @@ class Client:
         query |= {"timeoutSeconds": str(seconds), "resourceVersion": resource_version}
         request = Request("GET", resource.path(selection.namespace), query)
         reader = watch.Reader(resource.type)
-        async with self._transport.stream(request, silence=silence) as pieces:
+        call = Call(request, "watch", resource.full_name, Repeat.NEVER)
+        async with self._sender.stream(call, silence=silence) as pieces:
             async for piece in pieces:
                 if events := reader.feed(piece):
                     yield events

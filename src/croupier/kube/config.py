@@ -110,7 +110,7 @@ def from_kubeconfig(paths: list[Path], context: str | None = None, *, missing_ok
         key=user.bytes_of("client-key"),
         verify=not cluster.flag("insecure-skip-tls-verify"),
         tls_server_name=cluster.text("tls-server-name"),
-        proxy=cluster.text("proxy-url") or _proxy_of_environment(_server(cluster)),
+        proxy=_proxy(cluster),
         impersonate=_impersonation(user),
         source=f"context {chosen.context!r} of {chosen.source}",
     )
@@ -144,6 +144,17 @@ def _server(cluster: files.Entry) -> str:
     if not server.startswith(("https://", "http://")):
         raise ConfigError(f"{cluster.where} has server {server!r}; it must begin with https:// or http://")
     return server.rstrip("/")
+
+
+def _proxy(cluster: files.Entry) -> str | None:
+    proxy = cluster.text("proxy-url")
+    if proxy is None:
+        return _proxy_of_environment(_server(cluster))
+    if not proxy.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{cluster.where} has proxy-url {proxy!r}; only http:// and https:// proxies work here"
+        )
+    return proxy
 
 
 def _proxy_of_environment(server: str) -> str | None:

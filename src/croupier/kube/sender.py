@@ -5,8 +5,9 @@ left: both are always repeated. A 5xx or a cut connection may hide a success,
 so only what can run twice without harm is repeated then.
 """
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -17,7 +18,7 @@ from croupier.kube.errors import ApiError, KubeError, ServerError, TooManyReques
 from croupier.kube.transport import Answer, NeverSent, Request, Transport
 
 Observe = Callable[[str, str, int, float], None]
-"""Told of every attempt: verb, resource, HTTP status (0: no answer), seconds."""
+"""Told of every attempt: verb, resource, HTTP status (0: no answer), seconds until answered."""
 
 LONGEST_WAIT = 60.0
 """Seconds; a Retry-After beyond this is cut to it."""
@@ -87,17 +88,33 @@ class Sender:
                 await self._clock.sleep(self._wait(error, failures))
         raise AssertionError("unreachable: the last try returns or raises")
 
+    @contextlib.asynccontextmanager
+    async def stream(self, call: Call, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer in pieces, never repeated here: who reads it knows where to go on."""
+        began, code = self._clock.monotonic(), 0
+        try:
+            async with self._transport.stream(call.request, silence=silence) as pieces:
+                code = 200
+                self._seen(call, code, began)
+                yield pieces
+        except KubeError as error:
+            if code == 0:
+                self._seen(call, error.status if isinstance(error, ApiError) else 0, began)
+            raise
+
     async def _once(self, call: Call) -> bytes:
         if self._permit is not None and call.request.method != "GET":
             self._permit()
-        began = self._clock.monotonic()
-        code = 0
+        began, code = self._clock.monotonic(), 0
         try:
             answer = await self._transport.send(call.request, timeout=self._patience.timeout)
             code = answer.status
         finally:
-            self._observe(call.verb, call.resource, code, self._clock.monotonic() - began)
+            self._seen(call, code, began)
         return _body(answer, call.request)
+
+    def _seen(self, call: Call, code: int, began: float) -> None:
+        self._observe(call.verb, call.resource, code, self._clock.monotonic() - began)
 
     def _wait(self, error: KubeError, failures: int) -> float:
         chance = self._chance()

@@ -16,6 +16,7 @@ from croupier.kube.resource import Resource
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Hashable)
+A = TypeVar("A")
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Store(Generic[T]):
         """For the reflector: a whole list, asked for at that moment, is in."""
         for subscriber in tuple(self._subscribers):
             if subscriber.relisted is not None:
-                subscriber.relisted(asked_at)
+                self._guarded(subscriber.relisted, asked_at)
 
     def _set(self, key: Key, old: T | None, new: T | None) -> None:
         for index in self._indexes:
@@ -157,7 +158,10 @@ class Store(Generic[T]):
 
     def _tell(self, change: Change[T]) -> None:
         for subscriber in tuple(self._subscribers):
-            try:
-                subscriber.changed(change)
-            except Exception:  # one subscriber's mistake must not blind the others
-                log.exception("a subscriber to %s failed on %s", self.resource.plural, change.key)
+            self._guarded(subscriber.changed, change)
+
+    def _guarded(self, told: Callable[[A], None], what: A) -> None:
+        try:
+            told(what)
+        except Exception:  # one subscriber's mistake must not blind the others
+            log.exception("a subscriber to %s failed on %s", self.resource.full_name, what)
