@@ -1,15 +1,17 @@
 """`croupier lab`: a real Kubernetes on this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from croupier.cli import terminal
 from croupier.cli.lab_image import image
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from croupier.lab.lab import Lab
-    from croupier.lab.progress import Progress
 
 app = typer.Typer(
     help="A real Kubernetes on this machine: etcd, API server, scheduler, and simulated or real nodes.",
@@ -17,6 +19,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("image")(image)
+
+T = TypeVar("T")
 
 BAD_USAGE = 2
 INTERRUPTED = 130
@@ -63,14 +67,13 @@ def up(
     croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
     sudo croupier lab up --real-node --name mine
     """
-    import asyncio
-
     from croupier.lab import foreground
     from croupier.lab import nodes as simulated
     from croupier.lab.binaries import Sources
     from croupier.lab.lifecycle import Plan
 
     _check_name(name)
+    _check_bin(bin_folder)
     if timeout <= 0:
         _refuse(f"--timeout {timeout:g}: the time must be more than 0 seconds.")
     try:
@@ -80,7 +83,9 @@ def up(
     plan = Plan(name=name, sources=Sources(named=bin_folder), timeout=timeout)
     wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, detach=detach)
     try:
-        asyncio.run(foreground.up(wish, _progress(), lambda lab, raised: _tell(lab, raised, held=not detach)))
+        _run(
+            foreground.up(wish, terminal.progress(), lambda lab, raised: _tell(lab, raised, held=not detach))
+        )
     except foreground.InterruptedWhileStartingError:
         typer.echo(f"Interrupted; nothing of lab {name} is left running.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -97,7 +102,6 @@ def down(
     croupier lab down
     croupier lab down --all
     """
-    import asyncio
     import os
 
     from croupier.lab import lifecycle, places
@@ -106,7 +110,7 @@ def down(
     names = [one.name for one in lifecycle.existing(os.environ)] if every else [name]
     for one in names:
         folder = places.labs() / one
-        if asyncio.run(lifecycle.down(folder, _progress())):
+        if _run(lifecycle.down(folder, terminal.progress())):
             typer.echo(f"Lab {one} is down. Its logs are in {folder / 'logs'} until its next `up`.")
         else:
             typer.echo(f"There is no lab {one}.")
@@ -120,15 +124,13 @@ def status(
     output: Output = "text",
 ) -> None:
     """Say what runs of a lab and where its logs are. Exit code 1 if it does not run."""
-    import asyncio
-
     import msgspec
 
     from croupier.lab import report
     from croupier.lab.record import State
 
     _check_output(output)
-    found = asyncio.run(report.look(_existing(name)))
+    found = _run(report.look(_existing(name)))
     if output == "json":
         typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
@@ -200,6 +202,7 @@ def binaries(bin_folder: Bin = None) -> None:
     from croupier.lab import binaries as programs
     from croupier.lab import pinned
 
+    _check_bin(bin_folder)
     search = programs.search((*pinned.CONTROL_PLANE, *pinned.REAL_NODE), programs.Sources(named=bin_folder))
     for name in (*pinned.CONTROL_PLANE, *pinned.REAL_NODE):
         if found := search.found.get(name):
@@ -213,13 +216,12 @@ def binaries(bin_folder: Bin = None) -> None:
 @app.command()
 def build(real_node: RealNode = False, bin_folder: Bin = None) -> None:
     """Have every program a lab needs, building what is missing (minutes, once; can be interrupted)."""
-    import asyncio
-
     from croupier.lab import pinned, supplies
     from croupier.lab.binaries import Sources
 
+    _check_bin(bin_folder)
     wanted = (*pinned.CONTROL_PLANE, *(pinned.REAL_NODE if real_node else ()))
-    stock = asyncio.run(supplies.ensure(wanted, Sources(named=bin_folder), _progress()))
+    stock = _run(supplies.ensure(wanted, Sources(named=bin_folder), terminal.progress()))
     folders = sorted({str(path.parent) for path in stock.binaries.values()})
     typer.echo(f"All {len(wanted)} programs are there: {', '.join(folders)}")
 
@@ -227,13 +229,26 @@ def build(real_node: RealNode = False, bin_folder: Bin = None) -> None:
 @app.command("clean-cache")
 def clean_cache() -> None:
     """Delete the programs that were built; the next lab builds them again."""
-    import asyncio
-
     from croupier.lab import places, supplies
 
     folder = places.cache()
-    asyncio.run(supplies.clear(folder, _progress()))
+    _run(supplies.clear(folder, terminal.progress()))
     typer.echo(f"{folder} is empty.")
+
+
+def _run(work: "Coroutine[Any, Any, T]") -> T:
+    """Do it; a folder that cannot be written is the person's to change, not a bug."""
+    import asyncio
+
+    from croupier.lab.errors import LabError
+
+    try:
+        return asyncio.run(work)
+    except OSError as error:
+        if not error.filename:
+            raise
+        advice = "choose other places with CROUPIER_HOME and CROUPIER_CACHE"
+        raise LabError(f"{error.filename} cannot be used ({error.strerror}): {advice}.") from error
 
 
 def _tell(lab: "Lab", raised: bool, *, held: bool) -> None:
@@ -264,23 +279,16 @@ def _existing(name: str) -> "Lab":
     return Lab(remembered)
 
 
-def _progress() -> "Progress":
-    import sys
-
-    from rich.console import Console
-
-    from croupier.lab.progress import Fancy, Plain
-
-    if sys.stderr.isatty():
-        return Fancy(Console(stderr=True))
-    return Plain(lambda text: typer.echo(text, err=True))
-
-
 def _check_name(name: str) -> None:
     import re
 
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
         _refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
+
+
+def _check_bin(folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        _refuse(f"--bin {folder}: there is no such folder.")
 
 
 def _check_output(output: str) -> None:

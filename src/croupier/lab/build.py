@@ -45,9 +45,12 @@ async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
             return
         show.step(f"Building {', '.join(missing)} from source, once (several minutes)")
         go = await golang.find(cache, show)
-        for module in (pinned.KUBERNETES, pinned.CONTAINERD):
-            if programs := [name for name in missing if pinned.HOME_OF[name] is module]:
-                await _build_module(_workshop(module, go, cache), programs, show)
+        try:
+            for module in (pinned.KUBERNETES, pinned.CONTAINERD):
+                if programs := [name for name in missing if pinned.HOME_OF[name] is module]:
+                    await _build_module(_workshop(module, go, cache), programs, show)
+        finally:
+            show.settle()
 
 
 async def fetch_stages(cache: Path, show: Progress) -> None:

@@ -27,8 +27,11 @@ async def create(lab: Lab, wanted: Sequence[SimulatedNode], show: Progress, *, w
         return
     show.step(f"Creating {len(wanted)} simulated node{'s' if len(wanted) > 1 else ''}")
     async with client.connect(config.load(lab.kubeconfig), field_manager="croupier-lab") as api:
-        await _create_all(api, wanted, show)
-        await _all_ready(api, {node.name for node in wanted}, show, within=within)
+        try:
+            await _create_all(api, wanted, show)
+            await _all_ready(api, {node.name for node in wanted}, show, within=within)
+        finally:
+            show.settle()
 
 
 async def _create_all(api: Client, wanted: Sequence[SimulatedNode], show: Progress) -> None:

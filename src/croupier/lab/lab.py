@@ -65,6 +65,7 @@ class Lab:
 
     @property
     def etcd_url(self) -> str:
+        """Where etcd listens; it wants the certificate `site.pair("etcd-client")`."""
         return self.site.etcd
 
     @property
@@ -94,7 +95,7 @@ class Lab:
         process.thaw(self.process(part))
 
     async def start(self, part: str) -> Process:
-        """Start a part that does not run, without waiting until it is ready (`ready` does that)."""
+        """Start a part, anew if it runs, without waiting until it is ready (`ready` does that)."""
         known = [one for one in self.record.processes if one.name == part]
         for old in known:
             await process.stop(old)

@@ -210,19 +210,27 @@ async def _demolish(lab: Lab) -> None:
     if lab.record.real_node is not None:
         from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
 
-        await realnode.leave(lab)
-    foundation = [one for one in lab.record.processes if one.name in FOUNDATION]
-    others = [one for one in lab.record.processes if one.name not in FOUNDATION]
-    await asyncio.gather(*(process.stop(one) for one in others))
-    for part in (API_SERVER, ETCD):
-        for one in (one for one in foundation if one.name == part):
-            await process.stop(one, grace=process.STOP_GRACE if lab.record.durable else API_SERVER_GRACE)
+        try:
+            await realnode.leave(lab)
+        finally:
+            await _stop_parts(lab)
+    else:
+        await _stop_parts(lab)
     record.forget(lab.record)
     for leftover in lab.folder.iterdir() if lab.folder.is_dir() else ():
         if leftover.is_dir() and leftover != lab.logs:
             shutil.rmtree(leftover, ignore_errors=True)
         elif leftover.is_file():
             leftover.unlink(missing_ok=True)
+
+
+async def _stop_parts(lab: Lab) -> None:
+    foundation = [one for one in lab.record.processes if one.name in FOUNDATION]
+    others = [one for one in lab.record.processes if one.name not in FOUNDATION]
+    await asyncio.gather(*(process.stop(one) for one in others))
+    for part in (API_SERVER, ETCD):
+        for one in (one for one in foundation if one.name == part):
+            await process.stop(one, grace=process.STOP_GRACE if lab.record.durable else API_SERVER_GRACE)
 
 
 def _programs(parts: tuple[str, ...]) -> tuple[str, ...]:

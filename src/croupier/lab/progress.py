@@ -26,6 +26,9 @@ class Progress(Protocol):
     def advance(self, what: str, done: int, total: int) -> None:
         """A long step is this far; called often."""
 
+    def settle(self) -> None:
+        """The long step is over, however it ended."""
+
 
 class Silent:
     def step(self, text: str) -> None:
@@ -35,6 +38,9 @@ class Silent:
         pass
 
     def advance(self, what: str, done: int, total: int) -> None:
+        pass
+
+    def settle(self) -> None:
         pass
 
 
@@ -70,6 +76,9 @@ class Plain:
             self._next = now + EVERY
             self._write(f"{what}: {done} of {total}, {now - self._begun:.0f} s")
 
+    def settle(self) -> None:
+        self._what = ""
+
 
 class Fancy:
     """A bar for the long step of the moment, lines above it."""
@@ -81,7 +90,7 @@ class Fancy:
         self._what = ""
 
     def step(self, text: str) -> None:
-        self.close()
+        self.settle()
         self._console.print(text, highlight=False, markup=False)
 
     def say(self, text: str) -> None:
@@ -97,7 +106,7 @@ class Fancy:
             self._what, self._task = what, self._bar.add_task(what, total=total)
         self._bar.update(self._task, completed=done, total=total)
 
-    def close(self) -> None:
+    def settle(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar, self._what = None, ""

@@ -55,9 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """After the last fixture is gone, whatever the reason: nothing may be left running."""
-    config.stash[RUN].close(keep_logs=config.stash[FAILED_WITH_LAB])
+    if RUN in config.stash:
+        config.stash[RUN].close(keep_logs=config.stash[FAILED_WITH_LAB])
 
 
 @pytest.hookimpl(wrapper=True)
