@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import Progress
 
 from bench import objects
 from croupier.kube import client, config
@@ -67,12 +68,14 @@ async def raised(sizes: Sizes, *, quick: bool, sources: Sources, console: Consol
 
 
 async def fill(api: Client, sizes: Sizes, console: Console) -> None:
-    console.print(f"Creating {sizes.nodes:,} nodes and {sizes.pods:,} pods …")
     for space in objects.NAMESPACES:
         await api.create(SPACES, {"metadata": {"name": space}})
         await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace=space)
-    await in_parallel(lambda number: _node(api, number), range(sizes.nodes))
-    await in_parallel(lambda number: _pod(api, number, sizes.nodes), range(sizes.pods))
+    with Progress(console=console) as progress:
+        nodes = progress.track(range(sizes.nodes), description=f"Creating {sizes.nodes:,} nodes")
+        await in_parallel(lambda number: _node(api, number), nodes)
+        pods = progress.track(range(sizes.pods), description=f"Creating {sizes.pods:,} pods")
+        await in_parallel(lambda number: _pod(api, number, sizes.nodes), pods)
 
 
 async def touch(api: Client, sizes: Sizes, *, mark: str) -> None:

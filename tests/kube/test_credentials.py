@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from croupier.kube import exec_plugin
@@ -164,8 +165,12 @@ async def test_a_missing_plugin_comes_with_its_hint():
 
 
 async def test_a_plugin_that_hangs_is_ended(tmp_path):
-    with pytest.raises(ConfigError, match=r"no answer in 0\.2 s"):
-        await exec_plugin.run(script(tmp_path, "exec sleep 60"), timeout=0.2)
+    plugin = script(tmp_path, "echo $$ > pid; exec sleep 3600")
+
+    with pytest.raises(ConfigError, match=r"no answer in 1 s"):
+        await exec_plugin.run(plugin, timeout=1)
+
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 async def test_a_plugin_that_needs_a_keyboard_is_refused():
