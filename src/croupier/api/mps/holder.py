@@ -6,20 +6,16 @@ here it is again what a person would call a holder.
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeAlias
-
-from msgspec import Meta
+from typing import Final, Literal, TypeAlias
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME
-from croupier.api.wire import matches
 
 NEVER: Final = "never"
 """The expiry of a hold that stays until it is released."""
 
-HOLDER_PATTERN: Final = f"^{DNS_LABEL}/{DNS_NAME}(/[-a-z0-9]{{1,36}})?$"
+HOLDER_PATTERN: Final = f"^{DNS_LABEL}/{DNS_NAME}(/[-a-z0-9]+)?$"
 HOLDER_MESSAGE: Final = "a holder is named namespace/pod/uid, or namespace/pod before the pod exists"
 
-HolderKey: TypeAlias = Annotated[str, Meta(max_length=354), matches(HOLDER_PATTERN, HOLDER_MESSAGE)]
 HolderState: TypeAlias = Literal["Held", "Bound"]
 
 

@@ -13,11 +13,11 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.meta import Conditions, MIGProfile, ObjectMeta
+from croupier.api.meta import MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
 from croupier.api.mps import holder
-from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder, HolderKey
+from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder
 from croupier.api.mps.reservation import CardID, Percent
-from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, checked, quoted, rule
+from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, checked, quoted, rule, schema
 
 CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 Count: TypeAlias = Annotated[int, Meta(ge=0), INT32]
@@ -31,21 +31,36 @@ _MOMENT: Final = (
 class Slot(Wire, frozen=True, kw_only=True):
     """One MIG device a card is cut into, and its holder."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        rule("self.start + self.size <= 8", "a slot ends within the card's memory slices 0 to 7"),
-    )
-
     id: Annotated[str, Meta(min_length=1, max_length=63)]
     """Name of the slot, unique on its card."""
-    profile: MIGProfile
+    profile: Annotated[str, Meta(max_length=32)]
     """The MIG profile, such as 1g.10gb."""
     start: Annotated[int, Meta(ge=0, le=7), INT32]
     """The first memory slice it occupies."""
     size: Annotated[int, Meta(ge=1, le=8), INT32]
     """How many memory slices it occupies."""
-    holder: HolderKey = ""
+    holder: Annotated[str, Meta(max_length=354)] = ""
     """Who holds the slot, as namespace/pod/uid; free when unset."""
 
+
+_COVERED: Final = "[0, 1, 2, 3, 4, 5, 6, 7].filter(i, spans.exists(span, span[0] <= i && i < span[1])).size()"
+_Slots: TypeAlias = Annotated[
+    tuple[Slot, ...],
+    Meta(max_length=8),
+    schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["id"]),
+    checked(
+        rule(
+            f"[self.map(s, [s.start, s.start + s.size])].all(spans, self.map(s, s.size).sum() == {_COVERED})",
+            "slots overlap or end beyond memory slice 7",
+        ),
+        rule(
+            f"self.all(s, s.profile.matches({quoted(MIG_PROFILE)}))",
+            f"the profile of a slot {MIG_PROFILE_MESSAGE}",
+        ),
+        rule(f"self.all(s, !has(s.holder) || s.holder.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE),
+    ),
+]
+"""Rules stand on the list, not on each slot: every rule that is started costs. Ids are unique natively."""
 
 _SHARES: Final = "self.holders.map(k, self.holders[k]).sum()"
 
@@ -55,43 +70,26 @@ class Card(Wire, frozen=True, kw_only=True):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
-            "has(self.capacityPercent) == (self.mode == 'Percent')",
-            "a card in mode Percent has capacityPercent, and no other card has",
-            says="'card ' + self.id + ' is in mode ' + self.mode"
-            " + ': capacityPercent belongs to mode Percent, and to no other'",
+            "has(self.capacityPercent) == (self.mode == 'Percent')"
+            " && has(self.slots) == (self.mode == 'MIG') && has(self.slices) == (self.mode == 'TimeSlice')",
+            "a card has capacityPercent in mode Percent, slots in MIG, slices in TimeSlice, and nothing else",
+            says="'card ' + self.id + ' is in mode ' + self.mode + ': it must have '"
+            " + (self.mode == 'Percent' ? 'capacityPercent and neither slots nor slices' : self.mode == 'MIG'"
+            " ? 'slots and neither capacityPercent nor slices' : self.mode == 'TimeSlice'"
+            " ? 'slices and neither capacityPercent nor slots'"
+            " : 'neither capacityPercent nor slots nor slices')",
         ),
         rule(
-            "has(self.slots) == (self.mode == 'MIG')",
-            "a card in mode MIG has slots, and no other card has",
-            says="'card ' + self.id + ' is in mode ' + self.mode"
-            " + ': slots belong to mode MIG, and to no other'",
-        ),
-        rule(
-            "has(self.slices) == (self.mode == 'TimeSlice')",
-            "a card in mode TimeSlice has slices, and no other card has",
-            says="'card ' + self.id + ' is in mode ' + self.mode"
-            " + ': slices belong to mode TimeSlice, and to no other'",
-        ),
-        rule(
-            "self.mode != 'MIG' || !has(self.holders) || size(self.holders) == 0",
-            "a card in mode MIG names its holders in its slots",
-            says="'card ' + self.id + ' is in mode MIG: name its holders in its slots, not in holders'",
-        ),
-        rule(
-            "self.mode != 'Exclusive' || !has(self.holders)"
-            " || (size(self.holders) <= 1 && self.holders.all(k, self.holders[k] == 100))",
-            "an exclusive card has one holder, who has 100 percent of it",
-            says="'card ' + self.id + ' is exclusive: it has one holder, who has 100 percent of it'",
-        ),
-        rule(
-            f"!has(self.capacityPercent) || !has(self.holders) || {_SHARES} <= self.capacityPercent",
-            "a card is overcommitted: its holders have more than its capacityPercent",
-            says="'card ' + self.id + ' is overcommitted: its holders have more than its capacityPercent'",
-        ),
-        rule(
-            f"!has(self.slices) || !has(self.holders) || {_SHARES} <= self.slices",
-            "a card is overcommitted: its holders have more time slices than it has",
-            says="'card ' + self.id + ' is overcommitted: its holders have more time slices than it has'",
+            "!has(self.holders) || size(self.holders) == 0"
+            f" || (has(self.capacityPercent) && {_SHARES} <= self.capacityPercent)"
+            f" || (has(self.slices) && {_SHARES} <= self.slices)"
+            f" || (self.mode == 'Exclusive' && size(self.holders) == 1 && {_SHARES} == 100)",
+            "the holders of a card have more than it can give",
+            says="'card ' + self.id + (self.mode == 'MIG'"
+            " ? ' is in mode MIG: name its holders in its slots, not in holders' : self.mode == 'Exclusive'"
+            " ? ' is exclusive: it has one holder, who has 100 percent of it' : self.mode == 'TimeSlice'"
+            " ? ' is overcommitted: its holders have more time slices than it has'"
+            " : ' is overcommitted: its holders have more than its capacityPercent')",
         ),
     )
 
@@ -109,24 +107,7 @@ class Card(Wire, frozen=True, kw_only=True):
     """The GPUPool it is assigned to; none when unset."""
     capacity_percent: Percent | None = None
     """What it can give in mode Percent."""
-    slots: (
-        Annotated[
-            tuple[Slot, ...],
-            Meta(max_length=8),
-            checked(
-                rule(
-                    "self.all(a, self.exists_one(b, a.id == b.id))",
-                    "a slot appears once on its card and so has one holder: two slots have the same id",
-                ),
-                rule(
-                    "self.all(a, self.all(b, a.id == b.id"
-                    " || a.start + a.size <= b.start || b.start + b.size <= a.start))",
-                    "two slots of a card occupy the same memory slice",
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    slots: _Slots | None = None
     """What it is cut into in mode MIG, and who holds which slot."""
     slices: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
     """What it can give in mode TimeSlice."""
@@ -158,8 +139,9 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
             "reservations names a holder that holds nothing on any card",
         ),
         rule(
-            "self.cards.all(c, oldSelf.cards.all(o, o.id != c.id || c.epoch > o.epoch"
-            " || (c.epoch == o.epoch && c.mode == o.mode && c.healthy == o.healthy)))",
+            "[oldSelf.cards.map(o, o.id)].all(ids, self.cards.all(c, [ids.indexOf(c.id)].all(i, i < 0"
+            " || [oldSelf.cards[i]].all(o, c.epoch > o.epoch"
+            " || (c.epoch == o.epoch && c.mode == o.mode && c.healthy == o.healthy)))))",
             "a card's epoch never goes back, and is raised when its mode or health changes",
         ),
     )
@@ -167,7 +149,12 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
     cards: Annotated[
         tuple[Card, ...],
         Meta(max_length=32),
-        checked(rule("self.all(a, self.exists_one(b, a.id == b.id))", "two cards have the same id")),
+        checked(
+            rule(
+                "[self.map(c, c.id)].all(ids, ids.all(id, ids.indexOf(id) == ids.lastIndexOf(id)))",
+                "two cards have the same id",
+            )
+        ),
     ]
     """The cards of the node."""
     held: Annotated[
