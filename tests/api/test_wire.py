@@ -43,7 +43,9 @@ def test_spelling(python, kubernetes):
 
 
 @pytest.mark.parametrize("resource", EVERY.values(), ids=EVERY)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_what_is_written_reads_back_the_same(resource, data):
     something = data.draw(values.any_of(resource.type))
