@@ -8,6 +8,7 @@ between would do harm if it went on where it was.
 import argparse
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ class Copier:
     async def _beat(self, key: Key, found: ConfigMap) -> Result:
         count = str(int(found.data.get("count", "0")) + 1)
         for step in ("begun", "ended"):
-            patch = {"data": {"by": self._me, "count": count, "step": step}}
+            begun = str(time.monotonic())  # one clock for all processes of a machine
+            patch = {"data": {"by": self._me, "count": count, "step": step, "begun": begun}}
             written = await self._api.patch(CONFIG_MAPS, key.name, patch, namespace=key.namespace)
             self.controller.wrote(key, CONFIG_MAPS, written)
         return Result(again_after=0.005)

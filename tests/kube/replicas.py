@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 from tests.kube.waiting import until, until_async
 
@@ -63,6 +64,12 @@ class Replica:
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.child.pid, how)
+
+    async def freeze(self) -> None:
+        """Stop it where it stands, and wait until it does."""
+        self.kill(signal.SIGSTOP)
+        frozen = psutil.Process(self.child.pid)
+        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to stand still")
 
     async def ended(self) -> int:
         await until(lambda: self.child.poll() is not None, f"{self.name} to end")

@@ -7,7 +7,6 @@ away are removed with it.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -121,48 +120,55 @@ class Metrics:
             self.loop_lag.observe(max(0.0, loop.time() - due))
 
 
-@dataclass(slots=True)
 class ControllerMetrics:
-    """The series of one controller; fits `queue.Gauge` and `controller.Gauge`."""
+    """The series of one controller, looked up once; fits `queue.Gauge` and `shift.Gauge`."""
 
-    metrics: Metrics
-    name: str
-    _outcomes: set[str] = field(init=False, default_factory=set)
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self._metrics = metrics
+        self._name = name
+        self._adds = metrics.queue_adds.labels(name)
+        self._retries = metrics.queue_retries.labels(name)
+        self._queue_seconds = metrics.queue_seconds.labels(name)
+        self._work_seconds = metrics.work_seconds.labels(name)
+        self._busy = metrics.workers_busy.labels(name)
+        self._depth = metrics.queue_depth.labels(name)
+        self._missed = metrics.expectations_missed.labels(name)
+        self._outcomes: dict[str, Counter] = {}
+
+    def watch_depth(self, depth: Callable[[], int]) -> None:
+        self._depth.set_function(depth)
 
     def added(self) -> None:
-        self.metrics.queue_adds.labels(self.name).inc()
+        self._adds.inc()
 
-    def taken(self, waited: float, depth: int) -> None:
-        self.metrics.queue_seconds.labels(self.name).observe(waited)
-        self.metrics.queue_depth.labels(self.name).set(depth)
+    def taken(self, waited: float) -> None:
+        self._queue_seconds.observe(waited)
 
     def retried(self) -> None:
-        self.metrics.queue_retries.labels(self.name).inc()
-
-    def depth(self, depth: int) -> None:
-        self.metrics.queue_depth.labels(self.name).set(depth)
+        self._retries.inc()
 
     def started(self) -> None:
-        self.metrics.workers_busy.labels(self.name).inc()
+        self._busy.inc()
 
     def ended(self, outcome: str, seconds: float) -> None:
-        self._outcomes.add(outcome)
-        self.metrics.workers_busy.labels(self.name).dec()
-        self.metrics.work_seconds.labels(self.name).observe(seconds)
-        self.metrics.reconciles.labels(self.name, outcome).inc()
+        self._busy.dec()
+        self._work_seconds.observe(seconds)
+        if outcome not in self._outcomes:
+            self._outcomes[outcome] = self._metrics.reconciles.labels(self._name, outcome)
+        self._outcomes[outcome].inc()
 
     def missed(self, expectations: int) -> None:
-        self.metrics.expectations_missed.labels(self.name).inc(expectations)
+        self._missed.inc(expectations)
 
     def gone(self) -> None:
         """The controller is no more: so are its series."""
-        m = self.metrics
+        m = self._metrics
         for family in (m.queue_depth, m.queue_adds, m.queue_retries, m.queue_seconds, m.work_seconds):
-            family.remove(self.name)
-        m.workers_busy.remove(self.name)
-        m.expectations_missed.remove(self.name)
+            family.remove(self._name)
+        m.workers_busy.remove(self._name)
+        m.expectations_missed.remove(self._name)
         for outcome in self._outcomes:
-            m.reconciles.remove(self.name, outcome)
+            m.reconciles.remove(self._name, outcome)
 
 
 _COUNTED: dict[str, tuple[str, Callable[[Figures], int]]] = {

@@ -18,19 +18,19 @@ K = TypeVar("K", bound=Hashable)
 class Gauge(Protocol):
     """What the queue tells about itself."""
 
+    def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
-    def taken(self, waited: float, depth: int) -> None: ...
+    def taken(self, waited: float) -> None: ...
     def retried(self) -> None: ...
-    def depth(self, depth: int) -> None: ...
 
 
 class Silent:
     """A gauge nobody reads."""
 
+    def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
-    def taken(self, waited: float, depth: int) -> None: ...
+    def taken(self, waited: float) -> None: ...
     def retried(self) -> None: ...
-    def depth(self, depth: int) -> None: ...
 
 
 class WorkQueue(Generic[K]):
@@ -50,6 +50,7 @@ class WorkQueue(Generic[K]):
         self._idle: deque[asyncio.Future[None]] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self._drained = asyncio.Event()
+        self._gauge.watch_depth(lambda: self._backlog.ready)
 
     def add(self, key: K) -> None:
         if self._backlog.add(key, self._loop.time()):
@@ -111,7 +112,7 @@ class WorkQueue(Generic[K]):
     def _next(self) -> Handout[K] | None:
         handout = self._backlog.take(self._loop.time())
         if handout is not None:
-            self._gauge.taken(handout.waited, self._backlog.ready)
+            self._gauge.taken(handout.waited)
             if self._backlog.ready:
                 self._wake()  # one alarm may have made several keys ready
             else:
@@ -132,7 +133,6 @@ class WorkQueue(Generic[K]):
             raise
 
     def _wake(self) -> None:
-        self._gauge.depth(self._backlog.ready)
         if self._backlog.drained:
             self._drained.set()
         self._call(len(self._idle) if self._backlog.closed else min(self._backlog.ready, 1))

@@ -6,12 +6,12 @@ nothing left over from the last.
 
 import asyncio
 import itertools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from croupier.kube import reconcile
 from croupier.kube.backlog import Backlog
@@ -45,10 +45,10 @@ ANYONE = _Anyone()
 class Gauge(Protocol):
     """What a controller tells about itself and its queue."""
 
+    def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
-    def taken(self, waited: float, depth: int) -> None: ...
+    def taken(self, waited: float) -> None: ...
     def retried(self) -> None: ...
-    def depth(self, depth: int) -> None: ...
     def started(self) -> None: ...
     def ended(self, outcome: str, seconds: float) -> None: ...
     def missed(self, expectations: int) -> None: ...
@@ -57,10 +57,10 @@ class Gauge(Protocol):
 class Unmeasured:
     """A gauge nobody reads."""
 
+    def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
-    def taken(self, waited: float, depth: int) -> None: ...
+    def taken(self, waited: float) -> None: ...
     def retried(self) -> None: ...
-    def depth(self, depth: int) -> None: ...
     def started(self) -> None: ...
     def ended(self, outcome: str, seconds: float) -> None: ...
     def missed(self, expectations: int) -> None: ...
@@ -109,7 +109,8 @@ class Shift(Generic[K]):
         self._queue.close()
 
     async def work(self) -> None:
-        """One worker: key after key until the queue is closed and empty."""
+        """One worker, a task of its own: key after key until the queue is closed and empty."""
+        bind_contextvars(controller=self._rules.controller)
         while (key := await self._queue.take()) is not None:
             try:
                 await self._turn(key)
@@ -118,7 +119,7 @@ class Shift(Generic[K]):
 
     async def _turn(self, key: K) -> None:
         if not self._authority.held():
-            log.warning("no longer leading: leaving the rest to others", controller=self._rules.controller)
+            log.warning("no longer leading: leaving the rest to others")
             self._queue.abandon()
         elif (wait := self._held_back(key)) is not None:
             self._queue.add_after(key, wait)
@@ -138,14 +139,13 @@ class Shift(Generic[K]):
         began = self._time()
         outcome = "cancelled"
         self._gauge.started()
+        bind_contextvars(key=str(key), reconcile=next(self._ids))
         try:
-            with bound_contextvars(
-                controller=self._rules.controller, key=str(key), reconcile=next(self._ids)
-            ):
-                verdict = reconcile.judge(await self._ending(key))
-                self._carry_out(key, verdict)
-                outcome = verdict.name
+            verdict = reconcile.judge(await self._ending(key))
+            self._carry_out(key, verdict)
+            outcome = verdict.name
         finally:
+            unbind_contextvars("key", "reconcile")
             self._gauge.ended(outcome, self._time() - began)
 
     async def _ending(self, key: K) -> Result | Exception:
