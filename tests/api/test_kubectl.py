@@ -89,8 +89,8 @@ SEEN = {
         "training Exclusive 8 3 4 Card True",
     ],
     "palloc": [
-        "NAME POD DESIRED APPLIED PHASE",
-        "batch-0 batch-0 64 1 Failed",
+        "NAME POD DESIRED APPLIED PHASE REASON",
+        "batch-0 batch-0 64 1 Failed Infeasible: node-1 has 16 CPUs",
         "web-0 web-0 2.5 Pending",
         "web-1 web-1 800m 0.8 Applied",
     ],

@@ -91,7 +91,7 @@ def _ledger(node: str, cards: Cards) -> NodeReservation:
         metadata=ObjectMeta(name=node),
         spec=NodeReservationSpec(cards=empty),
         status=NodeReservationStatus(
-            cards=cards.count, free=Free(cards=cards.count, percent=100 * cards.count)
+            cards=cards.count, holders=0, free=Free(cards=cards.count, percent=100 * cards.count)
         ),
     )
 
