@@ -1,6 +1,7 @@
 """The whole loop: store, keys, queue, workers, expectations, metrics; the reconcile itself does little."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Subject:
     async def reconcile(self, key: Key) -> Result:
         if self.store.get(key) is not None and key in self.unwritten:
             self.unwritten.remove(key)
-            patch = {"status": {"message": "looked at by a bench"}}
+            patch = {"status": {"message": f"looked at by process {os.getpid()}"}}
             written = await self.api.patch(
                 PODS, key.name, patch, namespace=key.namespace, subresource="status"
             )

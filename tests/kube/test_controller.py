@@ -324,6 +324,23 @@ async def test_a_list_that_began_after_the_write_frees_the_key():
         await world.looked(a=2)
 
 
+async def test_a_write_that_changed_nothing_holds_nobody_back():
+    """The API server answers it with the version that is in the store already, and tells no watch."""
+    world = World()
+    world.store.put(version("a", "5"))
+
+    async def writes(key: str) -> Result:
+        world.controller.wrote(key, PODS, version("a", "5"))
+        return DONE
+
+    world.acts["a"] = writes
+    async with world.running():
+        await world.looked(a=1)
+        world.controller.add("a")
+        await world.looked(a=2)
+    assert world.controller.expectations.held == 0
+
+
 async def test_a_deleted_child_is_waited_for():
     world = World()
 

@@ -18,6 +18,7 @@ from croupier.kube.backlog import RETRIES, RETRY_RATE
 from croupier.kube.backoff import Backoff
 from croupier.kube.bucket import Rate
 from croupier.kube.expectations import Expectations, Version
+from croupier.kube.identity import Identity, Key
 from croupier.kube.reconcile import Reconcile
 from croupier.kube.resource import Resource
 from croupier.kube.shift import ANYONE, Authority, Gauge, Rules, Shift, Unmeasured
@@ -54,6 +55,7 @@ class _Source(Generic[K]):
     synced: Callable[[], Awaitable[None]]
     every_key: Callable[[], Iterator[K]]
     subscribe: Callable[[Shift[K]], Callable[[], None]]
+    find: Callable[[Key], object]
 
 
 @dataclass(slots=True)
@@ -88,11 +90,13 @@ class Controller(Generic[K]):
         def every_key() -> Iterator[K]:
             return (key for found in tuple(store) for key in keys(found))
 
-        self._sources.append(_Source(kind, cache.synced, every_key, subscribe))
+        self._sources.append(_Source(kind, cache.synced, every_key, subscribe, store.get))
 
     def wrote(self, key: K, resource: Resource[Any], written: Any) -> None:
         """To be called by the reconciler with what the API server answered to a write of its own."""
         who = identity.reader(type(written))(written)
+        if self._shows(resource.full_name, who):
+            return  # a write that changed nothing gets no new version, and no watch will tell of it
         version = Version(resource.full_name, who.uid, who.version)
         self.expectations.wrote(key, version, asyncio.get_running_loop().time())
 
@@ -158,6 +162,11 @@ class Controller(Generic[K]):
         for source in self._sources:
             for key in source.every_key():
                 shift.look_again(key)
+
+    def _shows(self, kind: str, who: Identity) -> bool:
+        """A store of that kind holds this very version."""
+        found = [source.find(who.key) for source in self._sources if source.kind == kind]
+        return any(one is not None and identity.reader(type(one))(one) == who for one in found)
 
     def _note(self, kind: str, change: Change[Any], shift: Shift[K]) -> None:
         """Tell the expectations which state the watch showed."""
