@@ -1,5 +1,6 @@
 """A simulated node looks like one whose kubelet, GFD and NFD have done their work."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,13 +9,15 @@ from croupier.core import catalogue
 from croupier.lab import nodes
 from croupier.lab.nodes import BadWishError, SimulatedNode
 
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
 
 def fleet(count: int = 0, cards: str | None = None, *named: str) -> list[SimulatedNode]:
     return nodes.fleet(count, cards=cards, named=named)
 
 
 def one(text: str = "gpu-worker=A100-80GB:4") -> dict[str, Any]:
-    return nodes.manifest(fleet(0, None, text)[0])
+    return nodes.manifest(fleet(0, None, text)[0], NOW)
 
 
 def test_numbered_nodes_are_alike_and_spread_over_three_zones():
@@ -43,7 +46,7 @@ def test_a_node_reports_its_cards_as_allocatable():
 
 
 def test_a_node_without_cards_says_nothing_about_cards():
-    plain = nodes.manifest(fleet(1)[0])
+    plain = nodes.manifest(fleet(1)[0], NOW)
 
     assert "nvidia.com/gpu" not in plain["status"]["allocatable"]
     assert not [label for label in plain["metadata"]["labels"] if "nvidia" in label or "deckhouse" in label]
@@ -78,7 +81,15 @@ def test_a_card_that_cannot_be_cut_says_so():
 
 
 def test_kwok_is_told_to_run_it():
-    assert one()["metadata"]["annotations"] == {"kwok.x-k8s.io/node": "fake"}
+    assert one()["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+
+
+def test_it_is_ready_from_the_start():
+    ready = [each for each in one()["status"]["conditions"] if each["type"] == "Ready"]
+
+    assert [(each["status"], each["lastHeartbeatTime"]) for each in ready] == [
+        ("True", "2026-01-02T03:04:05Z")
+    ]
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)

@@ -94,7 +94,19 @@ class Run:
 
     def left_over(self) -> list[str]:
         """Programs that still run out of this folder."""
-        return [found.name() for found in psutil.process_iter() if str(self.folder) in _command(found)]
+        return [found.name() for found in self._programs()]
+
+    def end(self) -> None:
+        """Whatever the test did, nothing outlives it."""
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGINT)
+                ended(child)
+        for found in self._programs():
+            found.kill()
+
+    def _programs(self) -> list[psutil.Process]:
+        return [found for found in psutil.process_iter() if str(self.folder) in _command(found)]
 
     def kept(self) -> list[Path]:
         return list(self.folder.glob("croupier-test-*"))
@@ -116,10 +128,7 @@ def run(tmp_path, pytestconfig):
     given = pytestconfig.getoption("--lab-bin")
     started = Run(tmp_path, [f"--lab-bin={given.absolute()}"] if given else [])
     yield started
-    for child in started.children:
-        if child.poll() is None:
-            child.send_signal(signal.SIGINT)
-            ended(child)
+    started.end()
 
 
 def ended(child: "subprocess.Popen[str]") -> tuple[int, str]:

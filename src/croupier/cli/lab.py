@@ -67,7 +67,7 @@ def up(
     croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
     sudo croupier lab up --real-node --name mine
     """
-    from croupier.lab import foreground
+    from croupier.lab import fleet, foreground
     from croupier.lab import nodes as simulated
     from croupier.lab.binaries import Sources
     from croupier.lab.lifecycle import Plan
@@ -80,7 +80,12 @@ def up(
         wanted = simulated.fleet(nodes, cards=gpus, named=node or [])
     except simulated.BadWishError as bad:
         _refuse(str(bad))
-    plan = Plan(name=name, sources=Sources(named=bin_folder), timeout=timeout)
+    plan = Plan(
+        name=name,
+        sources=Sources(named=bin_folder),
+        timeout=timeout,
+        extra=fleet.settings(len(wanted)),
+    )
     wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, detach=detach)
     try:
         _run(

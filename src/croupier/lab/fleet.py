@@ -1,9 +1,14 @@
-"""Putting simulated nodes into a lab, thousands if need be."""
+"""Putting simulated nodes into a lab, thousands if need be.
+
+What thousands of nodes cost is what is written about each: leases renewed, a
+taint put on and taken off. Labs made for large fleets leave that out.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
@@ -11,25 +16,41 @@ from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import AlreadyExists
 from croupier.lab import nodes
+from croupier.lab.controlplane import API_SERVER, CONTROLLER_MANAGER, KWOK
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from croupier.lab.nodes import SimulatedNode
 from croupier.lab.progress import Progress
 
 AT_ONCE = 32
+LARGE = 250
+LEASE_SECONDS = 400
 POLL = 0.3
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-async def create(lab: Lab, wanted: Sequence[SimulatedNode], show: Progress, *, within: float = 120.0) -> None:
-    """Create the nodes and wait until KWOK has made every one of them Ready. Those that exist stay."""
+def settings(count: int) -> Mapping[str, tuple[str, ...]]:
+    """The extra arguments of a lab's parts that `count` nodes are worth; for `Plan.extra`."""
+    if count <= LARGE:
+        return {}
+    return {
+        KWOK: (f"--node-lease-duration-seconds={LEASE_SECONDS}",),
+        CONTROLLER_MANAGER: (f"--node-monitor-grace-period={LEASE_SECONDS + 20}s",),
+        API_SERVER: ("--disable-admission-plugins=TaintNodesByCondition",),
+    }
+
+
+async def create(
+    lab: Lab, wanted: Sequence[SimulatedNode], show: Progress, *, within: float | None = None
+) -> None:
+    """Create the nodes and wait until pods can be scheduled on every one of them. Those that exist stay."""
     if not wanted:
         return
     show.step(f"Creating {len(wanted)} simulated node{'s' if len(wanted) > 1 else ''}")
     async with client.connect(config.load(lab.kubeconfig), field_manager="croupier-lab") as api:
         try:
             await _create_all(api, wanted, show)
-            await _all_ready(api, {node.name for node in wanted}, show, within=within)
+            await _all_ready(api, {node.name for node in wanted}, show, within=within or 60 + len(wanted) / 5)
         finally:
             show.settle()
 
@@ -47,7 +68,7 @@ async def _create_some(
 ) -> None:
     for node in queue:
         with contextlib.suppress(AlreadyExists):
-            await api.create(kinds.NODES, nodes.manifest(node))
+            await api.create(kinds.NODES, nodes.manifest(node, datetime.now(UTC)))
         done[0] += 1
         if done[0] % 100 == 0:
             show.advance("Creating nodes", done[0], total)
