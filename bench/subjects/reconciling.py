@@ -42,15 +42,15 @@ class Subject:
     async def reconcile(self, key: Key) -> Result:
         if self.store.get(key) is not None and key in self.unwritten:
             self.unwritten.remove(key)
-            patch = {"status": {"message": f"looked at by process {os.getpid()}"}}
-            written = await self.api.patch(
-                PODS, key.name, patch, namespace=key.namespace, subresource="status"
-            )
-            self.controller.wrote(key, PODS, written)
+            self.controller.wrote(key, PODS, await self.write(key, "reconciled"))
         self.looks += 1
         if self.looks == self.wanted:
             self.enough.set()
         return DONE
+
+    async def write(self, key: Key, how: str) -> Pod:
+        patch = {"status": {"message": f"{how} by process {os.getpid()}"}}
+        return await self.api.patch(PODS, key.name, patch, namespace=key.namespace, subresource="status")
 
     async def until(self, looks: int) -> None:
         if self.looks < looks:
@@ -73,6 +73,7 @@ async def main(kubeconfig: Path, changes: int, writes: int) -> None:
         await writing(subject, writes)
         stop.set()
         reflecting.cancel()
+        await plainly(subject, writes)
 
 
 async def idle(subject: Subject, changes: int) -> None:
@@ -101,6 +102,20 @@ async def writing(subject: Subject, writes: int) -> None:
         subject.controller.add(key)
     await subject.until(looks + 2 * len(keys))
     say(written=len(keys), reconciles=subject.looks - looks, **meter.read())
+
+
+async def plainly(subject: Subject, writes: int) -> None:
+    """The same writes, as many at once, with no loop around them: what the API server can take."""
+    keys = list(subject.store.keys())[:writes]
+    waiting = iter(keys)
+
+    async def worker() -> None:
+        for key in waiting:
+            await subject.write(key, "written")
+
+    meter = Meter.start()
+    await asyncio.gather(*(worker() for _ in range(WORKERS)))
+    say(written=len(keys), **meter.read())
 
 
 def _revised(pod: Pod) -> Pod:
