@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=sorted(BENCHES), action="append", help="run just this bench (repeatable)"
     )
+    parser.add_argument("--nodes", type=int, help=f"how many (default {FULL.nodes:,})")
+    parser.add_argument("--pods", type=int, help=f"how many (default {FULL.pods:,})")
     parser.add_argument(
         "--output", type=Path, default=LATEST, help=f"where the JSON goes (default {LATEST.name})"
     )
@@ -33,6 +36,7 @@ def arguments() -> argparse.Namespace:
 
 async def run(wanted: argparse.Namespace, console: Console) -> None:
     sizes = QUICK if wanted.quick else FULL
+    sizes = replace(sizes, nodes=wanted.nodes or sizes.nodes, pods=wanted.pods or sizes.pods)
     found: list[Figure] = []
     sources = Sources(named=wanted.bin)
     async with world.raised(sizes, quick=wanted.quick, sources=sources, console=console) as on:

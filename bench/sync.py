@@ -15,7 +15,7 @@ async def first_sync(on: World) -> list[Figure]:
     events: dict[str, dict[str, Any]] = {}
     total = on.sizes.nodes + on.sizes.pods
     for who, module in ((OURS, "ours"), (KOPF, "operator_framework")):
-        async with contender.started(module, on.kubeconfig, total, on.sizes.pods) as running:
+        async with contender.started(module, on.kubeconfig, total) as running:
             synced[who] = await running.hear()
             await running.tell(str(on.sizes.events))
             await running.hear()
