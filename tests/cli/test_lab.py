@@ -126,6 +126,21 @@ def test_ctrl_c_stops_everything_in_the_foreground(person):
     assert running(lab) == []
 
 
+def test_a_second_ctrl_c_does_not_wait_for_anybody(person):
+    child = person.starts("up")
+    lab = person.waits_for()
+    child.send_signal(signal.SIGINT)
+    for line in child.stdout:
+        if line == "Stopping lab default\n":
+            child.send_signal(signal.SIGINT)
+            break
+    output, _ = child.communicate(timeout=60)
+
+    assert child.returncode == 0, output
+    assert "Ending at once" in output
+    assert running(lab) == []
+
+
 def test_ctrl_c_while_starting_leaves_nothing(person):
     child = person.starts("up")
     lab = person.waits_for(ready=False)
