@@ -105,7 +105,8 @@ def _find(process: Process) -> psutil.Process | None:
         found = psutil.Process(process.pid)
         if found.create_time() != process.created:
             return None
-        if found.status() == psutil.STATUS_ZOMBIE:
+        if found.status() == psutil.STATUS_ZOMBIE and found.num_threads() <= 1:
+            # Until its last thread has ended, a killed process still holds its ports.
             with contextlib.suppress(psutil.TimeoutExpired):
                 found.wait(0)  # ours to collect, where it is our child
             return None
