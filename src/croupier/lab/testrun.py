@@ -96,8 +96,8 @@ async def sweep(sources: Sources, show: Progress) -> None:
     links = places.runs(sources.env)
     for link in sorted(links.iterdir()) if links.is_dir() else ():
         left = record.load(link)
-        if left is None and link.exists():
-            continue  # just being raised by another run
+        if left is None and link.readlink().parent.exists():
+            continue  # another run is just raising it, or is building what it needs
         if left is not None:
             if left.owner is not None and process.alive(left.owner):
                 continue
