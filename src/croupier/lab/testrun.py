@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from croupier.lab import lifecycle, places, process, record, supplies
+from croupier.lab import lifecycle, lock, places, process, record, supplies
 from croupier.lab.binaries import Sources
 from croupier.lab.cluster import Cluster
 from croupier.lab.lab import Lab
@@ -92,8 +92,13 @@ class TestRun:
 
 
 async def sweep(sources: Sources, show: Progress) -> None:
-    """End the labs of earlier runs whose process is no more."""
+    """End the labs of earlier runs whose process is no more. One run at a time does that."""
     links = places.runs(sources.env)
+    async with lock.held(places.home(sources.env) / "runs.lock", on_wait=lambda: None):
+        await _sweep(links, show)
+
+
+async def _sweep(links: Path, show: Progress) -> None:
     for link in sorted(links.iterdir()) if links.is_dir() else ():
         left = record.load(link)
         if left is None and link.readlink().parent.exists():
