@@ -7,7 +7,7 @@ that a run which was killed outright is tidied up by the next one.
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,11 +95,15 @@ async def sweep(sources: Sources, show: Progress) -> None:
     """End the labs of earlier runs whose process is no more. One run at a time does that."""
     links = places.runs(sources.env)
     async with lock.held(places.home(sources.env) / "runs.lock", on_wait=lambda: None):
-        await _sweep(links, show)
+        await _sweep(_inside(links), show)
 
 
-async def _sweep(links: Path, show: Progress) -> None:
-    for link in sorted(links.iterdir()) if links.is_dir() else ():
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+async def _sweep(links: Sequence[Path], show: Progress) -> None:
+    for link in links:
         left = record.load(link)
         if left is None and link.readlink().parent.exists():
             continue  # another run is just raising it, or is building what it needs
