@@ -42,12 +42,45 @@ def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[str] = ()) -> 
 
 def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
     """Make the kinds known; returns those that were not known before."""
-    names = [f"crd/{definition['metadata']['name']}" for definition in definitions.values()]
-    known = {line.partition("/")[2] for line in _names(cluster, ["crd"])}
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(definitions.values())})
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
+    wanted = list(definitions.values())
+    names = [f"crd/{definition['metadata']['name']}" for definition in wanted]
+    known = _known(cluster)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=_list(wanted))
     cluster.kubectl("wait", "--for=condition=Established", f"--timeout={ESTABLISHED_TIMEOUT}", *names)
     return tuple(name for name in names if name.partition("/")[2] not in known)
+
+
+def contradiction(cluster: Cluster, definitions: Mapping[str, Manifest]) -> str | None:
+    """Why installing would change what is not ours to change; None if it would not."""
+    known = _known(cluster)
+    there = [definition for definition in definitions.values() if definition["metadata"]["name"] in known]
+    if not there:
+        return None
+    difference = cluster.kubectl(
+        "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=_list(there), check=False
+    )
+    if difference.returncode == 0:
+        return None
+    return (
+        "the cluster has other versions of our CRDs, which this run will not replace; "
+        "install these first (kubectl apply -k config/crd/) or use another cluster"
+    )
+
+
+def occupation(cluster: Cluster, kinds: Sequence[str]) -> str | None:
+    """Why cluster-scoped objects made meanwhile could be somebody else's; None if nobody else has any."""
+    others = _names(cluster, kinds)
+    if not others:
+        return None
+    return f"somebody uses our kinds on this cluster ({others[0]} exists); theirs could not be told from ours"
+
+
+def _known(cluster: Cluster) -> set[str]:
+    return {line.partition("/")[2] for line in _names(cluster, ["crd"])}
+
+
+def _list(items: Sequence[Manifest]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def uninstall(cluster: Cluster, names: Sequence[str]) -> None:

@@ -107,9 +107,12 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 def crds(cluster: Cluster, pytestconfig: pytest.Config) -> Iterator[dict[str, dict[str, Any]]]:
     """Our kinds, known to the cluster."""
     definitions = _definitions()
+    foreign = pytestconfig.getoption("--kubeconfig") is not None
+    if foreign and (reason := borrowed.contradiction(cluster, definitions)):
+        pytest.skip(reason)
     created = borrowed.install(cluster, definitions)
     yield definitions
-    if pytestconfig.getoption("--kubeconfig"):
+    if foreign:
         borrowed.uninstall(cluster, created)
 
 
@@ -119,9 +122,11 @@ def clean_cluster(
 ) -> Iterator[None]:
     """Afterwards, Nodes and cluster-scoped objects of our kinds are those that were there before."""
     kinds = borrowed.cluster_scoped(crds)
+    foreign = pytestconfig.getoption("--kubeconfig") is not None
+    if foreign and (reason := borrowed.occupation(cluster, kinds)):
+        pytest.skip(reason)
     before = borrowed.snapshot(cluster, kinds)
     yield
-    foreign = pytestconfig.getoption("--kubeconfig") is not None
     borrowed.restore(cluster, kinds, before, spare_real_nodes=foreign)
 
 
