@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _is_for_people(error: Exception) -> bool:
-    """Whether the message says what happened, where, and what to do; anything else is a bug and shows where."""
+    """Whether the message says what happened and what to do; anything else is a bug and shows where."""
     from croupier.kube.errors import KubeError
     from croupier.lab.errors import LabError
 

@@ -27,11 +27,11 @@ from croupier.kube.resource import Raw
 log = structlog.get_logger(__name__)
 
 
-class NotLeading(KubeError):  # noqa: N818  # says what is wrong, as its siblings in errors do
+class NotLeading(KubeError):
     """Refused before it was sent: somebody else may be leading by now."""
 
 
-class StillWorking(KubeError):  # noqa: N818  # says what is wrong, as its siblings in errors do
+class StillWorking(KubeError):
     """The work did not stop when the lease was lost; only the end of the process can stop it."""
 
 

@@ -4,8 +4,6 @@ The API server explains itself in a Status object; its sentence is the one a
 person gets to read, with the request it answered.
 """
 
-# ruff: noqa: N818  # `except NotFound` reads as the API server says it
-
 from typing import Any
 
 import msgspec

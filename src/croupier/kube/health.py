@@ -29,7 +29,7 @@ Check = Callable[[], str | None]
 """None when all is well, else the sentence that says what is not. Must not block."""
 
 
-class CannotListen(KubeError):  # noqa: N818  # says what is wrong, as its siblings in errors do
+class CannotListen(KubeError):
     """The address for health and metrics cannot be used."""
 
 

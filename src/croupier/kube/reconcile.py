@@ -32,11 +32,11 @@ Reconcile = Callable[[K], Awaitable[Result]]
 """Brings one object closer to what it should be. Gets a key, never an event; safe to repeat."""
 
 
-class Terminal(Exception):  # noqa: N818  # it reads as an ending, like DONE
+class Terminal(Exception):
     """Trying again cannot help; the key rests until one of its objects changes."""
 
 
-class TookTooLong(KubeError):  # noqa: N818  # says what happened, as its siblings in errors do
+class TookTooLong(KubeError):
     """A reconcile was cut off at its time limit."""
 
 
