@@ -144,6 +144,7 @@ class Reflector(Generic[T]):
                     self._alive()
                     alive = True
                     position = self._absorb(position, batch)
+                    _raise_failure(batch)
         except KubeError as error:
             return self._failed(position, error)
         ended = Ended(alive)
@@ -159,11 +160,9 @@ class Reflector(Generic[T]):
                     self._store.remove(who.key)
                 else:
                     self._put(event.object)
-            elif isinstance(event, watch.Failed):
-                raise event.error
             elif isinstance(event, watch.Bookmark):
                 version = event.resource_version
-            else:
+            elif isinstance(event, watch.Skipped):
                 version = self._pass_over(event) or version
         self.figures.events += len(batch)
         return resumption.after(position, Progress(version))
@@ -195,3 +194,10 @@ class Reflector(Generic[T]):
     def _alive(self) -> None:
         self._contact = self._clock.monotonic()
         self.last_error = None
+
+
+def _raise_failure(batch: Sequence[watch.Event[T]]) -> None:
+    """Only after what came before it is stored and its version noted: else a resumed watch would go back."""
+    for event in batch:
+        if isinstance(event, watch.Failed):
+            raise event.error
