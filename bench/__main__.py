@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from bench import figures, world
 from bench.figures import Figure
 from bench.registry import BENCHES
 from bench.world import FULL, QUICK
+from croupier.cli import terminal
 from croupier.lab.binaries import Sources
 
+WIDTH_OF_A_LOG = 130
 LATEST = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -39,9 +42,10 @@ async def run(wanted: argparse.Namespace, console: Console) -> None:
     sizes = replace(sizes, nodes=wanted.nodes or sizes.nodes, pods=wanted.pods or sizes.pods)
     found: list[Figure] = []
     sources = Sources(named=wanted.bin)
-    async with world.raised(sizes, quick=wanted.quick, sources=sources, console=console) as on:
+    show = terminal.progress()
+    async with world.raised(sizes, quick=wanted.quick, sources=sources, show=show) as on:
         for name in wanted.only or BENCHES:
-            console.print(f"Measuring {name} …")
+            show.step(f"Measuring {name}")
             found += await BENCHES[name](on)
     made = figures.report(found, quick=wanted.quick)
     figures.write(made, wanted.output)
@@ -54,7 +58,7 @@ async def until_told_to_stop(wanted: argparse.Namespace) -> None:
     this = asyncio.current_task()
     if this is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
-    await run(wanted, Console())
+    await run(wanted, Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_LOG))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ Bench = Callable[[World], Awaitable[Sequence[Figure]]]
 
 BENCHES: Final[Mapping[str, Bench]] = {
     "store": sync.absorption,
+    "burst": sync.burst,
     "sync": sync.first_sync,
     "reconcile": reconcile.loop,
 }

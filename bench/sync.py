@@ -47,7 +47,22 @@ def _sync_figures(on: World, synced: dict[str, dict[str, Any]]) -> list[Figure]:
 
 def _event_figures(events: dict[str, dict[str, Any]]) -> list[Figure]:
     costs = {who: said["cpu"] / said["events"] * 1e6 for who, said in events.items()}
-    return [Figure("sync", "CPU a watch event, over TLS", "µs", costs)]
+    return [Figure("sync", "CPU a watch event that comes alone, over TLS", "µs", costs)]
+
+
+async def burst(on: World) -> list[Figure]:
+    """Events that happened before we looked: they come as fast as the API server sends them."""
+    async with contender.started("burst", on.kubeconfig, on.sizes.events) as running:
+        await running.hear()
+        await world.touch(on.api, on.sizes, mark="burst")
+        await running.tell("go")
+        said = await running.hear()
+    return [
+        Figure("burst", "events a second absorbed over TLS", "/s", {OURS: said["events"] / said["wall"]}),
+        Figure(
+            "burst", "CPU an event of a burst, over TLS", "µs", {OURS: said["cpu"] / said["events"] * 1e6}
+        ),
+    ]
 
 
 async def absorption(on: World) -> list[Figure]:

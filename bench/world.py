@@ -1,13 +1,10 @@
 """The cluster that is measured on: a lab of its own, filled with Nodes and Pods."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress
 
 from bench import objects
 from croupier.kube import client, config
@@ -17,7 +14,7 @@ from croupier.lab.binaries import Sources
 from croupier.lab.controlplane import FOUNDATION
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
-from croupier.lab.progress import Plain
+from croupier.lab.progress import Progress
 from croupier.lab.testrun import TestRun
 
 NODES: Resource[Raw] = Resource("", "v1", "nodes", "Node", False, dict)
@@ -55,27 +52,35 @@ class World:
 
 
 @asynccontextmanager
-async def raised(sizes: Sizes, *, quick: bool, sources: Sources, console: Console) -> AsyncIterator[World]:
-    labs = TestRun(sources, Plain(console.print))  # also tidies up after a run that was killed
+async def raised(sizes: Sizes, *, quick: bool, sources: Sources, show: Progress) -> AsyncIterator[World]:
+    labs = TestRun(sources, show)  # also tidies up after a run that was killed
     lab = await labs.private(Plan(parts=FOUNDATION))
     try:
         async with client.connect(config.load(lab.kubeconfig)) as api:
-            await fill(api, sizes, console)
+            await fill(api, sizes, show)
             yield World(lab, api, sizes, quick)
     finally:
         await labs.end(lab, keep_logs=False)
         labs.close(keep_logs=False)
 
 
-async def fill(api: Client, sizes: Sizes, console: Console) -> None:
+async def fill(api: Client, sizes: Sizes, show: Progress) -> None:
     for space in objects.NAMESPACES:
         await api.create(SPACES, {"metadata": {"name": space}})
         await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace=space)
-    with Progress(console=console) as progress:
-        nodes = progress.track(range(sizes.nodes), description=f"Creating {sizes.nodes:,} nodes")
-        await in_parallel(lambda number: _node(api, number), nodes)
-        pods = progress.track(range(sizes.pods), description=f"Creating {sizes.pods:,} pods")
-        await in_parallel(lambda number: _pod(api, number, sizes.nodes), pods)
+    nodes = _told(show, "Creating nodes", sizes.nodes)
+    await in_parallel(lambda number: _node(api, number), nodes)
+    pods = _told(show, "Creating pods", sizes.pods)
+    await in_parallel(lambda number: _pod(api, number, sizes.nodes), pods)
+    show.settle()
+
+
+def _told(show: Progress, what: str, total: int) -> Iterator[int]:
+    """The numbers below `total`, telling a person how far it is."""
+    for number in range(total):
+        if number % 50 == 0:
+            show.advance(what, number, total)
+        yield number
 
 
 async def touch(api: Client, sizes: Sizes, *, mark: str) -> None:
