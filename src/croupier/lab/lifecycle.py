@@ -33,7 +33,7 @@ from croupier.lab import (
     supplies,
 )
 from croupier.lab.binaries import Sources
-from croupier.lab.controlplane import API_SERVER, ETCD, FOUNDATION, KWOK, PARTS, SCHEDULER
+from croupier.lab.controlplane import API_SERVER, ETCD, FOUNDATION, PARTS, SCHEDULER
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab, PortClashError
 from croupier.lab.progress import Progress
@@ -185,11 +185,8 @@ async def _start(lab: Lab, plan: Plan, show: Progress) -> None:
     if not rest:
         return
     show.step(f"Starting {', '.join(rest)}")
-    if KWOK in rest:
-        manifest = {"apiVersion": "v1", "kind": "List", "items": controlplane.rights()}
-        await asyncio.to_thread(
-            lab.kubectl, "create", "-f", "-", stdin=msgspec.json.encode(manifest).decode()
-        )
+    manifest = {"apiVersion": "v1", "kind": "List", "items": controlplane.rights()}
+    await asyncio.to_thread(lab.kubectl, "create", "-f", "-", stdin=msgspec.json.encode(manifest).decode())
     for part in rest:
         await lab.start(part)
     await lab.ready(rest, within=plan.timeout)
