@@ -2,6 +2,7 @@
 
 import ssl
 import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -55,6 +56,32 @@ def test_each_authority_vouches_for_its_own_only(pki):
     read(pki, "etcd-client").verify_directly_issued_by(etcd)
     with pytest.raises(ValueError, match="ssuer"):
         read(pki, "admin").verify_directly_issued_by(etcd)
+
+
+SERVERS = {"kube-apiserver": certificates.CLUSTER, "etcd": certificates.ETCD}
+
+
+@pytest.mark.parametrize(("server", "authority"), SERVERS.items(), ids=SERVERS)
+def test_a_strict_client_accepts_every_server(tmp_path, server, authority):
+    """As Python 3.13 and later are by default: a certificate must name the key that signed it."""
+    certificates.create(tmp_path, now=datetime.now(UTC))
+    issued = certificates.pair(tmp_path, server)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    strict = ssl.create_default_context(cafile=str(certificates.pair(tmp_path, authority).certificate))
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(issued.certificate, issued.key)
+    ends = [
+        strict.wrap_bio(here, there, server_hostname="127.0.0.1"),
+        serving.wrap_bio(there, here, server_side=True),
+    ]
+
+    for _ in range(3):  # flights of a TLS handshake
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+
+    assert ends[0].version() == "TLSv1.3"
 
 
 def test_only_what_serves_may_serve(pki):
