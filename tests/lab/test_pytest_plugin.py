@@ -132,8 +132,13 @@ def run(tmp_path, pytestconfig):
 
 
 def ended(child: "subprocess.Popen[str]") -> tuple[int, str]:
+    """How it ended; one that does not end is killed, and its code says so."""
     with child:
-        output, _ = child.communicate(timeout=120)
+        try:
+            output, _ = child.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            output, _ = child.communicate()
     return child.returncode, output
 
 
