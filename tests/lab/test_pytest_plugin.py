@@ -174,10 +174,11 @@ def test_when_a_test_fails_its_logs_are_kept_and_named(run):
     assert run.left_over() == []
 
 
-def test_ctrl_c_tears_everything_down(run):
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_end_tears_everything_down(run, by):
     child = run(WAITS)
     run.lab()
-    child.send_signal(signal.SIGINT)
+    child.send_signal(by)
     code, output = ended(child)
 
     assert code == 2, output

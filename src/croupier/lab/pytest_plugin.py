@@ -6,6 +6,7 @@ objects as it found them. With `--kubeconfig` the same tests talk to any other
 cluster instead, and leave nothing behind there.
 """
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # Everyday steps are not worth a line among the dots; a build is.
         Plain(_aloud(config), steps=False),
     )
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # As CI ends a run that takes too long: it must be torn down like one ended by Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
