@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import objects
+from croupier.api import kinds
 from croupier.kube import client, config
 from croupier.kube.client import Client, PatchType
 from croupier.kube.resource import Raw, Resource
@@ -17,9 +18,7 @@ from croupier.lab.lifecycle import Plan
 from croupier.lab.progress import Progress
 from croupier.lab.testrun import TestRun
 
-NODES: Resource[Raw] = Resource("", "v1", "nodes", "Node", False, dict)
-PODS: Resource[Raw] = Resource("", "v1", "pods", "Pod", True, dict)
-SPACES: Resource[Raw] = Resource("", "v1", "namespaces", "Namespace", False, dict)
+NODES, PODS, SPACES = kinds.NODES.raw, kinds.PODS.raw, kinds.NAMESPACES.raw
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 
 AT_ONCE = 48

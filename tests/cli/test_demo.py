@@ -2,17 +2,17 @@
 
 import os
 import subprocess
-import sys
 
 import psutil
 
 from croupier.lab.lab import Lab
+from tests.cli.command import CROUPIER
 
 
 def test_the_demo_shows_our_kinds_and_the_refused_overcommit_and_goes(lab: Lab, tmp_path):
     programs = os.path.dirname(lab.record.binaries["kube-apiserver"])
     ended = subprocess.run(
-        [sys.executable, "-c", "from croupier.cli import main; main()", "demo"],
+        [*CROUPIER, "demo"],
         capture_output=True,
         text=True,
         timeout=300,

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,7 @@ import pytest
 
 from croupier.lab import process, record
 from croupier.lab.record import Record
-
-CROUPIER = [sys.executable, "-c", "from croupier.cli import main; main()"]
+from tests.cli.command import CROUPIER
 
 
 class Person:

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from tests.cli.command import CROUPIER
+
 
 def croupier(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from croupier.cli import main; main()", *args],
+        [*CROUPIER, *args],
         capture_output=True,
         text=True,
         timeout=60,

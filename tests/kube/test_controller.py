@@ -74,6 +74,16 @@ class World:
             stop.set()
             await asyncio.wait_for(task, 10)
 
+    def writes_at_first(self, key: str, written: Pod) -> None:
+        """The first look at `key` ends in a write that the API server answers with `written`."""
+
+        async def writes(key: str) -> Result:
+            if self.looks[key] == 1:
+                self.controller.wrote(key, PODS, written)
+            return DONE
+
+        self.acts[key] = writes
+
     async def looked(self, **counts: int) -> None:
         await until(lambda: all(self.looks[key] >= count for key, count in counts.items()), f"{counts}")
         await self.quiet()
@@ -285,13 +295,7 @@ async def test_a_lost_race_is_no_reason_to_shout():
 
 async def test_a_key_rests_until_the_store_shows_its_own_write():
     world = World()
-
-    async def writes(key: str) -> Result:
-        if world.looks[key] == 1:
-            world.controller.wrote(key, PODS, version("a", "7"))
-        return DONE
-
-    world.acts["a"] = writes
+    world.writes_at_first("a", version("a", "7"))
     async with world.running():
         world.store.put(version("a", "5"))
         await world.looked(a=1)
@@ -307,13 +311,7 @@ async def test_a_key_rests_until_the_store_shows_its_own_write():
 
 async def test_a_list_that_began_after_the_write_frees_the_key():
     world = World()
-
-    async def writes(key: str) -> Result:
-        if world.looks[key] == 1:
-            world.controller.wrote(key, PODS, version("a", "7"))
-        return DONE
-
-    world.acts["a"] = writes
+    world.writes_at_first("a", version("a", "7"))
     async with world.running():
         world.store.put(version("a", "5"))
         await world.looked(a=1)
@@ -363,13 +361,7 @@ async def test_a_deleted_child_is_waited_for():
 
 async def test_a_write_that_is_never_shown_holds_a_key_only_so_long():
     world = World(expectations=Expectations(patience=0.05))
-
-    async def writes(key: str) -> Result:
-        if world.looks[key] == 1:
-            world.controller.wrote(key, PODS, version("elsewhere", "7"))
-        return DONE
-
-    world.acts["a"] = writes
+    world.writes_at_first("a", version("elsewhere", "7"))
     async with world.running():
         world.store.put(pod("a"))
         await world.looked(a=2)

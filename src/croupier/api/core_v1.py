@@ -130,10 +130,6 @@ class Pod(Wire, frozen=True, kw_only=True):
         """Succeeded or Failed: it will use nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
-    @property
-    def is_terminating(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
-
 
 class Taint(Wire, frozen=True, kw_only=True):
     key: str

@@ -1,7 +1,7 @@
 """`croupier lab`: a real Kubernetes on this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,7 +22,6 @@ app.command("image")(image)
 
 T = TypeVar("T")
 
-BAD_USAGE = 2
 INTERRUPTED = 130
 
 Name = Annotated[str, typer.Option("--name", help="Which lab; several can run side by side.")]
@@ -33,7 +32,6 @@ Bin = Annotated[
     ),
 ]
 RealNode = Annotated[bool, typer.Option("--real-node", help="Also what a real node needs.")]
-Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="How to print it.")]
 DEFAULT = "default"
 
 
@@ -75,11 +73,11 @@ def up(
     _check_name(name)
     _check_bin(bin_folder)
     if timeout <= 0:
-        _refuse(f"--timeout {timeout:g}: the time must be more than 0 seconds.")
+        terminal.refuse(f"--timeout {timeout:g}: the time must be more than 0 seconds.")
     try:
         wanted = simulated.fleet(nodes, cards=gpus, named=node or [])
     except simulated.BadWishError as bad:
-        _refuse(str(bad))
+        terminal.refuse(str(bad))
     plan = Plan(
         name=name,
         sources=Sources(named=bin_folder),
@@ -126,7 +124,7 @@ def down(
 @app.command()
 def status(
     name: Name = DEFAULT,
-    output: Output = "text",
+    output: terminal.Output = "text",
 ) -> None:
     """Say what runs of a lab and where its logs are. Exit code 1 if it does not run."""
     import msgspec
@@ -134,7 +132,7 @@ def status(
     from croupier.lab import report
     from croupier.lab.record import State
 
-    _check_output(output)
+    terminal.check_output(output)
     found = _run(report.look(_existing(name)))
     if output == "json":
         typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -145,7 +143,7 @@ def status(
 
 @app.command("list")
 def list_labs(
-    output: Output = "text",
+    output: terminal.Output = "text",
 ) -> None:
     """List the labs of this user."""
     import os
@@ -155,7 +153,7 @@ def list_labs(
     from croupier.lab import lifecycle, record
     from croupier.lab.lab import Lab
 
-    _check_output(output)
+    terminal.check_output(output)
     labs = [Lab(one) for one in lifecycle.existing(os.environ)]
     rows = [{"name": lab.name, "state": record.state(lab.record).value, "server": lab.server} for lab in labs]
     if output == "json":
@@ -288,19 +286,9 @@ def _check_name(name: str) -> None:
     import re
 
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
-        _refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
+        terminal.refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
 
 
 def _check_bin(folder: Path | None) -> None:
     if folder is not None and not folder.is_dir():
-        _refuse(f"--bin {folder}: there is no such folder.")
-
-
-def _check_output(output: str) -> None:
-    if output not in ("text", "json"):
-        _refuse(f"--output {output}: it is text or json.")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    typer.echo(f"croupier: {sentence}", err=True)
-    raise typer.Exit(BAD_USAGE)
+        terminal.refuse(f"--bin {folder}: there is no such folder.")

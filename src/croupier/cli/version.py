@@ -1,25 +1,19 @@
 """`croupier version`: which Croupier this is."""
 
 import json
-from enum import StrEnum
-from typing import Annotated
 
 import typer
 
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
+from croupier.cli import terminal
 
 
-def version(
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.TEXT,
-) -> None:
+def version(output: terminal.Output = "text") -> None:
     """Print the version.
 
     Example: croupier version -o json
     """
     from importlib import metadata
 
+    terminal.check_output(output)
     number = metadata.version("croupier")
-    typer.echo(json.dumps({"croupier": number}) if output is Output.JSON else f"croupier {number}")
+    typer.echo(json.dumps({"croupier": number}) if output == "json" else f"croupier {number}")

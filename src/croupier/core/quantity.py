@@ -98,10 +98,6 @@ class Quantity:
 ZERO: Final = Quantity(0)
 
 
-def units(count: int) -> Quantity:
-    return Quantity(count * NANO)
-
-
 def millis(count: int) -> Quantity:
     return Quantity(count * (NANO // 1000))
 

@@ -7,6 +7,7 @@ the same work; the second waits and finds it done.
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +39,7 @@ class Workshop:
 
 async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
     """Have these programs in the cache; what is there already is left as it is."""
-    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
-    async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
+    async with _locked(cache, show):
         missing = [name for name in names if not binaries.in_cache(name, cache).is_file()]
         if not missing:
             return
@@ -55,13 +55,17 @@ async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
 
 async def fetch_stages(cache: Path, show: Progress) -> None:
     """Have KWOK's stage files in the cache; they come with its module."""
-    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
-    async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
+    async with _locked(cache, show):
         if binaries.stages(cache) is not None:
             return
         show.step("Fetching KWOK's stage files")
         shop = _workshop(pinned.KUBERNETES, await golang.find(cache, show), cache)
         _copy_stages(await _download(shop, pinned.KWOK_MODULE), binaries.stage_folder(cache))
+
+
+def _locked(cache: Path, show: Progress) -> AbstractAsyncContextManager[None]:
+    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    return lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting))
 
 
 def _workshop(module: Module, go: Go, cache: Path) -> Workshop:

@@ -64,11 +64,6 @@ class Lab:
         return self.site.server
 
     @property
-    def etcd_url(self) -> str:
-        """Where etcd listens; it wants the certificate `site.pair("etcd-client")`."""
-        return self.site.etcd
-
-    @property
     def cluster(self) -> Cluster:
         return Cluster(
             self.kubeconfig, Path(self.record.binaries["kubectl"]), memory=self.folder / "kubectl-cache"

@@ -71,7 +71,7 @@ async def up(plan: Plan, show: Progress, *, chance: random.Random | None = None)
             if record.state(old) is State.RUNNING:
                 return Lab(old), False
             show.say(f"Lab {old.name} did not end properly last time: cleaning up")
-            await _demolish(Lab(old))
+            await end(Lab(old))
         shutil.rmtree(plan.place, ignore_errors=True)
         stock = await supplies.ensure(_programs(plan.parts), plan.sources, show, pods_run=plan.pods_run)
         return await _raise(plan, stock, show, chance or random.Random()), True  # noqa: S311 (ports, no secret)
@@ -84,13 +84,8 @@ async def down(folder: Path, show: Progress) -> bool:
         old = record.load(folder)
         if old is None:
             return False
-        await _demolish(Lab(old))
+        await end(Lab(old))
         return True
-
-
-async def end(lab: Lab) -> None:
-    """End a lab of our own."""
-    await _demolish(lab)
 
 
 async def join_real_node(lab: Lab, sources: Sources, show: Progress) -> str:
@@ -141,7 +136,7 @@ async def _attempt(plan: Plan, stock: Supplies, show: Progress, chance: random.R
         _prepare(lab)
         await _start(lab, plan, show)
     except BaseException:
-        await asyncio.shield(_demolish(lab))
+        await asyncio.shield(end(lab))
         raise
     lab.remember(ready=True)
     return lab
@@ -202,7 +197,7 @@ async def _ask_owner(folder: Path, show: Progress) -> None:
     await process.gone(old.owner, within=OWNER_GRACE)
 
 
-async def _demolish(lab: Lab) -> None:
+async def end(lab: Lab) -> None:
     """Stop every part, later ones first, and remove all but the logs. Harmless to repeat."""
     if lab.record.real_node is not None:
         from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)

@@ -58,8 +58,7 @@ def start(program: Program, log_folder: Path) -> Process:
 
 
 def alive(process: Process) -> bool:
-    found = _find(process)
-    return found is not None
+    return _find(process) is not None
 
 
 def kill(process: Process) -> None:
