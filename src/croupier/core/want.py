@@ -1,0 +1,60 @@
+"""What a pod wants of the cards of one node.
+
+A pod may want several things at once; it gets all of them on one node, or nothing.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+WHOLE = 100
+"""Percent of a card that is the whole card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """So many percent of each of so many different cards; 100 percent is the whole card."""
+
+    cards: int
+    percent: int = WHOLE
+    pool: str = ""
+
+    def __str__(self) -> str:
+        cards = "1 card" if self.cards == 1 else f"{self.cards} cards"
+        whole = f"{cards}" if self.percent == WHOLE else f"{self.percent} % of {cards}"
+        return f"{whole}{_of_pool(self.pool)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """So many MIG devices of one profile, on one card or several."""
+
+    profile: str
+    count: int
+    pool: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.count} × MIG {self.profile}{_of_pool(self.pool)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """So many units of a pool: cards, MIG devices or time slices, whichever the pool's cards give."""
+
+    pool: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} of pool {self.pool}"
+
+
+Want: TypeAlias = Shares | Slots | Units
+Wants: TypeAlias = tuple[Want, ...]
+
+
+def sentence(wants: Wants) -> str:
+    """`50 % of 2 cards and 1 × MIG 1g.10gb`."""
+    return " and ".join(str(want) for want in wants)
+
+
+def _of_pool(pool: str) -> str:
+    return f" of pool {pool}" if pool else ""
