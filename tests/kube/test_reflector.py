@@ -2,21 +2,25 @@
 
 import asyncio
 import math
+import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest_asyncio
 from msgspec import Struct
 
 from croupier.kube import client, config
-from croupier.kube.client import Client, Selection
+from croupier.kube.client import EVERYTHING, Client, Selection
+from croupier.kube.errors import NotFound
 from croupier.kube.reflector import Reflector
 from croupier.kube.resource import Resource
 from croupier.kube.resumption import Rules
 from croupier.kube.store import Store
 from tests.kube.kinds import CONFIG_MAPS, Metadata, config_map
 from tests.kube.mirror import QUICK, following
-from tests.kube.waiting import until
+from tests.kube.waiting import until, until_async
 
 OURS = "metadata.name!=kube-root-ca.crt"
 
@@ -28,6 +32,9 @@ class Picky(Struct, frozen=True):
     data: dict[str, Literal["good"]] = {}
 
 
+DEFINITIONS: Resource[dict[str, Any]] = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
+)
 PICKY = Resource("", "v1", "configmaps", "ConfigMap", True, Picky)
 
 
@@ -128,3 +135,44 @@ async def test_subscribers_learn_when_the_list_was_asked_for(api, namespace):
     await asyncio.gather(task, return_exceptions=True)
 
     assert len(moments) == 1
+
+
+async def test_an_optional_kind_has_no_objects_until_the_api_server_knows_it(api, cluster):
+    made_up = f"{secrets.token_hex(4)}.test.croupier.io"
+    widgets: Resource[dict[str, Any]] = Resource(made_up, "v1", "widgets", "Widget", False, dict)
+
+    async with following(api, widgets, EVERYTHING, replace(QUICK, optional=True)) as mirror:
+        assert mirror.names() == []
+        assert mirror.reflector.last_error is not None
+        await api.create(DEFINITIONS, _definition(made_up))
+        try:
+            await until_async(lambda: _created(api, widgets), "the API server to know the kind")
+            await until(lambda: mirror.names() == ["one"], "the object to be seen")
+        finally:
+            await api.delete(DEFINITIONS, f"widgets.{made_up}")
+        await until(lambda: mirror.names() == [], "its objects to go with the kind")
+
+
+async def _created(api, widgets) -> bool:
+    with suppress(NotFound):
+        await api.create(widgets, {"metadata": {"name": "one"}})
+        return True
+    return False
+
+
+def _definition(group: str) -> dict[str, Any]:
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    return {
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [version],
+        },
+    }

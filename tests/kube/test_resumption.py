@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from croupier.kube import resumption
 from croupier.kube.backoff import Backoff
-from croupier.kube.errors import Gone, ServerError, TooManyRequests, Unreachable
+from croupier.kube.errors import Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from croupier.kube.resumption import Broke, Ended, Listed, Position, Progress, Rules
 
 GONE = Broke(Gone(410))
@@ -20,6 +20,7 @@ STEPS = {
         Progress(""),
         Position("5"),
     ),
+    "a kind that is gone is listed again": (Position("5"), Broke(NotFound(404)), Position(None, failures=1)),
     "a watch that ends in good order goes on": (Position("5"), Ended(alive=True), Position("5")),
     "an empty watch counts as a failure": (Position("5"), Ended(alive=False), Position("5", failures=1)),
     "a cut watch resumes where it was": (Position("5"), CUT, Position("5", failures=1)),

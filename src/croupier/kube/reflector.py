@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from croupier.kube import identity, resumption, watch
 from croupier.kube.client import EVERYTHING, Selection
 from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import KubeError
+from croupier.kube.errors import KubeError, NotFound
 from croupier.kube.identity import Key
 from croupier.kube.listing import Listing
 from croupier.kube.resource import Resource
@@ -108,6 +108,11 @@ class Reflector(Generic[T]):
         asked_at = self._clock.monotonic()
         try:
             listing = await self._source.list(self._store.resource, self._selection)
+        except NotFound as error:
+            if self._rules.optional:
+                self._alive()
+                await self._install(Listing([], ""), asked_at)
+            return self._failed(position, error)
         except KubeError as error:
             return self._failed(position, error)
         self._alive()

@@ -1,7 +1,7 @@
 """What a list-and-watch loop does next. Pure: what happened in, next step out.
 
 The rules other operators paid for: a version that is too old means list again
-and is never retried; waits grow with jitter, also after a watch that brought
+and is never retried, and so does a kind that is gone; waits grow with jitter, also after a watch that brought
 nothing (a proxy that closes every watch at once would otherwise be hammered);
 any sign of life resets them.
 """
@@ -9,7 +9,7 @@ any sign of life resets them.
 from dataclasses import dataclass, field
 
 from croupier.kube.backoff import Backoff
-from croupier.kube.errors import ApiError, Gone, KubeError
+from croupier.kube.errors import ApiError, Gone, KubeError, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class Rules:
     watch_seconds: int = 300
     """A watch lasts this long to twice this long, so that not all end together."""
     silence: float = 90.0
+    optional: bool = False
+    """A kind the API server does not know has no objects, until it comes to know it."""
 
     def seconds(self, chance: float) -> int:
         return int(self.watch_seconds * (1 + chance))
@@ -71,7 +73,7 @@ def after(position: Position, what: Happening) -> Position:
             return Position(position.version)
         case Ended():
             return Position(position.version, position.failures + 1)
-        case Broke(Gone()):
+        case Broke(Gone() | NotFound()):
             return Position(None, position.failures + 1)
         case Broke():
             return Position(position.version, position.failures + 1)
