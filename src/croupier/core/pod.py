@@ -1,6 +1,7 @@
 """What deciding about cards needs to know of a pod."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from croupier.core.ledger import Grant
 from croupier.core.want import Wants
@@ -21,9 +22,12 @@ class PodView:
     """Why its request cannot be read."""
     grant: Grant = ()
     """The allocation that came with its binding."""
+    indexes: tuple[int, ...] = ()
+    """What number each card of the allocation had on the node; empty when nobody knows."""
     priority: int = 0
     marked: bool = False
     """It carries `gpu.mps.io/ledger`: only we may place it."""
+    created: datetime | None = None
 
     @property
     def holder(self) -> str:

@@ -1,0 +1,110 @@
+"""A ledger fitted to what its node reports now, with every holder carried over.
+
+Cards can change their names: known by index until an inventory names them by where they sit, and back
+when it is gone. A card under its new name beside the same card under the old one would be given twice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from croupier.core import capacity, ledger
+from croupier.core.capacity import Report
+from croupier.core.ledger import Card, Grant, Ledger, Part, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which card of the report an older name means."""
+
+    cards: frozenset[str]
+    by_index: Mapping[int, str]
+    indexed: Mapping[str, int]
+
+    def today(self, card: str, index: int | None = None) -> str:
+        """The card's name now. Two names are one card if one is made of the index that the other has."""
+        if card in self.cards:
+            return card
+        number = self.indexed.get(card, index)
+        now = self.by_index.get(number, card) if number is not None else card
+        return now if (card in self.indexed) != (now in self.indexed) else card
+
+
+def names(node: str, cards: Iterable[Card]) -> Names:
+    listed = [card for card in cards if not capacity.is_made_up(node, card.id)]
+    return Names(
+        cards=frozenset(card.id for card in listed),
+        by_index={card.index: card.id for card in reversed(listed)},
+        indexed=capacity.indexed(node),
+    )
+
+
+def translate(grant: Grant, names: Names, indexes: Sequence[int] = ()) -> Grant:
+    """The grant by the names of today; `indexes` says what number each of its cards had, where known."""
+    numbers: Sequence[int | None] = indexes if len(indexes) == len(grant) else [None] * len(grant)
+    return tuple(
+        replace(part, card=names.today(part.card, number))
+        for part, number in zip(grant, numbers, strict=True)
+    )
+
+
+def in_use(ledger: Ledger) -> tuple[Part, ...]:
+    """What somebody holds, holder by holder."""
+    return tuple(part for holder in sorted(ledger.holders()) for part in ledger.grant(holder))
+
+
+def refit(old: Ledger, report: Report) -> Ledger:
+    """The ledger with the cards that are reported now, as far as holders allow (`ledger.recut`)."""
+    return fit(old, capacity.count(report, in_use(old)).cards)
+
+
+def fit(old: Ledger, cards: Sequence[Card]) -> Ledger:
+    return _settled(ledger.recut(_renamed(old, cards), cards), cards)
+
+
+def _renamed(old: Ledger, cards: Sequence[Card]) -> Ledger:
+    known, today = {card.id for card in old.cards}, names(old.node, cards)
+    new = {card.id: today.today(card.id, card.index) for card in old.cards}
+    changes = {was: now for was, now in new.items() if was != now and now not in known}
+    if not changes:
+        return old
+    return replace(old, cards=tuple(replace(card, id=changes.get(card.id, card.id)) for card in old.cards))
+
+
+def _settled(fitted: Ledger, cards: Sequence[Card]) -> Ledger:
+    """Holders of MIG devices that were only counted move to real ones of the same profile."""
+    reported = {card.id for card in cards}
+    for card in fitted.cards:
+        if card.id in reported or not capacity.is_made_up(fitted.node, card.id):
+            continue
+        for slot in card.slots:
+            fitted = _moved(fitted, card.id, slot, reported) if slot.holder else fitted
+    gone = {
+        card.id
+        for card in fitted.cards
+        if card.is_free and card.id not in reported and capacity.is_made_up(fitted.node, card.id)
+    }
+    if not gone:
+        return fitted
+    return replace(fitted, cards=tuple(card for card in fitted.cards if card.id not in gone))
+
+
+def _moved(fitted: Ledger, card_id: str, slot: Slot, reported: Iterable[str]) -> Ledger:
+    allowed = set(reported)
+    for card in fitted.cards:
+        free = card.free_slots(slot.profile) if card.id in allowed else ()
+        if free:
+            cards = (
+                _with_holder(one, slot.id, "")
+                if one.id == card_id
+                else _with_holder(one, free[0].id, slot.holder)
+                if one.id == card.id
+                else one
+                for one in fitted.cards
+            )
+            return replace(fitted, cards=tuple(cards))
+    return fitted
+
+
+def _with_holder(card: Card, slot_id: str, holder: str) -> Card:
+    slots = tuple(replace(slot, holder=holder) if slot.id == slot_id else slot for slot in card.slots)
+    return replace(card, slots=slots)
