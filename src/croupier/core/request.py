@@ -4,7 +4,6 @@ What cannot be read is refused with a sentence its owner can act on; nothing is 
 because a wrong guess would hold cards nobody meant.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,7 +78,9 @@ def _counts(requests: Amounts) -> dict[str, int]:
     counts = {name: amount for name, amount in sorted(requests.items()) if amount and concerns(name)}
     for name, amount in counts.items():
         if amount.nanos < 0 or not amount.is_multiple_of(_ONE):
-            raise _UnreadableError(f"the request of {name} is {amount}: it must be a whole number")
+            raise _UnreadableError(
+                f"the request of {name} is {amount}; it must be a whole number, not below 0"
+            )
     return {name: amount.whole for name, amount in counts.items()}
 
 
@@ -91,7 +92,7 @@ def _slots(counts: Mapping[str, int]) -> Wants:
         named = profile(name)
         if named is None:
             raise _UnreadableError(
-                f"the pod asks for {_shown(name)}, which names no MIG profile: write one such as {MIG}1g.10gb"
+                f"the pod asks for {name}, which names no MIG profile; write one such as {MIG}1g.10gb"
             )
         wants.append(Slots(named, count))
     return tuple(wants)
@@ -101,16 +102,16 @@ def _annotated(annotations: Mapping[str, str]) -> _Annotated | None:
     """Cards without a ratio are whole cards; a ratio without cards is of one card."""
     if CARDS not in annotations and RATIO not in annotations:
         return None
-    cards = _number(CARDS, annotations.get(CARDS, "1"), most=MOST_CARDS)
-    return _Annotated(cards, _number(RATIO, annotations.get(RATIO, str(WHOLE)), most=WHOLE))
+    cards = _number(CARDS, annotations.get(CARDS, "1"), most=MOST_CARDS, such_as=2)
+    return _Annotated(cards, _number(RATIO, annotations.get(RATIO, str(WHOLE)), most=WHOLE, such_as=50))
 
 
-def _number(annotation: str, written: str, *, most: int) -> int:
+def _number(annotation: str, written: str, *, most: int, such_as: int) -> int:
     number = int(written) if _NUMBER.fullmatch(written) else 0
     if not 1 <= number <= most:
         raise _UnreadableError(
             f"annotation {annotation} is {_shown(written)}: "
-            f'it must be a whole number from 1 to {most}, in digits only, such as "{min(most, 50) // 2}"'
+            f'it must be a whole number from 1 to {most}, in digits only, such as "{such_as}"'
         )
     return number
 
@@ -126,7 +127,7 @@ def _shared(counts: Mapping[str, int], annotated: _Annotated | None) -> Wants:
         )
     if pools and percent:
         raise _UnreadableError(
-            f"the pod asks for {POOL}{pools[0]} and for {PERCENT}: a share is either of a pool or of any card"
+            f"the pod asks for {POOL}{pools[0]} and for {PERCENT}; a share is either of a pool or of any card"
         )
     if pools:
         return (_of_pool(pools[0], counts[POOL + pools[0]], annotated),)
@@ -141,7 +142,7 @@ def _of_pool(pool: str, count: int, annotated: _Annotated | None) -> Want:
     if count not in (annotated.total, as_cards):
         raise _UnreadableError(
             f"the pod asks for {count} of {POOL}{pool}, but its annotations say "
-            f"{annotated} = {annotated.total}: they must agree"
+            f"{annotated} = {annotated.total}; they must agree"
         )
     return Shares(annotated.cards, annotated.percent, pool)
 
@@ -151,7 +152,7 @@ def _of_any_card(percent: int, annotated: _Annotated | None) -> Wants:
         if percent not in (0, annotated.total):
             raise _UnreadableError(
                 f"the pod asks for {percent} of {PERCENT}, but its annotations say "
-                f"{annotated} = {annotated.total}: they must agree"
+                f"{annotated} = {annotated.total}; they must agree"
             )
         return (Shares(annotated.cards, annotated.percent),)
     if percent <= WHOLE:
@@ -167,4 +168,5 @@ def _of_any_card(percent: int, annotated: _Annotated | None) -> Wants:
 
 def _shown(written: str) -> str:
     """In quotes and on one line, however long or strange."""
-    return json.dumps(written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…", ensure_ascii=False)
+    short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
+    return f'"{repr(short)[1:-1]}"'

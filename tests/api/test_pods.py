@@ -1,0 +1,168 @@
+"""A pod as the ledger sees it: counted like the API server counts it, and never a reason to stumble."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.api import kinds, pods
+from croupier.api.core_v1 import Pod
+from croupier.api.mps import allocation
+from croupier.core.ledger import Part
+from croupier.core.want import Shares, Slots
+from croupier.kube import codec
+from croupier.kube.resource import Resource
+from tests.api import values
+from tests.api.test_allocation import HOSTILE
+from tests.kube import waiting
+
+GPU = "nvidia.com/gpu"
+GRANT = json.dumps([{"card": "a", "index": 0, "percent": 50}])
+
+
+def gpus(count: int, **more: Any) -> dict[str, Any]:
+    """A container that asks for so many cards."""
+    return {"image": "any", "resources": {"limits": {GPU: str(count)}}, **more}
+
+
+def manifest(
+    *containers: dict[str, Any], init: Any = (), name: str = "job", **annotations: str
+) -> dict[str, Any]:
+    def named(kind: str, ones: Any) -> list[dict[str, Any]]:
+        return [{"name": f"{kind}{number}", **one} for number, one in enumerate(ones)]
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "uid": "u1", "annotations": annotations},
+        "spec": {"containers": named("c", containers), "initContainers": named("i", init)},
+    }
+
+
+def pod(*containers: dict[str, Any], node: str = "", phase: str = "", **more: Any) -> Pod:
+    body = manifest(*containers, **more)
+    body["spec"]["nodeName"] = node
+    body["status"] = {"phase": phase}
+    return codec.decode(Pod, json.dumps(body).encode())
+
+
+def test_who_it_is_and_where():
+    seen = pods.view(pod(gpus(1), node="node-1", phase="Running"))
+
+    assert (seen.key, seen.uid, seen.node, seen.finished) == ("team/job", "u1", "node-1", False)
+    assert seen.holder == "team/job/u1"
+    assert pods.view(pod(phase="Failed")).finished
+
+
+def test_a_limit_alone_is_a_request_as_the_api_server_makes_it():
+    assert pods.view(pod(gpus(2))).wants == (Shares(2),)
+
+
+def test_annotations_and_resources_are_read_together():
+    mig = {"resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}
+    seen = pods.view(pod(gpus(1), mig, **{allocation.RATIO: "30"}))
+
+    assert seen.wants == (Shares(1), Slots("1g.10gb", 1), Shares(1, 30))
+
+
+def test_the_mark_is_seen_and_asks_for_nothing():
+    seen = pods.view(pod({"resources": {"limits": {allocation.MARK: "1"}}}))
+
+    assert (seen.marked, seen.wants, seen.trouble) == (True, (), "")
+    assert not pods.view(pod(gpus(1))).marked
+
+
+def test_what_cannot_be_read_is_trouble_and_wants_nothing():
+    seen = pods.view(
+        pod(gpus(1), {"resources": {"limits": {allocation.MARK: "1"}}}, **{allocation.RATIO: "50%"})
+    )
+
+    assert seen.wants == ()
+    assert seen.trouble.startswith('annotation gpu.mps.io/ratio is "50%"')
+    assert seen.marked
+    assert "no quantity" in pods.view(pod({"resources": {"limits": {GPU: "two"}}})).trouble
+
+
+def test_the_allocation_that_came_with_the_binding_is_its_grant():
+    assert pods.view(pod(node="node-1", **{allocation.ALLOCATION: GRANT})).grant == (Part("a", 50),)
+
+
+def test_an_allocation_on_a_pod_that_waits_was_written_by_its_owner_and_is_none():
+    assert pods.view(pod(**{allocation.ALLOCATION: GRANT})).grant == ()
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_an_allocation_nobody_can_read_is_none(text):
+    seen = pods.view(Pod(spec=pod(node="node-1").spec, metadata=_annotated(text)))
+
+    assert seen.grant == ()
+
+
+def _annotated(text: str) -> Any:
+    body = {"metadata": {"annotations": {allocation.ALLOCATION: ""}}}
+    made = codec.decode(Pod, json.dumps(body).encode()).metadata
+    made.annotations[allocation.ALLOCATION] = text
+    return made
+
+
+@given(
+    values.any_of(Pod), st.dictionaries(st.sampled_from([allocation.CARDS, allocation.RATIO]), values.TEXTS)
+)
+def test_no_pod_makes_it_stumble(any_pod, annotations):
+    any_pod.metadata.annotations.update(annotations)
+
+    seen = pods.view(any_pod)
+
+    assert not (seen.wants and seen.trouble)
+
+
+SIDECAR = {"restartPolicy": "Always"}
+COUNTED = {
+    "containers": manifest(gpus(1), gpus(2)),
+    "init": manifest(gpus(1), init=[gpus(4), gpus(2)]),
+    "sidecar": manifest(gpus(1), init=[gpus(2, **SIDECAR)]),
+    "beside": manifest(gpus(1), init=[gpus(1, **SIDECAR), gpus(3)]),
+    "after": manifest(gpus(1), init=[gpus(3), gpus(1, **SIDECAR)]),
+    "rising": manifest(gpus(0), init=[gpus(1, **SIDECAR), gpus(2, **SIDECAR), gpus(1)]),
+}
+QUOTA: Resource[dict[str, Any]] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
+
+
+async def test_we_count_like_the_quota_of_a_real_api_server(api, namespace):
+    """A ResourceQuota is charged with what Kubernetes thinks a pod asks for."""
+    charged = await _quota(api, namespace)
+    before = await charged()
+
+    for name, body in COUNTED.items():
+        placed = body | {"metadata": {"name": name, "namespace": namespace}}
+        seen = pods.view(await api.create(kinds.PODS, placed))
+        after = await waiting.until_async(_above(charged, before), f"the quota to be charged for {name}")
+        assert seen.wants == (Shares(after - before),), name
+        before = after
+
+
+async def _quota(api: Any, namespace: str) -> Callable[[], Awaitable[int]]:
+    name, resource = "cards", f"requests.{GPU}"
+    await api.create(
+        QUOTA, {"metadata": {"name": name, "namespace": namespace}, "spec": {"hard": {resource: "99"}}}
+    )
+
+    async def status() -> Any:
+        return (await api.get(QUOTA, name, namespace=namespace)).get("status", {}).get("used")
+
+    async def charged() -> int:
+        return int((await status())[resource])
+
+    await waiting.until_async(status, "the quota to be counted")
+    return charged
+
+
+def _above(charged: Callable[[], Awaitable[int]], before: int) -> Callable[[], Awaitable[int]]:
+    async def look() -> int:
+        now = await charged()
+        return now if now > before else 0
+
+    return look

@@ -1,0 +1,89 @@
+"""The effective request of a pod is the one the scheduler and the kubelet reserve."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import effective, quantity
+from croupier.core.effective import Amounts, Early, Footprint
+from croupier.core.quantity import NANO, ZERO, Quantity
+
+GPU = "nvidia.com/gpu"
+
+
+def gpus(count: int | str) -> Amounts:
+    return {GPU: quantity.parse(str(count))}
+
+
+def init(count: int) -> Early:
+    return Early(gpus(count))
+
+
+def sidecar(count: int) -> Early:
+    return Early(gpus(count), sidecar=True)
+
+
+COUNTED = {
+    "nothing": (Footprint(), 0),
+    "one container": (Footprint([gpus(2)]), 2),
+    "containers add up": (Footprint([gpus(1), gpus(2)]), 3),
+    "of init containers the largest counts": (Footprint([gpus(1)], [init(4), init(2)]), 4),
+    "a small init container costs nothing": (Footprint([gpus(3)], [init(2)]), 3),
+    "a sidecar counts beside the containers": (Footprint([gpus(1)], [sidecar(2)]), 3),
+    "an init container runs beside the sidecars before it": (Footprint([gpus(1)], [sidecar(1), init(3)]), 4),
+    "and not beside those after it": (Footprint([gpus(1)], [init(3), sidecar(1)]), 3),
+    "sidecars add up as they start": (Footprint([], [sidecar(1), sidecar(2), init(1)]), 4),
+    "overhead comes on top": (Footprint([gpus(1)], [init(4)], overhead=gpus(1)), 5),
+    "devices are never asked for on the pod itself": (Footprint([gpus(1)], pod_level=gpus(7)), 1),
+}
+
+
+@pytest.mark.parametrize(("pod", "count"), COUNTED.values(), ids=COUNTED)
+def test_how_a_pod_is_counted(pod, count):
+    assert effective.requests(pod).get(GPU, ZERO).whole == count
+
+
+def test_requests_on_the_pod_replace_those_of_its_containers():
+    cpu, two, three = "cpu", quantity.parse("2"), quantity.parse("3")
+    pod = Footprint(
+        [{cpu: two}], [Early({cpu: three})], overhead={cpu: quantity.parse("1")}, pod_level={cpu: two}
+    )
+
+    assert effective.requests(pod) == {cpu: three}
+
+
+def test_fractions_stay_exact():
+    pod = Footprint([{"cpu": quantity.parse("100m")}] * 3)
+
+    assert effective.requests(pod) == {"cpu": quantity.parse("300m")}
+
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from([GPU, "cpu", "memory"]), st.integers(0, 5 * NANO).map(Quantity), max_size=3
+)
+PODS = st.builds(
+    Footprint,
+    st.lists(AMOUNTS, max_size=4),
+    st.lists(st.builds(Early, AMOUNTS, st.booleans()), max_size=4),
+    AMOUNTS,
+)
+
+
+@given(PODS)
+def test_it_is_the_most_that_ever_runs_at_once(pod):
+    """Told as a film: start one init container after another, then the containers; look at every picture."""
+    for name in (GPU, "cpu", "memory"):
+        kept, pictures = 0, [0]
+        for early in pod.before:
+            now = early.amounts.get(name, ZERO).nanos
+            pictures.append(kept + now)
+            kept += now if early.sidecar else 0
+        pictures.append(kept + sum(one.get(name, ZERO).nanos for one in pod.containers))
+
+        counted = effective.requests(pod).get(name, ZERO).nanos
+        assert counted == max(pictures) + pod.overhead.get(name, ZERO).nanos
+
+
+@given(PODS)
+def test_what_comes_to_nothing_is_left_out(pod):
+    assert all(effective.requests(pod).values())

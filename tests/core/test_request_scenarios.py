@@ -1,0 +1,30 @@
+"""Every way a pod can ask, and every way it can ask wrongly, with the very sentence it is answered."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from croupier.core import quantity, request
+from croupier.core.ledger import Refused
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = {
+    f"{path.stem}: {case['name']}": case
+    for path in sorted((ROOT / "scenarios/requests").glob("*.yaml"))
+    for case in yaml.safe_load(path.read_text())["cases"]
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_request_is_read_or_refused_with_its_sentence(case: dict[str, Any]):
+    requests = {name: quantity.parse(written) for name, written in case.get("requests", {}).items()}
+
+    read = request.read(requests, case.get("annotations", {}))
+
+    if "refused" in case:
+        assert read == Refused(case["refused"])
+    else:
+        assert not isinstance(read, Refused), read
+        assert [str(want) for want in read] == case["wants"]
