@@ -20,7 +20,7 @@ from tests.api.test_allocation import HOSTILE
 from tests.kube import waiting
 
 GPU = "nvidia.com/gpu"
-GRANT = json.dumps([{"card": "a", "index": 0, "percent": 50}])
+GRANT = json.dumps([{"card": "a", "index": 3, "percent": 50}])
 
 
 def gpus(count: int, **more: Any) -> dict[str, Any]:
@@ -87,7 +87,9 @@ def test_what_cannot_be_read_is_trouble_and_wants_nothing():
 
 
 def test_the_allocation_that_came_with_the_binding_is_its_grant():
-    assert pods.view(pod(node="node-1", **{allocation.ALLOCATION: GRANT})).grant == (Part("a", 50),)
+    seen = pods.view(pod(node="node-1", **{allocation.ALLOCATION: GRANT}))
+
+    assert (seen.grant, seen.indexes) == ((Part("a", 50),), (3,))
 
 
 def test_an_allocation_on_a_pod_that_waits_was_written_by_its_owner_and_is_none():

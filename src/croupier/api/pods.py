@@ -6,9 +6,10 @@ request that cannot be read becomes `trouble`, an allocation that cannot, none.
 
 from croupier.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
 from croupier.api.mps import allocation
+from croupier.api.mps.allocation import Entry
 from croupier.core import effective, quantity, request
 from croupier.core.effective import Amounts, Early, Footprint
-from croupier.core.ledger import Grant, Refused
+from croupier.core.ledger import Refused
 from croupier.core.pod import PodView
 from croupier.core.want import Wants
 
@@ -16,6 +17,7 @@ from croupier.core.want import Wants
 def view(pod: Pod) -> PodView:
     """What deciding about cards needs to know of it."""
     wants, trouble, marked = _asked(pod)
+    granted = _granted(pod)
     return PodView(
         key=pod.metadata.key,
         uid=pod.metadata.uid,
@@ -23,9 +25,11 @@ def view(pod: Pod) -> PodView:
         finished=pod.is_finished,
         wants=wants,
         trouble=trouble,
-        grant=_granted(pod),
+        grant=allocation.grant(granted),
+        indexes=tuple(entry.index for entry in granted),
         priority=pod.spec.priority,
         marked=marked,
+        created=pod.metadata.creation_timestamp,
     )
 
 
@@ -42,13 +46,13 @@ def _asked(pod: Pod) -> tuple[Wants, str, bool]:
     return found, "", marked
 
 
-def _granted(pod: Pod) -> Grant:
+def _granted(pod: Pod) -> tuple[Entry, ...]:
     """Only a Binding brings an allocation: on a pod that waits, its owner wrote it."""
     written = pod.metadata.annotations.get(allocation.ALLOCATION)
     if written is None or not pod.spec.node_name:
         return ()
     try:
-        return allocation.decode(written)
+        return allocation.entries(written)
     except ValueError:
         return ()
 

@@ -12,13 +12,15 @@ from msgspec import Meta
 
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
+from croupier.core import request
 from croupier.core.ledger import Card, Grant, Ledger, Part
-from croupier.core.request import CARDS, MARK, PERCENT, RATIO
-
-__all__ = ["ALLOCATION", "CARDS", "CONTAINER", "MARK", "PERCENT", "RATIO", "Entry", "decode", "encode"]
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
 CONTAINER: Final = "gpu.mps.io/container"
+CARDS: Final = request.CARDS
+RATIO: Final = request.RATIO
+PERCENT: Final = request.PERCENT
+MARK: Final = request.MARK
 
 MOST: Final = 32 * 1024
 """Characters of an allocation; 32 cards with eight slots each need fewer."""
@@ -59,13 +61,22 @@ def _entry(part: Part, card: Card) -> Entry:
 
 def decode(text: str) -> Grant:
     """The grant an annotation tells of. ValueError says what is wrong with one that tells nothing."""
+    return grant(entries(text))
+
+
+def entries(text: str) -> tuple[Entry, ...]:
+    """What the annotation says, card by card; raises like `decode`."""
     if len(text) > MOST:
         raise ValueError(f"annotation {ALLOCATION} has {len(text)} characters; {MOST} are the most")
     try:
-        entries = _ENTRIES.decode(text)
+        found = _ENTRIES.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"annotation {ALLOCATION} is no list of cards as we write it: {error}") from error
-    _check(entries)
+    _check(found)
+    return found
+
+
+def grant(entries: tuple[Entry, ...]) -> Grant:
     return tuple(Part(entry.card, entry.percent or entry.slices or 0, entry.slots) for entry in entries)
 
 
