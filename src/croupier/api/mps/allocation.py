@@ -69,7 +69,7 @@ def entries(text: str) -> tuple[Entry, ...]:
     if len(text) > MOST:
         raise ValueError(f"annotation {ALLOCATION} has {len(text)} characters; {MOST} are the most")
     try:
-        found = _ENTRIES.decode(text)
+        found: tuple[Entry, ...] = _ENTRIES.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"annotation {ALLOCATION} is no list of cards as we write it: {error}") from error
     _check(found)
