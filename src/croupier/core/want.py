@@ -47,6 +47,17 @@ class Units:
         return f"{self.count} of pool {self.pool}"
 
 
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """So many time slices: what units of a pool mean where its cards are shared by time."""
+
+    count: int
+    pool: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.count} time slices{_of_pool(self.pool)}"
+
+
 Want: TypeAlias = Shares | Slots | Units
 Wants: TypeAlias = tuple[Want, ...]
 
