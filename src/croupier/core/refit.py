@@ -16,13 +16,14 @@ from croupier.core.ledger import Card, Grant, Ledger, Part, Slot
 class Names:
     """Which card of the report an older name means."""
 
+    node: str
     cards: frozenset[str]
     by_index: Mapping[int, str]
     indexed: Mapping[str, int]
 
     def today(self, card: str, index: int | None = None) -> str:
         """The card's name now. Two names are one card if one is made of the index that the other has."""
-        if card in self.cards:
+        if card in self.cards or capacity.is_made_up(self.node, card):
             return card
         number = self.indexed.get(card, index)
         now = self.by_index.get(number, card) if number is not None else card
@@ -30,10 +31,11 @@ class Names:
 
 
 def names(node: str, cards: Iterable[Card]) -> Names:
-    listed = [card for card in cards if not capacity.is_made_up(node, card.id)]
+    listed = sorted(cards, key=lambda card: (card.index, card.id), reverse=True)
     return Names(
+        node=node,
         cards=frozenset(card.id for card in listed),
-        by_index={card.index: card.id for card in reversed(listed)},
+        by_index={card.index: card.id for card in listed if not capacity.is_made_up(node, card.id)},
         indexed=capacity.indexed(node),
     )
 
