@@ -1,0 +1,22 @@
+"""What a Reservation's status says it holds."""
+
+from croupier.api.mps.reservation import Reservation
+from croupier.core.ledger import Part
+from croupier.core.pledge import Pledge
+
+
+def read(reservation: Reservation) -> Pledge | None:
+    """None unless it is Reserved, and for a pod of its own namespace."""
+    spec, status, meta = reservation.spec, reservation.status, reservation.metadata
+    if status.phase != "Reserved" or not status.cards:
+        return None
+    if spec.pod_key.partition("/")[0] != meta.namespace:
+        return None
+    return Pledge(
+        name=meta.name,
+        pod=spec.pod_key,
+        node=spec.node_name,
+        grant=tuple(Part(card.id, card.percent) for card in status.cards),
+        since=meta.creation_timestamp,
+        ttl=spec.ttl_seconds,
+    )
