@@ -1,0 +1,126 @@
+"""The book in the API server: one NodeReservation per node, any number of processes writing it.
+
+What keeps them from overcommitting is compare-and-swap on each object, not agreement between
+processes. Reading costs no request: the ledgers come from the watch, never behind our own writes.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import timedelta
+from typing import cast
+
+from croupier.api.mps import NodeReservation, translate
+from croupier.book.fold import Amend, Release, Take
+from croupier.book.listeners import Listeners
+from croupier.book.manager import STRATEGY, TTL
+from croupier.book.manager import Change as LedgerChange
+from croupier.book.metrics import Gauge, Unmeasured
+from croupier.book.page import Page
+from croupier.book.writer import Desk, Rules, Writer
+from croupier.core.claim import Claim
+from croupier.core.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.placement import Strategy
+from croupier.core.want import Shares
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.store import Change, Store
+
+
+class CRDCapacityManager:
+    def __init__(  # noqa: PLR0913  # two it works on, the rest are settings with defaults
+        self,
+        api: Client,
+        store: Store[NodeReservation],
+        *,
+        strategy: Strategy = STRATEGY,
+        ttl: timedelta = TTL,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+        gauge: Gauge | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self._strategy = strategy
+        self._ttl = ttl
+        self._clock = clock or SystemClock()
+        self._desk = Desk(api, self._clock, chance, gauge or Unmeasured(), rules or Rules(), self._look_at)
+        self._pages: dict[str, Page] = {}
+        self._writers: dict[str, Writer] = {}
+        self._views: dict[str, Ledger] = {}
+        self._listeners = Listeners()
+        for found in store:
+            self._shown(Change(None, None, found))  # type: ignore[arg-type]  # the key is not looked at
+        self._unsubscribe = store.subscribe(self._shown, relisted=self._relisted)
+
+    async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
+        terms = Terms(until=self._clock.now() + self._ttl)
+        return await self.claim(node, Claim(pod, (Shares(cards, percent),), terms))
+
+    async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused:
+        terms = replace(claim.terms, until=translate.whole(claim.terms.until))
+        take = Take(replace(claim, terms=terms), strategy or self._strategy)
+        return cast("Grant | Refused", await self._writer(node).submit(take))
+
+    async def release(self, pod: str, node: str) -> None:
+        await self._writer(node).submit(Release(pod))
+
+    async def amend(self, node: str, change: LedgerChange, *, lazy: bool = False) -> Ledger:
+        return cast("Ledger", await self._writer(node).submit(Amend(change), lazy=lazy))
+
+    async def open(self, node: str, ledger: Ledger) -> Ledger:
+        return await self._writer(node).open(ledger)
+
+    async def close(self, node: str) -> bool:
+        return await self._writer(node).close()
+
+    def ledger(self, node: str) -> Ledger | None:
+        return self._views.get(node)
+
+    def nodes(self) -> Collection[str]:
+        return self._views.keys()
+
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        return self._listeners.add(changed)
+
+    async def finish(self) -> None:
+        """Let what is queued be written, and hear no more of the watch. For the end of a process."""
+        self._unsubscribe()
+        while tasks := [task for writer in self._writers.values() for task in writer.tasks]:
+            await asyncio.wait(tasks)
+
+    def _page(self, node: str) -> Page:
+        return self._pages.setdefault(node, Page(node))
+
+    def _writer(self, node: str) -> Writer:
+        if node not in self._writers:
+            self._writers[node] = Writer(self._page(node), self._desk)
+        return self._writers[node]
+
+    def _shown(self, change: Change[NodeReservation]) -> None:
+        if change.new is not None:
+            page = self._page(change.new.metadata.name)
+            page.show(change.new)
+        elif change.old is not None:
+            page = self._page(change.old.metadata.name)
+            page.vanish(change.old)
+        else:
+            return
+        self._look_at(page)
+
+    def _relisted(self, asked_at: float) -> None:
+        for page in tuple(self._pages.values()):
+            page.relisted(asked_at)
+            self._look_at(page)
+
+    def _look_at(self, page: Page) -> None:
+        """Tell those who listen if the page reads differently than when we last looked."""
+        before, now = self._views.get(page.node), page.view
+        if now is before:
+            return
+        if now is None:
+            del self._views[page.node]
+        else:
+            self._views[page.node] = now
+        if now != before:
+            self._listeners.tell(page.node)

@@ -1,0 +1,298 @@
+"""The writer of one node's ledger: whoever wants a change queues here, and many share one write.
+
+While a write is under way the next changes gather; then all of them are decided together and
+committed in one PUT guarded by resourceVersion. On a conflict the object is read live and everything
+is decided again; after a lost reply too, which is harmless because every change is keyed by holder.
+
+A caller that gives up before its turn is forgotten. If its change is under way already, it stays: a
+claim then waits for its TTL. To release it here would race with the caller's own retry, which has
+the same key and may have been told yes.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from croupier.api import kinds
+from croupier.book import fold, page
+from croupier.book.fold import Amend, Answer, Folded, Step, Take
+from croupier.book.manager import UnknownNode, missing
+from croupier.book.metrics import Gauge
+from croupier.book.page import Page
+from croupier.core.ledger import Ledger
+from croupier.kube.backoff import Backoff
+from croupier.kube.client import Client, Deletion
+from croupier.kube.clock import Clock
+from croupier.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    Unreachable,
+)
+
+log = structlog.get_logger(__name__)
+
+NODE_RESERVATIONS = kinds.NODE_RESERVATIONS.raw
+LOST = (Unreachable, ServerError)
+"""Errors after which a write may or may not have been carried out."""
+
+
+class Contended(KubeError):
+    """Others changed the ledger each time before we could; nothing of ours was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    tries: int = 40
+    """Writes before a batch is given up."""
+    lost: int = 3
+    """Of them, writes whose reply may get lost."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.004, factor=1.6, most=0.4, jitter=1.0))
+    linger: float = 2.0
+    """Seconds a lazy change waits for company."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all writers of a process share."""
+
+    api: Client
+    clock: Clock
+    chance: Callable[[], float]
+    gauge: Gauge
+    rules: Rules
+    changed: Callable[[Page], None]
+    """Told whenever a page may look different."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    step: Step
+    future: "asyncio.Future[Any]"
+    lazy: bool = False
+
+
+class Writer:
+    def __init__(self, page: Page, desk: Desk) -> None:
+        self._page = page
+        self._desk = desk
+        self._queue: list[Waiting] = []
+        self._turn = asyncio.Lock()
+        self._working: asyncio.Task[None] | None = None
+        self._lingering: asyncio.Task[None] | None = None
+
+    async def submit(self, step: Step, *, lazy: bool = False) -> Any:
+        """What becomes of `step`, once that is committed."""
+        return await self.enqueue(step, lazy=lazy)
+
+    def enqueue(self, step: Step, *, lazy: bool = False) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append(Waiting(step, future, lazy))
+        if isinstance(step, Take):
+            self._page.expect(step)
+            self._desk.changed(self._page)
+        self._wake(lazy=lazy)
+        return future
+
+    @property
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        return [task for task in (self._working, self._lingering) if task is not None]
+
+    async def open(self, ledger: Ledger) -> Ledger:
+        async with self._turn:
+            for _ in range(self._desk.rules.lost):
+                if (known := self._page.committed) is not None:
+                    return known
+                try:
+                    await self._exchange(self._desk.api.create(NODE_RESERVATIONS, page.first(ledger)))
+                except (AlreadyExists, *LOST):
+                    await self._read()
+        if (known := self._page.committed) is None:
+            raise Contended(f"the ledger of {self._page.node} could not be opened; try again")
+        return known
+
+    async def close(self) -> bool:
+        async with self._turn:
+            for _ in range(self._desk.rules.tries):
+                await self._know()
+                if self._page.mine is None:
+                    return True
+                if self._page.mine.ledger.holders():
+                    return False
+                if await self._delete():
+                    return True
+        raise Contended(f"the ledger of {self._page.node} changes all the time; close it again later")
+
+    def _wake(self, *, lazy: bool) -> None:
+        if self._working is not None:
+            return
+        if lazy:
+            if self._lingering is None:
+                self._lingering = asyncio.create_task(self._linger())
+            return
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        self._working = asyncio.create_task(self._work())
+
+    async def _linger(self) -> None:
+        await self._desk.clock.sleep(self._desk.rules.linger)
+        self._lingering = None
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        """Until the queue is empty; an idle node has no task."""
+        batch: list[Waiting] = []
+        try:
+            while self._queue:
+                batch, self._queue = self._queue, []
+                async with self._turn:
+                    await self._settle(batch)
+        finally:
+            self._working = None
+            for waiting in (*batch, *self._queue):
+                waiting.future.cancel()
+
+    async def _settle(self, batch: Sequence[Waiting]) -> None:
+        """Answer everyone in the batch; whatever goes wrong is the answer then."""
+        try:
+            await self._commit(batch)
+        except Invalid as refusal:
+            await self._one_by_one(batch, refusal)
+        except Exception as error:  # the waiters hear it, and the writer goes on for the next
+            self._arrived()
+            _fail(batch, error)
+
+    async def _one_by_one(self, batch: Sequence[Waiting], refusal: Invalid) -> None:
+        """One of them makes an object the API server refuses; the others must not suffer for it."""
+        if len(batch) == 1:
+            self._arrived()
+            _fail(batch, refusal)
+            return
+        for waiting in batch:
+            await self._settle([waiting])
+
+    async def _commit(self, batch: Sequence[Waiting]) -> None:
+        lost = 0
+        for failures in range(1, self._desk.rules.tries + 1):
+            await self._know()
+            waiting = [one for one in batch if not one.future.done()]
+            folded = self._fold(waiting)
+            try:
+                await self._put(folded, len(waiting))
+            except (Conflict, NotFound):
+                self._page.sight.doubt()
+                self._desk.gauge.conflicted()
+                await self._pause(failures)
+            except LOST:
+                self._page.sight.doubt()
+                if (lost := lost + 1) >= self._desk.rules.lost:
+                    raise
+            else:
+                self._answer(waiting, folded)
+                return
+        raise Contended(
+            f"others changed the ledger of {self._page.node} {self._desk.rules.tries} times in a row "
+            "before this change could be written; try again"
+        )
+
+    def _fold(self, waiting: Sequence[Waiting]) -> Folded | None:
+        """None when the node has no ledger."""
+        if self._page.mine is None:
+            return None
+        return fold.fold(self._page.mine.ledger, [one.step for one in waiting])
+
+    async def _put(self, folded: Folded | None, changes: int) -> None:
+        """Nothing to write is the cheapest write."""
+        mine = self._page.mine
+        if folded is None or mine is None or folded.ledger == mine.ledger:
+            return
+        began = self._desk.clock.monotonic()
+        body = page.written(mine, folded.ledger)
+        try:
+            await self._exchange(self._desk.api.update(NODE_RESERVATIONS, body))
+        finally:
+            self._desk.gauge.attempted(changes, self._desk.clock.monotonic() - began)
+
+    def _answer(self, batch: Sequence[Waiting], folded: Folded | None) -> None:
+        self._arrived()
+        answers = folded.answers if folded is not None else (None,) * len(batch)
+        for waiting, answer in zip(batch, answers, strict=True):
+            if waiting.future.done():
+                continue
+            self._tell(waiting, answer, known=folded is not None)
+
+    def _tell(self, waiting: Waiting, answer: Answer, *, known: bool) -> None:
+        if isinstance(answer, Exception):
+            waiting.future.set_exception(answer)
+        elif isinstance(waiting.step, Amend):
+            if self._page.mine is None:
+                waiting.future.set_exception(UnknownNode(self._page.node))
+            else:
+                waiting.future.set_result(self._page.mine.ledger)
+        elif isinstance(waiting.step, Take) and not known:
+            waiting.future.set_result(missing(self._page.node))
+        else:
+            waiting.future.set_result(answer)
+
+    def _arrived(self) -> None:
+        """What was on its way is committed or given up; only the queue is on its way now."""
+        self._page.expect_only(one.step for one in self._queue)
+        self._desk.changed(self._page)
+
+    async def _know(self) -> None:
+        if self._page.sight.must_read:
+            await self._read()
+
+    async def _read(self) -> None:
+        try:
+            await self._exchange(self._desk.api.get(NODE_RESERVATIONS, self._page.node))
+        except NotFound:
+            self._page.absent()
+
+    async def _delete(self) -> bool:
+        """True when it is gone; False when it changed meanwhile, or nobody knows."""
+        if self._page.mine is None:
+            return True
+        state = self._page.mine.state
+        how = Deletion(uid=state.uid, resource_version=state.version)
+        self._page.sight.ask()
+        try:
+            await self._desk.api.delete(NODE_RESERVATIONS, self._page.node, how=how)
+        except NotFound:
+            pass
+        except (Conflict, *LOST):
+            self._page.sight.fail()
+            self._page.sight.doubt()
+            return False
+        self._page.absent()
+        self._desk.changed(self._page)
+        return True
+
+    async def _exchange(self, request: Any) -> None:
+        """Any request that is answered with the object."""
+        self._page.sight.ask()
+        try:
+            raw = await request
+        except BaseException:
+            self._page.sight.fail()
+            raise
+        self._page.answer(raw, self._desk.clock.monotonic())
+        self._desk.changed(self._page)
+
+    async def _pause(self, failures: int) -> None:
+        delay = self._desk.rules.backoff.delay(failures, self._desk.chance())
+        await self._desk.clock.sleep(delay)
+
+
+def _fail(batch: Sequence[Waiting], error: Exception) -> None:
+    for waiting in batch:
+        if not waiting.future.done():
+            waiting.future.set_exception(error)
