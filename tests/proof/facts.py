@@ -1,0 +1,168 @@
+"""What happened, as a history tells it: small values that can be put in order and asked about.
+
+All objects of an API server are numbered by one counter, the revision of its etcd, so facts
+about ledgers and facts about pods have one common order.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+ALLOCATION = "gpu.mps.io/allocation"
+
+Grant: TypeAlias = frozenset[tuple[str, int, str]]
+"""Card, share and slot of everything somebody holds of a node."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The cards of a node can give this much from now on; none for those cut into slots."""
+
+    version: int
+    node: str
+    capacities: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Took:
+    version: int
+    node: str
+    holder: str
+    grant: Grant
+    bound: bool
+
+
+@dataclass(frozen=True)
+class Promoted:
+    version: int
+    node: str
+    holder: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """A holder has nothing any more (or its `heir` has it), or a pod is over."""
+
+    version: int
+    node: str
+    holder: str
+    heir: str = ""
+    pod: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A pod was bound to a node with an allocation."""
+
+    version: int
+    node: str
+    holder: str
+    grant: Grant
+    told: bool = True
+    """It has an allocation at all."""
+
+    @staticmethod
+    def of(version: int, pod: dict[str, Any]) -> "Placed":
+        meta = pod["metadata"]
+        written = meta.get("annotations", {}).get(ALLOCATION)
+        holder = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
+        return Placed(
+            version, pod["spec"]["nodeName"], holder, granted(written or "[]"), told=written is not None
+        )
+
+
+def granted(allocation: str) -> Grant:
+    """What an allocation annotation says."""
+    parts: set[tuple[str, int, str]] = set()
+    for entry in json.loads(allocation):
+        if "slots" in entry:
+            parts |= {(entry["card"], 0, slot) for slot in entry["slots"]}
+        else:
+            parts.add((entry["card"], entry.get("percent") or entry.get("slices"), ""))
+    return frozenset(parts)
+
+
+Fact: TypeAlias = Cut | Took | Promoted | Left | Placed
+
+
+@dataclass
+class World:
+    """Ledgers and pods side by side, as the facts are told one by one."""
+
+    capacities: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    holders: dict[tuple[str, str], Grant] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
+    """Holders that are Bound in a ledger: on which node."""
+    pods: dict[str, Placed] = field(default_factory=dict)
+
+    def tell(self, fact: Fact) -> Iterator[str]:
+        match fact:
+            case Cut():
+                self.capacities[fact.node] = fact.capacities
+            case Took():
+                self.holders[fact.node, fact.holder] = fact.grant
+                if fact.bound:
+                    yield from self._bind(fact.node, fact.holder)
+            case Promoted():
+                yield from self._bind(fact.node, fact.holder)
+            case Left(pod=True):
+                self.pods.pop(fact.holder, None)
+            case Left():
+                yield from self._leave(fact)
+            case Placed():
+                yield from self._place(fact)
+
+    def _bind(self, node: str, holder: str) -> Iterator[str]:
+        elsewhere = self.bound.setdefault(holder, node)
+        if elsewhere != node:
+            yield f"{holder} is bound on {node} and on {elsewhere}"
+        pod = self.pods.get(holder)
+        if pod is None or pod.node != node:
+            yield f"{holder} is Bound on {node}, yet no such pod is bound there"
+
+    def _leave(self, fact: Left) -> Iterator[str]:
+        self.holders.pop((fact.node, fact.holder), None)
+        if self.bound.get(fact.holder) == fact.node:
+            del self.bound[fact.holder]
+        pod = self.pods.get(fact.holder)
+        if pod is not None and pod.node == fact.node:
+            yield f"{fact.holder} lost what it holds of {fact.node} while its pod is bound there"
+
+    def _place(self, fact: Placed) -> Iterator[str]:
+        self.pods[fact.holder] = fact
+        if not fact.told:
+            yield f"{fact.holder} was bound to {fact.node} without an allocation"
+        kept = self.holders.get((fact.node, fact.holder))
+        if kept is None:
+            yield f"{fact.holder} was bound to {fact.node} without a reservation"
+        elif kept != fact.grant:
+            yield f"{fact.holder} was bound with another allocation than the ledger has for it"
+        yield from self._crowded(fact.node)
+
+    def _crowded(self, node: str) -> Iterator[str]:
+        """The pods that are there, added up: what the hardware would see."""
+        here = [pod for pod in self.pods.values() if pod.node == node]
+        yield from crowded(here, self.capacities.get(node, {}))
+
+
+def crowded(pods: Sequence[Placed], capacities: Mapping[str, int]) -> Iterator[str]:
+    """Cards and slots of which these pods of one node have more than there is."""
+    shares: dict[str, int] = {}
+    slots: dict[tuple[str, str], str] = {}
+    for pod in pods:
+        for card, share, slot in pod.grant:
+            shares[card] = shares.get(card, 0) + share
+            if slot and slots.setdefault((card, slot), pod.holder) != pod.holder:
+                yield f"slot {slot} of {card} has two pods"
+    for card, share in sorted(shares.items()):
+        if share > capacities.get(card, 0):
+            yield f"pods have {share} of card {card}, which can give {capacities.get(card, 0)}"
+
+
+def faults(facts: Sequence[Fact]) -> list[str]:
+    """What is wrong between ledgers and pods, at any moment (I1, I2, I4, I7)."""
+    world, found = World(), list[str]()
+    for fact in sorted(facts, key=lambda one: one.version):
+        found += [f"at {fact.version}: {fault}" for fault in world.tell(fact)]
+    return found
