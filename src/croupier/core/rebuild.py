@@ -62,6 +62,8 @@ def allotted(pod: PodView, names: Names, pledge: Pledge | None = None) -> Grant:
     """
     if pledge is None and not plausible(pod.grant, pod.wants):
         return ()
+    if pledge is not None and not pod.grant:
+        return refit.translate(pledge.grant, names)
     grant = refit.translate(pod.grant, names, pod.indexes)
     gone = (part.card for part in grant if part.card not in names.cards)
     return () if any(capacity.is_made_up(names.node, card) for card in gone) else grant
