@@ -1,0 +1,216 @@
+"""Which node a pod goes to, by a ranking that is kept instead of made.
+
+For every kind of request there is a ranking of the nodes it was asked about. When the ledger of a
+node changes, or a promise on it is made or ends, only that node is ranked again, and only when
+somebody asks. So a filter costs a look-up per candidate, whatever runs in the cluster.
+
+Nothing here waits or writes: what filter decides is only remembered (`promises`).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Final, Protocol
+
+from croupier.core import claim as claiming
+from croupier.core import placement
+from croupier.core.claim import Claim, Taken
+from croupier.core.ledger import Ledger, Refused, Terms
+from croupier.core.placement import Rank, Strategy
+from croupier.core.want import Wants
+from croupier.extender.asked import Asked
+from croupier.extender.homes import Homes
+from croupier.extender.promises import LASTING, Promise, Promises
+from croupier.kube.clock import Clock
+
+MOST_RANKINGS = 64
+"""Kinds of requests whose ranking is kept; the one not asked for longest makes room."""
+
+NO_CARDS: Final = Refused("the node has no cards in the ledger")
+ASKS_FOR_NOTHING: Final = (
+    "the pod carries gpu.mps.io/ledger but asks for no cards: set the annotations gpu.mps.io/cards "
+    "and gpu.mps.io/ratio, request nvidia.com/gpu, or leave the mark out"
+)
+
+
+class Ledgers(Protocol):
+    """The part of the book that is read here."""
+
+    def ledger(self, node: str) -> Ledger | None: ...
+    def nodes(self) -> Collection[str]: ...
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where the pod should go, the best first."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Why not, node by node."""
+
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+class Index:
+    def __init__(
+        self,
+        book: Ledgers,
+        clock: Clock,
+        *,
+        strategy: Callable[[Wants], Strategy],
+        lasting: float = LASTING,
+    ) -> None:
+        self._book = book
+        self._clock = clock
+        self._strategy = strategy
+        self._promises = Promises(lasting)
+        self._homes = Homes()
+        self._rankings: dict[tuple[Wants, Strategy], dict[str, Rank | Refused]] = {}
+        self._ledgers: dict[str, Ledger | None] = {}  # with the promises counted in
+        self._changed: set[str] = set(book.nodes())
+        self.ranked = 0
+        """How often a node was ranked, since the beginning."""
+        self._unsubscribe = book.subscribe(self._node_changed)
+
+    def close(self) -> None:
+        self._unsubscribe()
+
+    def choose(self, asked: Asked, candidates: Sequence[str], *, most: int = 1) -> Chosen | Nowhere:
+        """The best of `candidates`, promised to the pod; whatever it was promised before is taken back."""
+        for node in self._promises.expire(self._clock.monotonic()):
+            self._forget(node)
+        self.take_back(asked.uid)
+        found = self._find(asked, candidates, most)
+        if isinstance(found, Chosen):
+            self._promise(asked, found.nodes[0])
+        return found
+
+    def promise(self, uid: str) -> Promise | None:
+        """What the pod was promised, while that lasts."""
+        found = self._promises.of(uid)
+        return found if found is not None and found.until > self._clock.monotonic() else None
+
+    def take_back(self, uid: str) -> None:
+        """The pod is bound, or asks anew: what it was promised is free for others."""
+        if (node := self._promises.drop(uid)) is not None:
+            self._forget(node)
+
+    def scores(self, asked: Asked, nodes: Sequence[str], highest: int) -> dict[str, int]:
+        """From `highest` for the best node down to 0; nodes that cannot take the pod have 0."""
+        ranks = self._ranks(asked.wants, nodes)
+        fits = sorted((rank, node) for node in nodes if not isinstance(rank := ranks[node], Refused))
+        steps = max(1, len(fits) - 1)
+        scores = {node: highest - highest * place // steps for place, (_, node) in enumerate(fits)}
+        return {node: scores.get(node, 0) for node in nodes}
+
+    def strategy(self, wants: Wants) -> Strategy:
+        return self._strategy(wants)
+
+    def _find(self, asked: Asked, candidates: Sequence[str], most: int) -> Chosen | Nowhere:
+        if asked.trouble:
+            return Nowhere(dict.fromkeys(candidates, asked.trouble))
+        self._settle_homes()
+        if (home := self._home(asked, candidates)) is not None:
+            return home
+        if not asked.wants:
+            return Nowhere(dict.fromkeys(candidates, ASKS_FOR_NOTHING))
+        return _best(self._ranks(asked.wants, candidates), candidates, most)
+
+    def _home(self, asked: Asked, candidates: Sequence[str]) -> Chosen | Nowhere | None:
+        """Where cards are held for the pod already; None if nowhere."""
+        held, reserved = self._homes.of(asked.holder), self._homes.of(asked.key)
+        if not held and not reserved:
+            return None
+        possible = set(candidates)
+        if ours := sorted(possible.intersection(held)):
+            return Chosen((ours[0],))
+        if not reserved:
+            return None  # the scheduler ruled out the node of our own hold: that one expires
+        elsewhere = f"a Reservation holds cards of {' and '.join(sorted(reserved))} for the pod"
+        reasons = dict.fromkeys(candidates, elsewhere)
+        for node in sorted(possible.intersection(reserved)):
+            taken = self._try(node, asked, self._strategy(asked.wants))
+            if isinstance(taken, Taken):
+                return Chosen((node,))
+            reasons[node] = taken.reason
+        return Nowhere(reasons)
+
+    def _try(self, node: str, asked: Asked, strategy: Strategy) -> Taken | Refused:
+        ledger = self._ledger(node)
+        claim = Claim(asked.holder, asked.wants, Terms(), asked.priority)
+        return NO_CARDS if ledger is None else claiming.decide(ledger, claim, strategy)
+
+    def _promise(self, asked: Asked, node: str) -> None:
+        strategy = self._strategy(asked.wants)
+        self._promises.make(asked, node, strategy, now=self._clock.monotonic())
+        taken = self._try(node, asked, strategy)
+        self._forget(node)
+        if isinstance(taken, Taken):
+            self._ledgers[node] = taken.ledger
+
+    def _ranks(self, wants: Wants, candidates: Sequence[str]) -> Mapping[str, Rank | Refused]:
+        """The ranking for `wants`, with every candidate in it."""
+        key = (wants, strategy := self._strategy(wants))
+        ranks = self._rankings.pop(key, None)
+        if ranks is None:
+            ranks = {}
+            if len(self._rankings) >= MOST_RANKINGS:
+                del self._rankings[next(iter(self._rankings))]
+        self._rankings[key] = ranks
+        for node in candidates:
+            if node not in ranks:
+                ranks[node] = self._rank(node, wants, strategy)
+        return ranks
+
+    def _rank(self, node: str, wants: Wants, strategy: Strategy) -> Rank | Refused:
+        ledger = self._ledger(node)
+        if ledger is None:
+            return NO_CARDS
+        self.ranked += 1
+        return placement.rank(ledger, wants, strategy)
+
+    def _ledger(self, node: str) -> Ledger | None:
+        """With everything promised on the node counted as taken."""
+        if node not in self._ledgers:
+            self._ledgers[node] = self._with_promises(node)
+        return self._ledgers[node]
+
+    def _with_promises(self, node: str) -> Ledger | None:
+        ledger = self._book.ledger(node)
+        if ledger is None:
+            return None
+        for promise in self._promises.on(node):
+            asked = promise.asked
+            claim = Claim(asked.holder, asked.wants, Terms(), asked.priority)
+            # One that is in the book already gets the same again; one that no longer fits will be refused.
+            taken = claiming.decide(ledger, claim, promise.strategy)
+            ledger = taken.ledger if isinstance(taken, Taken) else ledger
+        return ledger
+
+    def _node_changed(self, node: str) -> None:
+        self._changed.add(node)
+        self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        self._ledgers.pop(node, None)
+        for ranks in self._rankings.values():
+            ranks.pop(node, None)
+
+    def _settle_homes(self) -> None:
+        for node in self._changed:
+            ledger = self._book.ledger(node)
+            self._homes.set(node, ledger.held if ledger is not None else ())
+        self._changed.clear()
+
+
+def _best(ranks: Mapping[str, Rank | Refused], candidates: Sequence[str], most: int) -> Chosen | Nowhere:
+    fits = [(rank, node) for node in candidates if not isinstance(rank := ranks[node], Refused)]
+    if not fits:
+        return Nowhere({node: rank.reason for node in candidates if isinstance(rank := ranks[node], Refused)})
+    if most == 1:
+        return Chosen((min(fits)[1],))
+    return Chosen(tuple(node for _, node in nsmallest(most, fits)))

@@ -1,0 +1,28 @@
+"""How long the scheduler waits for us, and how its questions end."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class ExtenderMetrics:
+    """Fits `server.Gauge`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "croupier_extender_seconds",
+            "Time from a whole request of the scheduler to its answer",
+            ["verb"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._answers = Counter(
+            "croupier_extender_answers",
+            "Requests of the scheduler by how they ended",
+            ["verb", "outcome"],
+            registry=registry,
+        )
+
+    def answered(self, verb: str, outcome: str, seconds: float) -> None:
+        self._seconds.labels(verb).observe(seconds)
+        self._answers.labels(verb, outcome).inc()

@@ -1,0 +1,117 @@
+"""What kube-scheduler sends to an extender and understands as its answer. Data in, data out.
+
+The types of `k8s.io/kube-scheduler/extender/v1` carry no JSON names, so the fields are spelled as Go
+spells them. A request is one of ours or it is a `Malformed` with the sentence that says why: nothing
+that comes over the wire may raise anything else.
+"""
+
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from croupier.api.core_v1 import Pod
+from croupier.kube import codec
+from croupier.kube.errors import Undecodable
+
+T = TypeVar("T")
+
+HIGHEST_SCORE: Final = 10
+"""An extender scores from 0 to this; the scheduler stretches it to its own scale."""
+
+_NAMES: Final = {
+    "pod_uid": "PodUID",
+    "node_names": "NodeNames",
+    "pod_name": "PodName",
+    "pod_namespace": "PodNamespace",
+    "failed_nodes": "FailedNodes",
+    "failed_and_unresolvable_nodes": "FailedAndUnresolvableNodes",
+}
+
+
+def _spelled(name: str) -> str:
+    return _NAMES.get(name, name.capitalize())
+
+
+_NAME: Final = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+class Malformed(ValueError):
+    """What was sent is no request of a kube-scheduler."""
+
+
+class NodeList(Struct, frozen=True):
+    """Whole Node objects: megabytes that we do not read."""
+
+
+class ExtenderArgs(Struct, frozen=True, rename=_spelled):
+    """`nodes` comes instead of names from a scheduler that was not told that we know the nodes."""
+
+    pod: Pod
+    node_names: tuple[str, ...] | None = None
+    nodes: NodeList | None = None
+
+
+class ExtenderFilterResult(Struct, frozen=True, rename=_spelled):
+    """`failed_nodes` are those the scheduler may try to make room on by removing pods."""
+
+    node_names: tuple[str, ...] = ()
+    failed_nodes: dict[str, str] = field(default_factory=dict)
+    failed_and_unresolvable_nodes: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+class HostPriority(Struct, frozen=True, rename=_spelled):
+    host: str
+    score: int
+
+
+class ExtenderBindingArgs(Struct, frozen=True, rename=_spelled):
+    pod_name: Annotated[str, Meta(max_length=253, pattern=_NAME)]
+    pod_namespace: Annotated[str, Meta(max_length=63, pattern=_NAME)]
+    pod_uid: Annotated[str, Meta(min_length=1, max_length=128)]
+    node: Annotated[str, Meta(max_length=253, pattern=_NAME)]
+
+    @property
+    def key(self) -> str:
+        return f"{self.pod_namespace}/{self.pod_name}"
+
+
+class ExtenderBindingResult(Struct, frozen=True, rename=_spelled):
+    error: str = ""
+
+
+def arguments(body: bytes) -> ExtenderArgs:
+    """The pod and the nodes it might go to."""
+    args = _decode(ExtenderArgs, body)
+    if args.node_names is None and args.nodes is not None:
+        raise Malformed(
+            "the request carries whole nodes: set nodeCacheCapable: true for this extender, "
+            "as `croupier scheduler-config` prints it"
+        )
+    if not (args.pod.metadata.name and args.pod.metadata.namespace and args.pod.metadata.uid):
+        raise Malformed("the request names no pod: name, namespace and uid are needed")
+    return args
+
+
+def binding(body: bytes) -> ExtenderBindingArgs:
+    return _decode(ExtenderBindingArgs, body)
+
+
+def encode(answer: ExtenderFilterResult | ExtenderBindingResult | list[HostPriority]) -> bytes:
+    return _ENCODER.encode(answer)
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def _decode(type_: type[T], body: bytes) -> T:
+    try:
+        return codec.decode(type_, body)
+    except (Undecodable, msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
+        raise Malformed(f"not a request of a kube-scheduler: {_short(bad)}") from bad
+
+
+def _short(error: Any) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else f"{text[:200]}…"
