@@ -2,15 +2,17 @@
 
 Each change is a function from a ledger to the next one. None can overcommit: what does
 not fit is refused with the sentence a person reads. Each is keyed by holder, so that
-doing it twice is doing it once.
+doing it twice is doing it once. How the cards themselves change is in core/recut.py.
 
 A holder is named `namespace/pod/uid`, or `namespace/pod` while a person's Reservation waits for
 its pod. It is Held until its pod is bound, then Bound; only what is Held can expire.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Literal, TypeAlias, TypeVar
 
 V = TypeVar("V")
@@ -150,7 +152,7 @@ def give(ledger: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Re
     if len(parts) != len(grant) or not parts:
         return Refused("a grant names one card or more, each once")
     if strangers := parts.keys() - {card.id for card in ledger.cards}:
-        return Refused(f"the node has no card {', '.join(sorted(strangers))}")
+        return Refused("a card is gone", ", ".join(sorted(strangers)))
     if (full := _register_full(ledger, terms)) is not None:
         return full
     cards = []
@@ -271,84 +273,34 @@ def _moved(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
     return {new if key == old else key: value for key, value in entries.items()}
 
 
-def recut(ledger: Ledger, reported: Iterable[Card]) -> Ledger:
-    """The cards as the node reports them, as far as holders allow.
-
-    Health and index are facts and always taken. Mode, layout, capacity and pool change only where
-    every holder keeps what it has. A card that vanished stays, unhealthy, until its last holder is gone.
-    """
-    now = {card.id: card for card in reported}
-    kept = tuple(_recut(card, now.get(card.id)) for card in ledger.cards)
-    known = {card.id for card in ledger.cards}
-    added = tuple(replace(card, holders={}) for card in now.values() if card.id not in known)
-    cards = sorted((*(card for card in kept if card is not None), *added), key=lambda c: (c.index, c.id))
-    return ledger if tuple(cards) == ledger.cards else replace(ledger, cards=tuple(cards))
-
-
-def _recut(old: Card, new: Card | None) -> Card | None:
-    if new is None:
-        return None if old.is_free else _with_health(old, healthy=False)
-    facts = _with_health(replace(old, index=new.index), healthy=new.healthy)
-    if same_shape(old, new):
-        return facts
-    if (slots := _carried(old, new)) is None:
-        return facts
-    changed = replace(
-        facts, mode=new.mode, capacity=new.capacity, pool=new.pool, slots=slots, epoch=old.epoch + 1
-    )
-    return changed if old.is_free or _still_fits(old, changed) else facts
-
-
-def _with_health(card: Card, *, healthy: bool) -> Card:
-    return card if card.healthy == healthy else replace(card, healthy=healthy, epoch=card.epoch + 1)
-
-
-def same_shape(one: Card, other: Card) -> bool:
-    """Both can give the same things, whoever holds them."""
-    return (one.mode, one.capacity, one.pool, _layout(one)) == (
-        other.mode,
-        other.capacity,
-        other.pool,
-        _layout(other),
-    )
-
-
-def _layout(card: Card) -> tuple[tuple[str, str, int, int], ...]:
-    return tuple((slot.id, slot.profile, slot.start, slot.size) for slot in card.slots)
-
-
-def _carried(old: Card, new: Card) -> tuple[Slot, ...] | None:
-    """The new slots with the old holders; None when a held slot is not among the new ones."""
-    held = {(s.id, s.profile, s.start, s.size): s.holder for s in old.slots if s.holder}
-    slots = tuple(
-        replace(slot, holder=held.pop((slot.id, slot.profile, slot.start, slot.size), ""))
-        for slot in new.slots
-    )
-    return None if held else slots
-
-
-def _still_fits(old: Card, new: Card) -> bool:
-    """Those who hold `old` would hold the same of `new`."""
-    if old.pool != new.pool or old.mode != new.mode:
-        return False
-    return old.used <= new.capacity or old.mode == "MIG"
-
-
 def faults(ledger: Ledger) -> list[str]:
     """Everything that must never be true of a ledger, in sentences; none for every ledger made here."""
-    found = []
-    for card in ledger.cards:
-        if card.mode == "MIG" and card.holders:
-            found.append(f"card {card.id} is cut, yet has holders of shares")
-        if card.mode != "MIG" and card.slots:
-            found.append(f"card {card.id} is not cut, yet has slots")
-        if card.used > (0 if card.mode == "MIG" else card.capacity):
-            found.append(f"card {card.id} is overcommitted: {card.used} of {card.capacity}")
-        if card.mode == "Exclusive" and len(card.holders) > 1:
-            found.append(f"card {card.id} is exclusive, yet has {len(card.holders)} holders")
+    ids = Counter(card.id for card in ledger.cards)
+    found = [f"{count} cards are called {card}" for card, count in sorted(ids.items()) if count > 1]
+    found += [fault for card in ledger.cards for fault in _faults(card)]
     holders = ledger.holders()
     found += [f"{h} is held, yet has nothing" for h in sorted(ledger.held.keys() - holders)]
     found += [
         f"{h} comes from a Reservation, yet has nothing" for h in sorted(ledger.reservations.keys() - holders)
     ]
     return found
+
+
+def _faults(card: Card) -> Iterator[str]:
+    if card.mode == "MIG" and card.holders:
+        yield f"card {card.id} is cut, yet has holders of shares"
+    if card.mode != "MIG" and card.slots:
+        yield f"card {card.id} is not cut, yet has slots"
+    if card.used > (0 if card.mode == "MIG" else card.capacity):
+        yield f"card {card.id} is overcommitted: {card.used} of {card.capacity}"
+    if any(share < 1 for share in card.holders.values()):
+        yield f"card {card.id} has holders of nothing"
+    if len(card.holders) > MOST_HOLDERS:
+        yield f"card {card.id} has {len(card.holders)} holders, more than {MOST_HOLDERS}"
+    if card.mode == "Exclusive" and (len(card.holders) > 1 or card.used not in (0, card.capacity)):
+        yield f"card {card.id} is exclusive, yet has {len(card.holders)} holders of {card.used} %"
+    spans = sorted((slot.start, slot.start + slot.size) for slot in card.slots)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        yield f"card {card.id} is cut into slots that overlap"
+    if len({slot.id for slot in card.slots}) < len(card.slots):
+        yield f"card {card.id} has two slots of one name"

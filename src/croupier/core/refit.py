@@ -7,7 +7,7 @@ when it is gone. A card under its new name beside the same card under the old on
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from croupier.core import capacity, ledger
+from croupier.core import capacity, recut
 from croupier.core.capacity import Report
 from croupier.core.ledger import Card, Grant, Ledger, Part, Slot
 
@@ -55,21 +55,12 @@ def in_use(ledger: Ledger) -> tuple[Part, ...]:
 
 
 def refit(old: Ledger, report: Report) -> Ledger:
-    """The ledger with the cards that are reported now, as far as holders allow (`ledger.recut`)."""
+    """The ledger with the cards that are reported now, as far as holders allow (`core/recut.py`)."""
     return fit(old, capacity.count(report, in_use(old)).cards)
 
 
 def fit(old: Ledger, cards: Sequence[Card]) -> Ledger:
-    return _settled(ledger.recut(_renamed(old, cards), cards), cards)
-
-
-def _renamed(old: Ledger, cards: Sequence[Card]) -> Ledger:
-    known, today = {card.id for card in old.cards}, names(old.node, cards)
-    new = {card.id: today.today(card.id, card.index) for card in old.cards}
-    changes = {was: now for was, now in new.items() if was != now and now not in known}
-    if not changes:
-        return old
-    return replace(old, cards=tuple(replace(card, id=changes.get(card.id, card.id)) for card in old.cards))
+    return _settled(recut.recut(old, cards), cards)
 
 
 def _settled(fitted: Ledger, cards: Sequence[Card]) -> Ledger:
