@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -83,8 +83,8 @@ class Surroundings:
     """Whether the book is complete; before that nothing is placed."""
     of_pool: Callable[[str], Strategy | None] = lambda _pool: None
     """The strategy a pool asks for."""
-    clock: Clock = SystemClock()
-    gauge: Gauge = _Unmeasured()
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=_Unmeasured)
 
 
 class Extender:
@@ -156,7 +156,8 @@ async def _body(request: Request) -> bytes | Response:
     """All of it, or the answer to what is too large, too slow or no JSON."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return PlainTextResponse("send application/json\n", 415)
-    if int(request.headers.get("content-length") or 0) > LARGEST_BODY:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > LARGEST_BODY:
         return _too_large()
     pieces = bytearray()
     try:

@@ -88,8 +88,10 @@ def etcd_endpoint(site: Site, path: str) -> Endpoint:
     return Endpoint(f"{site.etcd}{path}", site.pki / f"{certificates.ETCD}.crt", site.pair("etcd-client"))
 
 
-def scheduler_configuration(site: Site) -> dict[str, Any]:
+def scheduler_configuration(site: Site, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is `wanted`, with what only the lab can know put in its place."""
     return {
+        **(wanted or {}),
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import yaml
@@ -56,6 +57,8 @@ class Plan:
     durable: bool = False
     pods_run: bool = True
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scheduler: Mapping[str, Any] = field(default_factory=dict)
+    """A KubeSchedulerConfiguration, for example with an extender."""
     sources: Sources = field(default_factory=Sources)
     timeout: float = 60.0
 
@@ -133,7 +136,7 @@ async def _attempt(plan: Plan, stock: Supplies, show: Progress, chance: random.R
     lab = Lab(_first_record(plan, stock, chance))
     lab.remember(owner=record.myself())
     try:
-        _prepare(lab)
+        _prepare(lab, plan)
         await _start(lab, plan, show)
     except BaseException:
         await asyncio.shield(end(lab))
@@ -155,7 +158,7 @@ def _first_record(plan: Plan, stock: Supplies, chance: random.Random) -> Record:
     )
 
 
-def _prepare(lab: Lab) -> None:
+def _prepare(lab: Lab, plan: Plan) -> None:
     site = lab.site
     site.folder.chmod(0o700)
     certificates.create(site.pki, now=datetime.now(UTC))
@@ -167,7 +170,7 @@ def _prepare(lab: Lab) -> None:
             authority=site.authority,
             pair=site.pair(part),
         )
-    configuration = controlplane.scheduler_configuration(site)
+    configuration = controlplane.scheduler_configuration(site, plan.scheduler)
     (site.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(configuration))
 
 

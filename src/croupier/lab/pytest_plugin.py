@@ -38,6 +38,7 @@ class PrivateLab(Protocol):
         durable: bool = False,
         pods_run: bool = True,
         extra: Mapping[str, tuple[str, ...]] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
     ) -> Awaitable[Lab]: ...
 
 
@@ -148,8 +149,11 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
         durable: bool = False,
         pods_run: bool = True,
         extra: Mapping[str, tuple[str, ...]] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
     ) -> Lab:
-        plan = Plan(parts=parts, durable=durable, pods_run=pods_run, extra=extra or {})
+        plan = Plan(
+            parts=parts, durable=durable, pods_run=pods_run, extra=extra or {}, scheduler=scheduler or {}
+        )
         raised.append(await run.private(plan))
         return raised[-1]
 
