@@ -7,12 +7,12 @@ processes. Reading costs no request: the ledgers come from the watch, never behi
 import asyncio
 import random
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
-from croupier.api.mps import NodeReservation, translate
-from croupier.book.fold import Amend, Release, Take
+from croupier.api.mps import NodeReservation
+from croupier.book import fold, manager
+from croupier.book.fold import Amend, Release
 from croupier.book.listeners import Listeners
 from croupier.book.manager import STRATEGY, TTL
 from croupier.book.manager import Change as LedgerChange
@@ -20,9 +20,8 @@ from croupier.book.metrics import Gauge, Unmeasured
 from croupier.book.page import Page
 from croupier.book.writer import Desk, Rules, Writer
 from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.ledger import Grant, Ledger, Refused
 from croupier.core.placement import Strategy
-from croupier.core.want import Shares
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.store import Change, Store
@@ -50,16 +49,15 @@ class CRDCapacityManager:
         self._views: dict[str, Ledger] = {}
         self._listeners = Listeners()
         for found in store:
-            self._shown(Change(None, None, found))  # type: ignore[arg-type]  # the key is not looked at
-        self._unsubscribe = store.subscribe(self._shown, relisted=self._relisted)
+            self._show(found)
+        self._unsubscribe = store.subscribe(self._changed, relisted=self._relisted)
 
     async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
-        terms = Terms(until=self._clock.now() + self._ttl)
-        return await self.claim(node, Claim(pod, (Shares(cards, percent),), terms))
+        until = self._clock.now() + self._ttl
+        return await self.claim(node, manager.hold(pod, cards=cards, percent=percent, until=until))
 
     async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused:
-        terms = replace(claim.terms, until=translate.whole(claim.terms.until))
-        take = Take(replace(claim, terms=terms), strategy or self._strategy)
+        take = fold.take(claim, strategy or self._strategy)
         return cast("Grant | Refused", await self._writer(node).submit(take))
 
     async def release(self, pod: str, node: str) -> None:
@@ -86,8 +84,7 @@ class CRDCapacityManager:
     async def finish(self) -> None:
         """Let what is queued be written, and hear no more of the watch. For the end of a process."""
         self._unsubscribe()
-        while tasks := [task for writer in self._writers.values() for task in writer.tasks]:
-            await asyncio.wait(tasks)
+        await asyncio.gather(*(writer.finish() for writer in tuple(self._writers.values())))
 
     def _page(self, node: str) -> Page:
         return self._pages.setdefault(node, Page(node))
@@ -97,16 +94,25 @@ class CRDCapacityManager:
             self._writers[node] = Writer(self._page(node), self._desk)
         return self._writers[node]
 
-    def _shown(self, change: Change[NodeReservation]) -> None:
+    def _changed(self, change: Change[NodeReservation]) -> None:
         if change.new is not None:
-            page = self._page(change.new.metadata.name)
-            page.show(change.new)
+            self._show(change.new)
         elif change.old is not None:
-            page = self._page(change.old.metadata.name)
-            page.vanish(change.old)
-        else:
-            return
+            self._vanish(change.old)
+
+    def _show(self, found: NodeReservation) -> None:
+        page = self._page(found.metadata.name)
+        page.show(found)
         self._look_at(page)
+
+    def _vanish(self, last: NodeReservation) -> None:
+        page = self._page(last.metadata.name)
+        page.vanish(last)
+        self._look_at(page)
+        writer = self._writers.get(page.node)
+        if page.view is None and (writer is None or not writer.busy):
+            self._pages.pop(page.node)
+            self._writers.pop(page.node, None)
 
     def _relisted(self, asked_at: float) -> None:
         for page in tuple(self._pages.values()):
@@ -115,6 +121,8 @@ class CRDCapacityManager:
 
     def _look_at(self, page: Page) -> None:
         """Tell those who listen if the page reads differently than when we last looked."""
+        if page.sight.doubtful:
+            self._writer(page.node).make_sure()
         before, now = self._views.get(page.node), page.view
         if now is before:
             return

@@ -6,9 +6,10 @@ ledger as it is and says why; the others do not notice.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from croupier.api.mps import translate
 from croupier.core import claim as claims
 from croupier.core import ledger as ledgers
 from croupier.core.claim import Claim, Taken
@@ -48,6 +49,19 @@ class Folded:
     """One for each step, in the order they were given in."""
 
 
+def take(claim: Claim, strategy: Strategy) -> Take:
+    """A claim whose expiry can be written: what is decided is what stands in the ledger afterwards."""
+    until = translate.whole(claim.terms.until)
+    return Take(replace(claim, terms=replace(claim.terms, until=until)), strategy)
+
+
+def writable(ledger: Ledger) -> Ledger:
+    """The same, every expiry in whole seconds."""
+    if not any(until is not None and until.microsecond for until in ledger.held.values()):
+        return ledger
+    return replace(ledger, held={holder: translate.whole(until) for holder, until in ledger.held.items()})
+
+
 def fold(ledger: Ledger, steps: Sequence[Step]) -> Folded:
     answers: list[Answer] = [None] * len(steps)
     for place in sorted(range(len(steps)), key=lambda place: _turn(steps[place])):
@@ -72,7 +86,7 @@ def _turn(step: Step) -> tuple[int, int]:
 
 def _amended(ledger: Ledger, change: Callable[[Ledger], Ledger]) -> tuple[Ledger, Answer]:
     try:
-        changed = change(ledger)
+        changed = writable(change(ledger))
     except Exception as bug:  # the caller's own mistake, and his alone: he gets it back
         return ledger, bug
     if changed is ledger:

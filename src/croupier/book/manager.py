@@ -7,12 +7,13 @@ which one it is.
 """
 
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused
+from croupier.core.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placement import Strategy
+from croupier.core.want import Shares
 
 TTL: Final = timedelta(seconds=120)
 """How long a hold waits for its pod to be bound, unless a setting says otherwise."""
@@ -32,6 +33,11 @@ class UnknownNode(LookupError):
 
 def missing(node: str) -> Refused:
     return Refused(f"the ledger has no node {node}")
+
+
+def hold(pod: str, *, cards: int, percent: int, until: datetime) -> Claim:
+    """The claim that `reserve` makes."""
+    return Claim(pod, (Shares(cards, percent),), Terms(until=until))
 
 
 class CapacityManager(Protocol):

@@ -7,18 +7,16 @@ and the status of Reservations; after a restart the ledgers are opened again fro
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from datetime import timedelta
 
-from croupier.api.mps import translate
-from croupier.book import fold
-from croupier.book.fold import Amend, Answer, Release, Step, Take
+from croupier.book import fold, manager, switch
+from croupier.book.fold import Amend, Answer, Release, Step
 from croupier.book.listeners import Listeners
 from croupier.book.manager import STRATEGY, TTL, Change, UnknownNode, missing
 from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.ledger import Grant, Ledger, Refused
 from croupier.core.placement import Strategy
-from croupier.core.want import Shares
+from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 
 
@@ -33,14 +31,13 @@ class InMemoryCapacityManager:
         self._listeners = Listeners()
 
     async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
-        terms = Terms(until=self._clock.now() + self._ttl)
-        return await self.claim(node, Claim(pod, (Shares(cards, percent),), terms))
+        until = self._clock.now() + self._ttl
+        return await self.claim(node, manager.hold(pod, cards=cards, percent=percent, until=until))
 
     async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused:
         if node not in self._ledgers:
             return missing(node)
-        terms = replace(claim.terms, until=translate.whole(claim.terms.until))
-        answer = self._apply(node, Take(replace(claim, terms=terms), strategy or self._strategy))
+        answer = self._apply(node, fold.take(claim, strategy or self._strategy))
         if answer is None or isinstance(answer, Exception):
             raise AssertionError(f"a claim is granted or refused, not {answer!r}")
         return answer
@@ -60,8 +57,7 @@ class InMemoryCapacityManager:
 
     async def open(self, node: str, ledger: Ledger) -> Ledger:
         if node not in self._ledgers:
-            self._ledgers[node] = ledger
-            self._listeners.tell(node)
+            self._place(fold.writable(ledger))
         return self._ledgers[node]
 
     async def close(self, node: str) -> bool:
@@ -83,10 +79,20 @@ class InMemoryCapacityManager:
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         return self._listeners.add(changed)
 
+    async def carry_over(self, api: Client) -> tuple[str, ...]:
+        """Take every ledger out of the API server, before anybody else uses this book; whose it took."""
+        return await switch.carry_over(api, self._place)
+
+    async def finish(self) -> None:
+        """Nothing is ever on its way here."""
+
+    def _place(self, ledger: Ledger) -> None:
+        self._ledgers[ledger.node] = ledger
+        self._listeners.tell(ledger.node)
+
     def _apply(self, node: str, step: Step) -> Answer:
         before = self._ledgers[node]
         after, answer = fold.apply(before, step)
-        if after is not before and after != before:
-            self._ledgers[node] = after
-            self._listeners.tell(node)
+        if after != before:
+            self._place(after)
         return answer

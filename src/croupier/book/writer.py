@@ -75,7 +75,6 @@ class Desk:
 class Waiting:
     step: Step
     future: "asyncio.Future[Any]"
-    lazy: bool = False
 
 
 class Writer:
@@ -83,26 +82,32 @@ class Writer:
         self._page = page
         self._desk = desk
         self._queue: list[Waiting] = []
+        self._batch: Sequence[Waiting] = ()
         self._turn = asyncio.Lock()
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
+        self._ending = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queue) or self._turn.locked() or self._working is not None
 
     async def submit(self, step: Step, *, lazy: bool = False) -> Any:
         """What becomes of `step`, once that is committed."""
-        return await self.enqueue(step, lazy=lazy)
+        return await self._enqueue(step, lazy=lazy)
 
-    def enqueue(self, step: Step, *, lazy: bool = False) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(Waiting(step, future, lazy))
-        if isinstance(step, Take):
-            self._page.expect(step)
-            self._desk.changed(self._page)
-        self._wake(lazy=lazy)
-        return future
+    def make_sure(self) -> None:
+        """Read the ledger live before long, unless the watch has resolved our doubts by then."""
+        if not (self.busy or self._ending):
+            self._enqueue(Amend(_unchanged), lazy=True).add_done_callback(_ignore)
 
-    @property
-    def tasks(self) -> list["asyncio.Task[None]"]:
-        return [task for task in (self._working, self._lingering) if task is not None]
+    async def finish(self) -> None:
+        """Write what is queued, at once, and rest."""
+        self._ending = True
+        if self._queue:
+            self._start()
+        if self._working is not None:
+            await asyncio.wait([self._working])
 
     async def open(self, ledger: Ledger) -> Ledger:
         async with self._turn:
@@ -129,36 +134,43 @@ class Writer:
                     return True
         raise Contended(f"the ledger of {self._page.node} changes all the time; close it again later")
 
-    def _wake(self, *, lazy: bool) -> None:
-        if self._working is not None:
-            return
-        if lazy:
-            if self._lingering is None:
-                self._lingering = asyncio.create_task(self._linger())
-            return
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
-        self._working = asyncio.create_task(self._work())
+    def _enqueue(self, step: Step, *, lazy: bool) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append(Waiting(step, future))
+        if isinstance(step, Take):
+            self._page.expect(step)
+            self._desk.changed(self._page)
+        if not lazy:
+            self._start()
+        elif self._working is None and self._lingering is None:
+            self._lingering = asyncio.create_task(self._linger())
+        return future
 
     async def _linger(self) -> None:
         await self._desk.clock.sleep(self._desk.rules.linger)
         self._lingering = None
+        self._start()
+
+    def _start(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         """Until the queue is empty; an idle node has no task."""
-        batch: list[Waiting] = []
         try:
             while self._queue:
-                batch, self._queue = self._queue, []
+                self._batch, self._queue = self._queue, []
                 async with self._turn:
-                    await self._settle(batch)
+                    await self._settle(self._batch)
         finally:
-            self._working = None
-            for waiting in (*batch, *self._queue):
+            for waiting in (*self._batch, *self._queue):
                 waiting.future.cancel()
+            self._batch, self._queue, self._working = (), [], None
+        if self._page.sight.doubtful:
+            self.make_sure()
 
     async def _settle(self, batch: Sequence[Waiting]) -> None:
         """Answer everyone in the batch; whatever goes wrong is the answer then."""
@@ -167,14 +179,12 @@ class Writer:
         except Invalid as refusal:
             await self._one_by_one(batch, refusal)
         except Exception as error:  # the waiters hear it, and the writer goes on for the next
-            self._arrived()
-            _fail(batch, error)
+            self._fail(batch, error)
 
     async def _one_by_one(self, batch: Sequence[Waiting], refusal: Invalid) -> None:
         """One of them makes an object the API server refuses; the others must not suffer for it."""
         if len(batch) == 1:
-            self._arrived()
-            _fail(batch, refusal)
+            self._fail(batch, refusal)
             return
         for waiting in batch:
             await self._settle([waiting])
@@ -222,29 +232,35 @@ class Writer:
             self._desk.gauge.attempted(changes, self._desk.clock.monotonic() - began)
 
     def _answer(self, batch: Sequence[Waiting], folded: Folded | None) -> None:
-        self._arrived()
         answers = folded.answers if folded is not None else (None,) * len(batch)
         for waiting, answer in zip(batch, answers, strict=True):
-            if waiting.future.done():
-                continue
-            self._tell(waiting, answer, known=folded is not None)
+            if not waiting.future.done():
+                self._tell(waiting, answer)
+        self._arrived()
 
-    def _tell(self, waiting: Waiting, answer: Answer, *, known: bool) -> None:
-        if isinstance(answer, Exception):
-            waiting.future.set_exception(answer)
-        elif isinstance(waiting.step, Amend):
-            if self._page.mine is None:
+    def _tell(self, waiting: Waiting, answer: Answer) -> None:
+        known = self._page.mine
+        match waiting.step:
+            case _ if isinstance(answer, Exception):
+                waiting.future.set_exception(answer)
+            case Amend() if known is None:
                 waiting.future.set_exception(UnknownNode(self._page.node))
-            else:
-                waiting.future.set_result(self._page.mine.ledger)
-        elif isinstance(waiting.step, Take) and not known:
-            waiting.future.set_result(missing(self._page.node))
-        else:
-            waiting.future.set_result(answer)
+            case Amend() if known is not None:
+                waiting.future.set_result(known.ledger)
+            case Take() if known is None:
+                waiting.future.set_result(missing(self._page.node))
+            case _:
+                waiting.future.set_result(answer)
+
+    def _fail(self, batch: Sequence[Waiting], error: Exception) -> None:
+        for waiting in batch:
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+        self._arrived()
 
     def _arrived(self) -> None:
-        """What was on its way is committed or given up; only the queue is on its way now."""
-        self._page.expect_only(one.step for one in self._queue)
+        """What was answered is not on its way any more."""
+        self._page.expect_only(w.step for w in (*self._batch, *self._queue) if not w.future.done())
         self._desk.changed(self._page)
 
     async def _know(self) -> None:
@@ -292,7 +308,11 @@ class Writer:
         await self._desk.clock.sleep(delay)
 
 
-def _fail(batch: Sequence[Waiting], error: Exception) -> None:
-    for waiting in batch:
-        if not waiting.future.done():
-            waiting.future.set_exception(error)
+def _unchanged(ledger: Ledger) -> Ledger:
+    return ledger
+
+
+def _ignore(future: "asyncio.Future[Any]") -> None:
+    """Nobody waits for it; if it failed, the doubt stays and it is tried again."""
+    if not future.cancelled():
+        future.exception()
