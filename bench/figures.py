@@ -48,16 +48,20 @@ def write(made: Report, path: Path) -> None:
 
 
 def table(made: Report) -> Table:
-    """One row a measurement, one column a contender, each with its ratio to ours."""
-    others = sorted({who for figure in made.figures for who in figure.values} - {OURS})
+    """One row a measurement: ours, and beside it the others with their ratio to ours."""
     result = Table(
         title="Croupier measured" + (" (quick: sizes too small to mean much)" if made.quick else "")
     )
     result.add_column("what")
-    for who in (OURS, *others):
-        result.add_column(who, justify="right")
+    result.add_column(OURS, justify="right", no_wrap=True)
+    result.add_column("beside it")
+    bench = ""
     for figure in made.figures:
-        result.add_row(figure.what, _cell(figure, OURS), *(_cell(figure, who) for who in others))
+        if bench not in ("", figure.bench):
+            result.add_section()
+        bench = figure.bench
+        others = (f"{who} {_cell(figure, who)}" for who in figure.values if who != OURS)
+        result.add_row(figure.what, _cell(figure, OURS), "\n".join(others))
     return result
 
 

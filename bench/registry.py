@@ -1,17 +1,37 @@
 """Every bench there is, in the order they run. A new one is a function and a line here."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
-from bench import reconcile, sync
+from bench import hot, place, reconcile, sync
 from bench.figures import Figure
+from bench.ground import Ground
 from bench.world import World
 
-Bench = Callable[[World], Awaitable[Sequence[Figure]]]
+W = TypeVar("W")
 
-BENCHES: Final[Mapping[str, Bench]] = {
-    "store": sync.absorption,
-    "burst": sync.burst,
-    "sync": sync.first_sync,
-    "reconcile": reconcile.loop,
+
+@dataclass(frozen=True, slots=True)
+class Bench(Generic[W]):
+    """`minutes` is what it takes at full size on two cores, for whoever waits."""
+
+    run: Callable[[W], Awaitable[Sequence[Figure]]]
+    minutes: float
+
+
+IN_WORLD: Final[Mapping[str, Bench[World]]] = {
+    "store": Bench(sync.absorption, 0.3),
+    "burst": Bench(sync.burst, 0.5),
+    "sync": Bench(sync.first_sync, 3),
+    "reconcile": Bench(reconcile.loop, 1),
 }
+"""They share one cluster with thousands of Nodes and Pods in it."""
+
+ALONE: Final[Mapping[str, Bench[Ground]]] = {
+    "hot": Bench(hot.contention, 3),
+    "place": Bench(place.placement, 6),
+}
+"""Each raises the cluster it needs."""
+
+BENCHES: Final[Mapping[str, Bench[Any]]] = {**IN_WORLD, **ALONE}

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import objects
+from bench.ground import Ground
 from croupier.api import kinds
 from croupier.kube import client, config
 from croupier.kube.client import Client, PatchType
 from croupier.kube.resource import Raw, Resource
-from croupier.lab.binaries import Sources
 from croupier.lab.controlplane import FOUNDATION
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
 from croupier.lab.progress import Progress
-from croupier.lab.testrun import TestRun
 
 NODES, PODS, SPACES = kinds.NODES.raw, kinds.PODS.raw, kinds.NAMESPACES.raw
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
@@ -51,16 +50,13 @@ class World:
 
 
 @asynccontextmanager
-async def raised(sizes: Sizes, *, quick: bool, sources: Sources, show: Progress) -> AsyncIterator[World]:
-    labs = TestRun(sources, show)  # also tidies up after a run that was killed
-    lab = await labs.private(Plan(parts=FOUNDATION))
-    try:
-        async with client.connect(config.load(lab.kubeconfig)) as api:
-            await fill(api, sizes, show)
-            yield World(lab, api, sizes, quick)
-    finally:
-        await labs.end(lab, keep_logs=False)
-        labs.close(keep_logs=False)
+async def raised(ground: Ground, sizes: Sizes) -> AsyncIterator[World]:
+    async with (
+        ground.raised(Plan(parts=FOUNDATION)) as lab,
+        client.connect(config.load(lab.kubeconfig)) as api,
+    ):
+        await fill(api, sizes, ground.show)
+        yield World(lab, api, sizes, ground.quick)
 
 
 async def fill(api: Client, sizes: Sizes, show: Progress) -> None:

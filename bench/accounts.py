@@ -1,0 +1,48 @@
+"""What a stretch of work cost: the CPU of all who took part, and the API server's own count of writes."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import psutil
+
+from croupier.kube.client import Client
+from croupier.kube.transport import Request
+
+WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
+
+_REQUESTS = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """CPU seconds by process, answered writes by `VERB resource/subresource`."""
+
+    cpu: Mapping[str, float]
+    writes: Counter[str]
+
+    def since(self, before: "Account") -> "Account":
+        cpu = {name: spent - before.cpu.get(name, 0.0) for name, spent in self.cpu.items()}
+        return Account(cpu, self.writes - before.writes)
+
+
+async def taken(api: Client, processes: Mapping[str, int]) -> Account:
+    text = (await api.raw(Request("GET", "/metrics"))).decode()
+    return Account({name: _cpu(pid) for name, pid in processes.items()}, _writes(text))
+
+
+def _cpu(pid: int) -> float:
+    spent = psutil.Process(pid).cpu_times()
+    return spent.user + spent.system
+
+
+def _writes(text: str) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for found in _REQUESTS.finditer(text):
+        labels = dict(_LABEL.findall(found["labels"]))
+        if labels["verb"] in WRITES:
+            below = f"/{labels['subresource']}" if labels.get("subresource") else ""
+            counted[f"{labels['verb']} {labels['resource']}{below}"] += int(float(found["count"]))
+    return counted

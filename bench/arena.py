@@ -1,0 +1,120 @@
+"""Where pods are placed: simulated nodes with cards, the stock scheduler, and us beside it or not.
+
+KWOK keeps the nodes alive and leaves the pods alone, so that only placing is measured.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from bench import accounts, company, ground, world
+from bench.accounts import Account
+from bench.company import Company
+from bench.ground import Ground
+from croupier.api import kinds
+from croupier.api.core_v1 import Pod
+from croupier.kube import client, config
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.errors import AlreadyExists
+from croupier.lab import controlplane, fleet, nodes
+from croupier.lab.controlplane import API_SERVER, ETCD, PARTS, SCHEDULER
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+
+SPACE = "bench"
+POLL = 0.1
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    lab: Lab
+    api: Client
+
+    async def schedule_with(self, configuration: Mapping[str, Any]) -> None:
+        """A fresh kube-scheduler with this configuration."""
+        (self.lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(dict(configuration)))
+        await self.lab.start(SCHEDULER)
+        await self.lab.ready([SCHEDULER])
+
+    def processes(self, beside: Mapping[str, int]) -> dict[str, int]:
+        parts = {part: self.lab.process(part).pid for part in (API_SERVER, ETCD, SCHEDULER)}
+        return {**parts, **beside, "bench": os.getpid()}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`seconds` from the first pod's creation until the last one was bound."""
+
+    pods: list[Pod]
+    seconds: float
+    account: Account = field(repr=False)
+
+    @property
+    def rate(self) -> float:
+        return len(self.pods) / self.seconds
+
+
+@contextlib.asynccontextmanager
+async def raised(on: Ground, count: int) -> AsyncIterator[Arena]:
+    plan = Plan(parts=PARTS, pods_run=False, extra=fleet.settings(count))
+    async with on.raised(plan) as lab, client.connect(config.load(lab.kubeconfig)) as api:
+        await ground.install_kinds(lab)
+        await fleet.create(lab, nodes.fleet(count, cards="H100:8", named=()), on.show)
+        await api.create(kinds.NAMESPACES.raw, {"metadata": {"name": SPACE}})
+        with contextlib.suppress(AlreadyExists):  # the controller manager may be faster
+            await api.create(world.ACCOUNTS, {"metadata": {"name": "default"}}, namespace=SPACE)
+        yield Arena(lab, api)
+
+
+@contextlib.asynccontextmanager
+async def staffed(arena: Arena, book: str, strategy: str) -> AsyncIterator[Company]:
+    """Nobody but the stock scheduler (`book` is empty), or our processes beside it."""
+    if not book:
+        await arena.schedule_with(controlplane.scheduler_configuration(arena.lab.site))
+        yield Company()
+        return
+    async with company.working(arena.lab, book=book, strategy=strategy) as ours:
+        await arena.schedule_with(ours.scheduler(controlplane.scheduler_configuration(arena.lab.site)))
+        yield ours
+
+
+async def place(arena: Arena, ours: Company, count: int, make: Callable[[int], dict[str, Any]]) -> Placed:
+    processes = arena.processes(ours.processes)
+    before = await accounts.taken(arena.api, processes)
+    began = time.perf_counter()
+
+    async def create(number: int) -> None:
+        await arena.api.create(kinds.PODS.raw, make(number), namespace=SPACE)
+
+    await world.in_parallel(create, range(count))
+    await until_bound(arena.api)
+    seconds = time.perf_counter() - began
+    spent = (await accounts.taken(arena.api, processes)).since(before)
+    pods = (await arena.api.list(kinds.PODS, Selection(SPACE))).items
+    return Placed(list(pods), seconds, spent)
+
+
+async def until_bound(api: Client) -> None:
+    """Every pod has a node."""
+    await until_none(api, Selection(SPACE, fields="spec.nodeName="))
+
+
+async def clear(arena: Arena) -> None:
+    """All pods gone with one request."""
+    everyone = Selection(SPACE)
+    await arena.api.delete_collection(kinds.PODS, everyone, how=Deletion(grace_seconds=0))
+    await until_none(arena.api, everyone)
+
+
+async def until_none(api: Client, those: Selection) -> None:
+    """Asking for one such pod costs the API server next to nothing; a watch would cost it every event."""
+    async with asyncio.timeout(PATIENCE):
+        while (await anext(api.pages(kinds.PODS, those, limit=1))).items:  # noqa: ASYNC110 (see above)
+            await asyncio.sleep(POLL)

@@ -1,0 +1,136 @@
+"""Many clients that reserve at once: on one hot node, and spread over hundreds.
+
+A client is either a process of its own (a scheduler that shares the ledger with others), or a
+caller beside others in one process (a bind in flight of one scheduler, where group commit helps).
+Ours and the naive loop take turns, so that both see the same busy machine.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from bench import contender, ground
+from bench.contender import Contender
+from bench.figures import OURS, Figure
+from bench.ground import Ground
+from bench.subjects import reserving
+from bench.subjects.reserving import Task
+from croupier.api.kinds import NODE_RESERVATIONS
+from croupier.core.ledger import Card, Ledger
+from croupier.kube import client, config
+from croupier.lab.controlplane import FOUNDATION
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+
+NAIVE = "naive"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """So many processes, with so many callers each."""
+
+    processes: int
+    callers: int
+
+    def __str__(self) -> str:
+        if self.processes == self.callers == 1:
+            return "1 client"
+        if self.callers == 1:
+            return f"{self.processes} processes"
+        return f"{self.callers} callers in one process"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    nodes: int
+    layouts: Sequence[Layout]
+    seconds: float
+    rounds: int
+
+
+FULL = Sizes(300, (Layout(1, 1), Layout(1, 8), Layout(1, 32), Layout(8, 1), Layout(32, 1)), 2.5, 2)
+QUICK = Sizes(3, (Layout(1, 4), Layout(2, 1)), 0.4, 1)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one contender did under one layout, over all rounds."""
+
+    reserves: int = 0
+    conflicts: int = 0
+    writes: int = 0
+    seconds: float = 0.0
+
+    def add(self, said: dict[str, float]) -> None:
+        self.reserves += int(said["reserves"])
+        self.conflicts += int(said["conflicts"])
+        self.writes += int(said["writes"])
+
+
+async def contention(on: Ground) -> list[Figure]:
+    sizes = QUICK if on.quick else FULL
+    most = max(layout.processes for layout in sizes.layouts)
+    async with on.raised(Plan(parts=FOUNDATION)) as lab:
+        await ground.install_kinds(lab)
+        await open_ledgers(lab, sizes.nodes)
+        async with crowd(lab, most) as clients:
+            return [
+                figure
+                for nodes in (1, sizes.nodes)
+                for layout in sizes.layouts
+                for figure in await compared(clients, layout, nodes, sizes)
+            ]
+
+
+async def open_ledgers(lab: Lab, count: int) -> None:
+    async with client.connect(config.load(lab.kubeconfig)) as api:
+        for number in range(count):
+            node = f"node-{number}"
+            cards = tuple(Card(f"{node}-gpu-{index}", index) for index in range(8))
+            await api.create(NODE_RESERVATIONS.raw, reserving.body(Ledger(node, cards)))
+
+
+@asynccontextmanager
+async def crowd(lab: Lab, count: int) -> AsyncIterator[list[Contender]]:
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(contender.started("reserving", lab.kubeconfig, number))
+            for number in range(count)
+        ]
+
+
+async def compared(clients: Sequence[Contender], layout: Layout, nodes: int, sizes: Sizes) -> list[Figure]:
+    tallies = {OURS: Tally(), NAIVE: Tally()}
+    for _ in range(sizes.rounds):
+        for who, tally in tallies.items():
+            task = Task(who, nodes, layout.callers, sizes.seconds)
+            for said in await together(clients[: layout.processes], task):
+                tally.add(said)
+            tally.seconds += sizes.seconds
+    where = "one hot node" if nodes == 1 else f"{nodes} nodes"
+    return _figures(f"{where}, {layout}", tallies)
+
+
+async def together(clients: Sequence[Contender], task: Task) -> list[dict[str, float]]:
+    """All of them at the same time: nobody begins before the last one is ready."""
+    text = msgspec.json.encode(task).decode()
+    for step in (text, "go"):
+        for one in clients:
+            await one.tell(step)
+        said = await asyncio.gather(*(one.hear() for one in clients))
+    return said
+
+
+def _figures(where: str, tallies: dict[str, Tally]) -> list[Figure]:
+    rates = {who: tally.reserves / tally.seconds for who, tally in tallies.items()}
+    # A reserve and its release are two changes that had to succeed.
+    conflicts = {who: tally.conflicts / max(1, 2 * tally.reserves) for who, tally in tallies.items()}
+    writes = {who: tally.writes / max(1, 2 * tally.reserves) for who, tally in tallies.items()}
+    return [
+        Figure("hot", f"{where}: reserves", "/s", rates),
+        Figure("hot", f"{where}: conflicts per success", "", conflicts),
+        Figure("hot", f"{where}: writes per success", "", writes),
+    ]

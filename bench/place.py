@@ -1,0 +1,136 @@
+"""Thousands of one-GPU pods through the stock kube-scheduler: alone on plain `nvidia.com/gpu`, and with us.
+
+The contenders take turns in one cluster, because a machine is never the same twice. What is
+compared is always a turn of ours with the turns of the stock scheduler in the same run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import arena
+from bench.arena import Arena, Placed
+from bench.figures import OURS, Figure
+from bench.ground import Ground
+from croupier.api.core_v1 import Pod
+from croupier.api.mps.allocation import ALLOCATION, MARK
+
+STOCK = "stock scheduler alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`book` is empty when the stock scheduler is on its own."""
+
+    book: str = ""
+    strategy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.book}, {self.strategy}" if self.book else STOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    nodes: int
+    pods: int
+    turns: Sequence[Turn]
+
+
+_ALONE = Turn()
+FULL = Sizes(
+    500,
+    4_000,
+    (
+        _ALONE,
+        Turn("InMemory", "BinPack"),
+        Turn("CRD", "BinPack"),
+        _ALONE,
+        Turn("InMemory", "Spread"),
+        Turn("CRD", "Spread"),
+        _ALONE,
+    ),
+)
+QUICK = Sizes(3, 20, (_ALONE, Turn("InMemory", "BinPack"), Turn("CRD", "Spread")))
+
+
+async def placement(on: Ground) -> list[Figure]:
+    sizes = QUICK if on.quick else FULL
+    done: list[tuple[Turn, Placed]] = []
+    async with arena.raised(on, sizes.nodes) as field:
+        for turn in sizes.turns:
+            on.show.step(f"Placing {sizes.pods:,} pods: {turn}")
+            done.append((turn, await played(field, turn, sizes)))
+    return _figures(sizes, done)
+
+
+async def played(field: Arena, turn: Turn, sizes: Sizes) -> Placed:
+    async with arena.staffed(field, turn.book, turn.strategy) as ours:
+        placed = await arena.place(
+            field, ours, sizes.pods, lambda number: pod(number, marked=bool(turn.book))
+        )
+        if turn.book:
+            _check(placed.pods)
+        await arena.clear(field)
+        await ours.until_free()
+    return placed
+
+
+def pod(number: int, *, marked: bool) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": "1"} | ({MARK: "1"} if marked else {})
+    return {
+        "metadata": {"name": f"pod-{number}", "labels": {"app": "bench"}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [
+                {"name": "main", "image": "registry.example/main:1", "resources": {"limits": limits}}
+            ],
+        },
+    }
+
+
+def _check(pods: Sequence[Pod]) -> None:
+    """A fast scheduler that gives a card away twice is no scheduler."""
+    cards = [(pod.spec.node_name, pod.metadata.annotations.get(ALLOCATION, "")) for pod in pods]
+    if len(set(cards)) != len(cards) or not all(allocation for _, allocation in cards):
+        raise RuntimeError("a card was given to two pods, or a pod was bound without an allocation")
+
+
+def _figures(sizes: Sizes, done: Sequence[tuple[Turn, Placed]]) -> list[Figure]:
+    alone = [placed for turn, placed in done if not turn.book]
+    pace = sum(placed.rate for placed in alone) / len(alone)
+    title = f"{sizes.pods:,} pods on {sizes.nodes} × 8"
+    found = []
+    for turn, placed in done:
+        if turn.book:
+            found += _turn_figures(f"{title}, {turn}", placed, alone, pace)
+    return found
+
+
+def _turn_figures(title: str, placed: Placed, alone: Sequence[Placed], pace: float) -> list[Figure]:
+    figures = [
+        Figure("place", f"{title}: placed", "pods/s", {OURS: placed.rate, STOCK: pace}),
+        Figure("place", f"{title}: ratio to the stock scheduler", "", {OURS: placed.rate / pace}),
+    ]
+    writes = {
+        "Bindings": "POST pods/binding",
+        "writes of ledgers": "PUT nodereservations",
+    }
+    for what, request in writes.items():
+        count = placed.account.writes[request] / len(placed.pods)
+        figures.append(Figure("place", f"{title}: {what} a pod", "", {OURS: count}))
+    total = placed.account.writes.total() / len(placed.pods)
+    stock = sum(one.account.writes.total() / len(one.pods) for one in alone) / len(alone)
+    figures.append(Figure("place", f"{title}: all API writes a pod", "", {OURS: total, STOCK: stock}))
+    for process, spent in placed.account.cpu.items():
+        beside = [one.account.cpu[process] for one in alone if process in one.account.cpu]
+        theirs = {STOCK: _per_pod(sum(beside) / len(beside), placed)} if beside else {}
+        figures.append(
+            Figure(
+                "place", f"{title}: CPU of {process} a pod", "ms", {OURS: _per_pod(spent, placed), **theirs}
+            )
+        )
+    return figures
+
+
+def _per_pod(seconds: float, placed: Placed) -> float:
+    return seconds / len(placed.pods) * 1000
