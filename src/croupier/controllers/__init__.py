@@ -1,0 +1,1 @@
+"""RECONCILE: one file per object; each observes, decides with `core`, and acts."""

@@ -1,0 +1,89 @@
+"""A Reservation between its wire form and the values that are decided with."""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from croupier.api.meta import Condition
+from croupier.api.mps import Reservation
+from croupier.api.mps.reservation import RELEASE_FINALIZER, GrantedCard, ReservationStatus
+from croupier.core.reservation import Asked, Outcome, Told
+from croupier.core.want import Shares
+from croupier.kube.resource import Raw
+
+CONDITION: Final = "Reserved"
+_OURS: Final = ("phase", "message", "lastUpdateTime", "cards", "podUID", "conditions")
+
+
+def asked(found: Reservation, now: datetime) -> Asked:
+    meta, spec = found.metadata, found.spec
+    return Asked(
+        namespace=meta.namespace,
+        name=meta.name,
+        pod=spec.pod_key,
+        want=Shares(spec.num_cards, spec.percent_per_card),
+        created=meta.creation_timestamp or now,
+        priority=spec.priority,
+        ttl=spec.ttl_seconds,
+        deleted=meta.deletion_timestamp is not None,
+        guarded=RELEASE_FINALIZER in meta.finalizers,
+        told=_told(found.status),
+    )
+
+
+def _told(status: ReservationStatus) -> Told:
+    condition = _condition(status)
+    reason = "" if condition is None else condition.reason
+    return Told(status.phase, reason, status.message, status.last_update_time)
+
+
+def written(found: Reservation, outcome: Outcome, now: datetime) -> ReservationStatus:
+    """The status that says so; equal to the one there is if that says so already."""
+    old, now = found.status, now.replace(microsecond=0)
+    same = (old.phase, old.message) == (outcome.phase, outcome.message)
+    others = tuple(one for one in old.conditions if one.type != CONDITION)
+    return msgspec.structs.replace(
+        old,
+        phase=outcome.phase,
+        message=outcome.message,
+        last_update_time=old.last_update_time if same and old.last_update_time else now,
+        cards=tuple(GrantedCard(id=part.card, percent=part.share) for part in outcome.grant),
+        pod_uid=outcome.pod_uid or (old.pod_uid if outcome.phase == "Released" else ""),
+        conditions=(*others, _judged(found, outcome, now)),
+    )
+
+
+def _judged(found: Reservation, outcome: Outcome, now: datetime) -> Condition:
+    old = _condition(found.status)
+    holds: Literal["True", "False"] = "True" if outcome.phase == "Reserved" else "False"
+    return Condition(
+        type=CONDITION,
+        status=holds,
+        reason=outcome.reason,
+        message=outcome.message,
+        last_transition_time=old.last_transition_time if old is not None and old.status == holds else now,
+        observed_generation=found.metadata.generation,
+    )
+
+
+def _condition(status: ReservationStatus) -> Condition | None:
+    return next((one for one in status.conditions if one.type == CONDITION), None)
+
+
+def patch(found: Reservation, status: ReservationStatus) -> Raw:
+    """A merge patch of the status, good for the version that was seen only."""
+    fields: dict[str, Any] = msgspec.to_builtins(status)
+    cleared = dict.fromkeys(_OURS)
+    return {**guard(found), "status": {**cleared, "phase": status.phase, **fields}}
+
+
+def guard(found: Reservation) -> Raw:
+    return {"metadata": {"resourceVersion": found.metadata.resource_version}}
+
+
+def finalizers(found: Reservation, *, ours: bool) -> Raw:
+    """A merge patch that puts our finalizer on, or takes it off."""
+    others = [name for name in found.metadata.finalizers if name != RELEASE_FINALIZER]
+    wanted = [*others, RELEASE_FINALIZER] if ours else others
+    return {"metadata": {**guard(found)["metadata"], "finalizers": wanted}}
