@@ -99,6 +99,14 @@ def adopt(book: Ledger, pod: PodView, *, sick: Collection[str] = ()) -> tuple[Le
     return given, [Finding("Ghost", f"{uses} that nobody gave it; counted on {where}", holder=pod.holder)]
 
 
+def regardless(book: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
+    """As `ledger.give`, even of sick cards: a pod that runs on one has it already."""
+    sick = {card.id for card in book.cards if not card.healthy}
+    well = replace(book, cards=tuple(replace(card, healthy=True) for card in book.cards))
+    given = ledger.give(well, holder, grant, terms)
+    return given if isinstance(given, Refused) else _with_sick(given, sick)
+
+
 def _unreadable(node: str, pod: PodView) -> Finding:
     sentence = f"pod {pod.key} runs on node {node}, and what it uses cannot be read: {pod.trouble}"
     return Finding("Ghost", sentence, holder=pod.holder)

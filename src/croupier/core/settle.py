@@ -42,9 +42,10 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Its time is up and nobody saw its pod bound."""
+    """Its time, `until`, is up and nobody saw its pod bound."""
 
     holder: str
+    until: datetime
     doubt: Doubt = "binding"
 
 
@@ -73,15 +74,17 @@ def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime)
     step = _here(held, holder, pod) or (_ended(held, holder, pod) if waiting else None)
     if step is not None:
         return step
-    overdue = holder in ledger.expired(held, now) and (waiting or holder not in held.reservations)
-    return Expire(holder) if overdue else None
+    until = held.held.get(holder)
+    overdue = until is not None and until <= now and (waiting or holder not in held.reservations)
+    return Expire(holder, until) if until is not None and overdue else None
 
 
 def _here(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
     """The pod is bound to this node, and holds what was held for it."""
-    if pod is None or pod.finished or pod.node != held.node or holder not in held.held:
+    if pod is None or pod.finished or pod.node != held.node:
         return None
-    return Promote(holder, pod.holder) if holder == pod.holder or not held.grant(pod.holder) else None
+    promoted = holder not in held.held if holder == pod.holder else bool(held.grant(pod.holder))
+    return None if promoted else Promote(holder, pod.holder)
 
 
 def _ended(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
@@ -95,15 +98,15 @@ def _ended(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
     return None
 
 
-def change(step: Step, now: datetime) -> Callable[[Ledger], Ledger]:
+def change(step: Step) -> Callable[[Ledger], Ledger]:
     """The step as a change of any ledger."""
     match step:
         case Promote(holder=holder, pod=pod):
             return lambda held: ledger.bind(_taken_over(held, holder, pod), pod)
         case Free(holder=holder):
             return lambda held: free(held, holder)
-        case Expire(holder=holder):
-            return lambda held: expire(held, holder, now)
+        case Expire(holder=holder, until=until):
+            return lambda held: expire(held, holder, until)
 
 
 def fold(held: Ledger, changes: Iterable[Callable[[Ledger], Ledger]]) -> Ledger:
@@ -124,6 +127,6 @@ def free(held: Ledger, holder: str) -> Ledger:
     return ledger.release(held, holder)
 
 
-def expire(held: Ledger, holder: str, now: datetime) -> Ledger:
-    """Nothing, if it was bound or prolonged meanwhile."""
-    return ledger.release(held, holder) if holder in ledger.expired(held, now) else held
+def expire(held: Ledger, holder: str, until: datetime) -> Ledger:
+    """Only the hold that was seen to end then: a pod that binds after all has prolonged it, or is bound."""
+    return ledger.release(held, holder) if held.held.get(holder) == until else held
