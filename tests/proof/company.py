@@ -1,0 +1,103 @@
+"""Processes of their own that a proof starts, talks to line by line, freezes and kills."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.kube.waiting import until
+
+ROOT = Path(__file__).parents[2]
+LINE = 64 * 2**20
+"""Bytes of one line; a scheduler tells everything it holds in one."""
+
+
+@dataclass
+class Player:
+    """One process. It says one JSON value per line, and does what it is told by lines."""
+
+    name: str
+    child: asyncio.subprocess.Process
+    log: Path
+
+    async def hear(self, within: float = 120.0) -> Any:
+        assert self.child.stdout is not None
+        async with asyncio.timeout(within):
+            line = await self.child.stdout.readline()
+        assert line, f"{self.name} ended with {await self.child.wait()}:\n{self.log.read_text()[-3000:]}"
+        return json.loads(line)
+
+    def tell(self, word: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{word}\n".encode())
+
+    async def ended(self, within: float = 60.0) -> int:
+        async with asyncio.timeout(within):
+            return await self.child.wait()
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.child.pid, how)
+
+    async def freeze(self) -> None:
+        """Stop it where it stands, and wait until it does."""
+        self.kill(signal.SIGSTOP)
+        frozen = psutil.Process(self.child.pid)
+        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to stand still")
+
+    def thaw(self) -> None:
+        self.kill(signal.SIGCONT)
+
+
+Start = Callable[..., Awaitable[Player]]
+
+
+@contextlib.asynccontextmanager
+async def company(folder: Path) -> AsyncIterator[Start]:
+    """A factory: `await start("tests.proof.actor", name, *arguments)`. All are gone afterwards."""
+    players: list[Player] = []
+
+    async def start(module: str, name: str, *arguments: str) -> Player:
+        log = folder / f"{name}.log"
+        with log.open("ab") as errors:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                cwd=ROOT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                limit=LINE,
+                start_new_session=True,
+            )
+        players.append(Player(name, child, log))
+        return players[-1]
+
+    try:
+        yield start
+    finally:
+        for player in players:
+            with contextlib.suppress(ProcessLookupError):
+                player.child.kill()
+            await player.child.wait()
+
+
+def say(value: Any) -> None:
+    """For a player: one line to whoever started it."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+async def told() -> str:
+    """For a player: wait for a word; empty when nobody speaks any more."""
+    line: str = await asyncio.to_thread(sys.stdin.readline)
+    return line.strip()

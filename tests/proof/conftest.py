@@ -1,0 +1,30 @@
+"""How much is proved: a little of everything in each run, all of it with `--prove-full` (`make prove`)."""
+
+import pytest
+
+from tests.proof.ground import CI, FULL, Size
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--prove-full", action="store_true", help="run the proofs of tests/proof at full size")
+
+
+@pytest.fixture(scope="session")
+def size(pytestconfig: pytest.Config) -> Size:
+    return FULL if pytestconfig.getoption("--prove-full", default=False) else CI
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config):
+    """Print past pytest's capture: a proof says what it ran and what it found."""
+
+    def write(text: str) -> None:
+        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+        reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
+        if capture is None or reporter is None:
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    return write

@@ -1,0 +1,231 @@
+"""One scheduler of the storm, as a process of its own: it asks for cards, gives them back, and keeps account.
+
+Run as `python -m tests.proof.customers`. Each writer in it is a whole CapacityManager with its own client
+and watch, as a scheduler would have. What they have been promised is told at the end, to be held against
+the history.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from croupier.api import kinds
+from croupier.api.mps import NodeReservation
+from croupier.book.crd import CRDCapacityManager
+from croupier.core import ledger as ledgers
+from croupier.core.claim import Claim
+from croupier.core.ledger import Grant, Refused, Terms
+from croupier.core.want import Shares
+from croupier.kube import client, config
+from croupier.kube.errors import KubeError
+from croupier.kube.reflector import Reflector
+from croupier.kube.store import Store
+from tests.proof.company import say, told
+
+AT_ONCE = 8
+"""Requests one writer has under way at a time."""
+
+
+@dataclass
+class Account:
+    """What came of it, to be told."""
+
+    asked: int = 0
+    yes: int = 0
+    no: int = 0
+    repeated: int = 0
+    attempts: int = 0
+    conflicts: int = 0
+    slowest: float = 0.0
+    troubles: list[str] = field(default_factory=list)
+    promised: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
+    """Every yes there ever was: holder to node and grant."""
+    live: dict[str, str] = field(default_factory=dict)
+    """Holder to node, of those not given back."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Those whose answer never came."""
+
+    def attempted(self, changes: int, seconds: float) -> None:
+        self.attempts += 1
+
+    def conflicted(self) -> None:
+        self.conflicts += 1
+
+
+@dataclass
+class Wish:
+    holder: str
+    wants: Shares
+
+    @property
+    def size(self) -> int:
+        return self.wants.cards * self.wants.percent
+
+
+class Customer:
+    """Keeps about `budget` percent of cards asked for: granted, or waiting in vain."""
+
+    def __init__(self, manager: CRDCapacityManager, options: Any, number: int) -> None:
+        self.manager = manager
+        self.account = Account()
+        self.name = f"{options.name}-{number}"
+        self._nodes: list[str] = options.nodes.split(",")
+        self._budget: int = options.budget
+        self._quota: int = options.requests
+        self._shares = [int(share) for share in options.shares.split(",")]
+        self._chance = random.Random(f"{options.seed}-{self.name}")  # noqa: S311  # reproducible, not secret
+        self._granted: list[Wish] = []
+        self._waiting: list[Wish] = []
+
+    async def trade(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(self._ask_on())
+
+    async def close(self) -> None:
+        """Give everything back, also what may have been given without our hearing of it."""
+        for holder, node in [*self.account.live.items(), *self.account.unknown.items()]:
+            await self._again(partial(self.manager.release, holder, node))
+            self.account.live.pop(holder, None)
+
+    async def _ask_on(self) -> None:
+        while self.account.asked < self._quota:
+            self.account.asked += 1
+            wish = self._wish(self.account.asked)
+            while self._demand() + wish.size > self._budget and (self._granted or self._waiting):
+                await self._drop()
+            await self._ask(wish)
+
+    def _wish(self, number: int) -> Wish:
+        uid = UUID(int=self._chance.getrandbits(128))
+        wants = Shares(self._chance.choice((1, 1, 1, 2)), self._chance.choice(self._shares))
+        return Wish(f"storm/{self.name}-{number}/{uid}", wants)
+
+    def _demand(self) -> int:
+        return sum(wish.size for wish in (*self._granted, *self._waiting))
+
+    async def _ask(self, wish: Wish) -> None:
+        nodes = self._chance.sample(self._nodes, min(3, len(self._nodes)))
+        for node in nodes:
+            answer = await self._claim(node, wish)
+            if answer is None:
+                return
+            if not isinstance(answer, Refused):
+                await self._accept(node, wish, answer)
+                return
+        self.account.no += 1
+        self._waiting.append(wish)
+
+    async def _claim(self, node: str, wish: Wish) -> Grant | Refused | None:
+        """None: nobody knows."""
+        terms = Terms(until=datetime.now(UTC) + timedelta(hours=1))
+        began = time.monotonic()
+        try:
+            return await self.manager.claim(node, Claim(wish.holder, (wish.wants,), terms))
+        except KubeError as error:
+            self.account.troubles.append(f"{type(error).__name__}: {error}")
+            self.account.unknown[wish.holder] = node
+            return None
+        finally:
+            self.account.slowest = max(self.account.slowest, time.monotonic() - began)
+
+    async def _accept(self, node: str, wish: Wish, grant: Grant) -> None:
+        account = self.account
+        account.yes += 1
+        account.promised[wish.holder] = node, [(part.card, part.share) for part in grant]
+        account.live[wish.holder] = node
+        fate = self._chance.random()
+        if fate < 0.05:  # as after an answer that was lost on its way to a scheduler
+            again = await self._claim(node, wish)
+            account.repeated += 1
+            if again is not None and again != grant:
+                account.troubles.append(f"{wish.holder} asked twice and was told {grant} and {again}")
+        elif fate < 0.5:
+            change = partial(ledgers.bind, holder=wish.holder)
+            await self._again(partial(self.manager.amend, node, change, lazy=fate < 0.1))
+        self._granted.append(wish)  # only now may it be dropped
+
+    async def _drop(self) -> None:
+        """Somebody goes: one who runs, or one who waits in vain."""
+        group = self._chance.choice([g for g in (self._granted, self._waiting) if g])
+        wish = group.pop(self._chance.randrange(len(group)))
+        node = self.account.live.get(wish.holder)
+        if node is not None:
+            await self._again(partial(self.manager.release, wish.holder, node))
+            del self.account.live[wish.holder]
+
+    async def _again(self, act: Any) -> None:
+        """Until it is known to be done; both acts are harmless to repeat."""
+        for pause in (0.05, 0.2, 0.5, 1, 2, 4, 8, 16):
+            try:
+                await act()
+                return
+            except KubeError as error:
+                self.account.troubles.append(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(pause)
+        raise AssertionError("an act that may be repeated for ever was not done after half a minute")
+
+
+@contextlib.asynccontextmanager
+async def writer(options: Any, number: int) -> AsyncIterator[Customer]:
+    """A customer with a connection, a watch and a manager of its own."""
+    async with client.connect(config.load(options.kubeconfig)) as api:
+        store: Store[NodeReservation] = Store(kinds.NODE_RESERVATIONS)
+        reflector = Reflector(api, store)
+        following = asyncio.create_task(reflector.run())
+        await reflector.synced()
+        account = Account()
+        manager = CRDCapacityManager(api, store, gauge=account)
+        customer = Customer(manager, options, number)
+        customer.account = account
+        try:
+            yield customer
+            await manager.finish()
+        finally:
+            following.cancel()
+
+
+def _told(customer: Customer) -> dict[str, Any]:
+    shown = vars(customer.account)
+    return {"name": customer.name, **shown, "troubles": customer.account.troubles[:50]}
+
+
+async def start(options: Any) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        customers = [await stack.enter_async_context(writer(options, n)) for n in range(options.writers)]
+        say("ready")
+        await told()
+        await asyncio.gather(*(customer.trade() for customer in customers))
+        say([_told(customer) for customer in customers])
+        await told()
+        await asyncio.gather(*(customer.close() for customer in customers))
+        say([_told(customer) for customer in customers])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--nodes", required=True)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--writers", type=int, default=1)
+    parser.add_argument("--requests", type=int, required=True, help="of each writer")
+    parser.add_argument(
+        "--budget", type=int, required=True, help="percent of cards each writer asks for at a time"
+    )
+    asyncio.run(start(parser.parse_args()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

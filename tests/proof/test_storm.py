@@ -1,0 +1,135 @@
+"""Many schedulers, more demand than there is, and nobody ever gets what another has.
+
+Every revision of every ledger is judged; what the schedulers were promised is held against the ledgers
+while they still hold it; and when all is given back, the ledgers are what they were.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from croupier.kube import client, config
+from croupier.lab.lab import Lab
+from tests.proof import ground, history
+from tests.proof.company import Player, company
+from tests.proof.facts import Took
+from tests.proof.history import History
+from tests.proof.judge import Sheet
+
+PATIENCE = 1800.0
+
+
+async def gather(players: list[Player]) -> list[dict[str, Any]]:
+    """What every writer of every process has to tell."""
+    heard = await asyncio.gather(*(player.hear(PATIENCE) for player in players))
+    return [account for told in heard for account in told]
+
+
+def pick(accounts: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return {key: value for account in accounts for key, value in account[name].items()}
+
+
+def every_yes_is_in(recording: History, accounts: list[dict[str, Any]]) -> list[str]:
+    """Promises that the history does not know, or knows otherwise."""
+    took = {(fact.node, fact.holder): fact.grant for fact in recording.facts() if isinstance(fact, Took)}
+    wrong = []
+    for holder, (node, grant) in pick(accounts, "promised").items():
+        if took.get((node, holder)) != frozenset((card, share, "") for card, share in grant):
+            wrong.append(f"{holder} was promised {grant} of {node}")
+    return wrong
+
+
+def contents(sheets: dict[str, Sheet]) -> dict[str, Any]:
+    return {node: (sheet.cards, sheet.held, sheet.reservations) for node, sheet in sheets.items()}
+
+
+def summary(accounts: list[dict[str, Any]], recording: History, seconds: float) -> str:
+    total = {
+        name: sum(one[name] for one in accounts) for name in ("asked", "yes", "no", "attempts", "conflicts")
+    }
+    return (
+        f"{total['asked']} requests by {len(accounts)} writers in {seconds:.0f} s: {total['yes']} yes, "
+        f"{total['no']} no; {recording.revisions} revisions judged; {total['attempts']} writes, "
+        f"{total['conflicts']} conflicts; slowest answer {max(one['slowest'] for one in accounts):.1f} s"
+    )
+
+
+async def storm(lab: Lab, recording: History, folder: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let them trade, judge while they hold, let them give back, judge again; what they told."""
+    count = options.pop("schedulers")
+    async with company(folder) as start:
+        players = []
+        for number in range(count):
+            flags = [f"--{name}={value}" for name, value in options.items()]
+            known = (f"--kubeconfig={lab.kubeconfig}", f"--name=s{number}")
+            players.append(await start("tests.proof.customers", f"s{number}", *known, *flags))
+        assert [await player.hear() for player in players] == ["ready"] * count
+        for player in players:
+            player.tell("go")
+        accounts = await gather(players)
+        await recording.complete()
+        held = ground.holders(recording.judge)
+        live, unknown = pick(accounts, "live"), pick(accounts, "unknown")
+        assert {who: node for who, node in held.items() if who not in unknown} == live, "lost or leaked"
+        for player in players:
+            player.tell("end")
+        await gather(players)
+        assert [await player.ended() for player in players] == [0] * count
+    return accounts
+
+
+def fair(accounts: list[dict[str, Any]], each: int) -> None:
+    for account in accounts:
+        assert account["asked"] == each, account["name"]
+        assert account["yes"] > 0, f"{account['name']} never got anything"
+
+
+async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path):
+    lab = await ground.raised(private_lab)
+    nodes = [f"node-{number}" for number in range(size.nodes)]
+    each = size.requests // size.schedulers
+    budget = size.nodes * size.cards * 130 // size.schedulers
+    async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
+        await ground.opened(api, nodes, size.cards)
+        await recording.complete()
+        before = contents(recording.sheets())
+
+        began = time.monotonic()
+        options = {"nodes": ",".join(nodes), "requests": each, "budget": budget}
+        accounts = await storm(lab, recording, tmp_path, {**options, "schedulers": size.schedulers})
+        await recording.complete()
+
+        tell(f"Storm, {size}. {summary(accounts, recording, time.monotonic() - began)}")
+    assert recording.faults() == []
+    assert every_yes_is_in(recording, accounts) == []
+    assert contents(recording.sheets()) == before
+    assert [account["troubles"] for account in accounts if account["troubles"]] == []
+    assert sum(account["no"] for account in accounts) > 0, "demand never exceeded what there is"
+    fair(accounts, each)
+
+
+async def test_64_writers_on_one_node(private_lab, size, tell, tmp_path):
+    lab = await ground.raised(private_lab)
+    async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
+        await ground.opened(api, ["hot"], 8)
+        await recording.complete()
+        before = contents(recording.sheets())
+
+        began = time.monotonic()
+        options = {
+            "nodes": "hot",
+            "requests": size.hot_requests,
+            "budget": 16,
+            "writers": 8,
+            "shares": "1,2,5,10",
+        }
+        accounts = await storm(lab, recording, tmp_path, {**options, "schedulers": 8})
+        await recording.complete()
+
+        tell(f"Hot node, {size.name}. {summary(accounts, recording, time.monotonic() - began)}")
+    assert len(accounts) == 64
+    assert recording.faults() == []
+    assert every_yes_is_in(recording, accounts) == []
+    assert contents(recording.sheets()) == before
+    assert [account["troubles"] for account in accounts if account["troubles"]] == []
+    fair(accounts, size.hot_requests)
