@@ -8,6 +8,7 @@ that is bound here with an allocation of ours is bound.
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -20,6 +21,7 @@ from croupier.api.core_v1 import Pod
 from croupier.api.mps import allocation
 from croupier.book.manager import Change
 from croupier.core import ledger as ledgers
+from croupier.core import settle
 from croupier.core.claim import Claim
 from croupier.core.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placement import Strategy
@@ -44,7 +46,6 @@ class Book(Protocol):
     """The part of the CapacityManager that binding needs."""
 
     async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused: ...
-    async def release(self, pod: str, node: str) -> None: ...
     async def amend(self, node: str, change: Change, *, lazy: bool = False) -> Ledger: ...
     def ledger(self, node: str) -> Ledger | None: ...
 
@@ -126,7 +127,9 @@ class Binder:
         return await self._book.claim(node, claim, self._index.strategy(asked.wants))
 
     async def let_go(self, holder: str, node: str) -> None:
-        await self._book.release(holder, node)
+        """Free what it held; a Reservation it took over waits on for the next pod of that name."""
+        with contextlib.suppress(LookupError):  # the node left the ledger, and everything on it with it
+            await self._book.amend(node, partial(settle.free, holder=holder))
 
     async def pod(self, args: ExtenderBindingArgs) -> Pod | None:
         try:

@@ -3,6 +3,9 @@
 Refusals go out as nodes that removing pods would not help. kube-scheduler cannot ask us which pods
 to remove, and would otherwise look for victims, find that by its own count none is needed, and put
 that contradiction into the Event beside our sentence.
+
+It also formats the text of an Event as Go formats strings, so a percent sign is sent twice: else "50 %
+free" becomes "50 %!f(MISSING)ree". (The condition in the pod's status then shows both.)
 """
 
 from collections.abc import Callable
@@ -71,14 +74,16 @@ class Service:
         try:
             args = protocol.arguments(body)
         except Malformed as bad:
-            return _filtered(ExtenderFilterResult(error=str(bad)), "malformed")
+            return _filtered(ExtenderFilterResult(error=_said(str(bad))), "malformed")
         if not self._ready():
             return _filtered(ExtenderFilterResult(error=NOT_YET), "unready")
         asked = asking.read(args.pod)
         found = self._index.choose(asked, args.node_names or (), most=self._choices)
         if isinstance(found, Chosen):
             return _filtered(ExtenderFilterResult(node_names=found.nodes), "chosen")
-        refused = ExtenderFilterResult(failed_and_unresolvable_nodes=dict(found.reasons))
+        sentences = {reason: _said(reason) for reason in set(found.reasons.values())}
+        reasons = {node: sentences[reason] for node, reason in found.reasons.items()}
+        refused = ExtenderFilterResult(failed_and_unresolvable_nodes=reasons)
         return _filtered(refused, "unreadable" if asked.trouble else "nowhere")
 
     async def prioritize(self, body: bytes) -> Answer:
@@ -108,4 +113,8 @@ def _filtered(result: ExtenderFilterResult, outcome: str) -> Answer:
 
 
 def _bound(why: str, outcome: str) -> Answer:
-    return Answer(protocol.encode(ExtenderBindingResult(why)), outcome)
+    return Answer(protocol.encode(ExtenderBindingResult(_said(why))), outcome)
+
+
+def _said(sentence: str) -> str:
+    return sentence.replace("%", "%%")

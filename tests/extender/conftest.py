@@ -1,0 +1,70 @@
+"""The scheduler at our table, both kinds of book, and a clean table for each test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from croupier.api import kinds
+from croupier.book.crd import CRDCapacityManager
+from croupier.book.manager import CapacityManager
+from croupier.book.memory import InMemoryCapacityManager
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.reflector import Reflector
+from croupier.kube.store import Store
+from croupier.lab import process
+from croupier.lab.lab import Lab
+from tests.extender import table as tables
+from tests.extender.table import Dealer, Table
+from tests.kube import waiting
+
+
+@pytest.fixture(scope="session")
+def dealer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dealer]:
+    """A kube-scheduler that asks an extender."""
+    hired = tables.hire(lab, tmp_path_factory.mktemp("scheduler"))
+    yield hired
+    asyncio.run(process.stop(hired.process))
+
+
+@pytest_asyncio.fixture
+async def api(lab: Lab) -> AsyncIterator[Client]:
+    async with client.connect(config.load(lab.kubeconfig)) as connected:
+        yield connected
+
+
+@contextlib.asynccontextmanager
+async def crd_book(api: Client) -> AsyncIterator[CRDCapacityManager]:
+    """A book of its own on the shared record."""
+    store = Store(kinds.NODE_RESERVATIONS)
+    reflector = Reflector(api, store)
+    reading = asyncio.create_task(reflector.run())
+    await waiting.until(lambda: reflector.has_synced, "the NodeReservations")
+    manager = CRDCapacityManager(api, store)
+    try:
+        yield manager
+    finally:
+        await manager.finish()
+        reading.cancel()
+        await asyncio.wait({reading})
+
+
+@pytest_asyncio.fixture(params=["memory", "crd"])
+async def manager(request: pytest.FixtureRequest, api: Client) -> AsyncIterator[CapacityManager]:
+    if request.param == "memory":
+        yield InMemoryCapacityManager()
+        return
+    async with crd_book(api) as book:
+        yield book
+
+
+@pytest_asyncio.fixture
+async def table(
+    clean_cluster: None, api: Client, manager: CapacityManager, namespace: str, dealer: Dealer
+) -> AsyncIterator[Table]:
+    laid = Table(api, manager, namespace, dealer.port)
+    yield laid
+    await laid.clear()

@@ -1,0 +1,187 @@
+"""A table to play at: a real kube-scheduler, simulated nodes, and pods that ask for cards.
+
+The scheduler is a second one of the shared lab, configured as `croupier scheduler-config` prints it,
+and responsible for the pods that name it. Whether anybody answers at its extender's address is up to
+the test.
+"""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from croupier.api import kinds, pods
+from croupier.api.core_v1 import Node, Pod
+from croupier.api.mps import allocation
+from croupier.book.manager import CapacityManager
+from croupier.core.card import indexed_id
+from croupier.core.ledger import Card, Grant, Ledger
+from croupier.extender import configuration
+from croupier.extender.configuration import Wish
+from croupier.extender.server import Extender, Listen, Surroundings
+from croupier.extender.service import Settings
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.health import Address
+from croupier.lab import controlplane, fleet, nodes, ports, process
+from croupier.lab.controlplane import SCHEDULER
+from croupier.lab.lab import Lab
+from croupier.lab.nodes import SimulatedNode
+from tests.kube import waiting
+
+NAME = "gpu-scheduler"
+BRIEF = Settings(strategy="BinPack")
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """A running kube-scheduler and the port it looks for its extender at."""
+
+    port: int
+    process: process.Process
+
+
+def hire(lab: Lab, folder: Path, wish: Wish | None = None, *, port: int = 0) -> Dealer:
+    """Start a kube-scheduler with the configuration we print."""
+    own, free = ports.free(2, chance=random.Random())  # noqa: S311  # ports, no secret
+    port = port or free
+    wish = replace(
+        wish or Wish(url=f"http://127.0.0.1:{port}"),
+        kubeconfig=str(lab.site.kubeconfig(SCHEDULER)),
+        scheduler_name=NAME,
+        leader_elect=False,
+        qps=controlplane.QPS,
+    )
+    file = folder / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(configuration.configuration(wish)))
+    site = replace(lab.site, ports={**lab.site.ports, SCHEDULER: own})
+    program = controlplane.program(SCHEDULER, site)
+    argv = (*program.argv, f"--config={file}")  # the later of two counts
+    return Dealer(port, process.start(replace(program, name=f"{NAME}-{own}", argv=argv), folder))
+
+
+@dataclass
+class Table:
+    """One test's nodes and pods."""
+
+    api: Client
+    manager: CapacityManager
+    namespace: str
+    port: int = 0
+    made: list[str] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def extender(
+        self, settings: Settings = BRIEF, around: Surroundings | None = None, *, api: Client | None = None
+    ) -> AsyncIterator[Extender]:
+        listen = Listen(Address("127.0.0.1", self.port))
+        made = Extender(self.manager, api or self.api, settings=settings, listen=listen, around=around)
+        async with made.serving():
+            yield made
+
+    async def node(self, name: str, *, cards: int = 2, known: bool = True) -> str:
+        """A simulated node; `known` to the ledger, with cards given by percent or whole."""
+        simulated = SimulatedNode(name, "zone-a", nodes.parse_cards(f"H100:{cards}") if cards else None)
+        await self.api.create(kinds.NODES, nodes.manifest(simulated, datetime.now(UTC)))
+        self.made.append(name)
+
+        async def usable() -> Node | None:
+            found = await self.api.get(kinds.NODES, name)
+            return found if fleet.usable(found) else None
+
+        await waiting.until_async(usable, f"node {name} to be usable")
+        if known and cards:
+            await self.manager.open(name, Ledger(name, tuple(_card(name, index) for index in range(cards))))
+        return name
+
+    async def pod(self, name: str, **how: Any) -> Pod:
+        return await self.api.create(kinds.PODS, manifest(name, **how), namespace=self.namespace)
+
+    async def look(self, name: str) -> Pod | None:
+        with contextlib.suppress(NotFound):
+            return await self.api.get(kinds.PODS, name, namespace=self.namespace)
+        return None
+
+    async def placed(self, name: str, within: float = 30.0) -> tuple[str, Grant]:
+        """Where the pod went, and what it was given."""
+
+        async def bound() -> Pod | None:
+            found = await self.look(name)
+            return found if found is not None and found.spec.node_name else None
+
+        found = await waiting.until_async(bound, f"pod {name} to be bound", within)
+        return found.spec.node_name, pods.view(found).grant
+
+    async def sentence(self, name: str, containing: str = "") -> str:
+        """What the scheduler's Event says about a pod that waits."""
+
+        async def said() -> str:
+            events = await self.api.list(kinds.EVENTS, Selection(namespace=self.namespace))
+            notes = [
+                event.note
+                for event in events.items
+                if event.regarding.name == name and event.reason == "FailedScheduling"
+            ]
+            return next((note for note in reversed(notes) if containing in note), "")
+
+        return await waiting.until_async(said, f"an Event about pod {name} with {containing!r}")
+
+    def holders(self, node: str) -> set[str]:
+        ledger = self.manager.ledger(node)
+        assert ledger is not None
+        return ledger.holders()
+
+    async def settled(self, node: str) -> None:
+        """Nobody on the node is Held any more."""
+        await waiting.until(lambda: not self._held(node), f"nobody to be Held on {node}")
+
+    def _held(self, node: str) -> bool:
+        ledger = self.manager.ledger(node)
+        return ledger is not None and bool(ledger.held)
+
+    async def clear(self) -> None:
+        """No pod of this test may meet the next one's nodes."""
+        now = Deletion(grace_seconds=0)
+        await self.api.delete_collection(kinds.PODS, Selection(namespace=self.namespace), how=now)
+        for name in self.made:
+            with contextlib.suppress(NotFound):
+                await self.api.delete(kinds.NODES, name)
+
+
+def _card(node: str, index: int) -> Card:
+    return Card(indexed_id(node, index), index)
+
+
+def manifest(
+    name: str,
+    *,
+    cards: str = "",
+    ratio: str = "",
+    gpus: int = 0,
+    marked: bool = True,
+    scheduler: str = NAME,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod as its owner, and later admission, would have made it."""
+    annotations = {allocation.CARDS: cards, allocation.RATIO: ratio}
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    if marked:
+        limits[allocation.MARK] = "1"
+    container = {"name": "main", "image": "any", "resources": {"limits": limits}}
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {key: value for key, value in annotations.items() if value},
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+            **spec,
+        },
+    }

@@ -1,0 +1,137 @@
+"""The stock kube-scheduler places pods through us; what it cannot place waits with our sentence."""
+
+import asyncio
+
+from croupier.core.claim import Claim
+from croupier.core.ledger import Terms
+from croupier.core.want import Shares
+from tests.extender.table import Table
+
+
+async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: Table):
+    node = await table.node("node-1")
+    async with table.extender():
+        pod = await table.pod("trainer", cards="2", ratio="50")
+
+        where, granted = await table.placed("trainer")
+
+        assert where == node
+        assert [part.share for part in granted] == [50, 50]
+        ledger = table.manager.ledger(node)
+        assert ledger is not None
+        assert ledger.grant(f"{table.namespace}/trainer/{pod.metadata.uid}") == granted
+        await table.settled(node)
+
+
+async def test_forty_pods_go_onto_one_node(table: Table):
+    node = await table.node("node-1", cards=8)
+    async with table.extender():
+        async with asyncio.TaskGroup() as creating:
+            for number in range(40):
+                creating.create_task(table.pod(f"p{number}", cards="1", ratio="20"))
+
+        placed = [await table.placed(f"p{number}") for number in range(40)]
+
+        assert {where for where, _ in placed} == {node}
+        ledger = table.manager.ledger(node)
+        assert ledger is not None
+        assert [card.used for card in ledger.cards] == [100] * 8
+        assert len(table.holders(node)) == 40
+
+
+async def test_whole_cards_and_percentages_share_a_node(table: Table):
+    node = await table.node("node-1", cards=3)
+    async with table.extender():
+        await table.pod("whole", gpus=1)
+        await table.pod("half", cards="1", ratio="50")
+        await table.pod("two", gpus=1, marked=False)  # the resource itself reaches us, mark or not
+
+        for name in ("whole", "half", "two"):
+            assert (await table.placed(name))[0] == node
+        ledger = table.manager.ledger(node)
+        assert ledger is not None
+        assert sorted(card.used for card in ledger.cards) == [50, 100, 100]
+
+
+async def test_who_asks_for_too_much_waits_with_the_sentence(table: Table):
+    await table.node("node-1", cards=2)
+    await table.node("node-2", cards=2)
+    await table.node("cpu-only", cards=0)
+    async with table.extender():
+        await table.pod("greedy", cards="3", ratio="50")
+
+        said = await table.sentence("greedy")
+
+        assert said.startswith(
+            "0/3 nodes are available: 1 the node has no cards in the ledger, "
+            "2 needs 3 cards with 50 % free but has 2. "
+        ), said
+
+
+async def test_annotations_nobody_can_read_are_refused_with_one_reason(table: Table):
+    await table.node("node-1")
+    await table.node("node-2")
+    async with table.extender():
+        await table.pod("typo", cards="2", ratio="half")
+
+        said = await table.sentence("typo")
+
+        assert said.startswith(
+            '0/2 nodes are available: 2 annotation gpu.mps.io/ratio is "half": it must be'
+        ), said
+
+
+async def test_a_pod_that_waits_is_placed_when_there_is_room(table: Table):
+    node = await table.node("node-1", cards=1)
+    async with table.extender():
+        await table.pod("first", gpus=1)
+        await table.placed("first")
+        await table.pod("second", cards="1", ratio="100")
+        await table.sentence("second", "needs 1 free card but has 0")
+
+        (holder,) = table.holders(node)
+        await table.manager.release(holder, node)
+
+        assert (await table.placed("second", within=60))[0] == node
+
+
+async def test_a_pod_goes_where_its_reservation_is(table: Table):
+    await table.node("node-1")
+    there = await table.node("node-2")
+    claim = Claim(f"{table.namespace}/guest", (Shares(1, 50),), Terms(reservation="by-hand"))
+    await table.manager.claim(there, claim)
+    async with table.extender():
+        await table.pod("guest", cards="1", ratio="50")
+
+        assert (await table.placed("guest"))[0] == there
+
+
+async def test_without_us_marked_pods_wait_and_others_do_not_notice(table: Table):
+    node = await table.node("node-1")
+    await table.pod("ours", cards="1", ratio="50")
+    await table.pod("theirs", marked=False)
+
+    assert (await table.placed("theirs"))[0] == node
+    await table.sentence("ours", "connection refused")
+    pod = await table.look("ours")
+    assert pod is not None
+    assert pod.spec.node_name == ""
+
+    async with table.extender():
+        where, granted = await table.placed("ours", within=60)
+        assert where == node
+        assert granted
+
+
+async def test_nothing_is_placed_before_the_book_is_read(table: Table):
+    await table.node("node-1")
+    known = False
+    from croupier.extender.server import Surroundings
+
+    async with table.extender(around=Surroundings(ready=lambda: known)):
+        await table.pod("early", cards="1", ratio="50")
+        await table.sentence("early", "the ledger is not read yet")
+
+        known = True
+
+        assert (await table.placed("early", within=60))[0] == "node-1"
