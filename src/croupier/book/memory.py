@@ -7,6 +7,7 @@ and the status of Reservations; after a restart the ledgers are opened again fro
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import timedelta
 
 from croupier.book import fold, manager, switch
@@ -57,7 +58,7 @@ class InMemoryCapacityManager:
 
     async def open(self, node: str, ledger: Ledger) -> Ledger:
         if node not in self._ledgers:
-            self._place(fold.writable(ledger))
+            self._place(fold.writable(replace(ledger, node=node)))
         return self._ledgers[node]
 
     async def close(self, node: str) -> bool:

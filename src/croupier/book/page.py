@@ -119,7 +119,7 @@ def written(read: Read, ledger: Ledger) -> Raw:
     return {**read.raw, "spec": spec}
 
 
-def first(ledger: Ledger) -> Raw:
+def first(node: str, ledger: Ledger) -> Raw:
     """The object to create."""
     spec: Any = msgspec.to_builtins(translate.write(ledger))
-    return {"metadata": {"name": ledger.node}, "spec": spec}
+    return {"metadata": {"name": node}, "spec": spec}

@@ -77,9 +77,9 @@ async def carry_over(api: Client, place: Callable[[Ledger], None]) -> tuple[str,
         async with turns:
             await _remove(api, one, place)
 
-    async with asyncio.TaskGroup() as group:
-        for one in found:
-            group.create_task(remove(one))
+    for outcome in await asyncio.gather(*map(remove, found), return_exceptions=True):
+        if outcome is not None:
+            raise outcome
     return tuple(one.metadata.name for one in found)
 
 

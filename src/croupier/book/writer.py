@@ -114,8 +114,9 @@ class Writer:
             for _ in range(self._desk.rules.lost):
                 if (known := self._page.committed) is not None:
                     return known
+                body = page.first(self._page.node, ledger)
                 try:
-                    await self._exchange(self._desk.api.create(NODE_RESERVATIONS, page.first(ledger)))
+                    await self._exchange(self._desk.api.create(NODE_RESERVATIONS, body))
                 except (AlreadyExists, *LOST):
                     await self._read()
         if (known := self._page.committed) is None:
