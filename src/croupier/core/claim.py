@@ -5,14 +5,13 @@ person's Reservation waits takes over what the Reservation holds; it cannot take
 Reservation would count twice.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
 from croupier.core import ledger as book
-from croupier.core import placement
+from croupier.core import placement, tally, want
 from croupier.core.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placement import Rank, Strategy
-from croupier.core.want import Shares, Slots, Units, Wants, sentence
+from croupier.core.want import Wants
 
 HOLDS: Rank = ()
 """The rank of a node where the claimant holds something already: before every other."""
@@ -73,57 +72,13 @@ def _take_over(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> T
 def _objection(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> Refused | None:
     name = ledger.reservations.get(waiting, "")
     reservation = f"Reservation {name}" if name else "a reservation"
-    if claim.wants and not answers(ledger, reserved, claim.wants):
+    if claim.wants and not tally.answers(ledger, reserved, claim.wants):
         return Refused(
-            f"{reservation} holds something else for this pod than the {sentence(claim.wants)} it asks for;"
-            " change one of the two"
+            f"{reservation} holds {tally.sentence(ledger, reserved)} for the pod,"
+            f" which asks for {want.sentence(claim.wants)}; they must be equal"
         )
-    if any((card := ledger.card(part.card)) is None or not card.healthy for part in reserved):
-        return Refused(f"{reservation} holds a card for this pod that is not healthy")
+    sick = [card for part in reserved if (card := ledger.card(part.card)) is not None and not card.healthy]
+    if sick:
+        detail = ", ".join(f"card {card.index} is not healthy" for card in sick)
+        return Refused(f"{reservation} holds a card for the pod that is not healthy", detail)
     return None
-
-
-def answers(ledger: Ledger, grant: Grant, wants: Wants) -> bool:
-    """`grant` is exactly what `wants` asks for, on whichever cards."""
-    return _amounts(ledger, grant) == _asked(ledger, grant, wants)
-
-
-def _amounts(ledger: Ledger, grant: Grant) -> Counter[tuple[str, str]]:
-    """How often each thing occurs: a share of so many percent, a slot of a profile; per pool."""
-    amounts: Counter[tuple[str, str]] = Counter()
-    for part in grant:
-        card = ledger.card(part.card)
-        if card is None:
-            continue
-        if card.mode == "TimeSlice":
-            amounts[card.pool, "slices"] += part.share
-        elif part.share:
-            amounts[card.pool, f"{part.share} %"] += 1
-        profiles = {slot.id: slot.profile for slot in card.slots}
-        amounts.update((card.pool, profiles[slot]) for slot in part.slots if slot in profiles)
-    return amounts
-
-
-def _asked(ledger: Ledger, grant: Grant, wants: Wants) -> Counter[tuple[str, str]]:
-    asked: Counter[tuple[str, str]] = Counter()
-    for want in wants:
-        if isinstance(want, Shares):
-            asked[want.pool, f"{want.percent} %"] += want.cards
-        elif isinstance(want, Slots):
-            asked[want.pool, want.profile] += want.count
-        elif isinstance(want, Units):
-            asked += _units(ledger, grant, want)
-    return asked
-
-
-def _units(ledger: Ledger, grant: Grant, want: Units) -> Counter[tuple[str, str]]:
-    """Units have no shape of their own: whatever of the pool is in the grant, if it is so many."""
-    parts = tuple(p for p in grant if (card := ledger.card(p.card)) is not None and card.pool == want.pool)
-    cards = [ledger.card(part.card) for part in parts]
-    count = 0
-    for part, card in zip(parts, cards, strict=True):
-        if card is not None and card.mode == "Exclusive":
-            count += 1
-        else:
-            count += part.share + len(part.slots)
-    return _amounts(ledger, parts) if count == want.count else Counter({(want.pool, "units"): want.count})

@@ -4,9 +4,10 @@ Everything is compared by whole numbers, and ties are broken by the card's index
 schedulers that see the same cards pick the same ones, in whatever order they see them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias
 
 from croupier.core import fragmentation
 from croupier.core.ledger import Card, Part, Slot
@@ -19,6 +20,8 @@ Rank: TypeAlias = tuple[int, ...]
 """How good a placement is; the lower, the better. Comparable for the same wants and strategy."""
 
 _Key: TypeAlias = tuple[int, ...]
+
+_SIZE_AND_START: Final = attrgetter("size", "start", "id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ def _rank(state: _State, strategy: Strategy) -> Rank:
     if strategy == "Spread":
         return -state.left, 1000 - 1000 * state.total // max(1, state.capacity), -state.total
     return state.loss, state.untouched, state.total
+
+
+def _place(card: Card) -> tuple[int, str]:
+    return card.index, card.id
 
 
 def shares(cards: Sequence[Card], *, count: int, percent: int, strategy: Strategy) -> Picked | None:
@@ -123,7 +130,7 @@ def slices(cards: Sequence[Card], *, count: int, strategy: Strategy) -> Picked |
     free = {card.id: card.free for card in cards}
     if sum(free.values()) < count:
         return None
-    ordered = sorted(cards, key=lambda card: (card.index, card.id))
+    ordered = sorted(cards, key=_place)
     deal = _spread_slices if strategy == "Spread" else _packed_slices
     given = deal(ordered, dict(free), count=count, strategy=strategy)
     worth = fragmentation.SLICES
@@ -179,58 +186,73 @@ def _packed_slices(
 
 def slots(cards: Sequence[Card], *, profile: str, count: int, strategy: Strategy) -> Picked | None:
     """`count` MIG devices of one profile, or of any when it is empty, of one card or several."""
-    candidates = [
-        (card, slot)
-        for card in sorted(cards, key=lambda card: (card.index, card.id))
-        for slot in sorted(card.free_slots(profile), key=lambda slot: (slot.size, slot.start, slot.id))
-    ]
-    if len(candidates) < count:
+    healthy = sorted((card for card in cards if card.healthy), key=_place)
+    free = {card.id: found for card in healthy if (found := _free_slots(card, profile))}
+    if sum(map(len, free.values())) < count:
         return None
-    before = {card.id: _uncovered(card) for card in cards}
-    after = dict(before)
-    chosen: dict[str, set[str]] = {}
+    after = {card.id: _uncovered(card) for card in healthy}
+    chosen: dict[str, list[str]] = {}
     for _ in range(count):
-        card, slot = min(candidates, key=lambda pair: _slot_key(pair[1], after[pair[0].id], strategy))
-        candidates.remove((card, slot))
-        after[card.id] &= ~_mask(slot)
-        chosen.setdefault(card.id, set()).add(slot.id)
-    parts = tuple(
-        Part(card.id, slots=tuple(slot.id for slot in card.slots if slot.id in chosen[card.id]))
-        for card in cards
-        if card.id in chosen
-    )
-    return Picked(parts, _rank(_slot_state(cards, chosen, before, after), strategy))
+        card_id, slot = _next_slot(free, after, strategy)
+        after[card_id] &= ~_mask(slot)
+        free[card_id].remove(slot)
+        if not free[card_id]:
+            del free[card_id]
+        chosen.setdefault(card_id, []).append(slot.id)
+    parts = tuple(Part(card_id, slots=tuple(ids)) for card_id, ids in chosen.items())
+    return Picked(parts, _rank(_slot_state(healthy, chosen, after), strategy))
 
 
-def _slot_state(
-    cards: Sequence[Card], chosen: dict[str, set[str]], before: dict[str, int], after: dict[str, int]
-) -> _State:
+def _free_slots(card: Card, profile: str) -> list[Slot]:
+    found = [slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile)]
+    if len(found) > 1:
+        found.sort(key=_SIZE_AND_START)
+    return found
+
+
+def _next_slot(
+    free: dict[str, list[Slot]], uncovered: dict[str, int], strategy: Strategy
+) -> tuple[str, Slot]:
+    """The first of equal ones; they come in order."""
+    if strategy != "LeastFragmentation":
+        sign = 1 if strategy == "BinPack" else -1
+        card = min(free, key=lambda card: sign * uncovered[card].bit_count())
+        return card, free[card][0]
     worth = fragmentation.SPANS
-    room = {card.id: WHOLE * after[card.id].bit_count() // 8 if card.healthy else 0 for card in cards}
-    return _State(
-        opened=sum(card.is_free for card in cards if card.id in chosen),
-        left=sum(room[card] for card in chosen),
-        untouched=sum(card.is_free for card in cards if card.id not in chosen),
-        total=sum(room.values()),
-        capacity=WHOLE * len(cards),
-        loss=sum(worth[before[card]] - worth[after[card]] for card in chosen),
-    )
+    best: tuple[int, int] | None = None
+    for card, candidates in free.items():
+        rest = uncovered[card]
+        for slot in candidates:
+            key = worth[rest] - worth[rest & ~_mask(slot)], rest.bit_count()
+            if best is None or key < best:
+                best, pick = key, (card, slot)
+    return pick
 
 
-def _slot_key(slot: Slot, uncovered: int, strategy: Strategy) -> _Key:
-    """The first of equal candidates wins; they come in order."""
-    if strategy == "BinPack":
-        return (uncovered.bit_count(),)
-    if strategy == "Spread":
-        return (-uncovered.bit_count(),)
-    loss = fragmentation.SPANS[uncovered] - fragmentation.SPANS[uncovered & ~_mask(slot)]
-    return loss, uncovered.bit_count()
+def _slot_state(cards: Sequence[Card], chosen: Collection[str], after: dict[str, int]) -> _State:
+    opened = left = untouched = total = loss = 0
+    for card in cards:
+        rest, memory = after[card.id], _memory(card)
+        percent = WHOLE * rest.bit_count() // memory.bit_count()
+        total += percent
+        if card.id in chosen:
+            before = _uncovered(card)
+            left += percent
+            opened += before == memory
+            loss += fragmentation.SPANS[before] - fragmentation.SPANS[rest]
+        else:
+            untouched += rest == memory
+    return _State(opened, left, untouched, total, WHOLE * len(cards), loss)
+
+
+def _memory(card: Card) -> int:
+    """The memory slices of a card, one bit each: eight, or four on small cards."""
+    return 0xFF if any(slot.start + slot.size > 4 for slot in card.slots) else 0xF
 
 
 def _uncovered(card: Card) -> int:
-    """The memory slices of a card that no device in use covers, one bit each."""
-    end = max((slot.start + slot.size for slot in card.slots), default=8)
-    uncovered = 0xFF if end > 4 else 0xF  # small cards have four
+    """Those that no device in use covers."""
+    uncovered = _memory(card)
     for slot in card.slots:
         if slot.holder:
             uncovered &= ~_mask(slot)

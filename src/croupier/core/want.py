@@ -3,6 +3,7 @@
 A pod may want several things at once; it gets all of them on one node, or nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -62,7 +63,7 @@ Want: TypeAlias = Shares | Slots | Units
 Wants: TypeAlias = tuple[Want, ...]
 
 
-def sentence(wants: Wants) -> str:
+def sentence(wants: Iterable[Want | Slices]) -> str:
     """`50 % of 2 cards and 1 × MIG 1g.10gb`."""
     return " and ".join(str(want) for want in wants)
 
