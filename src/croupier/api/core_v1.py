@@ -49,12 +49,45 @@ class PodOS(Wire, frozen=True, kw_only=True):
     name: str = ""
 
 
+class Toleration(Wire, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Wire, frozen=True, kw_only=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Wire, frozen=True, kw_only=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Wire, frozen=True, kw_only=True):
+    node_affinity: NodeAffinity | None = None
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: ResourceList = field(default_factory=dict)
     resources: ResourceRequirements = ResourceRequirements()
     node_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
     scheduler_name: str = ""
     service_account_name: str = ""
     priority: int = 0

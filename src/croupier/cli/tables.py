@@ -1,0 +1,66 @@
+"""Rows and columns: drawn where a person watches, plain aligned text where a program reads."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import typer
+
+GAP = "   "
+BLOCKS = 20
+
+
+def echo(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """To stdout; columns that are empty in every row are left out."""
+    headers, shown = trimmed(headers, list(rows))
+    if sys.stdout.isatty():
+        _draw(headers, shown)
+    else:
+        for line in lines(headers, shown):
+            typer.echo(line)
+
+
+def trimmed(
+    headers: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    used = [index for index in range(len(headers)) if any(row[index] not in ("", "-") for row in rows)]
+    return [headers[index] for index in used], [[row[index] for index in used] for row in rows]
+
+
+def lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """As kubectl prints: capitals on top, columns wide enough for every row."""
+    table = [[header.upper() for header in headers], *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
+
+
+def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def bar(used: int, total: int, width: int = BLOCKS) -> str:
+    """`██████░░░░`: what is taken, left to right; anything taken at all is one block at least."""
+    if total <= 0:
+        return "░" * width
+    filled = min(width, -(-used * width // total))
+    return "█" * filled + "░" * (width - filled)
+
+
+def age(span: timedelta) -> str:
+    """`45s`, `12m`, `5h`, `3d`, as kubectl says it."""
+    seconds = max(0, int(span.total_seconds()))
+    for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if seconds < most * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
