@@ -252,7 +252,14 @@ def _kept(ledger: Ledger, holder: str, asked: Asked, scene: Scene) -> Ledger:
         return book.release(ledger, holder) if holder in scene.over else book.bind(ledger, holder)
     if holder in scene.over or (mine and pod is not None and pod.node):
         return _waiting(_handed_back(ledger, holder), asked, scene)
-    return book.prolong(ledger, holder, asked.until)
+    return _not_before(ledger, holder, asked.until)
+
+
+def _not_before(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
+    """Prolonged, never shortened: whoever binds the pod may have prolonged it to keep an expiry away."""
+    now = ledger.held[holder]
+    later = now is not None and (until is None or until > now)
+    return book.prolong(ledger, holder, until) if later else ledger
 
 
 def _handed_back(ledger: Ledger, holder: str) -> Ledger:

@@ -1,0 +1,179 @@
+"""Whatever happens to Reservations and pods, and whichever of our writes are lost on the way."""
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from croupier.core import claim, reservation, verdict
+from croupier.core import ledger as book
+from croupier.core.claim import Claim, Taken
+from croupier.core.ledger import Ledger, Terms
+from croupier.core.pod import PodView
+from croupier.core.reservation import CHANGES, Asked, Told
+from tests.core.reservations import NODE, at, cards, looked_at, rsv, scene
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+PODS = st.sampled_from(["default/p", "default/q", "default/r"])
+
+
+class Node(RuleBasedStateMachine):
+    """One node of three cards, four Reservations at most, three pods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = cards(3)
+        self.asked: dict[str, Asked] = {}
+        self.pods: dict[str, PodView] = {}
+        self.seconds = 0.0
+        self.born = 0
+
+    @rule(
+        name=NAMES,
+        pod=PODS,
+        count=st.integers(1, 4),
+        percent=st.integers(1, 100),
+        ttl=st.none() | st.integers(1, 90),
+        priority=st.integers(-1, 1),
+    )
+    def create(self, name, pod, count, percent, ttl, priority):
+        if name not in self.asked:
+            self.asked[name] = rsv(
+                name, count, percent, pod=pod, ttl=ttl, priority=priority, age=-self.seconds, guarded=False
+            )
+
+    @rule(name=NAMES)
+    def delete(self, name):
+        if name in self.asked:
+            self.asked[name] = replace(self.asked[name], deleted=True)
+            if not self.asked[name].guarded:
+                del self.asked[name]
+
+    @rule(name=NAMES, ttl=st.none() | st.integers(1, 90))
+    def change(self, name, ttl):
+        if name in self.asked:
+            self.asked[name] = replace(self.asked[name], ttl=ttl)
+
+    @rule(pod=PODS)
+    def pod_comes(self, pod):
+        if pod not in self.pods:
+            self.born += 1
+            self.pods[pod] = PodView(pod, f"uid-{self.born}")
+
+    @rule(pod=PODS)
+    def scheduler_holds(self, pod):
+        """As the extender does: without wants it takes what is reserved for it."""
+        found = self.pods.get(pod)
+        if found is not None and not found.node and not found.finished:
+            taken = claim.decide(
+                self.ledger, Claim(found.holder, (), Terms(until=at(self.seconds + 60))), "BinPack"
+            )
+            self.ledger = taken.ledger if isinstance(taken, Taken) else self.ledger
+
+    @rule(pod=PODS, node=st.sampled_from([NODE, "node-2"]))
+    def pod_is_bound(self, pod, node):
+        found = self.pods.get(pod)
+        if found is not None and not found.node and not found.finished:
+            self.pods[pod] = replace(found, node=node)
+
+    @rule(pod=PODS)
+    def pod_ends(self, pod):
+        if pod in self.pods:
+            self.pods[pod] = replace(self.pods[pod], finished=True)
+
+    @rule(pod=PODS)
+    def pod_goes(self, pod):
+        self.pods.pop(pod, None)
+
+    @rule(seconds=st.integers(1, 60))
+    def time_passes(self, seconds):
+        self.seconds += seconds
+
+    @rule(percent=st.integers(1, 100))
+    def stranger_takes(self, percent):
+        grant = (book.Part(self.ledger.cards[0].id, percent),)
+        given = book.give(self.ledger, "other/pod/uid", grant, Terms(bound=True))
+        self.ledger = given if isinstance(given, Ledger) else self.ledger
+
+    @rule()
+    def stranger_leaves(self):
+        self.ledger = book.release(self.ledger, "other/pod/uid")
+
+    @rule(lost=st.sets(NAMES))
+    def controller_looks(self, lost):
+        """Status and finalizers of `lost` are not written: a crash, a conflict, an API server away."""
+        self.look(lost)
+
+    def look(self, lost: set[str]) -> None:
+        what = self.scene()
+        for key in reservation.unguarded(self.ledger, what, "BinPack"):
+            name = key.partition("/")[2]
+            if name not in lost:
+                self.asked[name] = replace(self.asked[name], guarded=True)
+        what = replace(what, reservations=tuple(self.asked.values()))
+        running = self.running()
+        self.ledger = reservation.settle(self.ledger, what, "BinPack")
+        assert self.running().items() >= running.items(), "a running pod lost its cards"
+        assert reservation.settle(self.ledger, what, "BinPack") == self.ledger
+        judged = verdict.judge(self.ledger, what, {}, "BinPack")
+        for key, outcome in judged.outcomes.items():
+            name = key.partition("/")[2]
+            old = self.asked[name].told
+            if name in lost:
+                continue
+            if (old.phase, old.reason) != (outcome.phase, outcome.reason):
+                assert outcome.phase in CHANGES[old.phase], f"{old} became {outcome}"
+            told = Told(outcome.phase, outcome.reason, outcome.message, what.now)
+            self.asked[name] = replace(self.asked[name], told=told)
+        for key in judged.free:
+            if key.partition("/")[2] not in lost:
+                del self.asked[key.partition("/")[2]]
+
+    def scene(self) -> reservation.Scene:
+        gone = tuple(reservation.endings(self.ledger, self.pods)[1])
+        orphans = frozenset(reservation.strangers(self.ledger, self.asked.values()))
+        what = scene(*self.asked.values(), pods=tuple(self.pods.values()), seconds=self.seconds)
+        return replace(looked_at(self.ledger, what, gone), orphans=orphans)
+
+    def running(self) -> dict[str, book.Grant]:
+        """What pods that run here have."""
+        alive = [pod for pod in self.pods.values() if pod.node == NODE and not pod.finished]
+        return {pod.holder: grant for pod in alive if (grant := self.ledger.grant(pod.holder))}
+
+    @invariant()
+    def the_ledger_is_lawful(self):
+        assert book.faults(self.ledger) == []
+
+    @invariant()
+    def nobody_holds_unguarded(self):
+        guarded = {one.name for one in self.asked.values() if one.guarded}
+        waiting = {name for holder, name in self.ledger.reservations.items() if holder.count("/") == 1}
+        assert waiting <= guarded
+
+    def teardown(self) -> None:
+        """Left alone it comes to rest, and then the statuses are the ledger's mirror."""
+        for _ in range(3):
+            self.look(set())
+        rested = (self.ledger, dict(self.asked))
+        self.look(set())
+        assert (self.ledger, self.asked) == rested
+
+        holding = set(self.ledger.reservations.values())
+        assert {one.name for one in self.asked.values() if one.told.phase == "Reserved"} == holding
+        self.everything_can_be_given_back()
+
+    def everything_can_be_given_back(self) -> None:
+        self.asked = {name: replace(one, deleted=True) for name, one in self.asked.items()}
+        self.pods = {}
+        self.ledger = book.release(self.ledger, "other/pod/uid")
+        self.look(set())
+        assert self.asked == {}
+        for holder in tuple(self.ledger.holders()):  # those that a pod had taken over: not ours to free
+            assert holder.count("/") == 2
+            self.ledger = book.release(self.ledger, holder)
+        assert self.ledger == cards(3)
+
+
+Node.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestNode = Node.TestCase
