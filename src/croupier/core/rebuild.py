@@ -38,7 +38,8 @@ def rebuild(
     names = refit.names(node, cards)
     grants = {pod.holder: allotted(pod, names, pledges.get(pod.key)) for pod in live}
 
-    book = _opened(node, cards, grants.values())
+    waiting = [refit.translate(one.grant, names) for one in promised]
+    book = _opened(node, cards, [*grants.values(), *waiting])
     book, findings = _allocated(book, live, grants, pledges)
     book, more = _promised(book, promised, names, now)
     findings += more

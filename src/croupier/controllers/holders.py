@@ -1,0 +1,229 @@
+"""Holders: promoted when their pod is bound, freed when it is over, expired when it never comes.
+
+One key is one node. What a cache shows for certain is done at once; what it only does not show is made
+sure of by the API server. An expiry fences its pod: before the hold is released the pod gets another
+resourceVersion, so that a Binding made for the old hold is refused
+(docs/decisions/0007-an-expiry-fences-its-pod.md).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from croupier.api.core_v1 import Pod
+from croupier.api.kinds import PODS
+from croupier.book.manager import CapacityManager, UnknownNode
+from croupier.controllers import sight
+from croupier.controllers.sight import Sight
+from croupier.core import claim, settle
+from croupier.core.ledger import Ledger
+from croupier.core.settle import Expire, Free, Promote, Step
+from croupier.kube import events
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import Conflict, NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.kube.store import Change
+
+NAME: Final = "holders"
+FENCE: Final = "gpu.mps.io/hold-expired"
+TRIES: Final = 5
+"""Times a pod that others keep changing is read again before its fence is given up for now."""
+RESYNC: Final = 60.0
+"""Seconds after which every node is looked at, changed or not."""
+MOST_GONE: Final = 20_000
+"""Pods remembered as gone."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Many workers: a promotion waits for others to share its write, and the node's key waits with it."""
+
+    options: Options = field(default_factory=lambda: Options(workers=64))
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=Unmeasured)
+
+
+class HolderController:
+    """`api` is fenced by the caller, where there is an election."""
+
+    def __init__(
+        self,
+        sight_: Sight,
+        api: Client,
+        *,
+        book: CapacityManager,
+        recorder: Recorder,
+        settings: Settings | None = None,
+    ) -> None:
+        self._sight = sight_
+        self._api = api
+        self._book = book
+        self._recorder = recorder
+        self._settings = settings or Settings()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._waiting: dict[str, set[str]] = {}
+        self._waiting_on: dict[str, frozenset[str]] = {}
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+        )
+        pods = sight_.sources.pods
+        self.controller.watch(pods.store, pods.cache, self._nodes_of)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        endings = (
+            self._book.subscribe(self._ledger_changed),
+            self._sight.sources.pods.store.subscribe(self._pod_changed),
+        )
+        waking = asyncio.create_task(self._wake_all())
+        try:
+            await self.controller.run(stop, authority)
+        finally:
+            waking.cancel()
+            for end in endings:
+                end()
+
+    async def _wake_all(self) -> None:
+        """Now and then every ledger, also of nodes that no pod is left on."""
+        while True:
+            for node in tuple(self._book.nodes()):
+                self._ledger_changed(node)
+            await asyncio.sleep(RESYNC)
+
+    async def reconcile(self, node: str) -> Result:
+        held = self._book.ledger(node)
+        if held is None:
+            return DONE
+        now = self._settings.clock.now()
+        settlement = settle.settle(held, self._sight.pods_named(held), now)
+        steps = [step for step in settlement.steps if step.doubt == "none"]
+        unsure = [step for step in settlement.steps if step.doubt != "none"]
+        steps += [sure for step in unsure if (sure := await self._made_sure(step, node)) is not None]
+        await self._carry_out(node, steps)
+        if settlement.again is None:
+            return DONE
+        return Result(again_after=max(0.0, (settlement.again - now).total_seconds()) + 0.1)
+
+    async def _carry_out(self, node: str, steps: Sequence[Step]) -> None:
+        """What frees is written at once; a promotion can wait for company."""
+        promotions = [settle.change(step) for step in steps if isinstance(step, Promote)]
+        endings = [step for step in steps if not isinstance(step, Promote)]
+        try:
+            if endings:
+                changes = [settle.change(step) for step in endings] + promotions
+                before = self._book.ledger(node)
+                after = await self._book.amend(node, lambda newest: settle.fold(newest, changes))
+                self._tell(endings, before, after)
+            elif promotions:
+                await self._book.amend(node, lambda newest: settle.fold(newest, promotions), lazy=True)
+        except UnknownNode:
+            return  # closed a moment ago, so nobody held anything
+
+    async def _made_sure(self, step: Step, node: str) -> Step | None:
+        """What is to be done now that the API server was asked; None for what solves itself."""
+        key = claim.reserved_as(step.holder) or step.holder
+        _, _, uid = step.holder.partition(f"{key}/")
+        if uid in self._gone:
+            return Free(step.holder, f"pod {key} is gone")
+        for _ in range(TRIES):
+            pod = await self._read(key, uid)
+            sure = _sure(step, pod, node)
+            if not isinstance(sure, Expire) or pod is None or pod.spec.node_name:
+                return sure
+            try:
+                await self._fence(pod)
+            except (Conflict, NotFound):
+                continue
+            return sure
+        raise Conflict(409, "Conflict", f"pod {key} changes all the time; its hold is expired later")
+
+    async def _read(self, key: str, uid: str) -> Pod | None:
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._api.get(PODS, name, namespace=namespace)
+        except NotFound:
+            return None
+        return pod if uid in ("", pod.metadata.uid) else None
+
+    async def _fence(self, pod: Pod) -> None:
+        """From now on a Binding that was prepared for the old hold is refused."""
+        meta = pod.metadata
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        moment = self._settings.clock.now().isoformat(timespec="microseconds")
+        patch = {"metadata": {**guard, "annotations": {FENCE: moment}}}
+        await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
+
+    def _tell(self, endings: Iterable[Step], before: Ledger | None, after: Ledger) -> None:
+        for step in endings:
+            grant = before.grant(step.holder) if before is not None else ()
+            if after.grant(step.holder) or not grant:
+                continue
+            if isinstance(step, Free):
+                log.info("freed", holder=step.holder, node=after.node, why=step.why)
+                continue
+            key = claim.reserved_as(step.holder) or step.holder
+            cards = ", ".join(part.card for part in grant)
+            note = f"the hold on {cards} of {after.node} ended: its time was up before the pod was bound"
+            log.warning(note, holder=step.holder, node=after.node)
+            if (pod := self._sight.pod(key)) is not None:
+                about = events.about(PODS, pod)
+                self._recorder.record(about, "GPUReservationExpired", note, action="Expire", type="Warning")
+
+    def _nodes_of(self, pod: Pod) -> Iterable[str]:
+        """Where it is bound, and where something waits for it."""
+        return {*sight.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod that was seen and is seen no more is gone for good: lists and watches do not go back."""
+        if change.new is None and change.old is not None:
+            self._gone[change.old.metadata.uid] = None
+            if len(self._gone) > MOST_GONE:
+                self._gone.popitem(last=False)
+
+    def _ledger_changed(self, node: str) -> None:
+        self._index(node)
+        self.controller.add(node)
+
+    def _index(self, node: str) -> None:
+        """Which pods that are not bound yet concern the node."""
+        held = self._book.ledger(node)
+        keys = frozenset(claim.reserved_as(holder) or holder for holder in held.held) if held else frozenset()
+        before = self._waiting_on.get(node, frozenset())
+        for key in before - keys:
+            self._waiting[key].discard(node)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        for key in keys - before:
+            self._waiting.setdefault(key, set()).add(node)
+        if keys:
+            self._waiting_on[node] = keys
+        else:
+            self._waiting_on.pop(node, None)
+
+
+def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
+    """The step as the pod, read live, lets it be."""
+    if pod is not None and pod.spec.node_name == node and not pod.is_finished:
+        return Promote(step.holder, sight.brief(pod).holder)
+    if not claim.reserved_as(step.holder):
+        return step  # held for a name: whatever became of one pod, the next may have it
+    if pod is None:
+        return Free(step.holder, "its pod is gone")
+    view = sight.brief(pod)
+    if view.finished:
+        return Free(step.holder, f"pod {view.key} has ended")
+    if view.node:
+        return Free(step.holder, f"pod {view.key} is bound to node {view.node}")
+    return step if isinstance(step, Expire) else None
+
+
+__all__ = ["FENCE", "HolderController", "Settings"]
