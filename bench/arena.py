@@ -22,7 +22,7 @@ from croupier.api.core_v1 import Pod
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.errors import AlreadyExists
-from croupier.lab import controlplane, fleet, nodes
+from croupier.lab import fleet, nodes
 from croupier.lab.controlplane import API_SERVER, ETCD, PARTS, SCHEDULER
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
@@ -77,11 +77,12 @@ async def raised(on: Ground, count: int) -> AsyncIterator[Arena]:
 async def staffed(arena: Arena, book: str, strategy: str) -> AsyncIterator[Company]:
     """Nobody but the stock scheduler (`book` is empty), or our processes beside it."""
     if not book:
-        await arena.schedule_with(controlplane.scheduler_configuration(arena.lab.site))
-        yield Company()
+        nobody = Company()
+        await arena.schedule_with(nobody.scheduler(arena.lab))
+        yield nobody
         return
     async with company.working(arena.lab, book=book, strategy=strategy) as ours:
-        await arena.schedule_with(ours.scheduler(controlplane.scheduler_configuration(arena.lab.site)))
+        await arena.schedule_with(ours.scheduler(arena.lab))
         yield ours
 
 
