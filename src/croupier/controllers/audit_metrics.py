@@ -1,0 +1,30 @@
+"""How many findings the audit left and repaired, by class."""
+
+from collections import Counter as Counted
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from croupier.core.finding import FindingClass
+
+
+class AuditMetrics:
+    """Fits `audit.Gauge`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._left = Gauge(
+            "croupier_audit_findings", "Findings of the audit left to people", ["class"], registry=registry
+        )
+        self._repaired = Counter(
+            "croupier_audit_repaired", "Findings the audit repaired", ["class"], registry=registry
+        )
+        for kind in get_args(FindingClass):  # a class without findings is 0, not absent
+            self._left.labels(kind).set(0)
+            self._repaired.labels(kind)
+
+    def left(self, by_class: Counted[str]) -> None:
+        for kind in get_args(FindingClass):
+            self._left.labels(kind).set(by_class[kind])
+
+    def repaired(self, kind: str) -> None:
+        self._repaired.labels(kind).inc()
