@@ -1,0 +1,217 @@
+"""`croupier explain`: where a pod sits, or why it waits."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from croupier.cli import cluster, showing, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from croupier.core.explain import Explanation, Seat, World
+    from croupier.core.ledger import Ledger
+    from croupier.kube.client import Client
+
+app = typer.Typer(
+    help="Say where something sits, or why it waits.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+SHOWN = 5
+"""Nodes named per reason, unless all are asked for."""
+
+
+@app.callback()
+def explaining() -> None:
+    """Say where something sits, or why it waits."""
+
+
+@app.command("pod")
+def pod(
+    name: Annotated[str, typer.Argument(metavar="[NS/]NAME", help="The pod.")],
+    *,
+    namespace: cluster.Namespace = None,
+    every: Annotated[bool, typer.Option("--all", help="Name every node, not only the first few.")] = False,
+    output: terminal.Output = "text",
+    kubeconfig: cluster.Kubeconfig = None,
+    context: cluster.Context = None,
+) -> None:
+    """Say which cards a pod holds, or why it waits: per node, and per card where it almost fits.
+
+    Exit code 1 if it waits in vain: nothing fits, or what it asks for cannot be read.
+
+    \b
+    croupier explain pod team/trainer
+    croupier explain pod trainer -n team --all
+    croupier explain pod team/trainer -o json
+    """
+    terminal.check_output(output)
+    key = _key(name, namespace)
+    answer = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _look(api, key))
+    if output == "json":
+        typer.echo(showing.json(as_data(answer)))
+    else:
+        for line in lines(answer, shown=None if every else SHOWN):
+            typer.echo(line)
+    raise typer.Exit(1 if answer.found.state in ("Pending", "Unreadable") else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The explanation, and what the pod's own status adds."""
+
+    found: "Explanation"
+    world: "World"
+    scheduler: str = ""
+    """What the scheduler itself last wrote about a pod that waits."""
+    since: "datetime | None" = None
+    """When it was bound."""
+
+
+def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
+    head, slash, tail = name.partition("/")
+    if slash and (not head or not tail or "/" in tail):
+        terminal.refuse(f"{name}: name the pod as NAMESPACE/NAME, or as NAME with --namespace.")
+    if slash and namespace not in (None, head):
+        terminal.refuse(f"{name} is not in namespace {namespace}: name the namespace once.")
+    return (head, tail) if slash else (namespace, name)
+
+
+async def _look(api: "Client", key: tuple[str | None, str]) -> Answer:
+    import asyncio
+
+    from croupier.api import kinds, nodes, pods
+    from croupier.book import snapshot
+    from croupier.core import explain
+
+    namespace, name = key[0] or api.config.namespace, key[1]
+    asked, seen = await asyncio.gather(
+        api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
+    )
+    view = pods.view(asked)
+    world = showing.world(seen, showing.strategy(seen, view.wants))
+    scheduled = next((one for one in asked.status.conditions if one.type == "PodScheduled"), None)
+    is_bound = scheduled is not None and scheduled.status == "True"
+    return Answer(
+        explain.explain(view, nodes.needs(asked), world),
+        world,
+        scheduler="" if scheduled is None or is_bound else scheduled.message,
+        since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
+    )
+
+
+def lines(answer: Answer, *, shown: int | None = SHOWN) -> list[str]:
+    """The answer as a person reads it."""
+    return [*_head(answer), *_seat(answer), *_refusals(answer.found, shown), *_nearest(answer)]
+
+
+def _head(answer: Answer) -> "Iterator[str]":
+    from croupier.core import want
+
+    found = answer.found
+    yield f"Pod {found.pod.key}: {found.sentence}"
+    if found.pod.wants:
+        yield f"  asks for   {want.sentence(found.pod.wants)}"
+    for note in found.notes:
+        yield f"  note       {note}"
+    if answer.scheduler and answer.scheduler != found.sentence:
+        yield f"  scheduler  {answer.scheduler}"
+    if found.fits:
+        yield f"  fits on    {_named(found.fits, SHOWN)}"
+
+
+def _seat(answer: Answer) -> "Iterator[str]":
+    seat = answer.found.seat
+    if seat is None:
+        return
+    until = f" until {showing.moment(seat.until)}" if seat.until else ""
+    yield f"  state      {f'Held{until}' if seat.held else 'Bound'} on {seat.node}"
+    if answer.since is not None:
+        yield f"  since      {showing.moment(answer.since)}"
+    if seat.reservation:
+        yield f"  by         Reservation {seat.reservation}"
+    ledger = answer.world.ledgers.get(seat.node)
+    for part in seat.grant:
+        card = ledger.card(part.card) if ledger is not None else None
+        yield f"  card       {card.index if card else '?'} ({part.card}): {showing.share(card, part)}"
+
+
+def _refusals(found: "Explanation", shown: int | None) -> "Iterator[str]":
+    if found.refusals:
+        yield ""
+        yield "Node by node:"
+    for group in found.refusals:
+        count = len(group.nodes)
+        yield f"  {count} node{'s' if count > 1 else ''}: {group.reason}"
+        yield f"      {_named(group.nodes, shown)}"
+
+
+def _nearest(answer: Answer) -> "Iterator[str]":
+    from croupier.core import want
+
+    found = answer.found
+    if found.nearest:
+        yield ""
+        yield "Nearest:"
+    for miss in found.nearest:
+        yield f"  {miss.node}: {miss.detail}"
+        yield from (f"      {line}" for line in showing.card_lines(answer.world.ledgers[miss.node]))
+    if found.instead:
+        yield ""
+        yield "Would fit now:"
+    for one in found.instead:
+        yield f"  {want.sentence(one.wants)} on {one.node}"
+
+
+def _named(nodes: tuple[str, ...], shown: int | None) -> str:
+    if shown is None or len(nodes) <= shown:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:shown])} and {len(nodes) - shown} more (--all names them)"
+
+
+def as_data(answer: Answer) -> dict[str, Any]:
+    """The same for programs; the shape is described in docs/commands.md."""
+    found, world = answer.found, answer.world
+    pod = found.pod
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "state": found.state,
+        "sentence": found.sentence,
+        "asks": [str(one) for one in pod.wants],
+        "node": pod.node or None,
+        "since": answer.since,
+        "scheduler": answer.scheduler or None,
+        "notes": list(found.notes),
+        "holds": _holds(found.seat, world),
+        "fits": list(found.fits),
+        "refusals": [
+            {"reason": one.reason, "count": len(one.nodes), "nodes": list(one.nodes)}
+            for one in found.refusals
+        ],
+        "nearest": [
+            {"node": one.node, "detail": one.detail, "cards": showing.cards(_ledger(world, one.node))}
+            for one in found.nearest
+        ],
+        "instead": [{"asks": [str(want) for want in one.wants], "node": one.node} for one in found.instead],
+    }
+
+
+def _holds(seat: "Seat | None", world: "World") -> dict[str, Any] | None:
+    if seat is None:
+        return None
+    return {
+        "node": seat.node,
+        "state": "Held" if seat.held else "Bound",
+        "until": seat.until,
+        "reservation": seat.reservation or None,
+        "cards": showing.parts(_ledger(world, seat.node), seat.grant),
+    }
+
+
+def _ledger(world: "World", node: str) -> "Ledger":
+    from croupier.core.ledger import Ledger
+
+    return world.ledgers.get(node) or Ledger(node)

@@ -1,0 +1,127 @@
+"""Cards, shares and holders as verbs show them: in words for people, as plain data for programs."""
+
+from typing import TYPE_CHECKING, Any
+
+from croupier.cli import tables
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from croupier.book.snapshot import Snapshot
+    from croupier.core.explain import World
+    from croupier.core.ledger import Card, Grant, Ledger, Part
+    from croupier.core.picking import Strategy
+    from croupier.core.want import Wants
+
+
+def world(seen: "Snapshot", strategy: "Strategy") -> "World":
+    from croupier.api import nodes
+    from croupier.core.explain import World
+
+    return World({name: nodes.facts(node) for name, node in seen.nodes.items()}, seen.ledgers, strategy)
+
+
+def strategy(seen: "Snapshot", wants: "Wants") -> "Strategy":
+    """The one of the pool that is asked for; else the default setting, which no object tells."""
+    asked = {want.pool for want in wants if want.pool}
+    named = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
+    return next((found for name in sorted(asked) if (found := named.get(name))), "Spread")
+
+
+def json(data: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(data)).decode()
+
+
+def moment(when: "datetime") -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def share(card: "Card | None", part: "Part") -> str:
+    """`50 %`, `2 slices`, `whole`, `MIG 1g.10gb`."""
+    if part.slots:
+        profiles = {slot.id: slot.profile for slot in card.slots} if card is not None else {}
+        return ", ".join(f"MIG {profiles.get(slot, slot)}" for slot in part.slots)
+    if card is not None and card.mode == "TimeSlice":
+        return f"{part.share} slice{'s' if part.share > 1 else ''}"
+    return "whole" if part.share == 100 else f"{part.share} %"
+
+
+def parts(ledger: "Ledger", grant: "Grant") -> list[dict[str, Any]]:
+    return [_part(ledger.card(part.card), part) for part in grant]
+
+
+def _part(card: "Card | None", part: "Part") -> dict[str, Any]:
+    data: dict[str, Any] = {"card": part.card, "index": card.index if card is not None else None}
+    if part.slots:
+        return {**data, "slots": list(part.slots)}
+    unit = "slices" if card is not None and card.mode == "TimeSlice" else "percent"
+    return {**data, unit: part.share}
+
+
+def cards(ledger: "Ledger") -> list[dict[str, Any]]:
+    return [_card(card) for card in ledger.cards]
+
+
+def _card(card: "Card") -> dict[str, Any]:
+    from croupier.api.mps import holder
+
+    held = [
+        {"pod": holder.split(key)[0], "holder": key, "share": amount} for key, amount in card.holders.items()
+    ]
+    data: dict[str, Any] = {
+        "card": card.id,
+        "index": card.index,
+        "mode": card.mode,
+        "pool": card.pool or None,
+        "healthy": card.healthy,
+    }
+    if card.mode == "MIG":
+        slots = [
+            {"slot": one.id, "profile": one.profile, "free": not one.holder, "holder": one.holder or None}
+            for one in card.slots
+        ]
+        return {**data, "slots": slots}
+    return {**data, "capacity": card.capacity, "free": card.free, "holders": held}
+
+
+def card_lines(ledger: "Ledger") -> list[str]:
+    """One line a card: how full it is, and by whom."""
+    return [_card_line(card) for card in ledger.cards]
+
+
+def _card_line(card: "Card") -> str:
+    pool = f" of pool {card.pool}" if card.pool else ""
+    sick = "" if card.healthy else ", not healthy"
+    return f"card {card.index:<2} {_bar(card)} {_left(card)}{pool}{sick}{_by(card)}"
+
+
+def _bar(card: "Card") -> str:
+    if card.mode != "MIG":
+        return tables.bar(card.used, card.capacity)
+    return tables.bar(sum(bool(slot.holder) for slot in card.slots), len(card.slots))
+
+
+def _left(card: "Card") -> str:
+    if card.mode == "MIG":
+        free = [slot.profile for slot in card.free_slots()]
+        counted = ", ".join(f"{free.count(one)} × {one}" for one in dict.fromkeys(free))
+        return f"MIG, {counted or 'nothing'} free"
+    if card.mode == "TimeSlice":
+        return f"{card.free} of {card.capacity} slices free"
+    if card.mode == "Exclusive":
+        return "exclusive, free" if card.free else "exclusive, taken"
+    return f"{card.free:>3} % free"
+
+
+def _by(card: "Card") -> str:
+    from croupier.api.mps import holder
+
+    shares = [f"{holder.split(key)[0]} {_amount(card, amount)}" for key, amount in card.holders.items()]
+    slots = [f"{holder.split(slot.holder)[0]} MIG {slot.profile}" for slot in card.slots if slot.holder]
+    return f"; {', '.join((*shares, *slots))}" if shares or slots else ""
+
+
+def _amount(card: "Card", amount: int) -> str:
+    return f"{amount} slices" if card.mode == "TimeSlice" else f"{amount} %"

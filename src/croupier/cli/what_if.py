@@ -1,0 +1,165 @@
+"""`croupier what-if`: where a pod would go now, without creating it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from croupier.cli import cluster, manifest, showing, tables, terminal
+from croupier.cli import explain as explaining
+
+if TYPE_CHECKING:
+    from croupier.api.core_v1 import Pod
+    from croupier.core.explain import World
+    from croupier.core.pod import PodView
+    from croupier.core.rehearsal import Rehearsal
+
+STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
+MOST_COPIES = 100_000
+
+
+def what_if(
+    *,
+    filename: Annotated[
+        Path, typer.Option("--filename", "-f", metavar="FILE", help="A Pod, Job, Deployment ...; - is stdin.")
+    ],
+    count: Annotated[int, typer.Option(metavar="N", help="So many copies.")] = 1,
+    strategy: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(STRATEGIES), help="Instead of the pool's, or the default, Spread."),
+    ] = None,
+    namespace: cluster.Namespace = None,
+    output: terminal.Output = "text",
+    kubeconfig: cluster.Kubeconfig = None,
+    context: cluster.Context = None,
+) -> None:
+    """Say where a pod, or N copies of it, would go now, or what is missing. Writes nothing.
+
+    Looks at cards, cordons, taints, node selectors and node affinity; CPU, memory and spreading are left out.
+
+    Exit code 0 if all copies fit, 1 if not, 2 if the file cannot be read as a pod.
+
+    \b
+    croupier what-if -f pod.yaml
+    croupier what-if -f job.yaml --count 16 --strategy BinPack
+    kubectl get deployment trainer -o yaml | croupier what-if -f -
+    """
+    terminal.check_output(output)
+    if not 1 <= count <= MOST_COPIES:
+        terminal.refuse(f"--count {count}: it is 1 to {MOST_COPIES}.")
+    if strategy is not None and strategy not in STRATEGIES:
+        terminal.refuse(f"--strategy {strategy}: it is one of {', '.join(STRATEGIES)}.")
+    pod = _pod(filename, namespace)
+    view = _view(pod, filename)
+    played, world = _play(pod, view, cluster.Target(kubeconfig, context), count=count, strategy=strategy)
+    if output == "json":
+        typer.echo(showing.json(as_data(view, played, world, count)))
+    else:
+        tell(view, played, world, count)
+    raise typer.Exit(0 if played.stopped is None else 1)
+
+
+def _pod(path: Path, namespace: str | None) -> "Pod":
+    import msgspec
+
+    from croupier.api.core_v1 import Pod
+    from croupier.kube import codec
+    from croupier.kube.errors import Undecodable
+
+    data = manifest.read(path)
+    meta = data["metadata"]
+    meta = {"name": "pod", **meta, "uid": "what-if"}
+    meta["namespace"] = namespace or meta.get("namespace") or "default"
+    try:
+        return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
+    except (Undecodable, msgspec.MsgspecError, TypeError) as error:
+        terminal.refuse(f"-f {path}: it is no pod: {error}.")
+
+
+def _quantities(spec: Any) -> Any:
+    """A quantity may be written without quotes, as `nvidia.com/gpu: 2`; the API server takes it as text."""
+    if isinstance(spec, dict):
+        return {
+            key: {name: _text(amount) for name, amount in value.items()}
+            if key in ("limits", "requests", "overhead") and isinstance(value, dict)
+            else _quantities(value)
+            for key, value in spec.items()
+        }
+    return [_quantities(one) for one in spec] if isinstance(spec, list) else spec
+
+
+def _text(amount: Any) -> Any:
+    return str(amount) if isinstance(amount, int | float) and not isinstance(amount, bool) else amount
+
+
+def _view(pod: "Pod", path: Path) -> "PodView":
+    from croupier.api import pods
+
+    view = pods.view(pod)
+    if view.trouble:
+        terminal.refuse(f"-f {path}: {view.trouble}.")
+    if view.node:
+        terminal.refuse(f"-f {path}: the pod names its node itself ({view.node}), so nobody places it.")
+    return view
+
+
+def _play(
+    pod: "Pod", view: "PodView", target: cluster.Target, *, count: int, strategy: str | None
+) -> "tuple[Rehearsal, World]":
+    from croupier.api import nodes
+    from croupier.book import snapshot
+    from croupier.core import rehearsal
+
+    seen = cluster.ask(target, lambda api: snapshot.take(api, cluster.now()))
+    chosen: Any = strategy or showing.strategy(seen, view.wants)
+    world = showing.world(seen, chosen)
+    return rehearsal.play(view, nodes.needs(pod), world, count), world
+
+
+def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> None:
+    """In words: who would go where, then why no more."""
+    from croupier.core import want
+
+    placed = len(played.places)
+    copies = (
+        "It" if count == 1 else f"All {count} copies" if placed == count else f"{placed} of {count} copies"
+    )
+    asks = f" ({want.sentence(view.wants)})" if view.wants else ""
+    if placed:
+        typer.echo(f"{copies} would fit now{asks}, by {world.strategy}:")
+        tables.echo(("node", "copies", "cards"), rows(played, world))
+    if played.stopped is not None:
+        typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would wait{asks}.")
+        for line in explaining.lines(explaining.Answer(played.stopped, world)):
+            typer.echo(line)
+
+
+def rows(played: "Rehearsal", world: "World") -> list[tuple[str, str, str]]:
+    """One row a node, in the order nodes are first chosen: how many copies, and of which cards."""
+    from croupier.core import explain
+
+    nodes: dict[str, list[str]] = {}
+    for place in played.places:
+        nodes.setdefault(place.node, []).append(explain.holding(world.ledgers[place.node], place.grant))
+    return [(node, str(len(each)), _counted(each)) for node, each in nodes.items()]
+
+
+def _counted(each: list[str]) -> str:
+    counts = {words: each.count(words) for words in dict.fromkeys(each)}
+    return "; ".join(words if times == 1 else f"{times} × ({words})" for words, times in counts.items())
+
+
+def as_data(view: "PodView", played: "Rehearsal", world: "World", count: int) -> dict[str, Any]:
+    stopped = played.stopped
+    return {
+        "pod": view.key,
+        "asks": [str(one) for one in view.wants],
+        "strategy": world.strategy,
+        "copies": count,
+        "placed": [
+            {"node": one.node, "cards": showing.parts(world.ledgers[one.node], one.grant)}
+            for one in played.places
+        ],
+        "missing": count - len(played.places),
+        "why": None if stopped is None else explaining.as_data(explaining.Answer(stopped, world)),
+    }
