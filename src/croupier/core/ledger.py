@@ -208,6 +208,8 @@ def _give_slots(card: Card, holder: str, part: Part) -> Card | Refused:
 
 def short(card: Card, share: int) -> str:
     """`card 0 is short by 20 %`."""
+    if len(card.holders) >= MOST_HOLDERS:
+        return f"card {card.index} has {len(card.holders)} holders, the most it can have"
     unit = " slices" if card.mode == "TimeSlice" else " %"
     return f"card {card.index} is short by {share - card.free}{unit}"
 

@@ -1,0 +1,320 @@
+"""Each policy in named cases: which card, which node, and what is said when there is none."""
+
+import pytest
+
+from croupier.core import placement
+from croupier.core.ledger import Card, Ledger, Refused
+from croupier.core.want import Shares, Slots, Units
+from tests.core.worlds import STRATEGIES, cut, exclusive, indexes, node, shared, sliced
+
+MANY = 64  # holders; each has 1 %
+
+CARDS = {
+    "BinPack fills the fullest card that fits": (
+        "BinPack",
+        [shared(0), shared(1, 60), shared(2, 80)],
+        Shares(1, 30),
+        [1],
+    ),
+    "BinPack rather fills a used card than opens a fresh one with less": (
+        "BinPack",
+        [shared(0, capacity=80), shared(1, 10)],
+        Shares(1, 30),
+        [1],
+    ),
+    "BinPack gives whole what is only given whole": ("BinPack", [shared(0), exclusive(1)], Shares(1), [1]),
+    "Spread takes the emptiest card": (
+        "Spread",
+        [shared(0, 10), shared(1, 60), shared(2, 5)],
+        Shares(1, 30),
+        [2],
+    ),
+    "Spread gives whole what is only given whole": ("Spread", [shared(0), exclusive(1)], Shares(1), [1]),
+    "LeastFragmentation fills a card up": (
+        "LeastFragmentation",
+        [shared(0), shared(1, 60), shared(2, 70)],
+        Shares(1, 30),
+        [2],
+    ),
+    "LeastFragmentation leaves a rest that others can use": (
+        "LeastFragmentation",
+        [shared(0, 50), shared(1, 40)],
+        Shares(1, 30),
+        [1],
+    ),
+    "LeastFragmentation keeps the fresh card whole": (
+        "LeastFragmentation",
+        [shared(0), shared(1, 20), shared(2)],
+        Shares(2, 30),
+        [0, 1],
+    ),
+    "shares are of different cards": ("BinPack", [shared(0), shared(1)], Shares(2, 50), [0, 1]),
+    "the first card of equal ones": ("Spread", [shared(2), shared(1), shared(3)], Shares(1, 50), [1]),
+    "never a sick card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], Shares(1, 50), [1]),
+    "never a card of a pool one does not name": (
+        "Spread",
+        [shared(0, pool="red"), shared(1, 50)],
+        Shares(1, 50),
+        [1],
+    ),
+    "never a card outside the pool one names": (
+        "BinPack",
+        [shared(0, 50), shared(1, pool="red")],
+        Shares(1, 50, "red"),
+        [1],
+    ),
+    "units of an exclusive pool are cards": (
+        "BinPack",
+        [exclusive(0, pool="red"), exclusive(1, pool="red")],
+        Units("red", 2),
+        [0, 1],
+    ),
+    "units of a percent pool are percent of one card": (
+        "BinPack",
+        [shared(0, 50, pool="red"), shared(1, pool="red")],
+        Units("red", 60),
+        [1],
+    ),
+    "hundreds of a percent pool are whole cards": (
+        "BinPack",
+        [shared(0, pool="red"), shared(1, 1, pool="red"), shared(2, pool="red")],
+        Units("red", 200),
+        [0, 2],
+    ),
+    "BinPack puts slices onto one card, the fullest": (
+        "BinPack",
+        [sliced(0, pool="red"), sliced(1, 2, pool="red"), sliced(2, 1, pool="red")],
+        Units("red", 2),
+        [1],
+    ),
+    "BinPack puts slices that fit nowhere onto few cards": (
+        "BinPack",
+        [sliced(0, 3, pool="red"), sliced(1, pool="red"), sliced(2, 3, pool="red")],
+        Units("red", 5),
+        [0, 1],
+    ),
+    "Spread puts slices onto many cards": (
+        "Spread",
+        [sliced(0, pool="red"), sliced(1, 1, pool="red")],
+        Units("red", 3),
+        [0, 1],
+    ),
+    "units of a MIG pool are devices of any profile": (
+        "BinPack",
+        [cut(0, "mixed", taken=(0, 4, 5), pool="red"), cut(1, "large", pool="red")],
+        Units("red", 2),
+        [0, 1],
+    ),
+    "BinPack takes a MIG device of the fullest card": (
+        "BinPack",
+        [cut(0), cut(1, taken=(0, 1, 2)), cut(2, taken=(0,))],
+        Slots("1g.10gb", 1),
+        [1],
+    ),
+    "Spread takes MIG devices of the emptiest cards": (
+        "Spread",
+        [cut(0, taken=(0, 1)), cut(1), cut(2)],
+        Slots("1g.10gb", 2),
+        [1, 2],
+    ),
+    "LeastFragmentation takes a MIG device where no larger one could be": (
+        "LeastFragmentation",
+        [cut(0, taken=(0, 1, 2, 3)), cut(1, taken=(0, 2, 4, 5))],
+        Slots("1g.10gb", 1),
+        [1],
+    ),
+    "a mixed pool is asked mode by mode": (
+        "BinPack",
+        [exclusive(0, pool="red", taken=True), sliced(1, pool="red")],
+        Units("red", 1),
+        [1],
+    ),
+}
+
+
+@pytest.mark.parametrize(("strategy", "cards", "want", "expected"), CARDS.values(), ids=CARDS)
+def test_which_cards(strategy, cards, want, expected):
+    ledger = node(*cards)
+
+    grant = placement.choose(ledger, (want,), strategy)
+
+    assert not isinstance(grant, Refused), grant
+    assert sorted(indexes(ledger, grant)) == expected
+
+
+def test_least_fragmentation_takes_the_slot_that_breaks_no_larger_placement():
+    ledger = node(cut(0, taken=(2,)))
+
+    grant = placement.choose(ledger, (Slots("1g.10gb", 1),), "LeastFragmentation")
+
+    assert not isinstance(grant, Refused)
+    assert grant[0].slots == ("1g.10gb-3",)
+
+
+NODES = {
+    "BinPack: a share goes where it opens no card": (
+        "BinPack",
+        [[shared(0)], [shared(0, 20)]],
+        Shares(1, 30),
+        1,
+    ),
+    "BinPack: a share goes where least is left": (
+        "BinPack",
+        [[shared(0, 20)], [shared(0, 60)]],
+        Shares(1, 30),
+        1,
+    ),
+    "BinPack: whole cards go where fewest are left": (
+        "BinPack",
+        [[shared(0), shared(1)], [shared(0), shared(1, 100)]],
+        Shares(1),
+        1,
+    ),
+    "Spread: a share goes to the emptiest card": ("Spread", [[shared(0, 20)], [shared(0)]], Shares(1, 30), 1),
+    "Spread: whole cards go to the emptiest node": (
+        "Spread",
+        [[shared(0), shared(1, 50)], [shared(0), shared(1)]],
+        Shares(1),
+        1,
+    ),
+    "LeastFragmentation: a whole card goes to the node already broken up": (
+        "LeastFragmentation",
+        [[shared(n) for n in range(4)], [shared(n) for n in range(3)]],
+        Shares(1),
+        1,
+    ),
+    "LeastFragmentation: a share goes to the card it fills": (
+        "LeastFragmentation",
+        [[shared(0, 60), shared(1)], [shared(0, 70)]],
+        Shares(1, 30),
+        1,
+    ),
+    "LeastFragmentation: a MIG device goes to the node already cut into": (
+        "LeastFragmentation",
+        [[cut(0)], [cut(0, taken=(0,))]],
+        Slots("1g.10gb", 1),
+        1,
+    ),
+    "Spread: slices go to the emptiest card": (
+        "Spread",
+        [[sliced(0, 2, pool="red")], [sliced(0, 1, pool="red")]],
+        Units("red", 1),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("strategy", "worlds", "want", "best"), NODES.values(), ids=NODES)
+def test_which_node(strategy, worlds, want, best):
+    ranks = []
+    for cards in worlds:
+        rank = placement.rank(node(*cards), (want,), strategy)
+        assert not isinstance(rank, Refused), rank
+        ranks.append(rank)
+
+    assert ranks.index(min(ranks)) == best
+    assert len(set(ranks)) == len(ranks)
+
+
+REFUSALS = {
+    "no cards": ([], Shares(1), "has no cards", ""),
+    "none outside pools": ([shared(0, pool="red")], Shares(1), "has no card outside pools", ""),
+    "none of the pool": ([shared(0)], Units("red", 1), "has no card of pool red", ""),
+    "only sick ones": ([shared(0, healthy=False)], Shares(1), "has no healthy card", "card 0 is not healthy"),
+    "no such profile": ([cut(0, "large")], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
+    "none of its profile, for it is not cut": ([shared(0)], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
+    "all are cut": ([cut(0)], Shares(1), "has no card that is given whole", ""),
+    "given whole only": ([exclusive(0)], Shares(1, 50), "has no card that is shared by percent", ""),
+    "too little of too few": (
+        [shared(0, 70), shared(1), shared(2, 100)],
+        Shares(2, 50),
+        "needs 2 cards with 50 % free but has 1",
+        "card 0 is short by 20 %, card 2 is short by 50 %",
+    ),
+    "a sick one among them": (
+        [shared(0, healthy=False), shared(1, 1)],
+        Shares(1),
+        "needs 1 free card but has 0",
+        "card 0 is not healthy, card 1 is short by 1 %",
+    ),
+    "too few slots": (
+        [cut(0, taken=(0, 1, 2, 3, 4))],
+        Slots("1g.10gb", 3),
+        "needs 3 free MIG 1g.10gb but has 2",
+        "card 0 has 2 of 7 free",
+    ),
+    "too few slices": (
+        [sliced(0, 3, pool="red")],
+        Units("red", 2),
+        "needs 2 free time slices of pool red but has 1",
+        "card 0 has 1 of 4 slices free",
+    ),
+    "too few cards of the pool": (
+        [exclusive(0, pool="red", taken=True)],
+        Units("red", 1),
+        "needs 1 free card of pool red but has 0",
+        "card 0 is short by 100 %",
+    ),
+    "neither part of a card nor whole cards": (
+        [shared(0, pool="red"), shared(1, pool="red")],
+        Units("red", 150),
+        "150 % is neither at most one card nor whole cards; ask for cards with gpu.mps.io/cards"
+        " and for percent of each with gpu.mps.io/ratio",
+        "",
+    ),
+    "as many holders as a card can have": (
+        [shared(0, *([1] * MANY))],
+        Shares(1, 10),
+        "needs 1 card with 10 % free but has 0",
+        "card 0 has 64 holders, the most it can have",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "want", "reason", "detail"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_why_not(cards, want, reason, detail, strategy):
+    assert placement.choose(node(*cards), (want,), strategy) == Refused(reason, detail)
+    assert placement.rank(node(*cards), (want,), strategy) == Refused(reason, detail)
+
+
+def test_nothing_is_asked_for():
+    assert placement.choose(node(shared(0)), (), "Spread") == Refused("asks for no cards")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_several_wants_get_cards_of_their_own_or_nothing(strategy):
+    wants = (Shares(1, 20), Shares(1, 70))
+
+    grant = placement.choose(node(shared(0, 20), shared(1, 50)), wants, strategy)
+    refused = placement.choose(node(shared(0)), wants, strategy)
+
+    assert not isinstance(grant, Refused)
+    assert [part.share for part in grant] == [70, 20]
+    assert refused == Refused(
+        "needs 1 card with 20 % free but has 0", "card 0 goes to another part of the request"
+    )
+
+
+def test_units_of_one_pool_add_up():
+    ledger = node(shared(0, pool="red"))
+
+    grant = placement.choose(ledger, (Units("red", 30), Units("red", 30)), "BinPack")
+
+    assert not isinstance(grant, Refused)
+    assert [part.share for part in grant] == [60]
+
+
+def test_slots_of_several_wants_can_be_of_one_card_and_come_in_its_order():
+    ledger = node(cut(0, "mixed"))
+
+    grant = placement.choose(ledger, (Slots("2g.20gb", 1), Slots("1g.10gb", 2)), "BinPack")
+
+    assert not isinstance(grant, Refused)
+    assert [part.slots for part in grant] == [("1g.10gb-4", "1g.10gb-5", "2g.20gb-6")]
+
+
+def test_a_card_without_a_place_is_like_any_other():
+    ledger = Ledger("node-1", (Card("node-1-gpu-0", 0),))
+
+    assert not isinstance(placement.choose(ledger, (Shares(1),), "Spread"), Refused)
