@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from croupier.cli import demo, lab, version
+from croupier.cli import demo, extender, lab, manager, scheduler_config, version
 
 app = typer.Typer(
     name="croupier",
@@ -22,6 +22,9 @@ app = typer.Typer(
 )
 app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
 app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
+app.command("manager", rich_help_panel="Processes")(manager.manager)
+app.command("extender", rich_help_panel="Processes")(extender.extender)
+app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)
 app.command("version", rich_help_panel="About")(version.version)
 
 INTERRUPTED = 130

@@ -1,0 +1,64 @@
+"""`croupier extender`: what kube-scheduler asks about pods that want cards."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from croupier.cli.cluster import Context, Kubeconfig
+from croupier.cli.process import Book, HealthAddress, LeaseNamespace, LogLevel, StrategyName, Ttl
+
+
+def extender(
+    *,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where kube-scheduler reaches it.")
+    ] = "127.0.0.1:9440",
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Its certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that.")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The authority whose clients may ask.")
+    ] = None,
+    capacity_manager: Book = "InMemory",
+    strategy: StrategyName = "Spread",
+    reservation_ttl: Ttl = 120,
+    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    health: HealthAddress = ":8081",
+    log_level: LogLevel = "info",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Place pods for kube-scheduler: filter, prioritize, bind; nothing is bound that is not reserved.
+
+    On loopback it speaks plain HTTP; anywhere else it needs TLS and asks its clients for a certificate.
+    `croupier scheduler-config` prints what the scheduler has to be told.
+
+    \b
+    croupier extender
+    croupier extender --capacity-manager CRD --strategy BinPack
+    croupier extender --listen :9440 --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt
+    """
+    from croupier import wiring
+    from croupier.cli import process, terminal
+    from croupier.extender.server import TLS, Listen
+    from croupier.kube import health as healthy
+
+    wanted = process.settings(
+        book=capacity_manager,
+        strategy=strategy,
+        ttl=reservation_ttl,
+        namespace=lease_namespace,
+        health=health,
+        cluster=(kubeconfig, context),
+    )
+    try:
+        address = healthy.parse(listen)
+    except ValueError as bad:
+        terminal.refuse(f"--listen: {bad}.")
+    tls = None
+    if tls_cert and tls_key and client_ca:
+        tls = TLS(tls_cert, tls_key, client_ca)
+    elif tls_cert or tls_key or client_ca:
+        terminal.refuse("--tls-cert, --tls-key and --client-ca belong together.")
+    where = Listen(address, tls)
+    process.start(lambda: wiring.extender(wanted, where), log_level)

@@ -1,0 +1,38 @@
+"""`croupier manager`: the controllers."""
+
+from croupier.cli.cluster import Context, Kubeconfig
+from croupier.cli.process import Book, HealthAddress, LeaseNamespace, LogLevel, StrategyName, Ttl
+
+
+def manager(
+    *,
+    capacity_manager: Book = "InMemory",
+    strategy: StrategyName = "Spread",
+    reservation_ttl: Ttl = 120,
+    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    health: HealthAddress = ":8080",
+    log_level: LogLevel = "info",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Run the controllers: they keep the ledger true and decide Reservations.
+
+    Any number may run; one works, the others wait for its Lease. With --capacity-manager InMemory (the
+    default) `croupier extender` does this work, because it keeps the ledger.
+
+    \b
+    croupier manager --capacity-manager CRD
+    croupier manager --capacity-manager CRD --kubeconfig ~/.kube/config --health 127.0.0.1:8080
+    """
+    from croupier import wiring
+    from croupier.cli import process
+
+    wanted = process.settings(
+        book=capacity_manager,
+        strategy=strategy,
+        ttl=reservation_ttl,
+        namespace=lease_namespace,
+        health=health,
+        cluster=(kubeconfig, context),
+    )
+    process.start(lambda: wiring.manager(wanted), log_level)

@@ -1,0 +1,89 @@
+"""The options that every long-running process has, and how it starts."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from croupier.cli import terminal
+
+if TYPE_CHECKING:
+    from croupier.wiring import Settings
+
+STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
+BOOKS = ("InMemory", "CRD")
+
+Book = Annotated[
+    str,
+    typer.Option(
+        "--capacity-manager",
+        metavar="|".join(BOOKS),
+        help="Where the ledger is: in the memory of the one extender, or in NodeReservations for several.",
+    ),
+]
+StrategyName = Annotated[
+    str, typer.Option("--strategy", metavar="|".join(STRATEGIES), help="How cards are chosen by default.")
+]
+Ttl = Annotated[
+    int,
+    typer.Option(
+        "--reservation-ttl", min=1, max=86400, metavar="SECONDS", help="How long a hold waits for its pod."
+    ),
+]
+LeaseNamespace = Annotated[
+    str, typer.Option("--lease-namespace", metavar="NS", help="Where the Leases of an election are.")
+]
+HealthAddress = Annotated[
+    str, typer.Option("--health", metavar="HOST:PORT", help="Where /livez, /readyz and /metrics are served.")
+]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", metavar="debug|info|warning|error", help="What to log.")
+]
+
+
+def settings(
+    *,
+    book: str,
+    strategy: str,
+    ttl: int,
+    namespace: str,
+    health: str,
+    cluster: tuple[Path | None, str | None],
+) -> "Settings":
+    from datetime import timedelta
+    from typing import cast
+
+    from croupier.kube import health as healthy
+    from croupier.wiring import Settings
+
+    if book not in BOOKS:
+        terminal.refuse(f"--capacity-manager {book}: it is {' or '.join(BOOKS)}.")
+    if strategy not in STRATEGIES:
+        terminal.refuse(f"--strategy {strategy}: it is {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
+    try:
+        address = healthy.parse(health)
+    except ValueError as bad:
+        terminal.refuse(f"--health: {bad}.")
+    kubeconfig, context = cluster
+    return Settings(
+        book=cast("Any", book),
+        strategy=cast("Any", strategy),
+        ttl=timedelta(seconds=ttl),
+        namespace=namespace,
+        kubeconfig=kubeconfig,
+        context=context,
+        health=address,
+    )
+
+
+def start(run: Callable[[], Coroutine[Any, Any, int]], log_level: str) -> None:
+    """Run it to its end; its exit code is ours."""
+    from croupier.kube import logs
+    from croupier.kube import run as process
+
+    try:
+        logs.setup(level=log_level)
+    except ValueError as bad:
+        terminal.refuse(f"--log-level: {bad}.")
+    raise typer.Exit(process.main(run))

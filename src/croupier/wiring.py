@@ -1,0 +1,301 @@
+"""BUILD. The one place where processes are put together: which kinds they follow, which book they keep.
+
+Everything else gets what it needs handed in. Two processes are made here. `manager` runs the controllers of
+the ledger under an election; `extender` answers kube-scheduler. With the book in memory the extender is the
+one process that may change it, so the controllers run in there (docs/decisions/0006-who-keeps-the-book.md).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUPool
+from croupier.api.mps import NodeReservation
+from croupier.book import switch
+from croupier.book.crd import CRDCapacityManager
+from croupier.book.manager import STRATEGY, TTL, CapacityManager
+from croupier.book.memory import InMemoryCapacityManager
+from croupier.book.metrics import LedgerMetrics
+from croupier.controllers import capacity, holders, reservation
+from croupier.controllers.capacity import CapacityController
+from croupier.controllers.holders import HolderController
+from croupier.controllers.reservation import ReservationController
+from croupier.controllers.reservation_metrics import ReservationMetrics
+from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.watched import Watched
+from croupier.core.placement import Strategy
+from croupier.extender.metrics import ExtenderMetrics
+from croupier.extender.server import Extender, Listen, Surroundings
+from croupier.extender.service import Settings as Placing
+from croupier.kube import client, config, health, run
+from croupier.kube.client import EVERYTHING, Client, Selection
+from croupier.kube.elector import Elector, Leadership
+from croupier.kube.events import Recorder
+from croupier.kube.health import Address, Health
+from croupier.kube.metrics import Metrics
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.resumption import Rules
+from croupier.kube.run import Part, Process
+from croupier.kube.store import Store
+
+T = TypeVar("T")
+
+Book: TypeAlias = Literal["InMemory", "CRD"]
+BOOKS: Final[tuple[Book, ...]] = get_args(Book)
+
+NAMESPACE: Final = "d8-gpu-operator"
+REPORTER: Final = "croupier-ledger"
+"""Who Events come from."""
+MANAGER_LEASE: Final = "croupier-manager"
+BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
+"""A pod that waits holds nothing yet; who needs to know of one asks for it."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person can choose, the same for every process."""
+
+    book: Book = "InMemory"
+    ttl: timedelta = TTL
+    strategy: Strategy = STRATEGY
+    namespace: str = NAMESPACE
+    """Where the Leases are."""
+    kubeconfig: Path | None = None
+    context: str | None = None
+    health: Address = field(default_factory=lambda: health.parse(":8080"))
+
+
+class Caches:
+    """What one process follows of the API server. A kind that is not installed has no objects."""
+
+    def __init__(self, api: Client, metrics: Metrics) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._reflectors: dict[str, Reflector[Any]] = {}
+
+    def follow(self, resource: Resource[T], selection: Selection = EVERYTHING) -> Watched[T]:
+        store = Store(resource)
+        reflector = Reflector(self._api, store, selection=selection, rules=Rules(optional=True))
+        self._metrics.caches.add(store, reflector)
+        self._reflectors[resource.full_name] = reflector
+        return Watched(store, reflector)
+
+    def parts(self) -> list[Part]:
+        return [run.endless(f"cache of {name}", one.run) for name, one in self._reflectors.items()]
+
+    def behind(self) -> str | None:
+        """For a readiness check: which kinds have not been listed yet."""
+        missing = [name for name, one in self._reflectors.items() if not one.has_synced]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What every process has: a connection, figures, checks."""
+
+    api: Client
+    metrics: Metrics
+    checks: Health
+    settings: Settings
+
+
+@asynccontextmanager
+async def _surface(settings: Settings) -> AsyncIterator[Surface]:
+    metrics, checks = Metrics(CollectorRegistry()), Health()
+    application = health.app(checks, metrics.registry)
+    connection = config.load(settings.kubeconfig, settings.context)
+    async with (
+        client.connect(connection, observe=metrics.request) as api,
+        health.serve(application, settings.health),
+    ):
+        yield Surface(api, metrics, checks, settings)
+
+
+async def _until_stopped(surface: Surface, parts: list[Part]) -> int:
+    process = Process([run.endless("loop measure", surface.metrics.measure_loop), *parts])
+    surface.checks.ready["process"] = lambda: "stopping" if process.stopping else None
+    return await process.run()
+
+
+class LedgerKeepers:
+    """The controllers that keep the ledger true, on whichever book."""
+
+    def __init__(self, surface: Surface, caches: Caches) -> None:
+        self._surface = surface
+        self._sources = Sources(
+            nodes=caches.follow(kinds.NODES),
+            devices=caches.follow(kinds.GPU_DEVICES),
+            pools=caches.follow(kinds.GPU_POOLS),
+            pods=caches.follow(kinds.PODS, BOUND_PODS),
+            reservations=caches.follow(kinds.RESERVATIONS),
+        )
+        self._sight = Sight(self._sources)
+        self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)
+        self._events = Recorder(surface.api, REPORTER, gauge=surface.metrics)
+
+    @property
+    def pools(self) -> Watched[GPUPool]:
+        return self._sources.pools
+
+    def events(self) -> Part:
+        return Part("events", self._events.run)
+
+    async def open(self, book: CapacityManager) -> None:
+        """Every node there is, so that a process can wait for the whole book before it serves."""
+        await self._cards(book).prime()
+
+    async def run(self, book: CapacityManager, term: Leadership, stop: asyncio.Event) -> None:
+        """Work for one term of office, or until `stop`."""
+        api = self._surface.api.fenced(term.require)
+        async with asyncio.TaskGroup() as group:
+            for keeper in (self._cards(book), self._holders(book, api), self._reservations(book, api)):
+                group.create_task(keeper.run(stop, term))
+
+    def _cards(self, book: CapacityManager) -> CapacityController:
+        gauge = self._surface.metrics.controller(capacity.NAME)
+        return CapacityController(self._sight, book, capacity.Settings(gauge=gauge))
+
+    def _holders(self, book: CapacityManager, api: Client) -> HolderController:
+        settings = holders.Settings(gauge=self._surface.metrics.controller(holders.NAME))
+        return HolderController(self._sight, api, book=book, recorder=self._events, settings=settings)
+
+    def _reservations(self, book: CapacityManager, api: Client) -> ReservationController:
+        settings = reservation.Settings(
+            strategy=self._surface.settings.strategy,
+            counts=self._counts,
+            gauge=self._surface.metrics.controller(reservation.NAME),
+        )
+        followed = self._sources
+        sources = reservation.Sources(followed.reservations, followed.pods, followed.nodes)
+        return ReservationController(sources, api, book=book, recorder=self._events, settings=settings)
+
+
+async def manager(settings: Settings) -> int:
+    """The controllers, under an election. With the book in memory they run where it is kept: not here."""
+    async with _surface(settings) as surface:
+        if settings.book == "InMemory":
+            log.info(
+                "capacityManager is InMemory: croupier extender keeps the ledger and decides Reservations"
+            )
+            return await _until_stopped(surface, [Part("nothing to do", _idle)])
+        await switch.guard(surface.api, settings.namespace)
+        return await _manage(surface)
+
+
+async def _idle(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _manage(surface: Surface) -> int:
+    caches = Caches(surface.api, surface.metrics)
+    keepers = LedgerKeepers(surface, caches)
+    ledgers = caches.follow(kinds.NODE_RESERVATIONS)
+    figures = LedgerMetrics(surface.metrics.registry)
+    elector = _elector(surface, MANAGER_LEASE)
+
+    async def lead(stop: asyncio.Event) -> None:
+        async def work(term: Leadership) -> None:
+            book = _shared_book(surface, ledgers, figures, surface.api.fenced(term.require))
+            try:
+                await keepers.run(book, term, stop)
+            finally:
+                await book.finish()
+
+        await elector.run(work, stop)
+
+    surface.checks.ready["caches"] = caches.behind
+    return await _until_stopped(surface, [*caches.parts(), keepers.events(), Part("controllers", lead)])
+
+
+async def extender(settings: Settings, listen: Listen) -> int:
+    """What kube-scheduler asks; with the book in memory also the controllers, under a Lease."""
+    async with _surface(settings) as surface:
+        if settings.book == "InMemory":
+            return await _place_from_memory(surface, listen)
+        await switch.guard(surface.api, settings.namespace)
+        return await _place_from_ledgers(surface, listen)
+
+
+async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
+    caches = Caches(surface.api, surface.metrics)
+    pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
+    book = _shared_book(surface, ledgers, LedgerMetrics(surface.metrics.registry), surface.api)
+    around = Surroundings(
+        ready=lambda: caches.behind() is None,
+        of_pool=_strategy_of(pools),
+        gauge=ExtenderMetrics(surface.metrics.registry),
+    )
+    serving = Extender(book, surface.api, settings=_placing(surface.settings), listen=listen, around=around)
+
+    async def serve(stop: asyncio.Event) -> None:
+        try:
+            await serving.run(stop)
+        finally:
+            await book.finish()
+
+    surface.checks.ready["caches"] = caches.behind
+    return await _until_stopped(surface, [*caches.parts(), Part("extender", serve)])
+
+
+async def _place_from_memory(surface: Surface, listen: Listen) -> int:
+    caches = Caches(surface.api, surface.metrics)
+    keepers = LedgerKeepers(surface, caches)
+    elector = _elector(surface, switch.LEASE)
+    settings, figures = surface.settings, ExtenderMetrics(surface.metrics.registry)
+    around = Surroundings(of_pool=_strategy_of(keepers.pools), gauge=figures)
+    complete = asyncio.Event()
+
+    async def lead(stop: asyncio.Event) -> None:
+        async def work(term: Leadership) -> None:
+            book = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
+            api = surface.api.fenced(term.require)
+            await book.carry_over(api)
+            await keepers.open(book)
+            serving = Extender(book, api, settings=_placing(settings), listen=listen, around=around)
+            complete.set()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(keepers.run(book, term, stop))
+                    group.create_task(serving.run(stop))
+            finally:
+                complete.clear()
+
+        await elector.run(work, stop)
+
+    waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or reading the book"
+    surface.checks.ready["book"] = lambda: None if complete.is_set() else waiting
+    return await _until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
+
+
+def _shared_book(
+    surface: Surface, ledgers: Watched[NodeReservation], figures: LedgerMetrics, api: Client
+) -> CRDCapacityManager:
+    settings = surface.settings
+    return CRDCapacityManager(api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures)
+
+
+def _strategy_of(pools: Watched[GPUPool]) -> Callable[[str], Strategy | None]:
+    def of_pool(name: str) -> Strategy | None:
+        found = pools.store.named(name)
+        return found.spec.scheduling.strategy if found is not None else None
+
+    return of_pool
+
+
+def _placing(settings: Settings) -> Placing:
+    return Placing(strategy=settings.strategy, ttl=settings.ttl)
+
+
+def _elector(surface: Surface, lease: str) -> Elector:
+    return Elector(surface.api, lease, surface.settings.namespace, gauge=surface.metrics)
