@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import structlog
 
 from tests.kube.waiting import until
 
@@ -89,6 +90,11 @@ async def company(folder: Path) -> AsyncIterator[Start]:
             with contextlib.suppress(ProcessLookupError):
                 player.child.kill()
             await player.child.wait()
+
+
+def log_aside() -> None:
+    """For a player: what it logs goes to its log, not between its lines."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def say(value: Any) -> None:

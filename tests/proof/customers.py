@@ -30,7 +30,7 @@ from croupier.kube import client, config
 from croupier.kube.errors import KubeError
 from croupier.kube.reflector import Reflector
 from croupier.kube.store import Store
-from tests.proof.company import say, told
+from tests.proof.company import log_aside, say, told
 
 AT_ONCE = 8
 """Requests one writer has under way at a time."""
@@ -223,6 +223,7 @@ def main() -> int:
     parser.add_argument(
         "--budget", type=int, required=True, help="percent of cards each writer asks for at a time"
     )
+    log_aside()
     asyncio.run(start(parser.parse_args()))
     return 0
 

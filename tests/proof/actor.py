@@ -1,0 +1,185 @@
+"""One flow, played by a process of its own that may die at any of its writes.
+
+Run as `python -m tests.proof.actor FLOW --kubeconfig ... --node ... --namespace ... [--number N --when W]`.
+It plays on a world the proof has set up (`worlds.py`) and says what it wrote, if it lives to say it.
+Events are sent over a connection that is not interrupted: they are a courtesy, and no state depends on them.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from croupier.api import kinds
+from croupier.core.ledger import Refused
+from croupier.extender.protocol import ExtenderBindingArgs
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import KubeError, NotFound
+from croupier.kube.events import Recorder
+from tests.kube.waiting import until, until_async
+from tests.proof.company import log_aside, say
+from tests.proof.house import House, Scope
+from tests.proof.injection import Injection
+
+POD = "worker"
+RESERVATION = "claim"
+
+
+class Refusal(Exception):
+    """The binder said no, and why."""
+
+
+class Play:
+    """A house narrowed to one world, and the person who stands outside."""
+
+    def __init__(self, house: House, person: Client, scope: Scope) -> None:
+        self.house = house
+        self.person = person
+        self.node = scope.node
+        self.namespace = scope.namespace
+
+    async def holder(self) -> str:
+        pod = await self.person.get(kinds.PODS, POD, namespace=self.namespace)
+        return f"{self.namespace}/{POD}/{pod.metadata.uid}"
+
+    async def reserve(self) -> None:
+        answer = await self.house.book.reserve(await self.holder(), self.node, 2, 60)
+        assert not isinstance(answer, Refused), answer
+
+    async def bind(self) -> None:
+        _, _, uid = (await self.holder()).split("/")
+        why = await self.house.binder.bind(ExtenderBindingArgs(POD, self.namespace, uid, self.node))
+        if why:
+            raise Refusal(why)
+        await self.house.binder.drain()
+
+    async def release(self) -> None:
+        await self.house.book.release(await self.holder(), self.node)
+
+    async def settle(self) -> None:
+        """Expire, promote, free: whatever the holders controller finds to do."""
+        self.house.start("holders")
+        await until(self._settled, "the holders to be settled")
+
+    def _settled(self) -> bool:
+        ledger = self.house.book.ledger(self.node)
+        return ledger is not None and not ledger.held and self._as_pods_are()
+
+    def _as_pods_are(self) -> bool:
+        """Who is bound holds, who is not does not."""
+        ledger = self.house.book.ledger(self.node)
+        assert ledger is not None
+        bound = {
+            f"{self.namespace}/{pod.metadata.name}/{pod.metadata.uid}"
+            for pod in self.house.pods.store
+            if pod.spec.node_name == self.node
+        }
+        return ledger.holders() == bound
+
+    async def cards(self) -> None:
+        """Open, recut or close: whatever the capacity controller finds to do."""
+        self.house.start("capacity")
+        await until(self._cards_as_reported, "the ledger to follow its node")
+
+    def _cards_as_reported(self) -> bool:
+        ledger, node = self.house.book.ledger(self.node), self.house.nodes.store.named(self.node)
+        if node is None:
+            return ledger is None
+        return ledger is not None and len(ledger.cards) == int(node.status.allocatable["nvidia.com/gpu"])
+
+    async def finalize(self) -> None:
+        """A Reservation from its creation by a person to its deletion by a person."""
+        self.house.start("reservation")
+        await until_async(self._reserved, "the Reservation to be Reserved")
+        await self.person.delete(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
+        await until_async(self._gone, "the Reservation to be gone")
+
+    async def keep(self) -> None:
+        """A Reservation until it is Reserved."""
+        self.house.start("reservation")
+        await until_async(self._reserved, "the Reservation to be Reserved")
+
+    async def _reserved(self) -> bool:
+        found = await self.person.get(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
+        return found.status.phase == "Reserved"
+
+    async def _gone(self) -> bool:
+        try:
+            await self.person.get(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
+        except NotFound:
+            return True
+        return False
+
+
+FLOWS: Mapping[str, Callable[[Play], Awaitable[None]]] = {
+    "reserve": Play.reserve,
+    "bind": Play.bind,
+    "release": Play.release,
+    "expire": Play.settle,
+    "promote": Play.settle,
+    "free": Play.settle,
+    "finalize": Play.finalize,
+    "open": Play.cards,
+    "recut": Play.cards,
+    "close": Play.cards,
+    "memory-bind": Play.bind,
+    "memory-reservation": Play.finalize,
+}
+
+
+async def insisting(flow: Callable[[], Awaitable[None]]) -> None:
+    """As a caller would: what may be repeated is repeated when it failed."""
+    for _ in range(3):
+        try:
+            await flow()
+            return
+        except (KubeError, Refusal) as error:
+            sys.stderr.write(f"again: {error}\n")
+    await flow()
+
+
+@contextlib.asynccontextmanager
+async def stage(options: Any, injection: Injection) -> AsyncIterator[Play]:
+    scope = Scope(options.node, options.namespace)
+    loaded = config.load(options.kubeconfig)
+    async with (
+        client.connect(loaded) as person,
+        client.connect(loaded, observe=injection.observe) as api,
+    ):
+        memory = options.flow.startswith("memory")
+        house = House(api.fenced(injection.permit), Recorder(person, "proof"), scope, in_memory=memory)
+        try:
+            await house.synced()
+            if memory:
+                await house.capacity().prime()
+            yield Play(house, person, scope)
+        finally:
+            await house.close()
+
+
+async def start(options: Any) -> None:
+    injection = Injection(options.number, options.when)
+    async with stage(options, injection) as play:
+        await insisting(lambda: FLOWS[options.flow](play))
+        say(injection.writes)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("flow", choices=FLOWS)
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--number", type=int, default=0)
+    parser.add_argument("--when", default="never")
+    log_aside()
+    asyncio.run(start(parser.parse_args()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

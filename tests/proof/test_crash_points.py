@@ -1,0 +1,175 @@
+"""Killed before and after every write, or left without its answer: nothing overcommitted, lost or leaked.
+
+The writes of each flow are counted by playing it once. Then it is played again for every write and every
+way to be interrupted, each time in a world of its own; then controllers that know nothing of all this are
+started, and every world must come to a good end, stay so, and cause no more writes.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.events import Recorder
+from croupier.lab.lab import Lab
+from tests.kube.waiting import until_async
+from tests.proof import ground, history, house
+from tests.proof.company import Start, company
+from tests.proof.house import House
+from tests.proof.injection import Injection
+from tests.proof.worlds import SETUPS, World
+
+FLOWS = ("reserve", "bind", "release", "expire", "promote", "free", "finalize", "open", "recut", "close")
+WAYS = ("before", "after", "lost")
+AT_ONCE = 4
+SILENCE = 4.0
+"""Seconds without a write, and so several looks of every controller, that count as silence."""
+GONE = "free, 4 cards"
+
+
+@dataclass(frozen=True)
+class Point:
+    flow: str
+    number: int = 0
+    when: str = "never"
+    write: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.flow}-{self.number}-{self.when}"
+
+    def __str__(self) -> str:
+        return f"{self.flow:<10} {self.number}  {self.when:<7}{self.write}"
+
+
+@dataclass
+class Played:
+    point: Point
+    world: World
+    ending: str = ""
+
+
+@dataclass
+class Theatre:
+    """Plays flows in processes of their own."""
+
+    lab: Lab
+    api: Client
+    start: Start
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def play(self, point: Point) -> tuple[Played, list[str]]:
+        world = World(self.api, point.name)
+        async with self.turns:
+            await SETUPS[point.flow](world)
+            known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
+            known += [f"--namespace={world.namespace}", f"--number={point.number}", f"--when={point.when}"]
+            actor = await self.start("tests.proof.actor", point.name, point.flow, *known)
+            if point.when in ("before", "after"):
+                code = await actor.ended(120)
+                assert code == -signal.SIGKILL, f"{point} was never reached: {actor.log.read_text()}"
+                return Played(point, world), []
+            writes: list[str] = await actor.hear()
+            assert await actor.ended() == 0
+            return Played(point, world), writes
+
+    async def play_all(self, flows: tuple[str, ...]) -> list[Played]:
+        """Each flow once to count its writes, then once for every point."""
+        counted = await asyncio.gather(*(self.play(Point(flow)) for flow in flows))
+        points = [point for played, writes in counted for point in _points(played.point.flow, writes)]
+        interrupted = await asyncio.gather(*(self.play(point) for point in points))
+        return [*(played for played, _ in counted), *(played for played, _ in interrupted)]
+
+
+def _points(flow: str, writes: list[str]) -> Iterator[Point]:
+    assert writes, f"{flow} writes nothing"
+    for number, write in enumerate(writes, start=1):
+        for when in WAYS:
+            yield Point(flow, number, when, write)
+
+
+def expected(point: Point) -> str:
+    """How a world must end once everybody had time to mend it."""
+    match point.flow:
+        case "bind":
+            unbound = point.number == 1 or (point.number == 2 and point.when == "before")
+            return GONE if unbound and point.when in ("before", "after") else "bound"
+        case "promote":
+            return "bound"
+        case "finalize":
+            deleted = point.number in (0, 4, 5) or point.when == "lost"
+            return GONE if deleted else "reserved"
+        case "recut":
+            return "free, 6 cards"
+        case "close":
+            return "closed"
+        case _:
+            return GONE
+
+
+async def ended_well(played: Played) -> bool:
+    played.ending = await played.world.ending()
+    return played.ending == expected(played.point)
+
+
+async def all_well(plays: list[Played], what: str) -> None:
+    try:
+        await until_async(lambda: _all_well(plays), what, within=60)
+    except AssertionError:
+        raise AssertionError(
+            f"{what}:\n{table([p for p in plays if p.ending != expected(p.point)])}"
+        ) from None
+
+
+async def _all_well(plays: list[Played]) -> bool:
+    return all(await asyncio.gather(*(ended_well(played) for played in plays)))
+
+
+def table(plays: list[Played]) -> str:
+    rows = (f"  {played.point!s:<50} {played.ending}" for played in plays)
+    return "\n".join(["  flow       no when   write" + " " * 26 + "ending", *rows])
+
+
+async def silent(injection: Injection, recording: history.History) -> list[str]:
+    """What is still written when nothing is left to do."""
+    await recording.complete()
+    written, revisions = len(injection.writes), recording.revisions
+    await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
+    await recording.complete()
+    extra = [f"{recording.revisions - revisions} revisions"] if recording.revisions != revisions else []
+    return [*injection.writes[written:], *extra]
+
+
+async def finalize_the_rest(plays: list[Played]) -> list[Played]:
+    """Those whose person never came to delete the Reservation: now it does."""
+    rest = [played for played in plays if played.ending == "reserved"]
+    for played in rest:
+        await played.world.remove_reservation()
+    return [Played(Point(played.point.flow), played.world) for played in rest]
+
+
+async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
+    lab = await ground.raised(private_lab)
+    loaded = config.load(lab.kubeconfig)
+    counting: Any = Injection()
+    async with (
+        client.connect(loaded) as api,
+        client.connect(loaded, observe=counting.observe) as recovering,
+        history.recorded(api, pods=True) as recording,
+        company(tmp_path) as start,
+    ):
+        plays = await Theatre(lab, api, start).play_all(FLOWS)
+
+        async with house.living(House(recovering, Recorder(api, "proof"))):
+            await all_well(plays, "worlds that did not come to a good end")
+            assert await silent(counting, recording) == []
+            rest = await finalize_the_rest(plays)
+            await all_well(rest, "Reservations that did not let go")
+            assert await silent(counting, recording) == []
+        tell(f"Crash points: {len(plays) - len(FLOWS)} in {len(FLOWS)} flows\n{table(plays)}")
+
+    assert recording.faults() == []

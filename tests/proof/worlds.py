@@ -1,0 +1,247 @@
+"""Small worlds, one node and one namespace each: how a flow finds things, and how they may end.
+
+What is set up here is written with plain objects, not with the code that is on trial.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from croupier.api import kinds
+from croupier.kube.client import Client, Deletion
+from croupier.kube.errors import NotFound
+from croupier.kube.resource import Raw, Resource
+from tests.proof import facts
+from tests.proof.actor import POD, RESERVATION
+from tests.proof.judge import Sheet, read
+
+ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
+CARDS, PERCENT = 2, 60
+"""What the pod of every world asks for."""
+
+
+def pod_manifest(name: str = POD, cards: int = CARDS, percent: int = PERCENT) -> Raw:
+    limits = {"gpu.mps.io/ledger": "1"}
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(percent)},
+        },
+        "spec": {
+            "schedulerName": "nobody",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
+        },
+    }
+
+
+def card(node: str, index: int, **holders: int) -> Raw:
+    return {
+        "id": f"{node}-gpu-{index}",
+        "index": index,
+        "mode": "Percent",
+        "epoch": 1,
+        "capacityPercent": 100,
+        "healthy": True,
+        "holders": holders,
+    }
+
+
+def moment(seconds: float) -> str:
+    """So many seconds from now."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class World:
+    api: Client
+    name: str
+
+    @property
+    def node(self) -> str:
+        return self.name
+
+    @property
+    def namespace(self) -> str:
+        return self.name
+
+    async def lay(self, cards: int = 4) -> None:
+        """A node with a namespace of its own."""
+        await self.api.create(kinds.NAMESPACES, {"metadata": {"name": self.namespace}})
+        account = {"metadata": {"name": "default"}}
+        await self.api.create(ACCOUNTS, account, namespace=self.namespace)
+        amounts = {"nvidia.com/gpu": str(cards), "pods": "110"}
+        status = {"allocatable": amounts, "capacity": amounts}
+        await self.api.create(kinds.NODES, {"metadata": {"name": self.node}, "status": status})
+
+    async def open(self, cards: int = 4) -> None:
+        spec = {"cards": [card(self.node, index) for index in range(cards)]}
+        await self.api.create(kinds.NODE_RESERVATIONS, {"metadata": {"name": self.node}, "spec": spec})
+
+    async def pod(self, name: str = POD) -> str:
+        made = await self.api.create(kinds.PODS, pod_manifest(name), namespace=self.namespace)
+        return f"{self.namespace}/{name}/{made.metadata.uid}"
+
+    async def hold(self, holder: str, seconds: float | None) -> None:
+        """Held for so long, or Bound."""
+        raw = await self.api.get(kinds.NODE_RESERVATIONS.raw, self.node)
+        for one in raw["spec"]["cards"][:CARDS]:
+            one.setdefault("holders", {})[holder] = PERCENT
+        raw["spec"].setdefault("held", {}).pop(holder, None)
+        if seconds is not None:
+            raw["spec"]["held"][holder] = moment(seconds)
+        await self.api.update(kinds.NODE_RESERVATIONS, raw)
+
+    async def bind(self, holder: str) -> None:
+        _, name, uid = holder.split("/")
+        entries = [{"card": f"{self.node}-gpu-{i}", "index": i, "percent": PERCENT} for i in range(CARDS)]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "uid": uid, "annotations": {facts.ALLOCATION: json.dumps(entries)}},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+        await self.api.create(kinds.PODS, body, namespace=self.namespace, name=name, subresource="binding")
+
+    async def remove_pod(self, name: str = POD) -> None:
+        now = Deletion(grace_seconds=0)
+        await self.api.delete(kinds.PODS, name, namespace=self.namespace, how=now)
+
+    async def reservation(self) -> None:
+        spec = {"podKey": f"{self.namespace}/{POD}", "nodeName": self.node}
+        body = {
+            "metadata": {"name": RESERVATION},
+            "spec": {**spec, "numCards": CARDS, "percentPerCard": PERCENT},
+        }
+        await self.api.create(kinds.RESERVATIONS, body, namespace=self.namespace)
+
+    async def remove_reservation(self) -> None:
+        await self.api.delete(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
+
+    async def report(self, cards: int) -> None:
+        amounts = {"nvidia.com/gpu": str(cards)}
+        patch = {"status": {"allocatable": amounts, "capacity": amounts}}
+        await self.api.patch(kinds.NODES, self.node, patch, subresource="status")
+
+    async def sheet(self) -> Sheet | None:
+        try:
+            return read(await self.api.get(kinds.NODE_RESERVATIONS.raw, self.node))
+        except NotFound:
+            return None
+
+    async def found(self, resource: Resource[Any], name: str) -> Raw | None:
+        try:
+            return await self.api.get(resource.raw, name, namespace=self.namespace)
+        except NotFound:
+            return None
+
+    async def ending(self) -> str:
+        """In one word how things stand, or `unsettled: ...` while they cannot stay so."""
+        sheet = await self.sheet()
+        pod, claim = await self.found(kinds.PODS, POD), await self.found(kinds.RESERVATIONS, RESERVATION)
+        if claim is not None:
+            return _reserved(sheet, claim)
+        if sheet is None:
+            return "closed"
+        if pod is not None and pod["spec"].get("nodeName") == self.node:
+            return _bound(sheet, pod)
+        if sheet.grants:
+            return f"unsettled: {sorted(sheet.grants)} hold"
+        return f"free, {len(sheet.cards)} cards"
+
+
+def _bound(sheet: Sheet, pod: Raw) -> str:
+    meta = pod["metadata"]
+    holder = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
+    if sheet.held or sheet.grants.keys() != {holder}:
+        return f"unsettled: {sorted(sheet.grants)} hold, {sorted(sheet.held)} of them only until later"
+    allocated = facts.granted(meta.get("annotations", {}).get(facts.ALLOCATION, "[]"))
+    return "bound" if sheet.grants[holder] == allocated else "WRONG CARDS"
+
+
+def _reserved(sheet: Sheet | None, claim: Raw) -> str:
+    told = claim.get("status", {})
+    if sheet is None or told.get("phase") != "Reserved" or claim["metadata"].get("deletionTimestamp"):
+        return f"unsettled: the Reservation is {told.get('phase')}"
+    cards = frozenset((one["id"], one["percent"], "") for one in told["cards"])
+    return "reserved" if set(sheet.grants.values()) == {cards} else "PROMISED, NOT HELD"
+
+
+async def _reserve(world: World) -> None:
+    await world.lay()
+    await world.open()
+    await world.pod()
+
+
+async def _held(world: World, seconds: float) -> str:
+    await world.lay()
+    await world.open()
+    holder = await world.pod()
+    await world.hold(holder, seconds)
+    return holder
+
+
+async def _release(world: World) -> None:
+    await _held(world, 8)
+
+
+async def _expire(world: World) -> None:
+    await _held(world, -1)
+
+
+async def _promote(world: World) -> None:
+    await world.bind(await _held(world, 2))
+
+
+async def _free(world: World) -> None:
+    holder = await _held(world, 60)
+    await world.bind(holder)
+    await world.hold(holder, None)
+    await world.remove_pod()
+
+
+async def _finalize(world: World) -> None:
+    await world.lay()
+    await world.open()
+    await world.reservation()
+
+
+async def _recut(world: World) -> None:
+    await world.lay()
+    await world.open()
+    await world.report(6)
+
+
+async def _close(world: World) -> None:
+    await world.lay()
+    await world.open()
+    await world.api.delete(kinds.NODES, world.node)
+
+
+async def _memory_bind(world: World) -> None:
+    await world.lay()
+    await world.pod()
+
+
+async def _memory_reservation(world: World) -> None:
+    await world.lay()
+    await world.reservation()
+
+
+SETUPS: Mapping[str, Callable[[World], Awaitable[None]]] = {
+    "reserve": _reserve,
+    "bind": _reserve,
+    "release": _release,
+    "expire": _expire,
+    "promote": _promote,
+    "free": _free,
+    "finalize": _finalize,
+    "open": World.lay,
+    "recut": _recut,
+    "close": _close,
+    "memory-bind": _memory_bind,
+    "memory-reservation": _memory_reservation,
+}
