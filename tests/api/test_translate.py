@@ -1,0 +1,111 @@
+"""What is decided, what is written and what is read again are one ledger."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.api import kinds
+from croupier.api.mps import NodeReservation, translate
+from croupier.core.ledger import Card, Ledger, Slot
+from tests.api.worlds import EXAMPLES
+
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
+holders = st.builds("{}/{}/{}".format, names, names, st.uuids())
+moments = st.integers(0, 10**6).map(lambda seconds: NOON + timedelta(seconds=seconds))
+
+
+def shared(mode: Any, most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """A card whose holders fit on it."""
+    share = st.just(100) if mode == "Exclusive" else st.integers(1, most // 8)
+    count = 1 if mode == "Exclusive" else 8
+    return st.fixed_dictionaries(
+        {"mode": st.just(mode), "holders": st.dictionaries(holders, share, max_size=count)}
+    ) | st.fixed_dictionaries({"mode": st.just(mode), "capacity": st.just(most)})
+
+
+@st.composite
+def cut(draw: st.DrawFn) -> dict[str, Any]:
+    taken = draw(st.lists(st.just("") | holders, max_size=7))
+    slots = tuple(Slot(f"1g.10gb-{at}", "1g.10gb", at, 1, holder) for at, holder in enumerate(taken))
+    return {"mode": "MIG", "slots": slots}
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    kinds_of_cards = st.one_of(
+        shared("Percent", 100), shared("TimeSlice", 64), shared("Exclusive", 100), cut()
+    )
+    cards = tuple(
+        Card(
+            f"node-gpu-{index}",
+            index,
+            epoch=draw(st.integers(0, 2**53)),
+            healthy=draw(st.booleans()),
+            pool=draw(st.just("") | names),
+            **({"capacity": 64} if shape["mode"] == "TimeSlice" else {}) | shape,
+        )
+        for index, shape in enumerate(draw(st.lists(kinds_of_cards, max_size=4)))
+    )
+    everyone = sorted(Ledger("node", cards).holders())
+    if not everyone:
+        return Ledger("node", cards)
+    some = st.sampled_from(everyone)
+    held = draw(st.dictionaries(some, st.none() | moments, max_size=4))
+    return Ledger("node", cards, held, draw(st.dictionaries(some, names, max_size=4)))
+
+
+@given(ledgers())
+def test_what_is_written_is_read_again_also_through_json(ledger):
+    sent = msgspec.json.encode(NodeReservation(spec=translate.write(ledger)))
+
+    assert translate.read("node", translate.write(ledger)) == ledger
+    assert translate.read("node", msgspec.json.decode(sent, type=NodeReservation).spec) == ledger
+
+
+def test_the_examples_say_the_same_after_being_read_and_written():
+    for name in ("percent", "mig", "timeslice"):
+        spec = msgspec.convert(EXAMPLES[f"nodereservation-{name}"], NodeReservation).spec
+
+        assert translate.write(translate.read("node", spec)) == spec
+
+
+def test_a_hold_never_ends_before_its_time():
+    late = NOON + timedelta(microseconds=1)
+
+    assert translate.whole(late) == NOON + timedelta(seconds=1)
+    assert translate.moment(late) == "2030-01-31T12:00:01Z"
+    assert translate.moment(NOON) == "2030-01-31T12:00:00Z"
+    assert translate.moment(None) == "never"
+
+
+def test_a_date_no_calendar_has_never_comes():
+    card = translate.write(Ledger("node", (Card("gpu-0", 0, holders={"a/b": 1}),)))
+    spec = msgspec.structs.replace(card, held={"a/b": "2030-02-30T12:00:00Z"})
+
+    assert translate.read("node", spec).held == {"a/b": None}
+
+
+async def test_the_api_server_takes_and_keeps_every_sort_of_card(api, crds, clean_cluster):
+    mig = (Slot("1g.10gb-0", "1g.10gb", 0, 1, "a/mig/u-1"), Slot("3g.40gb-4", "3g.40gb", 4, 4))
+    ledger = Ledger(
+        "every-sort",
+        (
+            Card("g-0", 0, holders={"a/shared/u-2": 50, "a/waiting": 30}, pool="train"),
+            Card("g-1", 1, "Exclusive", holders={"a/whole/u-3": 100}),
+            Card("g-2", 2, "MIG", slots=mig, epoch=7),
+            Card("g-3", 3, "MIG", healthy=False),
+            Card("g-4", 4, "TimeSlice", capacity=8, holders={"a/sliced/u-4": 3}),
+        ),
+        {"a/waiting": None, "a/sliced/u-4": NOON},
+        {"a/waiting": "example"},
+    )
+    body = {"metadata": {"name": "every-sort"}, "spec": msgspec.to_builtins(translate.write(ledger))}
+
+    created = await api.create(kinds.NODE_RESERVATIONS, body)
+
+    assert translate.read("every-sort", created.spec) == ledger

@@ -1,0 +1,31 @@
+"""Both books, one after the other, for whatever both must do."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from croupier.book.manager import CapacityManager
+from croupier.book.memory import InMemoryCapacityManager
+from tests.book import worlds
+from tests.book.worlds import Noon
+
+
+@pytest.fixture(params=["InMemory", "CRD"])
+def kept_in(request: pytest.FixtureRequest) -> Path | None:
+    """The cluster the book is kept in, if any."""
+    if request.param == "InMemory":
+        return None
+    request.getfixturevalue("clean_cluster")
+    kubeconfig: Path = request.getfixturevalue("cluster").kubeconfig
+    return kubeconfig
+
+
+@pytest_asyncio.fixture
+async def book(kept_in: Path | None) -> AsyncIterator[CapacityManager]:
+    if kept_in is None:
+        yield InMemoryCapacityManager(clock=Noon())
+        return
+    async with worlds.desk(kept_in) as desk:
+        yield desk.book
