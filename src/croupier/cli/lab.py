@@ -1,7 +1,7 @@
 """`croupier lab`: a real Kubernetes on this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from croupier.cli.lab_image import image
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from croupier.lab.dealer import Book
     from croupier.lab.lab import Lab
 
 app = typer.Typer(
@@ -51,6 +52,13 @@ def up(
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Join this machine as a node with a real kubelet (root).")
     ] = False,
+    croupier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="InMemory|CRD",
+            help="Also run Croupier, and let kube-scheduler ask it; its book is there.",
+        ),
+    ] = None,
     bin_folder: Bin = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the parts may take.")] = 60.0,
 ) -> None:
@@ -63,6 +71,7 @@ def up(
     \b
     croupier lab up --nodes 4 --gpus H100:8
     croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
+    croupier lab up --nodes 2 --gpus H100:8 --croupier CRD
     sudo croupier lab up --real-node --name mine
     """
     from croupier.lab import fleet, foreground
@@ -84,7 +93,8 @@ def up(
         timeout=timeout,
         extra=fleet.settings(len(wanted)),
     )
-    wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, detach=detach)
+    book = _book(croupier)
+    wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, dealer=book, detach=detach)
     try:
         _run(
             foreground.up(wish, terminal.progress(), lambda lab, raised: _tell(lab, raised, held=not detach))
@@ -287,6 +297,19 @@ def _check_name(name: str) -> None:
 
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
         terminal.refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
+
+
+def _book(named: str | None) -> "Book | None":
+    from typing import get_args
+
+    from croupier.lab.dealer import Book
+
+    for book in get_args(Book):
+        if named == book:
+            return cast("Book", book)
+    if named is not None:
+        terminal.refuse(f"--croupier {named}: it is {' or '.join(get_args(Book))}.")
+    return None
 
 
 def _check_bin(folder: Path | None) -> None:

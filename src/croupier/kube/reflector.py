@@ -110,8 +110,7 @@ class Reflector(Generic[T]):
             listing = await self._source.list(self._store.resource, self._selection)
         except NotFound as error:
             if self._rules.optional:
-                self._alive()
-                await self._install(Listing([], ""), asked_at)
+                return await self._not_installed(position, error, asked_at)
             return self._failed(position, error)
         except KubeError as error:
             return self._failed(position, error)
@@ -122,6 +121,17 @@ class Reflector(Generic[T]):
         await self._install(listing, asked_at)
         listed = Listed(listing.resource_version)
         return resumption.after(position, listed), listed
+
+    async def _not_installed(
+        self, position: Position, error: NotFound, asked_at: float
+    ) -> tuple[Position, Happening]:
+        """Said once, then only looked for again and again."""
+        if self.last_error is None:
+            log.info("%s is not installed: it has no objects until it is", self._store.resource.full_name)
+        await self._install(Listing([], ""), asked_at)
+        self._contact, self.last_error = self._clock.monotonic(), error
+        broke = Broke(error)
+        return resumption.after(position, broke), broke
 
     async def _install(self, listing: Listing[T], asked_at: float) -> None:
         for key in self._store.missing_from(listing.items):

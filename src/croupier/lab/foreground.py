@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.lab import errors, fleet, lifecycle, process, realnode, record
+from croupier.lab import dealer, errors, fleet, lifecycle, process, realnode, record
+from croupier.lab.dealer import Book
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
@@ -29,6 +30,8 @@ class Wish:
     plan: Plan
     nodes: Sequence[SimulatedNode] = ()
     real_node: bool = False
+    dealer: Book | None = None
+    """Croupier itself, with its book kept there; none if unset."""
     detach: bool = False
 
 
@@ -58,6 +61,8 @@ async def _fill(lab: Lab, wish: Wish, show: Progress, *, end_on_failure: bool) -
         await fleet.create(lab, wish.nodes, show)
         if wish.real_node and lab.record.real_node is None:
             await lifecycle.join_real_node(lab, wish.plan.sources, show)
+        if wish.dealer is not None:
+            await dealer.join(lab, wish.dealer, show)
     except BaseException:
         if end_on_failure:
             await asyncio.shield(lifecycle.end(lab))

@@ -1,0 +1,82 @@
+"""Croupier itself in a lab: its kinds, its processes, and a kube-scheduler that asks it.
+
+The processes belong to the lab like any other part: recorded, shown by `status`, ended by `down`.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import yaml
+
+from croupier.api import crds
+from croupier.extender import configuration
+from croupier.extender.configuration import Wish
+from croupier.lab import borrowed, controlplane, errors, ports, probe, process
+from croupier.lab.controlplane import SCHEDULER
+from croupier.lab.lab import Lab
+from croupier.lab.probe import Endpoint
+from croupier.lab.process import Program
+from croupier.lab.progress import Progress
+
+Book: TypeAlias = Literal["InMemory", "CRD"]
+
+NAMESPACE: Final = "d8-gpu-operator"
+EXTENDER: Final = "croupier-extender"
+MANAGER: Final = "croupier-manager"
+WITHIN: Final = 60.0
+POLL: Final = 0.1
+
+
+async def join(lab: Lab, book: Book, show: Progress, *, strategy: str = "Spread") -> None:
+    """Let Croupier deal the cards of this lab. Where it does already, nothing changes."""
+    if EXTENDER in {one.name for one in lab.record.processes}:
+        return
+    show.step("Starting croupier extender" + (" and croupier manager" if book == "CRD" else ""))
+    await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
+    await asyncio.to_thread(lab.kubectl, "create", "namespace", NAMESPACE, check=False)
+    port, *health = ports.free(3, chance=random.Random())  # noqa: S311 (ports, no secret)
+    common = (f"--capacity-manager={book}", f"--strategy={strategy}")
+    checks = {EXTENDER: health[0]}
+    _start(lab, EXTENDER, f"--listen=127.0.0.1:{port}", f"--health=127.0.0.1:{health[0]}", *common)
+    if book == "CRD":
+        checks[MANAGER] = health[1]
+        _start(lab, MANAGER, f"--health=127.0.0.1:{health[1]}", *common)
+    lab.remember(ports={**lab.record.ports, EXTENDER: port})
+    for name, check in checks.items():
+        await _ready(lab, name, check)
+    await _ask(lab, f"http://127.0.0.1:{port}")
+
+
+def _start(lab: Lab, name: str, *options: str) -> None:
+    verb = name.removeprefix("croupier-")
+    arguments = (f"--kubeconfig={lab.kubeconfig}", *options)
+    program = Program(name, (sys.executable, "-m", "croupier.cli", verb, *arguments))
+    lab.adopt(process.start(program, lab.logs))
+
+
+async def _ready(lab: Lab, name: str, port: int) -> None:
+    endpoint, deadline, answer = Endpoint(f"http://127.0.0.1:{port}/readyz"), time.monotonic() + WITHIN, ""
+    while time.monotonic() < deadline:
+        if not process.alive(lab.process(name)):
+            raise errors.with_log(f"{name} ended while it was starting.", Path(lab.process(name).log))
+        try:
+            status, answer = await asyncio.to_thread(probe.get, endpoint)
+            if status == 200:
+                return
+        except OSError as refusal:
+            answer = str(refusal)
+        await asyncio.sleep(POLL)
+    sentence = f"{name} was not ready within {WITHIN:g} seconds; its last answer was: {answer[-300:]}."
+    raise errors.with_log(sentence, Path(lab.process(name).log))
+
+
+async def _ask(lab: Lab, url: str) -> None:
+    """From now on the scheduler asks us."""
+    wanted = controlplane.scheduler_configuration(lab.site, configuration.configuration(Wish(url=url)))
+    (lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(wanted))
+    await lab.start(SCHEDULER)
+    await lab.ready([SCHEDULER])
