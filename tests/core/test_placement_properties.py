@@ -118,7 +118,7 @@ def _without_slots(cards, profile, count, left) -> Iterator[Any]:
     (node(exclusive(0, pool="red"), shared(1, pool="red")), (Shares(1, 100, "red"), Units("red", 1))),
     "BinPack",
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_what_fits_is_found_and_what_is_found_fits(meeting, strategy):
     ledger, wants = meeting
     grant = placement.choose(ledger, wants, strategy)
@@ -127,7 +127,7 @@ def test_what_fits_is_found_and_what_is_found_fits(meeting, strategy):
 
 
 @given(meetings(), EVERY)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_what_is_chosen_is_lawful_and_is_what_was_asked(meeting, strategy):
     ledger, wants = meeting
     plan = placement.plan(ledger, wants, strategy)
@@ -147,7 +147,7 @@ def test_what_is_chosen_is_lawful_and_is_what_was_asked(meeting, strategy):
 
 
 @given(meetings(), EVERY, st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_order_of_cards_changes_nothing(meeting, strategy, chance):
     ledger, wants = meeting
     shuffled = list(ledger.cards)
@@ -189,7 +189,7 @@ def test_spread_takes_the_emptiest_card(ledger, percent):
 
 
 @given(meetings(), EVERY)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_refusal_can_be_counted_together_with_others(meeting, strategy):
     ledger, wants = meeting
     refused = placement.rank(ledger, wants, strategy)

@@ -75,73 +75,78 @@ def indexes(ledger: Ledger, grant: Grant) -> list[int]:
 
 
 POOLS = st.sampled_from(["", "", "red", "blue"])
-PERCENT = st.one_of(st.sampled_from([10, 20, 25, 30, 50, 100]), st.integers(1, 100))
+PERCENT = st.sampled_from([1, 10, 20, 25, 30, 33, 50, 67, 99, 100, 100])
+_MODES = st.sampled_from(["Percent", "Percent", "Exclusive", "MIG", "TimeSlice"])
+_HEALTHY = st.sampled_from([True, True, True, True, False])
+_CAPACITY = st.sampled_from([100, 100, 100, 80])
+_SLICES = st.integers(1, 6)
+_LAYOUT = st.sampled_from(sorted(LAYOUTS))
+_STARTS = st.sets(st.integers(0, 7))
+_TAKEN = st.lists(st.integers(1, 40), max_size=3)
+_COUNT = st.sampled_from([1, 1, 2, 3])
+_UNITS = st.sampled_from([1, 1, 2, 3, 5, 50, 130, 200])
+_KIND = st.sampled_from([Shares, Slots, Units])
+_SOME = st.integers(0, 1 << 16)
 
 
 @st.composite
-def cards(draw, index: int, card_id: str = "") -> Card:
+def cards(draw, index: int) -> Card:
     """A card nobody holds, in any mode and any pool."""
-    mode: Mode = draw(st.sampled_from(["Percent", "Percent", "Exclusive", "MIG", "TimeSlice"]))
-    about = {"pool": draw(POOLS), "healthy": draw(st.integers(0, 5)) > 0}
-    made = {
-        "Percent": lambda: shared(index, capacity=draw(st.sampled_from([100, 100, 100, 80])), **about),
-        "Exclusive": lambda: exclusive(index, **about),
-        "TimeSlice": lambda: sliced(index, slices=draw(st.integers(1, 6)), **about),
-        "MIG": lambda: cut(index, draw(st.sampled_from(sorted(LAYOUTS))), **about),
-    }[mode]()
-    return replace(made, id=card_id) if card_id else made
+    mode: Mode = draw(_MODES)
+    pool, healthy = draw(POOLS), draw(_HEALTHY)
+    if mode == "Percent":
+        return shared(index, capacity=draw(_CAPACITY), pool=pool, healthy=healthy)
+    if mode == "Exclusive":
+        return exclusive(index, pool=pool, healthy=healthy)
+    if mode == "TimeSlice":
+        return sliced(index, slices=draw(_SLICES), pool=pool, healthy=healthy)
+    return cut(index, draw(_LAYOUT), pool=pool, healthy=healthy)
 
 
-@st.composite
-def held_cards(draw, index: int) -> Card:
-    """A card of which strangers have some."""
-    card: Card = draw(cards(index))
-    if card.mode == "MIG":
-        taken = draw(st.sets(st.sampled_from([slot.start for slot in card.slots])))
-        slots = (replace(s, holder=stranger(index, s.start) if s.start in taken else "") for s in card.slots)
-        return replace(card, slots=tuple(slots))
-    if card.mode == "Exclusive":
-        return _held(card, (100,) if draw(st.booleans()) else ())
-    shares: list[int] = []
-    for _ in range(draw(st.integers(0, 3))):
-        if (left := card.capacity - sum(shares)) > 0:
-            shares.append(draw(st.integers(1, left)))
-    return _held(card, tuple(shares))
+CARDS = tuple(cards(index) for index in range(4))
 
 
 @st.composite
 def nodes(draw, most: int = 4) -> Ledger:
-    return node(*(draw(held_cards(index)) for index in range(draw(st.integers(0, most)))))
+    """Cards of which strangers have some."""
+    return node(*(_used(draw(CARDS[index]), draw) for index in range(draw(st.integers(0, most)))))
+
+
+def _used(card: Card, draw: st.DrawFn) -> Card:
+    if card.mode == "MIG":
+        taken = draw(_STARTS)
+        slots = (
+            replace(s, holder=stranger(card.index, s.start) if s.start in taken else "") for s in card.slots
+        )
+        return replace(card, slots=tuple(slots))
+    shares = [100, 1] if card.mode == "Exclusive" and draw(_COUNT) > 1 else draw(_TAKEN)
+    fitting = [share for n, share in enumerate(shares) if sum(shares[: n + 1]) <= card.capacity]
+    return _held(card, tuple(share for share in fitting if card.mode != "Exclusive" or share == 100))
 
 
 @st.composite
 def shared_nodes(draw, most: int = 4) -> Ledger:
     """Cards shared by percent, outside pools."""
-    taken = st.lists(st.integers(1, 33), max_size=3)
-    return node(
-        *(shared(index, *draw(taken), healthy=draw(st.integers(0, 5)) > 0) for index in range(1, most))
-    )
-
-
-@st.composite
-def asked(draw, ledger: Ledger, most: int = 3) -> Wants:
-    """Something the node has, though perhaps not enough of it; now and then something else."""
-    pools = sorted({card.pool for card in ledger.cards}) or [""]
-    profiles = sorted({slot.profile for card in ledger.cards for slot in card.slots}) or ["1g.10gb"]
-    pool = st.sampled_from(pools) if draw(st.integers(0, 9)) else POOLS
-    named = [name for name in pools if name] or ["red"]
-    one: st.SearchStrategy[Want] = st.one_of(
-        st.builds(Shares, st.integers(1, 2), PERCENT, pool),
-        st.builds(Slots, st.sampled_from(profiles), st.integers(1, 3), pool),
-        st.builds(Units, st.sampled_from(named), st.sampled_from([1, 1, 2, 3, 5, 50, 130, 200])),
-    )
-    return tuple(draw(st.lists(one, min_size=1, max_size=most)))
+    return node(*(shared(index, *draw(_TAKEN)[:2], healthy=draw(_HEALTHY)) for index in range(1, most)))
 
 
 @st.composite
 def meetings(draw, cards: int = 4, wants: int = 2) -> tuple[Ledger, Wants]:
     ledger = draw(nodes(cards))
-    return ledger, draw(asked(ledger, wants))
+    return ledger, tuple(asked(ledger, draw) for _ in range(1 + draw(_SOME) % wants))
+
+
+def asked(ledger: Ledger, draw: st.DrawFn) -> Want:
+    """Something the node has, though perhaps not enough of it."""
+    pools = sorted({card.pool for card in ledger.cards}) or [""]
+    profiles = sorted({slot.profile for card in ledger.cards for slot in card.slots}) or ["1g.10gb"]
+    kind, some = draw(_KIND), draw(_SOME)
+    pool = pools[some % len(pools)]
+    if kind is Shares:
+        return Shares(min(2, draw(_COUNT)), draw(PERCENT), pool)
+    if kind is Slots:
+        return Slots(profiles[some % len(profiles)], draw(_COUNT), pool)
+    return Units(pool or "red", draw(_UNITS))
 
 
 def terms() -> st.SearchStrategy[Terms]:

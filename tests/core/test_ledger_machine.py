@@ -1,0 +1,222 @@
+"""Any interleaving of everything that can happen to a node keeps the promises of the ledger.
+
+Beside the ledger runs a model as naive as can be: who was given what. The ledger must agree with it after
+every step, whatever the clock, the cards and their names do.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from croupier.core import card as naming
+from croupier.core import claim as claims
+from croupier.core import ledger as book
+from croupier.core import recut
+from croupier.core.claim import Claim, Taken
+from croupier.core.ledger import Card, Grant, Ledger, Refused, Terms
+from croupier.core.want import Shares, Wants
+from tests.core import worlds
+from tests.core.worlds import CARDS, NODE, NOON, STRATEGIES
+
+NUMBERS = {name: n for n in range(4) for name in (worlds.place(n), naming.indexed_id(NODE, n))}
+PODS = st.integers(0, 5).map(lambda n: f"ns/pod-{n}")
+TIMES = st.sampled_from([None, *(NOON + timedelta(seconds=seconds) for seconds in (-30, 30, 120))])
+STRATEGY = st.sampled_from(STRATEGIES)
+NUMBER = st.integers(0, 3)
+
+Has = frozenset[tuple[int, int, tuple[str, ...]]]
+
+
+def has(grant: Grant) -> Has:
+    """A grant by the cards themselves, whatever they are called."""
+    return frozenset((NUMBERS[part.card], part.share, tuple(sorted(part.slots))) for part in grant)
+
+
+class Node(RuleBasedStateMachine):
+    @initialize(cards=st.tuples(*CARDS))
+    def opens(self, cards: tuple[Card, ...]) -> None:
+        self.start = dict(enumerate(cards))
+        self.cards = dict(self.start)
+        self.absent: set[int] = set()
+        self.indexed = False
+        self.now = NOON
+        self.model: dict[str, Has] = {}
+        self.until: dict[str, datetime | None] = {}
+        self.reservations: dict[str, str] = {}
+        self.ledger = recut.recut(Ledger(NODE), self._report())
+        self.before = self.ledger
+
+    def _report(self) -> list[Card]:
+        """With nobody to tell where cards sit and how they are cut, they are only counted."""
+        there = [self.cards[number] for number in self.cards if number not in self.absent]
+        if self.indexed:
+            return [Card(naming.indexed_id(NODE, card.index), card.index) for card in there]
+        return there
+
+    def _reported(self) -> None:
+        report = self._report()
+        self.ledger = recut.recut(self.ledger, report)
+        assert recut.recut(self.ledger, report) is self.ledger
+        for card in report:
+            ours = self.ledger.card(card.id)
+            assert ours is not None
+            assert ours.healthy == card.healthy
+            assert not ours.is_free or recut.same_shape(ours, card)
+
+    def _claimed(self, claim: Claim, strategy) -> bool:
+        answer = claims.decide(self.ledger, claim, strategy)
+        assert isinstance(answer, Refused) == isinstance(claims.rank(self.ledger, claim, strategy), Refused)
+        if isinstance(answer, Refused):
+            return False
+        again = claims.decide(answer.ledger, claim, strategy)
+        assert isinstance(again, Taken)
+        assert again.ledger is answer.ledger
+        assert again.grant == answer.grant == answer.ledger.grant(claim.holder)
+        if claim.holder in self.model:
+            assert answer.ledger is self.ledger
+            return False
+        sick = {card.id for card in self.ledger.cards if not card.healthy}
+        assert not sick & {part.card for part in answer.grant}
+        self.ledger = answer.ledger
+        return True
+
+    def _given(self, claim: Claim) -> None:
+        self.model[claim.holder] = has(self.ledger.grant(claim.holder))
+        if not claim.terms.bound:
+            self.until[claim.holder] = claim.terms.until
+        if claim.terms.reservation:
+            self.reservations[claim.holder] = claim.terms.reservation
+
+    def _gone(self, holder: str) -> None:
+        for kept in (self.model, self.until, self.reservations):
+            kept.pop(holder, None)
+
+    @rule(
+        pod=PODS, uid=st.integers(0, 1), bound=st.booleans(), until=TIMES, strategy=STRATEGY, data=st.data()
+    )
+    def claim(self, pod, uid, bound, until, strategy, data) -> None:
+        wants: Wants = tuple(
+            worlds.asked(self.ledger, data.draw) for _ in range(data.draw(st.integers(1, 2)))
+        )
+        if pod in self.model:
+            return
+        claim = Claim(f"{pod}/uid-{uid}", wants, Terms(bound, until))
+        if self._claimed(claim, strategy):
+            self._given(claim)
+
+    @rule(pod=PODS, cards=st.integers(1, 2), percent=worlds.PERCENT, until=TIMES, strategy=STRATEGY)
+    def reserve(self, pod, cards, percent, until, strategy) -> None:
+        claim = Claim(pod, (Shares(cards, percent),), Terms(until=until, reservation=f"of-{pod[3:]}"))
+        if self._claimed(claim, strategy):
+            self._given(claim)
+
+    @rule(pod=PODS, wants=st.sampled_from([(), (), (Shares(1, 50),), (Shares(7, 3),)]), bound=st.booleans())
+    def take_over(self, pod, wants, bound) -> None:
+        """The pod a Reservation waited for comes."""
+        if pod not in self.model or f"{pod}/uid-0" in self.model:
+            return
+        reserved, fits = self.model[pod], not wants or wants == (Shares(1, 50),)
+        if not self._claimed(Claim(f"{pod}/uid-0", wants, Terms(bound=bound)), "Spread"):
+            return
+        assert fits
+        assert not wants or [share for _, share, _ in reserved] == [50]
+        self.model[f"{pod}/uid-0"] = self.model.pop(pod)
+        self.reservations[f"{pod}/uid-0"] = self.reservations.pop(pod)
+        until = self.until.pop(pod)
+        if not bound:
+            self.until[f"{pod}/uid-0"] = until
+
+    @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0", "/uid-1"]))
+    def release(self, pod, uid) -> None:
+        """Its pod is gone, or its Reservation deleted."""
+        self.ledger = book.release(self.ledger, f"{pod}{uid}")
+        assert book.release(self.ledger, f"{pod}{uid}") is self.ledger
+        self._gone(f"{pod}{uid}")
+
+    @rule(seconds=st.sampled_from([-3600, -30, 30, 120, 7200]))
+    def time_moves(self, seconds) -> None:
+        self.now += timedelta(seconds=seconds)
+        late = book.expired(self.ledger, self.now)
+        assert set(late) == {h for h, until in self.until.items() if until is not None and until <= self.now}
+        for holder in late:
+            self.ledger = book.release(self.ledger, holder)
+            self._gone(holder)
+
+    @rule(pod=PODS, uid=st.integers(0, 1))
+    def bind(self, pod, uid) -> None:
+        holder = f"{pod}/uid-{uid}"
+        self.ledger = book.bind(self.ledger, holder)
+        self.until.pop(holder, None)
+
+    @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0"]), until=TIMES)
+    def prolong(self, pod, uid, until) -> None:
+        self.ledger = book.prolong(self.ledger, f"{pod}{uid}", until)
+        if f"{pod}{uid}" in self.until:
+            self.until[f"{pod}{uid}"] = until
+
+    @rule(number=NUMBER, data=st.data())
+    def is_cut_otherwise(self, number, data) -> None:
+        self.cards[number] = data.draw(CARDS[number])
+        self._reported()
+
+    @rule(number=NUMBER)
+    def falls_sick_or_recovers(self, number) -> None:
+        self.cards[number] = replace(self.cards[number], healthy=not self.cards[number].healthy)
+        self._reported()
+
+    @rule(number=NUMBER)
+    def vanishes_or_returns(self, number) -> None:
+        self.absent ^= {number}
+        self._reported()
+
+    @rule()
+    def whoever_tells_where_cards_sit_comes_or_goes(self) -> None:
+        self.indexed = not self.indexed
+        self._reported()
+
+    @invariant()
+    def is_lawful(self) -> None:
+        assert not book.faults(self.ledger)
+        for card in self.ledger.cards:
+            used = sum(card.holders.values())
+            assert used <= (0 if card.mode == "MIG" else card.capacity)
+            assert card.mode != "Exclusive" or used in (0, 100)
+            covered = [slice_ for s in card.slots for slice_ in range(s.start, s.start + s.size)]
+            assert len(covered) == len(set(covered))
+        numbers = [NUMBERS[card.id] for card in self.ledger.cards]
+        assert len(numbers) == len(set(numbers)), "one card under two names"
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        assert {holder: has(self.ledger.grant(holder)) for holder in self.ledger.holders()} == self.model
+        assert self.ledger.held == self.until
+        assert self.ledger.reservations == self.reservations
+
+    @invariant()
+    def epochs_rise(self) -> None:
+        for old in self.before.cards:
+            new = self.ledger.card(old.id)
+            if new is not None:
+                changed = (old.mode, old.healthy) != (new.mode, new.healthy)
+                assert new.epoch > old.epoch if changed else new.epoch >= old.epoch
+        self.before = self.ledger
+
+    def teardown(self) -> None:
+        """Everybody goes: what the cards can give is exactly what it was."""
+        if not hasattr(self, "ledger"):
+            return
+        for holder in list(self.model):
+            self.ledger = book.release(self.ledger, holder)
+        self.cards, self.absent, self.indexed = dict(self.start), set(), False
+        self.ledger = recut.recut(self.ledger, self._report())
+
+        assert not self.ledger.held
+        assert not self.ledger.reservations
+        assert [replace(card, epoch=1) for card in self.ledger.cards] == list(self.start.values())
+
+
+TestNode = Node.TestCase
+TestNode.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
