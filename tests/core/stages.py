@@ -1,0 +1,132 @@
+"""A node with cards and pods on it, as records tell of them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from croupier.core import capacity, placement, rebuild
+from croupier.core.capacity import Report
+from croupier.core.ledger import Card, Grant, Ledger, Part, Refused
+from croupier.core.pledge import Pledge
+from croupier.core.pod import PodView
+from croupier.core.want import Shares, Slots, Wants
+
+NODE = "node-1"
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def gpu(index: int) -> str:
+    return f"{NODE}-gpu-{index}"
+
+
+def pci(index: int) -> str:
+    return f"{NODE}-0000-{index:02x}-00-0"
+
+
+def plain(cards: int = 4, **mig: int) -> Report:
+    """A node with the usual device plugin: `plain(2, **{"1g.10gb": 7})`."""
+    slots = {f"nvidia.com/mig-{profile}": count for profile, count in mig.items()}
+    return Report(NODE, allocatable={"nvidia.com/gpu": cards, **slots})
+
+
+def half(*cards: str, share: int = 50) -> Grant:
+    return tuple(Part(card, share) for card in cards)
+
+
+def pod(name: str = "a", *, uid: str = "1", minutes: int = 0, **known: Any) -> PodView:
+    """Bound here, asking for half a card, with no allocation unless said otherwise."""
+    defaults = {"node": NODE, "wants": (Shares(1, 50),), "created": NOON + timedelta(minutes=minutes)}
+    return PodView(f"ns/{name}", uid, **{**defaults, **known})
+
+
+HALF_OF_FIRST: Grant = half(gpu(0))
+
+
+def pledge(name: str = "a", grant: Grant = HALF_OF_FIRST, **known: Any) -> Pledge:
+    return Pledge(f"rsv-{name}", f"ns/{name}", NODE, grant, **known)
+
+
+def cards_of(report: Report) -> tuple[Card, ...]:
+    return capacity.count(report).cards
+
+
+def rebuilt(*pods: PodView, report: Report | None = None, pledges: tuple[Pledge, ...] = ()) -> Ledger:
+    return rebuild.rebuild(NODE, cards_of(report or plain()), pods, pledges, NOON).ledger
+
+
+def by_key(*pods: PodView) -> dict[str, PodView]:
+    return {one.key: one for one in pods}
+
+
+WANTS: st.SearchStrategy[Wants] = st.one_of(
+    st.builds(lambda cards, percent: (Shares(cards, percent),), st.integers(1, 3), st.integers(1, 100)),
+    st.builds(lambda count: (Slots("1g.10gb", count),), st.integers(1, 3)),
+    st.just(()),
+)
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    """By index, or by an inventory, some of it ill."""
+    if draw(st.booleans()):
+        return plain(draw(st.integers(0, 5)), **{"1g.10gb": draw(st.integers(0, 12))})
+    count = draw(st.integers(1, 5))
+    devices = tuple(
+        capacity.Device(pci(index), index, faulted=draw(st.booleans()), ignored=draw(st.booleans()))
+        for index in range(count)
+    )
+    return Report(NODE, devices=devices)
+
+
+GRANTS: st.SearchStrategy[Grant] = st.lists(
+    st.builds(
+        Part,
+        st.sampled_from([gpu(0), gpu(1), gpu(4), pci(0), pci(1), f"{NODE}-mig-1g.10gb-0", "stranger"]),
+        st.integers(0, 100),
+        st.lists(st.sampled_from(["1g.10gb-0", "1g.10gb-3"]), unique=True, max_size=2).map(tuple),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> PodView:
+    """Anything anybody could have written, and often what a Binding of ours writes."""
+    return pod(
+        name,
+        uid=draw(st.sampled_from("12")),
+        node=draw(st.sampled_from([NODE, NODE, NODE, "", "node-2"])),
+        finished=draw(st.integers(0, 4)) == 0,
+        wants=draw(WANTS),
+        grant=draw(GRANTS),
+        indexes=draw(st.sampled_from([(), (0,), (1,)])),
+        minutes=draw(st.integers(0, 3)),
+    )
+
+
+@st.composite
+def many_pods(draw: st.DrawFn) -> list[PodView]:
+    return [draw(pods(name)) for name in draw(st.lists(st.sampled_from(NAMES), unique=True))]
+
+
+@st.composite
+def honest(draw: st.DrawFn, report: Report) -> list[PodView]:
+    """Pods that were placed one after the other, each with the allocation it got."""
+    ledger, placed = Ledger(NODE, cards_of(report)), []
+    for minutes, name in enumerate(NAMES):
+        wants = draw(WANTS)
+        grant = placement.choose(ledger, wants, "BinPack") if wants else ()
+        if isinstance(grant, Refused) or not grant:
+            continue
+        one = pod(name, wants=wants, grant=grant, minutes=minutes)
+        ledger = rebuild.rebuild(NODE, cards_of(report), [*placed, one], (), NOON).ledger
+        placed.append(one)
+    return placed
+
+
+@st.composite
+def many_pledges(draw: st.DrawFn) -> list[Pledge]:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=2))
+    return [pledge(name, draw(GRANTS), ttl=draw(st.sampled_from([None, 60])), since=NOON) for name in names]

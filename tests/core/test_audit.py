@@ -1,0 +1,206 @@
+"""The audit finds what differs, repairs what is safe, and never takes from a live pod."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import audit, ledger
+from croupier.core.audit import World
+from croupier.core.capacity import Device, Report
+from croupier.core.ledger import Ledger, Terms
+from croupier.core.want import Shares
+from tests.core import stages
+from tests.core.stages import NODE, NOON, by_key, gpu, half, pci, plain, pledge, pod
+
+MINE = pod(grant=half(gpu(0)))
+
+
+def holding(*holders: tuple[str, tuple, Terms], report: Report | None = None) -> Ledger:
+    held = Ledger(NODE, stages.cards_of(report or plain()))
+    for holder, grant, terms in holders:
+        given = ledger.give(held, holder, grant, terms)
+        assert isinstance(given, Ledger)
+        held = given
+    return held
+
+
+def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, tuple, Terms]:
+    return holder, half(*cards, share=share), Terms(bound=True)
+
+
+def world(held: Ledger, *pods, report: Report | None = None, pledges=(), reservations=()) -> World:
+    return World(held, report or plain(), by_key(*pods), {one.pod: one for one in pledges}, reservations)
+
+
+def found(seen: World) -> list[tuple[str, str, bool]]:
+    return [
+        (one.finding.kind, one.finding.holder or one.finding.card, one.repair is not None)
+        for one in audit.look(seen)
+    ]
+
+
+RESERVED = ("ns/a", half(gpu(0)), Terms(reservation="rsv-a"))
+FULL = bound("ns/b/1", gpu(0), share=100)
+B = pod("b", wants=(Shares(1),), grant=half(gpu(0), share=100))
+WORLDS = {
+    "all is well": (world(holding(bound("ns/a/1", gpu(0))), MINE), []),
+    "Leak: no such pod": (world(holding(bound("ns/a/1", gpu(0)))), [("Leak", "ns/a/1", True)]),
+    "Leak: the pod has ended": (
+        world(holding(bound("ns/a/1", gpu(0))), replace(MINE, finished=True)),
+        [("Leak", "ns/a/1", True)],
+    ),
+    "Leak: the pod is elsewhere": (
+        world(holding(bound("ns/a/1", gpu(0))), replace(MINE, node="node-2")),
+        [("Leak", "ns/a/1", True)],
+    ),
+    "Leak: the Reservation is gone": (world(holding(RESERVED)), [("Leak", "ns/a", True)]),
+    "no Leak: the Reservation keeps it": (world(holding(RESERVED), reservations={"ns/rsv-a"}), []),
+    "no Leak: its time keeps it": (world(holding(("ns/a", half(gpu(0)), Terms(until=NOON)))), []),
+    "no Leak: held, and the pod waits": (
+        world(holding(("ns/a/1", half(gpu(0)), Terms(until=NOON))), replace(MINE, node="")),
+        [],
+    ),
+    "Ghost with an allocation": (world(holding(), MINE), [("Ghost", "ns/a/1", True)]),
+    "Ghost without one": (world(holding(), pod()), [("Ghost", "ns/a/1", True)]),
+    "Ghost nobody can read": (
+        world(holding(), pod(wants=(), trouble="?", marked=True)),
+        [("Ghost", "ns/a/1", False)],
+    ),
+    "no Ghost: it asks for nothing": (world(holding(), pod(wants=(), grant=half(gpu(0)))), []),
+    "no Ghost: its Reservation's hold is about to be its own": (
+        world(holding(RESERVED), MINE, reservations={"ns/rsv-a"}, pledges=(pledge(),)),
+        [],
+    ),
+    "Overlap: more is used than there is": (
+        world(holding(FULL), B, MINE),
+        [("Overlap", "ns/a/1", False)],
+    ),
+    "Overlap: one pod under two names": (
+        world(
+            holding(bound("ns/a/1", gpu(0)), ("ns/a", half(gpu(1)), Terms(until=NOON))),
+            MINE,
+        ),
+        [("Overlap", "ns/a", True)],
+    ),
+    "Overlap: a Reservation beside what the pod has": (
+        world(holding(bound("ns/a/1", gpu(1)), RESERVED), pod(), reservations={"ns/rsv-a"}),
+        [("Overlap", "ns/a", False)],
+    ),
+    "WrongCard": (world(holding(bound("ns/a/1", gpu(1))), MINE), [("WrongCard", "ns/a/1", True)]),
+    "WrongCard: its own is taken": (
+        world(holding(bound("ns/a/1", gpu(1)), FULL), MINE, B),
+        [("WrongCard", "ns/a/1", False)],
+    ),
+    "WrongCard twice: they changed places": (
+        world(
+            holding(bound("ns/a/1", gpu(1), share=100), FULL),
+            pod("a", wants=(Shares(1),), grant=half(gpu(0), share=100)),
+            pod("b", wants=(Shares(1),), grant=half(gpu(1), share=100)),
+        ),
+        [("WrongCard", "ns/a/1", True), ("WrongCard", "ns/b/1", True)],
+    ),
+    "no WrongCard: the same card by another name": (
+        world(
+            holding(bound("ns/a/1", pci(0)), report=Report(NODE, devices=(Device(pci(0), 0),))),
+            MINE,
+            report=Report(NODE, devices=(Device(pci(0), 0),)),
+        ),
+        [],
+    ),
+    "Drift: a card more": (world(holding(), report=plain(5)), [("Drift", gpu(4), True)]),
+    "Drift: a card less": (world(holding(), report=plain(3)), [("Drift", gpu(3), True)]),
+    "Drift: a card that is held is gone": (
+        world(holding(bound("ns/a/1", gpu(0))), MINE, report=plain(0)),
+        [
+            (kind, card, repairable)
+            for kind, card, repairable in (
+                ("Drift", gpu(0), True),
+                ("Drift", gpu(1), True),
+                ("Drift", gpu(2), True),
+                ("Drift", gpu(3), True),
+                ("Drift", gpu(0), False),
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "findings"), WORLDS.values(), ids=WORLDS)
+def test_what_is_found(seen, findings):
+    assert found(seen) == findings
+
+
+def test_only_what_two_looks_show_is_confirmed():
+    leak, ghost = world(holding(bound("ns/a/1", gpu(0)))), world(holding(), MINE)
+
+    assert audit.confirmed(audit.look(leak), audit.look(ghost)) == ()
+    assert [one.finding.kind for one in audit.confirmed(audit.look(leak), audit.look(leak))] == ["Leak"]
+
+
+def test_pods_that_changed_places_are_put_right_together():
+    seen, _ = WORLDS["WrongCard twice: they changed places"]
+    after = mended(seen)
+
+    assert after.ledger.grant("ns/a/1") == half(gpu(0), share=100)
+    assert after.ledger.grant("ns/b/1") == half(gpu(1), share=100)
+
+
+def test_a_repair_does_nothing_where_the_difference_is_gone():
+    (leak,) = audit.look(world(holding(bound("ns/a/1", gpu(0)))))
+    (ghost,) = audit.look(world(holding(), MINE))
+    assert leak.repair is not None
+    assert ghost.repair is not None
+
+    assert audit.apply(holding(), leak.repair) == holding()
+    held = holding(bound("ns/a/1", gpu(3)))
+    assert audit.apply(held, ghost.repair) == held
+
+
+def mended(seen: World) -> World:
+    for _ in range(12):
+        held = seen.ledger
+        for one in audit.look(seen):
+            held = held if one.repair is None else audit.apply(held, one.repair)
+        if held == seen.ledger:
+            return seen
+        seen = replace(seen, ledger=held)
+    raise AssertionError(f"repairs do not come to an end: {found(seen)}")
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """A ledger of some records, next to others."""
+    report = draw(stages.reports())
+    pledges = draw(stages.many_pledges())
+    other = draw(st.one_of(st.just(report), stages.reports()))
+    pods = draw(st.one_of(stages.honest(report), stages.many_pods()))
+    recorded = draw(st.one_of(st.just(pods), stages.many_pods()))
+    held = stages.rebuilt(*recorded, report=report, pledges=tuple(pledges))
+    kept = {f"ns/{one.name}" for one in pledges if draw(st.booleans())}
+    return world(held, *pods, report=other, pledges=pledges, reservations=kept)
+
+
+@given(worlds())
+def test_repairs_end_never_overcommit_and_never_take_from_a_live_pod(seen):
+    after = mended(seen)
+
+    assert ledger.faults(after.ledger) == []
+    assert [one for one in audit.look(after) if one.repair is not None] == []
+    for one in after.live():
+        if seen.ledger.grant(one.holder):
+            assert after.ledger.grant(one.holder)
+    for holder, until in seen.ledger.held.items():
+        key = "/".join(holder.split("/")[:2])
+        waiting = seen.pods.get(key)
+        if waiting is not None and waiting.holder == holder and not waiting.node and not waiting.finished:
+            assert after.ledger.held[holder] == until
+
+
+@given(stages.reports(), st.data())
+def test_a_consistent_world_has_no_findings(report, data):
+    pods = data.draw(stages.honest(report))
+    seen = world(stages.rebuilt(*pods, report=report), *pods, report=report)
+
+    assert audit.look(seen) == ()

@@ -1,0 +1,194 @@
+"""The cards of a node: from its inventory, else from what its device plugin offers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import capacity, ledger, rebuild, refit
+from croupier.core.capacity import Device, Pool, Report
+from croupier.core.ledger import Card, Ledger, Part, Terms
+from tests.core import stages
+from tests.core.stages import NODE, gpu, half, pci, plain
+
+POOLS = {
+    "shared": Pool("MPS"),
+    "alone": Pool("Exclusive"),
+    "turns": Pool("TimeSlice", slices=4),
+    "small": Pool("MIG", profile="1g.10gb"),
+    "mixed": Pool("MIG", layout=(("2g.20gb", 2), ("3g.40gb", 1))),
+    "wrong": Pool("MIG", layout=(("7g.80gb", 2),)),
+}
+A100 = {"1g.10gb": 7, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
+
+
+def inventory(*devices: Device) -> Report:
+    return Report(NODE, devices=devices, pools=POOLS)
+
+
+def device(index: int | None = 0, **known) -> Device:
+    return Device(pci(index or 0), index, **{"fits": A100, **known})
+
+
+def slots(card: Card) -> list[tuple[str, int, int]]:
+    return [(slot.profile, slot.start, slot.size) for slot in card.slots]
+
+
+SHARED = {
+    "in no pool, by percent": (device(), Card(pci(0), 0)),
+    "by MPS, by percent in the pool": (device(pool="shared"), Card(pci(0), 0, pool="shared")),
+    "exclusive": (device(pool="alone"), Card(pci(0), 0, "Exclusive", pool="alone")),
+    "time-sliced": (device(pool="turns"), Card(pci(0), 0, "TimeSlice", capacity=4, pool="turns")),
+    "of an unknown pool, to nobody": (device(pool="?"), Card(pci(0), 0, pool="?", healthy=False)),
+    "faulted, to nobody": (device(faulted=True), Card(pci(0), 0, healthy=False)),
+}
+
+
+@pytest.mark.parametrize(("reported", "card"), SHARED.values(), ids=SHARED)
+def test_how_a_card_of_the_inventory_is_given(reported, card):
+    assert capacity.count(inventory(reported)).cards == (card,)
+
+
+def test_a_pool_cuts_its_cards():
+    small, mixed, wrong, unknown = capacity.count(
+        inventory(
+            device(0, pool="small"),
+            device(1, pool="mixed"),
+            device(2, pool="wrong"),
+            device(3, pool="small", fits={}),
+        )
+    ).cards
+
+    assert slots(small) == [("1g.10gb", start, 1) for start in range(7)]
+    assert slots(mixed) == [("3g.40gb", 0, 4), ("2g.20gb", 4, 2), ("2g.20gb", 6, 2)]
+    assert [(card.slots, card.healthy) for card in (wrong, unknown)] == [((), False), ((), False)]
+
+
+def test_the_simulated_card_of_70_gb_is_cut_as_the_examples_say():
+    pool = Pool("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1)))
+    fits = {"1g.10gb": 7, "2g.20gb": 3, "3g.30gb": 2}
+    (card,) = capacity.count(Report(NODE, devices=(device(pool="p", fits=fits),), pools={"p": pool})).cards
+
+    assert slots(card) == [("3g.30gb", 0, 3), ("2g.20gb", 4, 2), ("2g.20gb", 6, 2)]
+
+
+def test_an_ignored_card_gives_nothing_and_yet_shows_that_there_is_an_inventory():
+    report = Report(NODE, devices=(device(ignored=True),), allocatable={"nvidia.com/gpu": 8})
+
+    assert capacity.count(report).cards == ()
+
+
+def test_cards_whose_index_nobody_knows_get_one_that_is_free():
+    cards = capacity.count(inventory(Device("x"), Device("y", 0), Device("z", 999))).cards
+
+    assert [(card.id, card.index) for card in cards] == [("y", 0), ("x", 1), ("z", 2)]
+
+
+def test_a_plain_node_has_cards_by_index_and_made_up_ones_for_its_mig_devices():
+    cards = capacity.count(plain(2, **{"1g.10gb": 10, "2g.20gb.me": 1})).cards
+
+    assert [(card.id, card.index, card.mode, len(card.slots)) for card in cards] == [
+        (gpu(0), 0, "Percent", 0),
+        (gpu(1), 1, "Percent", 0),
+        (f"{NODE}-mig-1g.10gb-0", 2, "MIG", 8),
+        (f"{NODE}-mig-1g.10gb-1", 3, "MIG", 2),
+        (f"{NODE}-mig-2g.20gb-me-0", 4, "MIG", 1),
+    ]
+    assert ledger.faults(Ledger(NODE, cards)) == []
+
+
+def test_the_node_of_the_worked_example_is_shown_as_it_is():
+    cards = capacity.count(plain(4, **{"1g.10gb": 28, "2g.20gb": 12})).cards
+
+    free = [slot.profile for card in cards for slot in card.free_slots()]
+    assert (free.count("1g.10gb"), free.count("2g.20gb")) == (28, 12)
+    assert sum(card.mode == "Percent" for card in cards) == 4
+
+
+def test_too_many_cards_are_named_and_not_a_crash():
+    counted = capacity.count(plain(10**9))
+
+    assert len(counted.cards) == 32
+    assert counted.troubles == (f"node {NODE} reports more than 32 cards; those beyond are left out",)
+
+
+def test_a_node_whose_name_is_too_long_is_named_and_not_a_crash():
+    counted = capacity.count(Report("n" * 250, allocatable={"nvidia.com/gpu": 1}))
+
+    assert counted.cards == ()
+    assert "250" in counted.troubles[0] or "253" in counted.troubles[0]
+
+
+def test_the_cards_of_a_node_that_is_gone_are_ill():
+    gone = Report(NODE, present=False, devices=(device(),))
+
+    assert [card.healthy for card in capacity.count(gone).cards] == [False]
+
+
+def held(report: Report, *parts: Part) -> Ledger:
+    given = ledger.give(Ledger(NODE, stages.cards_of(report)), "ns/a/1", parts, Terms(bound=True))
+    assert isinstance(given, Ledger)
+    return given
+
+
+def test_a_plugin_that_withdraws_a_card_takes_one_that_nobody_holds():
+    fewer = refit.refit(held(plain(4), *half(gpu(3))), plain(3))
+
+    assert [(card.id, card.healthy) for card in fewer.cards] == [
+        (gpu(0), True),
+        (gpu(1), True),
+        (gpu(3), True),
+    ]
+
+
+def test_a_card_that_is_held_stays_ill_when_even_it_is_withdrawn():
+    none = refit.refit(held(plain(2), *half(gpu(1))), plain(0))
+
+    assert [(card.id, card.healthy, card.used) for card in none.cards] == [(gpu(1), False, 50)]
+
+
+def test_mig_devices_that_are_withdrawn_are_those_nobody_holds():
+    before = held(plain(0, **{"1g.10gb": 10}), Part(f"{NODE}-mig-1g.10gb-1", slots=("1g.10gb-1",)))
+    after = refit.refit(before, plain(0, **{"1g.10gb": 1}))
+
+    assert after.grant("ns/a/1") == before.grant("ns/a/1")
+    assert sum(len(card.slots) for card in after.cards) == 1
+
+
+def test_holders_follow_when_an_inventory_names_the_cards_and_back():
+    before = held(plain(2), *half(gpu(0), gpu(1)))
+    named = refit.refit(before, inventory(device(0), device(1)))
+    back = refit.refit(named, plain(2))
+
+    assert named.grant("ns/a/1") == half(pci(0), pci(1))
+    assert len(named.cards) == 2
+    assert back.grant("ns/a/1") == before.grant("ns/a/1")
+
+
+def test_holders_of_counted_mig_devices_move_to_real_ones():
+    before = held(plain(0, **{"1g.10gb": 7}), Part(f"{NODE}-mig-1g.10gb-0", slots=("1g.10gb-2", "1g.10gb-5")))
+    after = refit.refit(before, inventory(device(pool="small")))
+
+    assert [card.id for card in after.cards] == [pci(0)]
+    assert after.grant("ns/a/1") == (Part(pci(0), slots=("1g.10gb-0", "1g.10gb-1")),)
+
+
+@given(stages.reports(), stages.reports(), st.data())
+def test_no_report_loses_a_holder_or_overcommits(first, second, data):
+    before = stages.rebuilt(*data.draw(stages.honest(first)), report=first)
+    after = refit.refit(before, second)
+
+    assert ledger.faults(after) == []
+    assert after.holders() == before.holders()
+    assert refit.refit(after, second) == after
+    reported = len(capacity.count(second, refit.in_use(after)).cards)
+    assert sum(card.healthy for card in after.cards) <= reported
+
+
+@given(stages.reports())
+def test_counting_is_a_function_of_the_report(report):
+    once = capacity.count(report)
+
+    assert ledger.faults(Ledger(NODE, once.cards)) == []
+    assert len(once.cards) <= capacity.MOST_CARDS
+    assert capacity.count(report) == once
+    assert rebuild.rebuild(NODE, once.cards, (), (), stages.NOON).ledger.cards == once.cards

@@ -1,0 +1,148 @@
+"""What bound, ended and late pods do to holders; and that no clock frees a bound pod."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import ledger, settle
+from croupier.core.ledger import Ledger, Terms
+from croupier.core.settle import Expire, Free, Promote
+from tests.core import stages
+from tests.core.stages import NODE, NOON, by_key, gpu, half, plain, pod
+
+HELD = Terms(until=NOON)
+SECOND = timedelta(seconds=1)
+
+
+def book(holder: str = "ns/a/1", terms: Terms = HELD) -> Ledger:
+    given = ledger.give(Ledger(NODE, stages.cards_of(plain())), holder, half(gpu(0)), terms)
+    assert isinstance(given, Ledger)
+    return given
+
+
+def steps(held, *pods, now=NOON - SECOND):
+    return settle.settle(held, by_key(*pods), now).steps
+
+
+RESERVED = Terms(until=NOON, reservation="rsv")
+BOUND = Terms(bound=True)
+STEPS = {
+    "held, its pod waits: nothing": (book(), [pod(node="")], []),
+    "held, its pod is bound here: Bound": (book(), [pod()], [Promote("ns/a/1", "ns/a/1")]),
+    "held, its pod is bound elsewhere": (
+        book(),
+        [pod(node="node-2")],
+        [Free("ns/a/1", "pod ns/a is bound to node node-2")],
+    ),
+    "held, no pod in sight: ask": (book(), [], [Free("ns/a/1", "pod ns/a is gone", doubt="pod")]),
+    "held, another of its name: ask": (
+        book(),
+        [pod(uid="2")],
+        [Free("ns/a/1", "pod ns/a is gone", doubt="pod")],
+    ),
+    "bound, its pod lives": (book(terms=BOUND), [pod()], []),
+    "bound, its pod seems to wait: the cache is behind": (book(terms=BOUND), [pod(node="")], []),
+    "bound, its pod has ended": (
+        book(terms=BOUND),
+        [pod(finished=True)],
+        [Free("ns/a/1", "pod ns/a has ended")],
+    ),
+    "a Reservation's, no pod yet": (book("ns/a", RESERVED), [], []),
+    "a Reservation's, its pod waits": (book("ns/a", RESERVED), [pod(node="")], []),
+    "a Reservation's, its pod is bound": (book("ns/a", RESERVED), [pod()], [Promote("ns/a", "ns/a/1")]),
+    "a Reservation's, its pod has ended": (book("ns/a", RESERVED), [pod(finished=True)], []),
+    "a name's, its pod is bound": (book("ns/a"), [pod()], [Promote("ns/a", "ns/a/1")]),
+}
+
+
+@pytest.mark.parametrize(("held", "pods", "expected"), STEPS.values(), ids=STEPS)
+def test_what_is_done(held, pods, expected):
+    assert list(steps(held, *pods)) == expected
+
+
+LATE = {
+    "held too long, its pod waits": (book(), [pod(node="")], [Expire("ns/a/1", NOON)]),
+    "held too long, but bound": (book(), [pod()], [Promote("ns/a/1", "ns/a/1")]),
+    "bound": (book(terms=BOUND), [pod()], []),
+    "without end": (book(terms=Terms()), [pod(node="")], []),
+    "a name's": (book("ns/a"), [], [Expire("ns/a", NOON)]),
+    "a Reservation's, which ends it itself": (book("ns/a", RESERVED), [], []),
+    "a Reservation's that a pod took over": (
+        book("ns/a/1", RESERVED),
+        [pod(node="")],
+        [Expire("ns/a/1", NOON)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "pods", "expected"), LATE.values(), ids=LATE)
+def test_what_is_done_when_the_time_is_up(held, pods, expected):
+    assert list(steps(held, *pods, now=NOON)) == expected
+
+
+def test_the_next_look_is_when_the_next_hold_ends():
+    two = ledger.give(book(), "ns/b/1", half(gpu(1)), Terms(until=NOON + SECOND))
+    assert isinstance(two, Ledger)
+
+    assert settle.settle(two, {}, NOON - SECOND).again == NOON
+    assert settle.settle(two, {}, NOON).again == NOON + SECOND
+    assert settle.settle(book(terms=BOUND), {}, NOON).again is None
+
+
+def test_a_hold_that_was_prolonged_or_bound_meanwhile_does_not_expire():
+    expire = settle.change(Expire("ns/a/1", NOON))
+
+    assert not expire(book()).holders()
+    assert expire(ledger.prolong(book(), "ns/a/1", NOON + SECOND)).holders()
+    assert expire(ledger.prolong(book(), "ns/a/1", NOON - SECOND)).holders(), "not the hold that was seen"
+    assert expire(ledger.bind(book(), "ns/a/1")).holders()
+
+
+def test_a_reservation_gets_its_hold_back_from_a_pod_that_never_came():
+    freed = settle.free(book("ns/a/1", RESERVED), "ns/a/1")
+
+    assert freed.held == {"ns/a": NOON}
+    assert freed.reservations == {"ns/a": "rsv"}
+    assert settle.free(book("ns/a/1", replace(RESERVED, bound=True)), "ns/a/1").holders() == set()
+
+
+def test_a_pod_that_holds_already_is_not_given_its_name_s_hold_too():
+    both = ledger.give(book("ns/a", RESERVED), "ns/a/1", half(gpu(1)), BOUND)
+
+    assert steps(both, pod()) == ()
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    held = Ledger(NODE, stages.cards_of(plain()))
+    for name in stages.NAMES:
+        holder = draw(st.sampled_from([f"ns/{name}", f"ns/{name}/1", f"ns/{name}/2"]))
+        terms = Terms(
+            bound=draw(st.booleans()),
+            until=draw(st.sampled_from([None, NOON - SECOND, NOON, NOON + SECOND])),
+            reservation=draw(st.sampled_from(["", "rsv"])),
+        )
+        given = ledger.give(held, holder, half(gpu(draw(st.integers(0, 3))), share=20), terms)
+        assert isinstance(given, Ledger)
+        held = given
+    return held
+
+
+@given(ledgers(), stages.many_pods(), st.timedeltas(timedelta(hours=-2), timedelta(hours=2)))
+def test_no_clock_frees_what_a_live_pod_may_use(held, pods, skew):
+    settlement = settle.settle(held, by_key(*pods), NOON + skew)
+    certain = [settle.change(step) for step in settlement.steps if step.doubt == "none"]
+    after = settle.fold(held, certain)
+
+    assert ledger.faults(after) == []
+    for one in pods:
+        if one.node == NODE and not one.finished and (held.grant(one.holder) or held.grant(one.key)):
+            assert after.grant(one.holder)
+            assert one.holder not in after.held
+    gone = {holder for holder in held.holders() if not after.grant(holder)}
+    assert all(held.grant(holder) for holder in gone)
+    again = settle.settle(after, by_key(*pods), NOON + skew).steps
+    assert [step for step in again if step.doubt == "none"] == [], "once is enough"
