@@ -68,3 +68,13 @@ async def table(
     laid = Table(api, manager, namespace, dealer.port)
     yield laid
     await laid.clear()
+
+
+@pytest_asyncio.fixture
+async def bare(
+    clean_cluster: None, api: Client, manager: CapacityManager, namespace: str
+) -> AsyncIterator[Table]:
+    """Without a scheduler: the test itself asks to bind."""
+    laid = Table(api, manager, namespace)
+    yield laid
+    await laid.clear()

@@ -115,6 +115,7 @@ class Table:
             return found if found is not None and found.spec.node_name else None
 
         found = await waiting.until_async(bound, f"pod {name} to be bound", within)
+        assert found is not None
         return found.spec.node_name, pods.view(found).grant
 
     async def sentence(self, name: str, containing: str = "") -> str:

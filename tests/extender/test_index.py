@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.core import claim as claiming
-from croupier.core import placement
+from croupier.core import explain, placement
 from croupier.core.claim import Claim, Taken
 from croupier.core.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placement import Strategy
 from croupier.core.want import Shares, Slots, Wants
 from croupier.extender.asked import Asked
-from croupier.extender.index import ASKS_FOR_NOTHING, Chosen, Index, Nowhere
+from croupier.extender.index import Chosen, Index, Nowhere
 from tests.extender.world import HALF, WHOLE, Hands, asked, book, index, ledger, names
 
 
@@ -82,7 +82,7 @@ async def test_a_mark_without_a_request_is_refused():
 
     found = index(manager, Hands()).choose(Asked("team/p", "u"), ["a"])
 
-    assert found == Nowhere({"a": ASKS_FOR_NOTHING})
+    assert found == Nowhere({"a": explain.ASKS_FOR_NOTHING.reason})
 
 
 class TestPromises:
@@ -151,7 +151,7 @@ class TestHomes:
         found = index(manager, Hands()).choose(asked("p"), ["a", "b"])
 
         assert isinstance(found, Nowhere)
-        assert "holds something else for this pod" in found.reasons["b"]
+        assert "they must be equal" in found.reasons["b"]
         assert found.reasons["a"] == "a Reservation holds cards of b for the pod"
 
     async def test_a_pod_that_holds_already_goes_there_again(self):

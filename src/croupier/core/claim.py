@@ -35,7 +35,7 @@ class Taken:
 
 def decide(ledger: Ledger, claim: Claim, strategy: Strategy) -> Taken | Refused:
     if has := ledger.grant(claim.holder):
-        return Taken(ledger, has)
+        return Taken(_prolonged(ledger, claim), has)
     waiting = reserved_as(claim.holder)
     if waiting and (reserved := ledger.grant(waiting)):
         return _take_over(ledger, claim, waiting, reserved)
@@ -60,6 +60,15 @@ def reserved_as(holder: str) -> str:
     """The name under which a Reservation holds for this pod; empty if it is that name already."""
     pod_key, _, uid = holder.rpartition("/")
     return pod_key if uid and "/" in pod_key else ""
+
+
+def _prolonged(ledger: Ledger, claim: Claim) -> Ledger:
+    """A hold that is claimed again lasts as long as the new claim says, so that whoever was about to end
+    it sees that it is wanted; never shorter, and one without an end stays so."""
+    until, wanted = ledger.held.get(claim.holder), claim.terms.until
+    if until is None or wanted is None or wanted <= until or claim.terms.bound:
+        return ledger
+    return book.prolong(ledger, claim.holder, wanted)
 
 
 def _take_over(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> Taken | Refused:

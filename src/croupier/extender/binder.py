@@ -1,16 +1,17 @@
 """Bind a pod: hold its cards, then send the Binding that carries the allocation. Never the other way round.
 
 Two writes stand between a pod and its node, and the process may end, or an answer be lost, around
-each of them. So a hold is durable before the Binding is sent, and is given back whenever it is
-certain that no Binding was carried out; when that is not certain, its time to live decides
-(docs/decisions/0007). Asking twice is asking once: the same bind joins the one that runs, and a pod
-that is bound here with an allocation of ours is bound.
+each of them; another extender may be asked to bind the same pod. So a hold is durable before the Binding
+is sent. It is given back only when the pod cannot be bound with it any more (it is gone, or bound
+elsewhere, or was fenced: docs/decisions/0007), and only if nobody claimed it again meanwhile; when that
+is not certain, its time to live decides. Asking twice is asking once: the same bind joins the one that
+runs, and a pod that is bound here with an allocation of ours is bound.
 """
 
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
@@ -58,6 +59,14 @@ class Ended:
 
 
 BOUND: Final = Ended()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One hold of a holder: claimed again it lasts longer, and is another."""
+
+    holder: str
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +130,20 @@ class Binder:
             return None
         return promise.asked
 
-    async def hold(self, asked: Asked, node: str) -> Grant | Refused:
-        terms = Terms(until=self._clock.now() + self._ttl)
+    async def hold(self, asked: Asked, node: str, round_: int) -> Grant | Refused:
+        """Each round lasts a second longer, the unit of the record: it tells our hold from an older one."""
+        terms = Terms(until=self._clock.now() + self._ttl + timedelta(seconds=round_))
         claim = Claim(asked.holder, asked.wants, terms, asked.priority)
         return await self._book.claim(node, claim, self._index.strategy(asked.wants))
 
-    async def let_go(self, holder: str, node: str) -> None:
-        """Free what it held; a Reservation it took over waits on for the next pod of that name."""
+    def held(self, holder: str, node: str) -> Held | None:
+        """The hold as it is in the book now."""
+        ledger = self._book.ledger(node)
+        return Held(holder, ledger.held[holder]) if ledger is not None and holder in ledger.held else None
+
+    async def let_go(self, held: Held, node: str) -> None:
         with contextlib.suppress(LookupError):  # the node left the ledger, and everything on it with it
-            await self._book.amend(node, partial(settle.free, holder=holder))
+            await self._book.amend(node, partial(_freed, held=held))
 
     async def pod(self, args: ExtenderBindingArgs) -> Pod | None:
         try:
@@ -165,21 +179,23 @@ class _Placing:
         self._args = args
         self._holder = f"{args.key}/{args.pod_uid}"
         self._grant: Grant = ()
+        self._held: Held | None = None
         self._lost: KubeError | None = None
         """An answer that never came: a Binding of ours may have been carried out, or may yet be."""
 
     async def run(self) -> Ended:
         """Raises a KubeError when it cannot be known how it ended; the hold is left to its time to live."""
         looked: Asked | Ended = self._binder.promised(self._args) or await self._look()
-        for _ in range(ROUNDS):
+        for round_ in range(ROUNDS):
             if isinstance(looked, Ended):
                 return looked
-            held = await self._binder.hold(looked, self._args.node)
-            if isinstance(held, Refused):
-                return Ended(str(held))
-            self._grant = held
+            granted = await self._binder.hold(looked, self._args.node, round_)
+            if isinstance(granted, Refused):
+                return Ended(str(granted))
+            self._grant, self._held = granted, self._binder.held(self._holder, self._args.node)
             looked = await self._try(looked)
-        return looked if isinstance(looked, Ended) else await self._give_up(looked)
+        why = str(self._lost or f"it changed {ROUNDS} times meanwhile")
+        return looked if isinstance(looked, Ended) else await self._give_up(looked, why)
 
     async def _try(self, asked: Asked) -> Asked | Ended:
         try:
@@ -189,8 +205,7 @@ class _Placing:
         except (Conflict, NotFound):
             pass  # the pod is not what it was
         except (ApiError, ValueError) as refused:
-            await self._let_go()
-            return Ended(f"pod {self._args.key} could not be bound to {self._args.node}: {refused}")
+            return await self._give_up(asked, str(refused))
         else:
             return BOUND
         looked = await self._look()
@@ -198,17 +213,25 @@ class _Placing:
             await self._let_go()
         return looked
 
-    async def _give_up(self, asked: Asked) -> Ended:
-        """It is not bound after so many rounds: give the cards back, and let no straggler bind it later."""
-        why = self._lost or f"it changed {ROUNDS} times meanwhile"
-        if self._lost is not None:
-            await self._binder.fence(asked, self._args)
-        await self._let_go()
+    async def _give_up(self, asked: Asked, why: str) -> Ended:
+        """Give the cards back; first let nobody bind the pod any more who saw it while we held them."""
+        for _ in range(ROUNDS):
+            try:
+                await self._binder.fence(asked, self._args)
+            except (Conflict, NotFound):
+                looked = await self._look()
+                if looked is BOUND:
+                    return BOUND
+                if isinstance(looked, Asked):
+                    asked = looked
+                    continue
+            await self._let_go()
+            break
         return Ended(f"pod {self._args.key} could not be bound to {self._args.node}: {why}")
 
     async def _let_go(self) -> None:
-        if self._grant:
-            await self._binder.let_go(self._holder, self._args.node)
+        if self._held is not None:
+            await self._binder.let_go(self._held, self._args.node)
 
     async def _look(self) -> Asked | Ended:
         """The pod as it is now, if it can be bound."""
@@ -234,6 +257,12 @@ class _Placing:
                 f"pod {args.key} was bound to {node} by somebody else, without the cards held for it"
             )
         return BOUND
+
+
+def _freed(ledger: Ledger, held: Held) -> Ledger:
+    """A Reservation that the pod took over waits on for the next pod of that name."""
+    still = held.holder in ledger.held and ledger.held[held.holder] == held.until
+    return settle.free(ledger, held.holder) if still else ledger
 
 
 def _binding(asked: Asked, args: ExtenderBindingArgs, allocated: str) -> Raw:

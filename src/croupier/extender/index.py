@@ -13,7 +13,7 @@ from heapq import nsmallest
 from typing import Final, Protocol
 
 from croupier.core import claim as claiming
-from croupier.core import placement
+from croupier.core import explain, placement
 from croupier.core.claim import Claim, Taken
 from croupier.core.ledger import Ledger, Refused, Terms
 from croupier.core.placement import Rank, Strategy
@@ -23,14 +23,8 @@ from croupier.extender.homes import Homes
 from croupier.extender.promises import LASTING, Promise, Promises
 from croupier.kube.clock import Clock
 
-MOST_RANKINGS = 64
+MOST_RANKINGS: Final = 64
 """Kinds of requests whose ranking is kept; the one not asked for longest makes room."""
-
-NO_CARDS: Final = Refused("the node has no cards in the ledger")
-ASKS_FOR_NOTHING: Final = (
-    "the pod carries gpu.mps.io/ledger but asks for no cards: set the annotations gpu.mps.io/cards "
-    "and gpu.mps.io/ratio, request nvidia.com/gpu, or leave the mark out"
-)
 
 
 class Ledgers(Protocol):
@@ -110,6 +104,10 @@ class Index:
     def strategy(self, wants: Wants) -> Strategy:
         return self._strategy(wants)
 
+    def fits(self, asked: Asked, node: str) -> bool:
+        """Whether the pod could have what it asks for there, now."""
+        return isinstance(self._try(node, asked, self._strategy(asked.wants)), Taken)
+
     def _find(self, asked: Asked, candidates: Sequence[str], most: int) -> Chosen | Nowhere:
         if asked.trouble:
             return Nowhere(dict.fromkeys(candidates, asked.trouble))
@@ -117,7 +115,7 @@ class Index:
         if (home := self._home(asked, candidates)) is not None:
             return home
         if not asked.wants:
-            return Nowhere(dict.fromkeys(candidates, ASKS_FOR_NOTHING))
+            return Nowhere(dict.fromkeys(candidates, explain.ASKS_FOR_NOTHING.reason))
         return _best(self._ranks(asked.wants, candidates), candidates, most)
 
     def _home(self, asked: Asked, candidates: Sequence[str]) -> Chosen | Nowhere | None:
@@ -130,8 +128,7 @@ class Index:
             return Chosen((ours[0],))
         if not reserved:
             return None  # the scheduler ruled out the node of our own hold: that one expires
-        elsewhere = f"a Reservation holds cards of {' and '.join(sorted(reserved))} for the pod"
-        reasons = dict.fromkeys(candidates, elsewhere)
+        reasons = dict.fromkeys(candidates, explain.elsewhere(set(reserved)).reason)
         for node in sorted(possible.intersection(reserved)):
             taken = self._try(node, asked, self._strategy(asked.wants))
             if isinstance(taken, Taken):
@@ -142,7 +139,7 @@ class Index:
     def _try(self, node: str, asked: Asked, strategy: Strategy) -> Taken | Refused:
         ledger = self._ledger(node)
         claim = Claim(asked.holder, asked.wants, Terms(), asked.priority)
-        return NO_CARDS if ledger is None else claiming.decide(ledger, claim, strategy)
+        return explain.NO_CARDS if ledger is None else claiming.decide(ledger, claim, strategy)
 
     def _promise(self, asked: Asked, node: str) -> None:
         strategy = self._strategy(asked.wants)
@@ -169,7 +166,7 @@ class Index:
     def _rank(self, node: str, wants: Wants, strategy: Strategy) -> Rank | Refused:
         ledger = self._ledger(node)
         if ledger is None:
-            return NO_CARDS
+            return explain.NO_CARDS
         self.ranked += 1
         return placement.rank(ledger, wants, strategy)
 

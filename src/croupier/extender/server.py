@@ -29,6 +29,7 @@ from croupier.extender import service
 from croupier.extender.binder import Binder
 from croupier.extender.index import Index
 from croupier.extender.service import Answer, Service, Settings
+from croupier.extender.waker import Waker
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import KubeError
@@ -103,7 +104,10 @@ class Extender:
         strategy = service.strategist(settings, around.of_pool)
         self._index = Index(manager, around.clock, strategy=strategy, lasting=settings.lasting)
         self._binder = Binder(api, manager, self._index, around.clock, ttl=settings.ttl)
-        self._service = Service(self._index, self._binder, ready=around.ready, choices=settings.choices)
+        self._waker = Waker(api, manager, self._index, around.clock)
+        self._service = Service(
+            self._index, self._binder, self._waker, ready=around.ready, choices=settings.choices
+        )
 
     def app(self) -> Starlette:
         verbs = {name: getattr(self._service, name) for name in ("filter", "prioritize", "bind")}
@@ -122,11 +126,14 @@ class Extender:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Listen]:
         """Serve while the block runs; yields where, with the port that was really taken."""
+        waking = asyncio.create_task(self._waker.run())
         try:
             async with _serving(self.app(), self._listen) as taken:
                 log.info("serving kube-scheduler", url=taken.url)
                 yield taken
         finally:
+            waking.cancel()
+            await asyncio.wait({waking})
             await self._binder.drain()
             self._index.close()
 

@@ -28,6 +28,7 @@ from croupier.extender.protocol import (
     HostPriority,
     Malformed,
 )
+from croupier.extender.waker import Waker
 
 NOT_YET: Final = "the ledger is not read yet"
 
@@ -64,9 +65,12 @@ def strategist(settings: Settings, of_pool: Callable[[str], Strategy | None]) ->
 
 
 class Service:
-    def __init__(self, index: Index, binder: Binder, *, ready: Callable[[], bool], choices: int = 1) -> None:
+    def __init__(
+        self, index: Index, binder: Binder, waker: Waker, *, ready: Callable[[], bool], choices: int = 1
+    ) -> None:
         self._index = index
         self._binder = binder
+        self._waker = waker
         self._ready = ready
         self._choices = choices
 
@@ -80,7 +84,9 @@ class Service:
         asked = asking.read(args.pod)
         found = self._index.choose(asked, args.node_names or (), most=self._choices)
         if isinstance(found, Chosen):
+            self._waker.placed(asked.uid)
             return _filtered(ExtenderFilterResult(node_names=found.nodes), "chosen")
+        self._waker.refused(asked)
         sentences = {reason: _said(reason) for reason in set(found.reasons.values())}
         reasons = {node: sentences[reason] for node, reason in found.reasons.items()}
         refused = ExtenderFilterResult(failed_and_unresolvable_nodes=reasons)

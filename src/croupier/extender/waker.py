@@ -1,0 +1,127 @@
+"""Pods that were refused and could be placed now: tell the scheduler to ask again.
+
+kube-scheduler tries a refused pod again when something happens that it knows of, else after five
+minutes. It knows nothing of the ledger: a Reservation that ends, a hold that expires, and above all
+a pod's cards, which are free only a moment after the pod is gone, when the scheduler has asked
+already. So whoever was refused is remembered, and when a node has room for it and nobody asked
+meanwhile, its annotation `gpu.mps.io/look-again` is written: a change of the pod itself wakes it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from croupier.api import kinds
+from croupier.extender.asked import Asked
+from croupier.extender.index import Index, Ledgers
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock
+from croupier.kube.errors import Conflict, KubeError, NotFound
+
+LOOK_AGAIN: Final = "gpu.mps.io/look-again"
+PAUSE: Final = 1.0
+"""Seconds the scheduler has to come by itself."""
+FIRST: Final = 5.0
+LAST: Final = 300.0
+"""Seconds between two calls to one pod: twice as many after each that led to nothing."""
+MOST_WAITING: Final = 10_000
+MOST_AT_ONCE: Final = 16
+"""Pods called at a time; the room is seldom enough for more, and each costs a write."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    asked: Asked
+    calls: int = 0
+    not_before: float = 0.0
+
+
+class WaitingRoom:
+    """Who was refused and has not been placed. No I/O."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Waiting] = {}  # by UID, in the order they came
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def enter(self, asked: Asked) -> None:
+        known = self._waiting.get(asked.uid)
+        if known is None and len(self._waiting) >= MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        calls, not_before = (known.calls, known.not_before) if known else (0, 0.0)
+        self._waiting[asked.uid] = Waiting(asked, calls, not_before)
+
+    def leave(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+
+    def call(self, fits: Callable[[Asked], bool], now: float) -> list[Asked]:
+        """Those who would fit now, the most important first; they are not called again for a while."""
+        by_rank = sorted(self._waiting.values(), key=lambda one: -one.asked.priority)
+        called = [one for one, _ in zip(self._able(by_rank, fits, now), range(MOST_AT_ONCE), strict=False)]
+        for one in called:
+            wait = min(LAST, FIRST * 2**one.calls)
+            self._waiting[one.asked.uid] = Waiting(one.asked, one.calls + 1, now + wait)
+        return [one.asked for one in called]
+
+    def _able(self, waiting: list[Waiting], fits: Callable[[Asked], bool], now: float) -> Iterator[Waiting]:
+        return (one for one in waiting if one.not_before <= now and fits(one.asked))
+
+
+class Waker:
+    def __init__(self, api: Client, book: Ledgers, index: Index, clock: Clock) -> None:
+        self._api = api
+        self._index = index
+        self._clock = clock
+        self._room = WaitingRoom()
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        self._unsubscribe = book.subscribe(self._node_changed)
+
+    def refused(self, asked: Asked) -> None:
+        self._room.enter(asked)
+
+    def placed(self, uid: str) -> None:
+        self._room.leave(uid)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._clock.sleep(PAUSE)
+                able = self._room.call(self._fits, self._clock.monotonic())
+                self._changed.clear()
+                for asked in able:
+                    await self._call(asked)
+        finally:
+            self._unsubscribe()
+
+    def _fits(self, asked: Asked) -> bool:
+        """On a node that changed since we last looked."""
+        return any(self._index.fits(asked, node) for node in self._changed)
+
+    def _node_changed(self, node: str) -> None:
+        if len(self._room):
+            self._changed.add(node)
+            self._wake.set()
+
+    async def _call(self, asked: Asked) -> None:
+        namespace, _, name = asked.key.partition("/")
+        moment = self._clock.now().isoformat(timespec="seconds")
+        patch = {"metadata": {"uid": asked.uid, "annotations": {LOOK_AGAIN: moment}}}
+        try:
+            found = await self._api.patch(kinds.PODS, name, patch, namespace=namespace)
+        except (NotFound, Conflict):  # gone, or another of its name
+            self._room.leave(asked.uid)
+        except KubeError as error:
+            log.warning("a pod that could be placed was not woken", pod=asked.key, error=str(error))
+        else:
+            if found.spec.node_name:
+                self._room.leave(asked.uid)

@@ -1,0 +1,321 @@
+"""Bind: never without a hold, never twice, and nothing is left behind when it fails."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from croupier.api import kinds, pods
+from croupier.api.core_v1 import Pod
+from croupier.core.claim import Claim
+from croupier.core.ledger import Ledger, Terms
+from croupier.core.want import Shares
+from croupier.extender import asked as asking
+from croupier.extender.binder import HOLD_EXPIRED, Binder
+from croupier.extender.index import Index
+from croupier.extender.protocol import ExtenderBindingArgs
+from croupier.kube import client
+from croupier.kube.client import Client, Deletion
+from croupier.kube.clock import SystemClock
+from croupier.kube.errors import Unreachable
+from tests.extender.conftest import crd_book
+from tests.extender.table import Table
+from tests.extender.world import ledger
+
+NODE = "node-1"
+HALF = {"cards": "1", "ratio": "50", "scheduler": "nobody"}
+
+
+class Clerk:
+    """An index and a binder on the book of a table."""
+
+    def __init__(self, table: Table, *, api: Client | None = None, book: Any = None) -> None:
+        manager, clock = book or table.manager, SystemClock()
+        self.index = Index(manager, clock, strategy=lambda _wants: "BinPack")
+        self.binder = Binder(api or table.api, manager, self.index, clock, ttl=timedelta(seconds=120))
+
+    def filter(self, pod: Pod) -> None:
+        self.index.choose(asking.read(pod), [NODE])
+
+    async def bind(self, pod: Pod, node: str = NODE) -> str:
+        return await self.binder.bind(
+            ExtenderBindingArgs(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid, node)
+        )
+
+
+async def opened(table: Table, node: str = NODE, cards: int = 2) -> None:
+    await table.manager.open(node, ledger(node, cards))
+
+
+def book(table: Table, node: str = NODE) -> Ledger:
+    found = table.manager.ledger(node)
+    assert found is not None
+    return found
+
+
+async def bound_as_held(table: Table, pod: Pod) -> None:
+    """The pod is bound to the node with exactly what the ledger says it holds."""
+    now = pods.view(await table.api.get(kinds.PODS, pod.metadata.name, namespace=table.namespace))
+    assert now.node == NODE
+    assert now.grant == book(table).grant(now.holder) != ()
+
+
+def nothing_left(table: Table) -> None:
+    assert book(table).holders() == set()
+    assert book(table).held == {}
+
+
+@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "out of the blue"])
+async def test_a_bound_pod_carries_what_the_ledger_holds_for_it(bare: Table, filtered: bool):
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    if filtered:
+        clerk.filter(pod)
+
+    assert await clerk.bind(pod) == ""
+
+    await bound_as_held(bare, pod)
+    await clerk.binder.drain()
+    assert book(bare).held == {}
+
+
+async def test_the_same_bind_many_times_is_one(bare: Table):
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+
+    at_once = await asyncio.gather(*(clerk.bind(pod) for _ in range(5)))
+    later = await clerk.bind(pod)
+
+    assert [*at_once, later] == [""] * 6
+    await bound_as_held(bare, pod)
+    assert book(bare).cards[0].used + book(bare).cards[1].used == 50
+
+
+async def test_two_nodes_for_one_pod_at_once_end_on_one(bare: Table):
+    await opened(bare)
+    await opened(bare, "node-2")
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+
+    first, second = await asyncio.gather(clerk.bind(pod), clerk.bind(pod, "node-2"))
+
+    assert first == ""
+    assert second == f"pod {bare.namespace}/p is bound to node-1 already"
+    await bound_as_held(bare, pod)
+    assert book(bare, "node-2").holders() == set()
+
+
+async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(bare: Table):
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    clerk.filter(pod)
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+
+    assert await clerk.bind(pod) == f"pod {bare.namespace}/p is gone"
+
+    nothing_left(bare)
+
+
+@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "out of the blue"])
+async def test_a_successor_of_the_same_name_is_not_bound(bare: Table, filtered: bool):
+    await opened(bare)
+    clerk, old = Clerk(bare), await bare.pod("p", **HALF)
+    if filtered:
+        clerk.filter(old)
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+    new = await bare.pod("p", **HALF)
+
+    assert "is another one now" in await clerk.bind(old)
+
+    assert (await bare.api.get(kinds.PODS, "p", namespace=bare.namespace)).spec.node_name == ""
+    nothing_left(bare)
+    assert await clerk.bind(new) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("elsewhere", "is bound to elsewhere already"), (NODE, "was bound to node-1 by somebody else")],
+    ids=["elsewhere", "here"],
+)
+async def test_somebody_elses_binding_wins_and_our_hold_goes_back(bare: Table, target: str, said: str):
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    clerk.filter(pod)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": target},
+    }
+    await bare.api.create(kinds.PODS, foreign, namespace=bare.namespace, name="p", subresource="binding")
+
+    assert said in await clerk.bind(pod)
+
+    nothing_left(bare)
+
+
+async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_round(bare: Table):
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    clerk.filter(pod)
+    patch = {"metadata": {"labels": {"touched": "yes"}}}
+    await bare.api.patch(kinds.PODS, "p", patch, namespace=bare.namespace)
+
+    assert await clerk.bind(pod) == ""
+
+    await bound_as_held(bare, pod)
+
+
+async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: Table):
+    """Frozen between hold and Binding, its hold expired and given away: it must find that out."""
+    await opened(bare, cards=1)
+    clerk, pod = Clerk(bare), await bare.pod("p", cards="1", ratio="100", scheduler="nobody")
+    clerk.filter(pod)
+    sleeper = clerk.binder.promised(ExtenderBindingArgs("p", bare.namespace, pod.metadata.uid, NODE))
+    assert sleeper is not None
+    await clerk.binder.hold(sleeper, NODE, 0)
+    fence = {"metadata": {"annotations": {HOLD_EXPIRED: "now"}}}
+    await bare.api.patch(kinds.PODS, "p", fence, namespace=bare.namespace)
+    await bare.manager.release(sleeper.holder, NODE)
+    await bare.manager.claim(NODE, Claim("team/other/uid", (Shares(1),), Terms(bound=True)))
+
+    assert await clerk.bind(pod) == "needs 1 free card but has 0: card 0 is short by 100 %"
+
+    assert (await bare.api.get(kinds.PODS, "p", namespace=bare.namespace)).spec.node_name == ""
+    assert book(bare).holders() == {"team/other/uid"}
+
+
+async def test_a_node_that_is_full_refuses_and_a_node_nobody_knows_too(bare: Table):
+    await opened(bare, cards=1)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    await bare.manager.claim(NODE, Claim("team/other/uid", (Shares(1),), Terms(bound=True)))
+
+    assert (await clerk.bind(pod)).startswith("needs 1 card with 50 % free but has 0")
+    assert await clerk.bind(pod, "node-9") == "the ledger has no node node-9"
+    assert book(bare).holders() == {"team/other/uid"}
+
+
+async def test_a_reservation_is_taken_over_and_goes_back_when_the_pod_is_gone(bare: Table):
+    await opened(bare)
+    waiting = f"{bare.namespace}/p"
+    await bare.manager.claim(NODE, Claim(waiting, (Shares(1, 50),), Terms(reservation="by-hand")))
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    clerk.filter(pod)
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+
+    assert "is gone" in await clerk.bind(pod)
+
+    assert book(bare).holders() == {waiting}
+    assert await clerk.bind(await bare.pod("p", **HALF)) == ""
+    assert waiting not in book(bare).holders()
+
+
+class Loss:
+    """Answers of the API server that never arrive, although it did what was asked."""
+
+    def __init__(self, lost: Callable[[str, str], bool], times: int) -> None:
+        self._lost = lost
+        self._times = times
+        self.seen = 0
+
+    def __call__(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        if self._lost(verb, resource) and self.seen < self._times:
+            self.seen += 1
+            raise Unreachable("the answer was lost")
+
+
+def of_binding(verb: str, resource: str) -> bool:
+    return (verb, resource) == ("create", "pods")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_lost_answer_to_a_binding_that_was_carried_out_is_success(bare: Table, times: int):
+    await opened(bare)
+    pod = await bare.pod("p", **HALF)
+    async with client.connect(bare.api.config, observe=Loss(of_binding, times)) as deaf:
+        clerk = Clerk(bare, api=deaf)
+
+        assert await clerk.bind(pod) == ""
+
+        await bound_as_held(bare, pod)
+        await clerk.binder.drain()
+    assert book(bare).held == {}
+
+
+async def test_when_nothing_can_be_known_the_hold_stays(bare: Table):
+    """Bound or not? The time to live, and those who watch the pods, will tell."""
+    await opened(bare)
+    pod = await bare.pod("p", **HALF)
+    always = Loss(lambda _verb, resource: resource == "pods", times=10_000)
+    patience = client.Patience(tries=1)
+    async with client.connect(bare.api.config, observe=always, patience=patience) as deaf:
+        clerk = Clerk(bare, api=deaf)
+        clerk.filter(pod)
+
+        assert "may or may not be bound" in await clerk.bind(pod)
+
+    await bound_as_held(bare, pod)
+    assert set(book(bare).held) == {f"{bare.namespace}/p/{pod.metadata.uid}"}
+
+
+class Refusal:
+    """Bindings that never reach the API server."""
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def __call__(self) -> None:
+        self._times -= 1
+        if self._times >= 0:
+            raise Unreachable("cut off on the way")
+
+
+async def test_bindings_that_never_arrive_are_rolled_back_and_fenced(bare: Table):
+    await opened(bare)
+    pod = await bare.pod("p", **HALF)
+    clerk = Clerk(bare, api=bare.api.fenced(Refusal(times=3)))
+
+    said = await clerk.bind(pod)
+
+    assert said == f"pod {bare.namespace}/p could not be bound to node-1: cut off on the way"
+    nothing_left(bare)
+    now = await bare.api.get(kinds.PODS, "p", namespace=bare.namespace)
+    assert HOLD_EXPIRED in now.metadata.annotations  # a straggler with the old version would be refused
+    assert await clerk.bind(pod) == ""
+
+
+async def test_a_rollback_leaves_a_hold_alone_that_was_claimed_again(bare: Table):
+    """Another extender is binding the same pod: its hold is not ours to end."""
+    await opened(bare)
+    clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
+    asked = asking.read(pod)
+    await clerk.binder.hold(asked, NODE, 0)
+    ours = clerk.binder.held(asked.holder, NODE)
+    assert ours is not None
+    await clerk.binder.hold(asked, NODE, 1)
+
+    await clerk.binder.let_go(ours, NODE)
+
+    assert book(bare).holders() == {asked.holder}
+
+
+async def test_two_extenders_on_one_record_never_give_the_same_card(
+    clean_cluster: None, api: Client, namespace: str
+):
+    async with crd_book(api) as one, crd_book(api) as two:
+        table = Table(api, one, namespace)
+        await opened(table, cards=2)
+        clerks = [Clerk(table, book=manager) for manager in (one, two)]
+        made = [await table.pod(f"p{n}", cards="1", ratio="40", scheduler="nobody") for n in range(8)]
+
+        said = await asyncio.gather(*(clerk.bind(pod) for pod in made for clerk in clerks))
+
+        bound = [n for n in range(8) if said[2 * n] == said[2 * n + 1] == ""]
+        assert len(bound) == 4, said  # two shares of 40 on each of two cards
+        assert [card.used for card in book(table).cards] == [80, 80]
+        for n in bound:
+            await bound_as_held(table, made[n])
+        for clerk in clerks:
+            await clerk.binder.drain()
+        await table.clear()
