@@ -210,8 +210,9 @@ def short(card: Card, share: int) -> str:
     """`card 0 is short by 20 %`."""
     if len(card.holders) >= MOST_HOLDERS:
         return f"card {card.index} has {len(card.holders)} holders, the most it can have"
-    unit = " slices" if card.mode == "TimeSlice" else " %"
-    return f"card {card.index} is short by {share - card.free}{unit}"
+    lack = share - card.free
+    unit = " %" if card.mode != "TimeSlice" else " slice" if lack == 1 else " slices"
+    return f"card {card.index} is short by {lack}{unit}"
 
 
 def release(ledger: Ledger, holder: str) -> Ledger:

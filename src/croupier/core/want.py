@@ -56,7 +56,8 @@ class Slices:
     pool: str = ""
 
     def __str__(self) -> str:
-        return f"{self.count} time slices{_of_pool(self.pool)}"
+        slices = "slice" if self.count == 1 else "slices"
+        return f"{self.count} time {slices}{_of_pool(self.pool)}"
 
 
 Want: TypeAlias = Shares | Slots | Units

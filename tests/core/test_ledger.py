@@ -1,0 +1,250 @@
+"""How holders and cards of a ledger change, in named cases."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from croupier.core import capacity, recut
+from croupier.core import card as naming
+from croupier.core import ledger as book
+from croupier.core.ledger import MOST_HELD, Card, Ledger, Part, Refused, Slot, Terms
+from tests.core.worlds import BOUND, NODE, NOON, cut, exclusive, given, node, place, shared, sliced
+
+ME = "ns/pod/uid"
+HELD = Terms(until=NOON)
+
+NOT_GIVEN = {
+    "nothing": (shared(0), (), "a grant names one card or more, each once"),
+    "a card twice": (
+        shared(0),
+        (Part(place(0), 10), Part(place(0), 10)),
+        "a grant names one card or more, each once",
+    ),
+    "a card that is gone": (shared(0), (Part("gone", 10),), "a card is gone: gone"),
+    "a sick card": (shared(0, healthy=False), (Part(place(0), 10),), "a card is not healthy: card 0"),
+    "more than is left": (
+        shared(0, 60),
+        (Part(place(0), 50),),
+        "a card has too little left: card 0 is short by 10 %",
+    ),
+    "more slices than are left": (
+        sliced(0, 3),
+        (Part(place(0), 2),),
+        "a card has too little left: card 0 is short by 1 slice",
+    ),
+    "part of an exclusive card": (
+        exclusive(0),
+        (Part(place(0), 50),),
+        "an exclusive card is given whole: card 0",
+    ),
+    "a slot of a card that is not cut": (
+        shared(0),
+        (Part(place(0), slots=("1g.10gb-0",)),),
+        "a card in mode Percent gives shares, not slots: card 0",
+    ),
+    "a share of a card that is cut": (
+        cut(0),
+        (Part(place(0), 10),),
+        "a card in mode MIG gives slots, not shares: card 0",
+    ),
+    "a slot that is held": (
+        cut(0, taken=(0,)),
+        (Part(place(0), slots=("1g.10gb-0", "1g.10gb-1")),),
+        "a MIG slot is not free: card 0: 1g.10gb-0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("card", "grant", "why"), NOT_GIVEN.values(), ids=NOT_GIVEN)
+def test_what_is_not_given(card, grant, why):
+    refused = book.give(node(card), ME, grant, BOUND)
+
+    assert isinstance(refused, Refused)
+    assert str(refused) == why
+
+
+def test_several_cards_or_none():
+    ledger = node(shared(0), shared(1, 100))
+
+    assert isinstance(book.give(ledger, ME, (Part(place(0), 50), Part(place(1), 50)), BOUND), Refused)
+
+
+def test_one_who_holds_keeps_what_it_has():
+    ledger = given(node(shared(0)), ME, (Part(place(0), 50),))
+
+    assert book.give(ledger, ME, (Part(place(0), 20),), HELD) is ledger
+
+
+@pytest.mark.parametrize("terms", [HELD, Terms(bound=True, reservation="mine")], ids=["held", "reserved"])
+def test_a_node_has_room_for_so_many_who_wait(terms):
+    full = {f"ns/pod-{n}/uid": None for n in range(MOST_HELD)}
+    ledger = Ledger(NODE, (shared(0),), held=full, reservations=dict.fromkeys(full, "mine"))
+
+    refused = book.give(ledger, ME, (Part(place(0), 1),), terms)
+
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith("512 ")
+
+
+def test_bound_is_never_expired_and_held_is():
+    ledger = given(node(shared(0)), ME, (Part(place(0), 50),), HELD)
+
+    assert book.expired(ledger, NOON - timedelta(seconds=1)) == ()
+    assert book.expired(ledger, NOON) == (ME,)
+    assert book.expired(book.bind(ledger, ME), NOON + timedelta(days=9)) == ()
+    assert book.expired(book.prolong(ledger, ME, None), NOON + timedelta(days=9)) == ()
+
+
+def test_what_was_reserved_is_renamed_with_everything_known_of_it():
+    ledger = given(
+        node(shared(0), cut(1)),
+        "ns/pod",
+        (Part(place(0), 50), Part(place(1), slots=("1g.10gb-0",))),
+        Terms(until=NOON, reservation="mine"),
+    )
+
+    renamed = book.rename(ledger, "ns/pod", ME)
+
+    assert renamed.grant(ME) == ledger.grant("ns/pod")
+    assert renamed.held == {ME: NOON}
+    assert renamed.reservations == {ME: "mine"}
+    assert renamed.holders() == {ME}
+    assert book.rename(given(ledger, ME, (Part(place(0), 1),)), "ns/pod", ME).grant("ns/pod")
+
+
+FAULTS = {
+    "overcommitted": (node(shared(0, 60, 60)), "is overcommitted: 120 of 100"),
+    "exclusive with two": (
+        node(replace(exclusive(0), holders={"a/b": 50, "c/d": 50})),
+        "yet has 2 holders of 100 %",
+    ),
+    "a holder of nothing": (node(shared(0, 0)), "has holders of nothing"),
+    "too many holders": (node(shared(0, *([1] * 65))), "has 65 holders, more than 64"),
+    "cut, with shares": (node(replace(cut(0), holders={"a/b": 1})), "is cut, yet has holders of shares"),
+    "slots, not cut": (node(replace(cut(0), mode="Percent")), "is not cut, yet has slots"),
+    "slots overlap": (
+        node(Card("c", 0, "MIG", slots=(Slot("a", "2g.20gb", 0, 2), Slot("b", "1g.10gb", 1, 1)))),
+        "slots that overlap",
+    ),
+    "slots of one name": (
+        node(Card("c", 0, "MIG", slots=(Slot("a", "1g.10gb", 0, 1), Slot("a", "1g.10gb", 1, 1)))),
+        "two slots of one name",
+    ),
+    "one card twice": (node(shared(0), shared(0)), "2 cards are called"),
+    "held, with nothing": (replace(node(shared(0)), held={ME: None}), f"{ME} is held, yet has nothing"),
+    "reserved, with nothing": (
+        replace(node(shared(0)), reservations={ME: "x"}),
+        f"{ME} comes from a Reservation, yet",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ledger", "fault"), FAULTS.values(), ids=FAULTS)
+def test_faults_are_named(ledger, fault):
+    assert any(fault in said for said in book.faults(ledger))
+
+
+RECUT = {
+    "a free card takes any shape": (shared(0), cut(0, pool="red"), cut(0, pool="red", epoch=2)),
+    "a used card keeps mode and pool": (shared(0, 50), cut(0, pool="red"), shared(0, 50)),
+    "a used card of a pool stays in it": (shared(0, 50, pool="red"), shared(0), shared(0, 50, pool="red")),
+    "a used card can grow": (sliced(0, 3, slices=4), sliced(0, slices=8), sliced(0, 3, slices=8, epoch=2)),
+    "but not shrink below what is held": (
+        sliced(0, 3, slices=4),
+        sliced(0, slices=2),
+        sliced(0, 3, slices=4),
+    ),
+    "the free part of a cut card is cut anew": (
+        cut(0, "mixed", taken=(0,)),
+        Card(
+            place(0), 0, "MIG", slots=(Slot("3g.40gb-0", "3g.40gb", 0, 4), Slot("3g.40gb-4", "3g.40gb", 4, 4))
+        ),
+        Card(
+            place(0),
+            0,
+            "MIG",
+            2,
+            slots=(
+                Slot("3g.40gb-0", "3g.40gb", 0, 4, "other/pod-0-0/uid-0-0"),
+                Slot("3g.40gb-4", "3g.40gb", 4, 4),
+            ),
+        ),
+    ),
+    "a held slot is never cut away": (cut(0, taken=(3,)), cut(0, "large"), cut(0, taken=(3,))),
+    "sickness is a fact": (shared(0, 50), shared(0, healthy=False), shared(0, 50, healthy=False, epoch=2)),
+    "so is the index": (replace(shared(0, 50), index=3), shared(0), shared(0, 50)),
+    "a card that vanished stays for its holders": (
+        shared(0, 50),
+        None,
+        shared(0, 50, healthy=False, epoch=2),
+    ),
+    "and goes when nobody holds it": (shared(0), None, None),
+    "a report names no holders": (None, cut(0, taken=(1,)), cut(0)),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), RECUT.values(), ids=RECUT)
+def test_recut(old, new, expected):
+    ledger = recut.recut(node(*([old] if old else [])), [new] if new else [])
+
+    assert ledger.cards == ((expected,) if expected else ())
+
+
+def indexed(index: int, *taken: int) -> Card:
+    return replace(shared(index, *taken), id=naming.indexed_id(NODE, index))
+
+
+NAMES = {
+    "by place instead of by index": (
+        [indexed(0, 50), indexed(1)],
+        [shared(0), shared(1)],
+        {place(0): 50, place(1): 0},
+    ),
+    "by index instead of by place": (
+        [shared(0, 50), shared(1)],
+        [indexed(0), indexed(1)],
+        {f"{NODE}-gpu-0": 50, f"{NODE}-gpu-1": 0},
+    ),
+    "of two with one index, the one that was there last": (
+        [shared(0, 70, healthy=False), replace(shared(1, 30), index=0)],
+        [indexed(0)],
+        {place(0): 70, f"{NODE}-gpu-0": 30},
+    ),
+    "a holder whose index is gone is on one of the new cards": (
+        [indexed(0), indexed(5, 40)],
+        [shared(0), shared(1)],
+        {place(0): 0, place(1): 40},
+    ),
+    "two places are two cards": (
+        [shared(0, 50)],
+        [replace(shared(1), index=0)],
+        {place(0): 50, place(1): 0},
+    ),
+    "a card that only counts MIG devices is no card": (
+        [indexed(0, 50)],
+        [replace(cut(0), id=capacity.made_up_id(NODE, "1g.10gb", 0))],
+        {f"{NODE}-gpu-0": 50, f"{NODE}-mig-1g.10gb-0": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), NAMES.values(), ids=NAMES)
+def test_a_card_that_changes_its_name_keeps_its_holders(old, new, expected):
+    ledger = recut.recut(node(*old), new)
+
+    assert {card.id: card.used for card in ledger.cards} == expected
+    assert recut.recut(ledger, new) is ledger
+
+
+def test_a_renamed_card_raises_its_epoch():
+    assert [card.epoch for card in recut.recut(node(indexed(0, 50)), [shared(0)]).cards] == [2]
+
+
+def test_there_are_never_more_cards_than_can_be_written():
+    held = [replace(shared(n, 50), id=f"old-{n}") for n in range(20)]
+
+    ledger = recut.recut(node(*held), [shared(n) for n in range(20)])
+
+    assert len(ledger.cards) == capacity.MOST_CARDS
+    assert sum(card.used for card in ledger.cards) == 20 * 50
