@@ -1,0 +1,99 @@
+"""A cluster with a few nodes, and a person who asks the ledger about it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from croupier.api import kinds
+from croupier.kube.client import Client
+from croupier.lab import nodes
+
+# Registers what the root command has not registered yet.
+COMMAND = (
+    sys.executable,
+    "-c",
+    """
+from croupier import cli
+from croupier.cli import explain, ledger, reservations, what_if
+known = {one.name for one in (*cli.app.registered_commands, *cli.app.registered_groups)}
+if "explain" not in known:
+    cli.app.add_typer(explain.app, name="explain")
+verbs = {"what-if": what_if.what_if, "ledger": ledger.ledger, "reservations": reservations.reservations}
+for name, verb in verbs.items():
+    if name not in known:
+        cli.app.command(name)(verb)
+cli.main()
+""",
+)
+NOBODY = "nobody"
+"""A scheduler that does not exist: pods that name it wait."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> Answer:
+    env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    if kubeconfig is not None:
+        env["KUBECONFIG"] = str(kubeconfig)
+    ended = subprocess.run(
+        [*COMMAND, *args], input=stdin, capture_output=True, text=True, timeout=120, check=False, env=env
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Answer(ended.returncode, ended.stdout, ended.stderr)
+
+
+async def node(api: Client, name: str, cards: str = "H100:2", **changes: Any) -> None:
+    """A KWOK node; `changes` go into its spec."""
+    body = nodes.manifest(nodes.SimulatedNode(name, "zone-a", nodes.parse_cards(cards)), datetime.now(UTC))
+    body["spec"] = {**body.get("spec", {}), **changes}
+    await api.create(kinds.NODES, body)
+
+
+async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapping[str, str] = {}) -> None:
+    """The recorded ledger of a node: one card for each mapping of holders."""
+    cards = [
+        {
+            "id": f"{name}-gpu-{index}",
+            "index": index,
+            "mode": "Percent",
+            "epoch": 1,
+            "healthy": True,
+            "capacityPercent": 100,
+        }
+        | ({"holders": dict(of_card)} if of_card else {})
+        for index, of_card in enumerate(holders)
+    ]
+    body = {"metadata": {"name": name}, "spec": {"cards": cards, **({"held": dict(held)} if held else {})}}
+    await api.create(kinds.NODE_RESERVATIONS.raw, body)
+
+
+def pod(
+    namespace: str, name: str = "trainer", *, marked: bool = True, gpus: int = 0, **annotations: str
+) -> dict[str, Any]:
+    """A pod that waits; annotations by the last part of their name."""
+    limits = {"gpu.mps.io/ledger": "1"} if marked else {}
+    limits |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    noted = {f"gpu.mps.io/{key}": value for key, value in annotations.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": noted},
+        "spec": {
+            "schedulerName": NOBODY,
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
+        },
+    }

@@ -1,0 +1,15 @@
+"""A client of the cluster the verbs are asked about."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from croupier.kube import client, config
+from croupier.kube.client import Client
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+        yield connected

@@ -1,0 +1,111 @@
+"""`croupier explain pod`, on a real API server: why a pod waits, or where it sits."""
+
+import json
+
+import pytest
+
+from croupier.api import kinds
+from tests.cli import asking
+from tests.cli.asking import croupier
+
+
+@pytest.fixture
+def ask(cluster):
+    return lambda *args, **more: croupier("explain", "pod", *args, kubeconfig=cluster.kubeconfig, **more)
+
+
+async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask):
+    await asking.node(api, "near-1")
+    await asking.node(api, "far-1")
+    await asking.node(api, "closed-1", unschedulable=True)
+    await asking.ledger(api, "near-1", {"a/one/u1": 60}, {"a/one/u1": 60})
+    await asking.ledger(api, "far-1", {"a/two/u2": 100}, {"a/two/u2": 100})
+    await asking.ledger(api, "closed-1", {}, {})
+    await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
+
+    told = ask(f"{namespace}/trainer")
+
+    assert told.code == 1
+    sentence = (
+        "0/3 nodes are available: 1 node(s) were unschedulable, 2 needs 2 cards with 50 % free but has 0."
+    )
+    assert f"Pod {namespace}/trainer: {sentence}" in told.out
+    assert "asks for   50 % of 2 cards" in told.out
+    assert "2 nodes: needs 2 cards with 50 % free but has 0\n      far-1, near-1" in told.out
+    assert "near-1: card 0 is short by 10 %, card 1 is short by 10 %" in told.out
+    assert "40 % free; a/one 60 %" in told.out
+    assert "40 % of 2 cards on near-1" in told.out
+
+    data = ask("trainer", "-n", namespace, "-o", "json").data
+    assert (data["state"], data["sentence"]) == ("Pending", sentence)
+    assert [one["node"] for one in data["nearest"]] == ["near-1", "far-1"]
+    assert data["instead"] == [{"asks": ["40 % of 2 cards"], "node": "near-1"}]
+
+
+async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):
+    await asking.node(api, "node-1")
+    await api.create(kinds.PODS, asking.pod(namespace, gpus=1))
+
+    told = ask(f"{namespace}/trainer")
+
+    assert told.code == 0
+    assert "the pod would fit on node-1 now; it waits for the scheduler" in told.out
+
+
+async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
+    await asking.node(api, "node-1")
+    made = await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
+    key = f"{namespace}/trainer/{made.metadata.uid}"
+    await asking.ledger(api, "node-1", {key: 50}, {key: 50}, held={key: "2100-01-01T00:00:00Z"})
+    held = ask(f"{namespace}/trainer").out
+    assert "state      Held until 2100-01-01 00:00:00 UTC on node-1" in held
+
+    binding = {"metadata": {"name": "trainer"}, "target": {"kind": "Node", "name": "node-1"}}
+    await api.create(kinds.PODS, binding, namespace=namespace, name="trainer", subresource="binding")
+    await api.patch(kinds.NODE_RESERVATIONS, "node-1", {"spec": {"held": None}})
+    told = ask(f"{namespace}/trainer")
+
+    assert told.code == 0
+    assert "is bound to node-1 and holds 50 % of card 0 and 50 % of card 1" in told.out
+    assert "state      Bound on node-1\n  since      20" in told.out
+    assert "card       1 (node-1-gpu-1): 50 %" in told.out
+    data = ask(f"{namespace}/trainer", "-o", "json").data
+    assert data["holds"]["cards"][0] == {"card": "node-1-gpu-0", "index": 0, "percent": 50}
+
+
+async def test_where_no_ledger_is_recorded_it_is_counted_from_pods(api, clean_cluster, namespace, ask):
+    await asking.node(api, "node-1")
+    written = json.dumps([{"card": "node-1-gpu-1", "index": 1, "percent": 100}])
+    body = asking.pod(namespace, "running", gpus=1, allocation=written)
+    body["spec"]["nodeName"] = "node-1"
+    await api.create(kinds.PODS, body)
+    await api.create(kinds.PODS, asking.pod(namespace, "second", gpus=2))
+
+    assert "holds card 1" in ask(f"{namespace}/running").out
+    assert "needs 2 free cards but has 1" in ask(f"{namespace}/second").out
+
+
+async def test_what_cannot_be_read_and_what_is_not_ours(api, crds, clean_cluster, namespace, ask):
+    await api.create(kinds.PODS, asking.pod(namespace, "bad", ratio="50%"))
+    await api.create(kinds.PODS, asking.pod(namespace, "plain", marked=False, gpus=1))
+
+    bad, plain = ask(f"{namespace}/bad"), ask(f"{namespace}/plain")
+
+    assert (bad.code, plain.code) == (1, 0)
+    assert 'annotation gpu.mps.io/ratio is "50%": it must be a whole number from 1 to 100' in bad.out
+    assert "asks for 1 card; it does not carry gpu.mps.io/ledger" in plain.out
+
+
+def test_a_pod_that_is_not_there_is_one_sentence(cluster, ask):
+    missing = ask("default/no-such-pod")
+
+    assert missing.code == 1
+    assert missing.err.startswith("croupier: ")
+    assert 'pods "no-such-pod" not found' in missing.err
+
+
+@pytest.mark.parametrize(
+    "typed", [["a/b/c"], ["/b"], ["a/b", "-n", "c"], ["a/b", "-o", "yaml"]], ids=" ".join
+)
+def test_what_cannot_be_meant_is_refused(typed):
+    assert croupier("explain", "pod", *typed).code == 2

@@ -1,0 +1,204 @@
+"""An explanation says the same as whoever refused, counts it, and never promises what would be refused."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import explain, ledger, nearness, overview, placement, rehearsal
+from croupier.core.eligible import Needs, NodeFacts
+from croupier.core.explain import World
+from croupier.core.ledger import Card, Ledger, Part, Refused, Slot, Terms
+from croupier.core.overview import Amount
+from croupier.core.pod import PodView
+from croupier.core.want import Shares, Slots, Units
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def node(name: str, *free: int) -> Ledger:
+    """A node whose cards have so much left."""
+    cards = (
+        Card(f"{name}-{index}", index, holders={"x/old/u0": 100 - left} if left < 100 else {})
+        for index, left in enumerate(free)
+    )
+    return Ledger(name, tuple(cards))
+
+
+def world(*ledgers: Ledger, bare: tuple[str, ...] = (), closed: tuple[str, ...] = ()) -> World:
+    names = [*(one.node for one in ledgers), *bare, *closed]
+    return World(
+        {name: NodeFacts(name, cordoned=name in closed) for name in names},
+        {one.node: one for one in ledgers},
+        "BinPack",
+    )
+
+
+def pod(*wants, **changes) -> PodView:
+    return replace(PodView("team/job", "u1", wants=wants, marked=True), **changes)
+
+
+def test_equal_reasons_are_counted_together_as_the_scheduler_does():
+    seen = world(node("a", 20), node("b", 30), bare=("c",), closed=("d",))
+
+    found = explain.explain(pod(Shares(1, 50)), Needs(), seen)
+
+    assert found.state == "Pending"
+    assert found.sentence == (
+        "0/4 nodes are available: 1 node(s) were unschedulable, 1 the node has no cards in the ledger, "
+        "2 needs 1 card with 50 % free but has 0."
+    )
+    assert found.refusals[0].nodes == ("a", "b")
+    assert [(one.node, one.detail) for one in found.nearest] == [
+        ("b", "card 0 is short by 20 %"),
+        ("a", "card 0 is short by 30 %"),
+    ]
+    assert [(str(one.wants[0]), one.node) for one in found.instead] == [("30 % of 1 card", "b")]
+
+
+def test_one_that_fits_names_the_best_node_first():
+    found = explain.explain(pod(Shares(1, 50)), Needs(), world(node("a", 100), node("b", 60)))
+
+    assert (found.state, found.fits) == ("Fits", ("b", "a"))
+
+
+SAID = {
+    "bad annotations": (pod(trouble="annotation x is bad"), "Unreadable", "annotation x is bad"),
+    "no mark": (pod(Shares(1), marked=False), "Unmarked", "the pod asks for 1 card; it does not carry"),
+    "finished": (pod(Shares(1), finished=True), "Finished", "has finished"),
+    "a mark alone": (pod(), "Pending", "carries gpu.mps.io/ledger but asks for no cards"),
+    "bound without cards": (pod(node="a", marked=False), "NoCards", "asks for no cards"),
+    "bound, not in the ledger": (pod(Shares(1), node="a"), "Bound", "the ledger shows nothing for it"),
+}
+
+
+@pytest.mark.parametrize(("asked", "state", "said"), SAID.values(), ids=SAID)
+def test_what_is_said_of_other_pods(asked, state, said):
+    found = explain.explain(asked, Needs(), world(node("a", 100)))
+
+    assert found.state == state
+    assert said in found.sentence
+
+
+def test_a_bound_pod_tells_its_cards_and_its_reservation():
+    given_to = ledger.give(
+        node("a", 100, 100), "team/job/u1", (Part("a-0", 50), Part("a-1", 50)), Terms(True, None, "mine")
+    )
+    assert isinstance(given_to, Ledger)
+
+    found = explain.explain(pod(Shares(2, 50), node="a"), Needs(), world(given_to))
+
+    assert found.sentence == "the pod is bound to a and holds 50 % of card 0 and 50 % of card 1"
+    assert found.seat is not None
+    assert (found.seat.reservation, found.seat.held) == ("mine", False)
+
+
+def test_a_reservation_that_waits_binds_the_pod_to_its_node():
+    waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
+    assert isinstance(waits, Ledger)
+    seen = world(waits, node("b", 100))
+
+    found = explain.explain(pod(Shares(1, 50)), Needs(), seen)
+    other = explain.explain(pod(Shares(1, 40)), Needs(), seen)
+
+    assert (found.state, found.fits) == ("Fits", ("a",))
+    assert found.seat is not None
+    assert (found.seat.held, found.seat.until) == (True, NOON)
+    assert other.state == "Pending"
+    assert "1 a Reservation holds cards of a for the pod" in other.sentence
+    assert (
+        "1 Reservation mine holds 50 % of 1 card for the pod, which asks for 40 % of 1 card" in other.sentence
+    )
+
+
+MIG = Card("a-2", 2, "MIG", slots=tuple(Slot(f"s{n}", "1g.10gb", n, 1, "x/y/z" * (n < 2)) for n in range(7)))
+SMALLER = {
+    "fewer cards": (Shares(3), node("a", 100, 100, 20), ["2 cards", "20 % of 3 cards"]),
+    "a smaller share": (Shares(1, 80), node("a", 70), ["70 % of 1 card"]),
+    "fewer MIG devices": (Slots("1g.10gb", 6), Ledger("a", (MIG,)), ["5 × MIG 1g.10gb"]),
+    "nothing at all": (Shares(1, 50), node("a", 0), []),
+    "no pool of that name": (Units("p", 2), node("a", 100), []),
+}
+
+
+@pytest.mark.parametrize(("want", "has", "smaller"), SMALLER.values(), ids=SMALLER)
+def test_the_nearest_wish_that_would_be_granted(want, has, smaller):
+    found = nearness.instead({"a": has}, (want,), "BinPack")
+
+    assert [str(one.wants[0]) for one in found] == smaller
+
+
+def test_copies_fill_what_there_is_and_then_say_why():
+    played = rehearsal.play(pod(Shares(1, 50)), Needs(), world(node("a", 60), node("b", 100, 40)), 5)
+
+    assert [(place.node, place.grant[0].card) for place in played.places] == [
+        ("a", "a-0"),
+        ("b", "b-0"),
+        ("b", "b-0"),
+    ]
+    assert played.stopped is not None
+    assert played.stopped.sentence == "0/2 nodes are available: 2 needs 1 card with 50 % free but has 0."
+
+
+def test_the_first_copy_takes_what_a_reservation_holds_for_its_name():
+    waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
+    assert isinstance(waits, Ledger)
+
+    played = rehearsal.play(pod(Shares(1, 50)), Needs(), world(waits), 3)
+
+    assert [place.grant for place in played.places] == [(Part("a-0", 50),)] * 2
+    assert played.stopped is not None
+
+
+WORLDS = st.lists(st.lists(st.integers(0, 100), max_size=4), max_size=5).map(
+    lambda nodes: world(*(node(f"n{number}", *free) for number, free in enumerate(nodes)), bare=("bare",))
+)
+WANTS = st.builds(Shares, st.integers(1, 3), st.integers(1, 100))
+
+
+@given(WORLDS, WANTS, st.integers(1, 12))
+def test_a_rehearsal_never_overcommits_and_stops_only_when_nothing_fits(seen, want, copies):
+    played = rehearsal.play(pod(want), Needs(), seen, copies)
+
+    ledgers = dict(seen.ledgers)
+    for number, place in enumerate(played.places):
+        after = ledger.give(ledgers[place.node], f"t/p/{number}", place.grant, Terms(bound=True))
+        assert isinstance(after, Ledger), after
+        ledgers[place.node] = after
+    assert all(not ledger.faults(one) for one in ledgers.values())
+    full = all(isinstance(placement.choose(one, (want,), "BinPack"), Refused) for one in ledgers.values())
+    assert (played.stopped is not None) == (len(played.places) < copies)
+    assert played.stopped is None or full
+
+
+@given(WORLDS, WANTS)
+def test_it_explains_what_placement_decides(seen, want):
+    found = explain.explain(pod(want), Needs(), seen)
+
+    fits = {
+        n
+        for n, one in seen.ledgers.items()
+        if not isinstance(placement.choose(one, (want,), "BinPack"), Refused)
+    }
+    assert set(found.fits) == fits
+    assert {name for group in found.refusals for name in group.nodes} == seen.nodes.keys() - fits
+    for one in found.instead:
+        assert not isinstance(placement.choose(seen.ledgers[one.node], one.wants, "BinPack"), Refused)
+        assert one.wants != (want,)
+
+
+def test_a_summary_counts_by_mode():
+    cards = (
+        Card("a", 0, holders={"x/y/z": 60}),
+        Card("b", 1),
+        MIG,
+        Card("d", 3, "TimeSlice", capacity=8, holders={"x/s/u": 3}),
+        Card("e", 4, healthy=False),
+    )
+    sums = overview.summary(Ledger("n", cards, held={"x/s/u": None}))
+
+    assert (sums.cards, sums.percent, sums.slices) == (Amount(1, 5), Amount(140, 300), Amount(5, 8))
+    assert sums.slots == {"1g.10gb": Amount(5, 7)}
+    assert (sums.sick, sums.holders, sums.held) == (1, 2, 1)
