@@ -10,7 +10,7 @@ Done again, each step changes nothing.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, Protocol, TypeAlias
 
 from croupier.api import pods
 from croupier.api.core_v1 import Node, Pod
@@ -18,6 +18,7 @@ from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
 from croupier.book.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers import reservation_status as wire
+from croupier.controllers.watched import Watched
 from croupier.core import reservation, verdict
 from croupier.core.ledger import Ledger
 from croupier.core.placement import Strategy
@@ -27,15 +28,12 @@ from croupier.core.verdict import Judgement
 from croupier.kube import events
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Cache, Controller, Options
+from croupier.kube.controller import Controller, Options
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
 from croupier.kube.identity import Key
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
-from croupier.kube.store import Store
-
-T = TypeVar("T")
 
 NAME: Final = "reservation"
 
@@ -58,14 +56,6 @@ class Counts(Protocol):
 class Uncounted:
     def granted(self) -> None: ...
     def failed(self, reason: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Watched(Generic[T]):
-    """A store and what keeps it complete."""
-
-    store: Store[T]
-    cache: Cache
 
 
 @dataclass(frozen=True, slots=True)

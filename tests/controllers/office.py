@@ -1,0 +1,165 @@
+"""The Reservation controller at work on a real cluster, with either book, and what people do around it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.mps import Reservation
+from croupier.book.crd import CRDCapacityManager
+from croupier.book.manager import CapacityManager
+from croupier.book.memory import InMemoryCapacityManager
+from croupier.controllers.reservation import ReservationController, Settings, Sources
+from croupier.controllers.reservation_metrics import ReservationMetrics
+from croupier.controllers.watched import Watched
+from croupier.core.ledger import Card, Ledger
+from croupier.kube.client import Client, Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.store import Store
+from tests.kube.waiting import until_async
+
+Kept = Literal["InMemory", "CRD"]
+
+
+@dataclass
+class Office:
+    """`book` outlives the controllers that come and go."""
+
+    api: Client
+    namespace: str
+    book: CapacityManager
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    async def open(self, node: str, cards: int = 2) -> None:
+        body = {"metadata": {"name": node, "annotations": {"test": "simulated"}}}
+        await self.api.create(kinds.NODES, body)
+        ledger = Ledger(node, tuple(Card(f"{node}-{index}", index) for index in range(cards)))
+        await self.book.open(node, ledger)
+
+    async def ask(
+        self, name: str, node: str = "node-1", cards: int = 2, percent: int = 50, **spec: Any
+    ) -> None:
+        wanted = {"podKey": f"{self.namespace}/{name}", "nodeName": node}
+        wanted |= {"numCards": cards, "percentPerCard": percent, **spec}
+        body = {"metadata": {"name": name}, "spec": wanted}
+        await self.api.create(kinds.RESERVATIONS, body, namespace=self.namespace)
+
+    async def get(self, name: str) -> Reservation | None:
+        with contextlib.suppress(NotFound):
+            return await self.api.get(kinds.RESERVATIONS, name, namespace=self.namespace)
+        return None
+
+    async def becomes(self, name: str, phase: str, says: str = "") -> Reservation:
+        seen: list[Any] = [None]
+
+        async def look() -> Reservation | None:
+            seen[0] = found = await self.get(name)
+            fits = found is not None and found.status.phase == phase and says in found.status.message
+            return found if fits else None
+
+        try:
+            found = await until_async(look, f"{name} to be {phase}", within=15)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen[0]}") from None
+        assert found is not None
+        return found
+
+    async def vanishes(self, name: str) -> None:
+        async def look() -> bool:
+            return await self.get(name) is None
+
+        await until_async(look, f"{name} to be gone", within=15)
+
+    async def delete(self, name: str) -> None:
+        await self.api.delete(kinds.RESERVATIONS, name, namespace=self.namespace)
+
+    async def pod(self, name: str, node: str = "node-1") -> str:
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+        body = {"metadata": {"name": name}, "spec": spec}
+        return (await self.api.create(kinds.PODS, body, namespace=self.namespace)).metadata.uid
+
+    async def pod_ends(self, name: str) -> None:
+        done = {"status": {"phase": "Succeeded"}}
+        await self.api.patch(kinds.PODS, name, done, namespace=self.namespace, subresource="status")
+
+    def used(self, node: str = "node-1") -> list[int]:
+        ledger = self.book.ledger(node)
+        return [] if ledger is None else [card.used for card in ledger.cards]
+
+    async def uses(self, used: list[int], node: str = "node-1") -> None:
+        async def look() -> bool:
+            return self.used(node) == used
+
+        await until_async(look, f"{node} to have {used} in use", within=15)
+
+    async def events(self, name: str) -> list[str]:
+        listed = await self.api.list(kinds.EVENTS, Selection(self.namespace))
+        return [one.reason for one in listed.items if one.regarding.name == name]
+
+    async def told(self, name: str, reason: str) -> None:
+        async def look() -> bool:
+            return reason in await self.events(name)
+
+        await until_async(look, f"the Event {reason} of {name}", within=15)
+
+    @contextlib.asynccontextmanager
+    async def works(self) -> AsyncIterator[ReservationController]:
+        """A controller, from now on; it ends as a killed one would."""
+        async with contextlib.AsyncExitStack() as stack:
+            chosen = Selection(self.namespace)
+            reservations = await stack.enter_async_context(_watched(self.api, kinds.RESERVATIONS, chosen))
+            sources = Sources(
+                reservations,
+                await stack.enter_async_context(_watched(self.api, kinds.PODS, chosen)),
+                await stack.enter_async_context(_watched(self.api, kinds.NODES, Selection())),
+            )
+            self.registry = CollectorRegistry()
+            settings = Settings(counts=ReservationMetrics(self.registry, reservations.store))
+            recorder = Recorder(self.api, "reservation-controller")
+            made = ReservationController(
+                sources, self.api, book=self.book, recorder=recorder, settings=settings
+            )
+            await stack.enter_async_context(_running(recorder.run(asyncio.Event())))
+            await stack.enter_async_context(_running(made.run(asyncio.Event())))
+            yield made
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+@contextlib.asynccontextmanager
+async def office(api: Client, namespace: str, kept: Kept) -> AsyncIterator[Office]:
+    if kept == "InMemory":
+        yield Office(api, namespace, InMemoryCapacityManager(strategy="BinPack"))
+        return
+    async with _watched(api, kinds.NODE_RESERVATIONS, Selection()) as watched:
+        book = CRDCapacityManager(api, watched.store, strategy="BinPack")
+        yield Office(api, namespace, book)
+        await book.finish()
+
+
+@contextlib.asynccontextmanager
+async def _watched(api: Client, resource: Resource[Any], chosen: Selection) -> AsyncIterator[Watched[Any]]:
+    store: Store[Any] = Store(resource)
+    reflector: Reflector[Any] = Reflector(api, store, selection=chosen)
+    async with _running(reflector.run()):
+        await reflector.synced()
+        yield Watched(store, reflector)
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Any) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,317 @@
+"""A Reservation written by hand, on a real API server, whichever book is kept."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from croupier.api import kinds
+from croupier.api.mps.reservation import RELEASE_FINALIZER
+from croupier.core import ledger as book
+from croupier.core.ledger import Part, Terms
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from tests.controllers import office as offices
+from tests.controllers.office import Office
+from tests.kube.waiting import until_async
+
+PRINTED = """\
+apiVersion: mps.nvidia.com/v1
+kind: Reservation
+metadata: {name: example-reservation, namespace: default}
+spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50}
+"""
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture(params=["InMemory", "CRD"])
+async def office(api, clean_cluster, namespace, request) -> AsyncIterator[Office]:
+    async with offices.office(api, namespace, request.param) as made:
+        yield made
+
+
+async def test_the_printed_reservation_becomes_reserved(office, cluster):
+    office.namespace = "default"
+    await office.open("node-1")
+    try:
+        async with office.works():
+            cluster.kubectl("apply", "-f", "-", stdin=PRINTED)
+            await office.becomes("example-reservation", "Reserved")
+
+            shown = cluster.kubectl(
+                "get", "reservation", "example-reservation", "-n", "default", "-o", "yaml"
+            ).stdout
+            status = yaml.safe_load(shown)["status"]
+            assert status["cards"] == [{"id": "node-1-0", "percent": 50}, {"id": "node-1-1", "percent": 50}]
+            assert status["message"] == "holds 50 % of card node-1-0 and 50 % of card node-1-1 of node-1"
+            assert status["conditions"][0]["reason"] == "Granted"
+            assert office.used() == [50, 50]
+
+            cluster.kubectl("delete", "reservation", "example-reservation", "-n", "default")
+            assert office.used() == [0, 0]
+    finally:
+        patch = '--patch={"metadata":{"finalizers":null}}'
+        cluster.kubectl("patch", "rsv", "example-reservation", "--type=merge", patch, check=False)
+        cluster.kubectl("delete", "rsv", "example-reservation", "--ignore-not-found")
+
+
+async def test_what_does_not_fit_is_told_why_and_waits_in_order(office):
+    await office.open("node-1")
+    await office.open("node-2")
+    async with office.works():
+        await office.ask("first", percent=80)
+        await office.becomes("first", "Reserved")
+        await office.ask("low", percent=90)
+        await office.ask("high", percent=90, priority=5)
+        await office.ask("small", cards=1, percent=20)
+        refused = await office.becomes("low", "Failed")
+        assert refused.status.message.startswith("node-1 cannot give 90 % of 2 cards: ")
+        assert refused.status.message.endswith("; room on node-2")
+        await office.becomes("high", "Failed")
+        await office.becomes("small", "Reserved")
+        await office.told("low", "ReservationFailed")
+        assert office.metric("reservations_total") == 2
+        assert office.metric("reservations_failed_total", reason="InsufficientCapacity") == 2
+        assert office.metric("reservations_active") == 2
+
+        await office.delete("small")
+        await office.delete("first")
+        await office.becomes("high", "Reserved")
+        assert (await office.becomes("low", "Failed")).status.cards == ()
+        await office.vanishes("first")
+        assert office.used() == [90, 90]
+
+
+async def test_time_is_up(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("brief", ttlSeconds=2)
+        await office.becomes("brief", "Reserved")
+        ended = await office.becomes("brief", "Released")
+
+        assert ended.status.message == "expired after 2 s without a bound pod"
+        assert ended.status.cards == ()
+        assert office.used() == [0, 0]
+        await office.told("brief", "GPUReservationExpired")
+
+
+async def test_a_ttl_can_be_changed_while_it_waits(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("patient", ttlSeconds=600)
+        await office.becomes("patient", "Reserved")
+        shorter = {"spec": {"ttlSeconds": 1}}
+        await office.api.patch(kinds.RESERVATIONS, "patient", shorter, namespace=office.namespace)
+
+        await office.becomes("patient", "Released", "expired after 1 s")
+
+
+async def test_it_lasts_as_long_as_its_pod(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("train", ttlSeconds=3)
+        await office.becomes("train", "Reserved")
+        uid = await office.pod("train")
+
+        async def bound() -> bool:
+            found = await office.get("train")
+            return found is not None and found.status.pod_uid == uid
+
+        await until_async(bound, "the pod to be known")
+        assert list(office.book.ledger("node-1").reservations) == [f"{office.namespace}/train/{uid}"]
+        assert not office.book.ledger("node-1").held, "from now on no clock can free it"
+
+        await office.pod_ends("train")
+        ended = await office.becomes("train", "Released")
+        assert ended.status.message == f"pod {office.namespace}/train has ended"
+        assert ended.status.pod_uid == uid
+        assert office.used() == [0, 0]
+
+
+async def test_a_pod_that_is_deleted_has_ended(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("train")
+        await office.becomes("train", "Reserved")
+        await office.pod("train")
+
+        async def bound() -> bool:
+            return not office.book.ledger("node-1").held
+
+        await until_async(bound, "the pod to be bound in the ledger")
+        await office.api.delete(
+            kinds.PODS, "train", namespace=office.namespace, how=client.Deletion(grace_seconds=0)
+        )
+        await office.becomes("train", "Released")
+        assert office.used() == [0, 0]
+
+
+async def test_deleting_it_leaves_a_running_pod_its_cards(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("train")
+        await office.becomes("train", "Reserved")
+        uid = await office.pod("train")
+
+        async def bound() -> bool:
+            return not office.book.ledger("node-1").held
+
+        await until_async(bound, "the pod to be bound in the ledger")
+        await office.delete("train")
+        await office.vanishes("train")
+
+        assert office.used() == [50, 50]
+        assert office.book.ledger("node-1").holders() == {f"{office.namespace}/train/{uid}"}
+        assert not office.book.ledger("node-1").reservations
+
+
+async def test_a_node_nobody_knows_and_one_without_cards(office):
+    await office.open("node-1")
+    await office.api.create(kinds.NODES, {"metadata": {"name": "bare"}})
+    async with office.works():
+        await office.ask("lost", node="nowhere")
+        await office.ask("bare", node="bare")
+        await office.becomes("lost", "Failed", "there is no node nowhere; room on node-1")
+        await office.becomes("bare", "Failed", "bare has no cards; room on node-1")
+
+        await office.open("nowhere")
+        await office.becomes("lost", "Reserved")
+
+
+async def test_it_can_only_be_for_a_pod_of_its_own_namespace(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("spy", podKey="kube-system/other")
+        await office.becomes("spy", "Failed", "podKey kube-system/other is in another namespace")
+        assert office.used() == [0, 0]
+
+
+async def test_one_per_pod_and_node(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("one")
+        await office.becomes("one", "Reserved")
+        await office.ask("two", podKey=f"{office.namespace}/one", percent=20)
+        await office.becomes("two", "Failed", "by Reservation one already")
+
+        await office.delete("one")
+        await office.becomes("two", "Reserved")
+        assert office.used() == [20, 20]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"phase": "Released"},
+        {"phase": "Failed", "message": "no"},
+        {"cards": [{"id": "elsewhere", "percent": 100}]},
+        {"conditions": None, "message": "mine for ever"},
+    ],
+    ids=str,
+)
+async def test_a_spoofed_status_is_put_right(office, lie):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("honest")
+        before = (await office.becomes("honest", "Reserved")).status
+        where = {"namespace": office.namespace, "subresource": "status"}
+        await office.api.patch(kinds.RESERVATIONS, "honest", {"status": lie}, **where)
+
+        async def right() -> bool:
+            now = (await office.becomes("honest", "Reserved")).status
+            return (now.message, now.cards) == (before.message, before.cards) and bool(now.conditions)
+
+        await until_async(right, "the truth")
+        assert office.used() == [50, 50]
+
+
+async def test_a_status_cannot_claim_what_the_ledger_does_not_give(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("greedy", cards=3)
+        await office.becomes("greedy", "Failed")
+        lie = {"status": {"phase": "Reserved", "cards": [{"id": "node-1-0", "percent": 100}]}}
+        where = {"namespace": office.namespace, "subresource": "status"}
+        await office.api.patch(kinds.RESERVATIONS, "greedy", lie, **where)
+
+        assert (await office.becomes("greedy", "Failed")).status.cards == ()
+        assert office.used() == [0, 0]
+
+
+async def test_a_finalizer_is_never_stuck(office):
+    """The node is gone and so is its ledger: nothing is left to be released."""
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("left-over")
+        await office.becomes("left-over", "Reserved")
+    await office.api.delete(kinds.NODES, "node-1")
+    await office.book.release(f"{office.namespace}/left-over", "node-1")
+    assert await office.book.close("node-1")
+    await office.delete("left-over")
+    assert await office.get("left-over") is not None
+
+    async with office.works():
+        await office.vanishes("left-over")
+
+
+async def test_what_is_gone_by_force_is_freed(office):
+    """Somebody tore the finalizer off while no controller ran."""
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("torn")
+        await office.becomes("torn", "Reserved")
+    torn = {"metadata": {"finalizers": None}}
+    await office.api.patch(kinds.RESERVATIONS, "torn", torn, namespace=office.namespace)
+    await office.delete("torn")
+
+    async with office.works():
+        await office.uses([0, 0])
+
+
+async def test_a_controller_that_died_at_any_point_is_taken_up(office):
+    """After the finalizer; after the hold; after the release: the next one goes on from there."""
+    await office.open("node-1", cards=6)
+    guarded = {"metadata": {"finalizers": [RELEASE_FINALIZER]}}
+    for name in ("guarded", "held", "released"):
+        await office.ask(name, cards=1, percent=10)
+        await office.api.patch(kinds.RESERVATIONS, name, guarded, namespace=office.namespace)
+    await office.delete("released")
+
+    def hold(ledger: book.Ledger) -> book.Ledger:
+        given = book.give(
+            ledger, f"{office.namespace}/held", (Part("node-1-5", 10),), Terms(reservation="held")
+        )
+        assert isinstance(given, book.Ledger)
+        return given
+
+    await office.book.amend("node-1", hold)
+    async with office.works():
+        await office.becomes("guarded", "Reserved")
+        found = await office.becomes("held", "Reserved")
+        await office.vanishes("released")
+        assert [card.id for card in found.status.cards] == ["node-1-5"]
+        assert sum(office.used()) == 20
+
+
+async def test_at_rest_it_writes_nothing(office):
+    await office.open("node-1")
+    async with office.works() as first:
+        await office.ask("held")
+        await office.ask("refused", cards=3)
+        await office.becomes("refused", "Failed")
+        held = await office.becomes("held", "Reserved")
+        refused = await office.becomes("refused", "Failed")
+        await first.reconcile("node-1")
+    async with office.works() as second:
+        await second.reconcile("node-1")
+        await second.reconcile("node-1")
+
+    assert await office.get("held") == held
+    assert await office.get("refused") == refused
