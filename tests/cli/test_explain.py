@@ -43,41 +43,41 @@ async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask)
 
 
 async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):
-    await asking.node(api, "node-1")
+    await asking.node(api, "roomy-1")
     await api.create(kinds.PODS, asking.pod(namespace, gpus=1))
 
     told = ask(f"{namespace}/trainer")
 
     assert told.code == 0
-    assert "the pod would fit on node-1 now; it waits for the scheduler" in told.out
+    assert "the pod would fit on roomy-1 now; it waits for the scheduler" in told.out
 
 
 async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
-    await asking.node(api, "node-1")
+    await asking.node(api, "home-1")
     made = await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
     key = f"{namespace}/trainer/{made.metadata.uid}"
-    await asking.ledger(api, "node-1", {key: 50}, {key: 50}, held={key: "2100-01-01T00:00:00Z"})
+    await asking.ledger(api, "home-1", {key: 50}, {key: 50}, held={key: "2100-01-01T00:00:00Z"})
     held = ask(f"{namespace}/trainer").out
-    assert "state      Held until 2100-01-01 00:00:00 UTC on node-1" in held
+    assert "state      Held until 2100-01-01 00:00:00 UTC on home-1" in held
 
-    binding = {"metadata": {"name": "trainer"}, "target": {"kind": "Node", "name": "node-1"}}
+    binding = {"metadata": {"name": "trainer"}, "target": {"kind": "Node", "name": "home-1"}}
     await api.create(kinds.PODS, binding, namespace=namespace, name="trainer", subresource="binding")
-    await api.patch(kinds.NODE_RESERVATIONS, "node-1", {"spec": {"held": None}})
+    await api.patch(kinds.NODE_RESERVATIONS, "home-1", {"spec": {"held": None}})
     told = ask(f"{namespace}/trainer")
 
     assert told.code == 0
-    assert "is bound to node-1 and holds 50 % of card 0 and 50 % of card 1" in told.out
-    assert "state      Bound on node-1\n  since      20" in told.out
-    assert "card       1 (node-1-gpu-1): 50 %" in told.out
+    assert "is bound to home-1 and holds 50 % of card 0 and 50 % of card 1" in told.out
+    assert "state      Bound on home-1\n  since      20" in told.out
+    assert "card       1 (home-1-gpu-1): 50 %" in told.out
     data = ask(f"{namespace}/trainer", "-o", "json").data
-    assert data["holds"]["cards"][0] == {"card": "node-1-gpu-0", "index": 0, "percent": 50}
+    assert data["holds"]["cards"][0] == {"card": "home-1-gpu-0", "index": 0, "percent": 50}
 
 
 async def test_where_no_ledger_is_recorded_it_is_counted_from_pods(api, clean_cluster, namespace, ask):
-    await asking.node(api, "node-1")
-    written = json.dumps([{"card": "node-1-gpu-1", "index": 1, "percent": 100}])
+    await asking.node(api, "counted-1")
+    written = json.dumps([{"card": "counted-1-gpu-1", "index": 1, "percent": 100}])
     body = asking.pod(namespace, "running", gpus=1, allocation=written)
-    body["spec"]["nodeName"] = "node-1"
+    body["spec"]["nodeName"] = "counted-1"
     await api.create(kinds.PODS, body)
     await api.create(kinds.PODS, asking.pod(namespace, "second", gpus=2))
 

@@ -6,7 +6,7 @@ from tests.cli.asking import croupier
 
 async def test_every_node_and_one_node(api, crds, clean_cluster, cluster):
     await asking.node(api, "node-1")
-    await asking.node(api, "node-2", "T4:4")
+    await asking.node(api, "other-2", "T4:4")
     held = {"team/b/u2": "2100-01-01T00:00:00Z"}
     await asking.ledger(api, "node-1", {"team/a/u1": 60, "team/b/u2": 20}, {}, held=held)
 
@@ -17,7 +17,7 @@ async def test_every_node_and_one_node(api, crds, clean_cluster, cluster):
     assert overview == [
         ["NODE", "CARDS", "PERCENT", "HOLDERS", "HELD"],
         ["node-1", "1/2", "120/200", "2", "1"],
-        ["node-2", "4/4", "400/400", "0", "-"],
+        ["other-2", "4/4", "400/400", "0", "-"],
     ]
 
     one = ask("node-1").out

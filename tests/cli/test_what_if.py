@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from croupier.api import kinds
+from croupier.kube.client import Selection
 from tests.cli import asking
 from tests.cli.asking import croupier
 
@@ -16,9 +17,9 @@ def ask(cluster):
 
 
 async def test_copies_go_where_there_is_room_until_there_is_none(api, crds, clean_cluster, ask):
-    await asking.node(api, "node-1")
-    await asking.node(api, "node-2")
-    await asking.ledger(api, "node-1", {"a/one/u1": 60}, {})
+    await asking.node(api, "tried-1")
+    await asking.node(api, "tried-2")
+    await asking.ledger(api, "tried-1", {"a/one/u1": 60}, {})
     half = yaml.safe_dump(asking.pod("team", ratio="50"))
     before = await api.list(kinds.NODE_RESERVATIONS)
 
@@ -30,8 +31,8 @@ async def test_copies_go_where_there_is_room_until_there_is_none(api, crds, clea
     assert "It would fit now (50 % of 1 card), by Spread:" in one.out
     assert len(packed.data["placed"]) == 6
     assert packed.data["placed"][0] == {
-        "node": "node-1",
-        "cards": [{"card": "node-1-gpu-1", "index": 1, "percent": 50}],
+        "node": "tried-1",
+        "cards": [{"card": "tried-1-gpu-1", "index": 1, "percent": 50}],
     }
     assert "6 of 8 copies would fit now" in many.out
     assert "2 of 8 would wait" in many.out
@@ -40,11 +41,11 @@ async def test_copies_go_where_there_is_room_until_there_is_none(api, crds, clea
     assert [one.metadata.resource_version for one in after.items] == [
         one.metadata.resource_version for one in before.items
     ]
-    assert (await api.list(kinds.PODS)).items == []
+    assert (await api.list(kinds.PODS, Selection(namespace="team"))).items == []
 
 
 async def test_a_deployment_a_job_and_a_list_are_read_by_their_template(api, crds, clean_cluster, ask):
-    await asking.node(api, "node-1")
+    await asking.node(api, "tried-1")
     spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": spec}
     deployment = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
@@ -59,11 +60,11 @@ async def test_a_deployment_a_job_and_a_list_are_read_by_their_template(api, crd
         told = ask("-o", "json", stdin=text)
         assert told.code == 0, told
         assert told.data["asks"] == ["1 card"]
-        assert told.data["placed"][0]["node"] == "node-1"
+        assert told.data["placed"][0]["node"] == "tried-1"
 
 
 async def test_it_respects_what_a_pod_says_of_nodes(api, crds, clean_cluster, ask):
-    await asking.node(api, "node-1")
+    await asking.node(api, "tried-1")
     body = asking.pod("team", gpus=1)
     body["spec"]["nodeSelector"] = {"disk": "fast"}
 
