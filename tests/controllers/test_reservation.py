@@ -1,5 +1,6 @@
 """A Reservation written by hand, on a real API server, whichever book is kept."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -54,7 +55,9 @@ async def test_the_printed_reservation_becomes_reserved(office, cluster):
             assert status["conditions"][0]["reason"] == "Granted"
             assert office.used() == [50, 50]
 
-            cluster.kubectl("delete", "reservation", "example-reservation", "-n", "default")
+            # In a thread: kubectl waits for the finalizer, which the controller on this loop takes off.
+            gone = ("delete", "reservation", "example-reservation", "-n", "default", "--timeout=30s")
+            await asyncio.to_thread(cluster.kubectl, *gone)
             assert office.used() == [0, 0]
     finally:
         patch = '--patch={"metadata":{"finalizers":null}}'

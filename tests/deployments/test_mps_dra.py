@@ -1,0 +1,179 @@
+"""What deployments/mps-dra installs: accepted as printed, as narrow as promised, and enforced."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from croupier.api import kinds
+from croupier.core.ledger import Card, Ledger
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import Forbidden, Invalid
+from croupier.lab.lab import Lab
+from tests.controllers import office as offices
+from tests.kube.waiting import until_async
+
+FOLDER = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
+ALLOCATION = "gpu.mps.io/allocation"
+
+
+def documents() -> list[dict[str, Any]]:
+    return [
+        one
+        for path in sorted(FOLDER.glob("*.yaml"))
+        for one in yaml.safe_load_all(path.read_text())
+        if one["kind"] != "Kustomization"
+    ]
+
+
+@pytest_asyncio.fixture
+async def installed(private_lab: Any) -> AsyncIterator[tuple[Lab, Client]]:
+    """A cluster of its own: a policy on all pods is nothing to share."""
+    lab = await private_lab()
+    lab.kubectl("apply", "-k", str(FOLDER))
+    lab.kubectl("wait", "--for=condition=Established", "crd/reservations.mps.nvidia.com")
+    lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    async with client.connect(config.load(lab.kubeconfig)) as api:
+        yield lab, api
+
+
+def acting_as(lab: Lab, account: str) -> Any:
+    user = f"system:serviceaccount:d8-gpu-operator:{account}"
+    groups = ("system:serviceaccounts", "system:serviceaccounts:d8-gpu-operator", "system:authenticated")
+    headers = {"Impersonate-User": (user,), "Impersonate-Group": groups}
+    return client.connect(replace(config.load(lab.kubeconfig), impersonate=headers))
+
+
+def pod(name: str, **annotations: str) -> dict[str, Any]:
+    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+def test_no_rule_has_a_wildcard_and_the_ledger_has_the_promised_verbs():
+    roles = [one for one in documents() if one["kind"] in ("Role", "ClusterRole")]
+    rules = [rule for role in roles for rule in role["rules"]]
+
+    assert "*" not in json.dumps(rules)
+    ledger = [rule for rule in rules if "reservations" in rule["resources"]]
+    assert [(rule["resources"], rule["verbs"]) for rule in ledger] == [
+        (
+            ["reservations", "nodereservations"],
+            ["get", "list", "watch", "create", "update", "patch", "delete"],
+        )
+    ]
+
+
+def test_processes_run_with_little():
+    for one in (each for each in documents() if each["kind"] == "Deployment"):
+        spec = one["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["image"] == "croupier:latest"
+        assert {"livenessProbe", "readinessProbe"} <= container.keys()
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+async def test_it_installs_and_repeating_changes_nothing(installed):
+    lab, _ = installed
+    again = lab.kubectl("apply", "-k", str(FOLDER), "--dry-run=server").stdout
+
+    assert [line for line in again.splitlines() if not line.split(" (")[0].endswith("unchanged")] == []
+
+
+async def test_an_allocation_comes_with_a_binding_only(installed):
+    _, api = installed
+
+    async def refused() -> bool:
+        """The policy is compiled a moment after it was accepted."""
+        try:
+            await api.create(
+                kinds.PODS, pod("forged", **{ALLOCATION: "[]"}), namespace="default", dry_run=True
+            )
+        except (Forbidden, Invalid) as error:
+            assert "the scheduler writes it when it binds the pod" in str(error)
+            return True
+        return False
+
+    await until_async(refused, "the policy")
+    await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+    made = await api.create(kinds.PODS, pod("honest", note="mine"), namespace="default")
+    forged = {"metadata": {"annotations": {ALLOCATION: "[]"}}}
+    with pytest.raises((Forbidden, Invalid), match="cannot be changed"):
+        await api.patch(kinds.PODS, "honest", forged, namespace="default")
+
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "honest", "uid": made.metadata.uid, "annotations": {ALLOCATION: "[1]"}},
+        "target": {"kind": "Node", "name": "node-1"},
+    }
+    await api.create(kinds.PODS, binding, namespace="default", name="honest", subresource="binding")
+    bound = await api.get(kinds.PODS, "honest", namespace="default")
+    assert (bound.spec.node_name, bound.metadata.annotations[ALLOCATION]) == ("node-1", "[1]")
+    await api.patch(kinds.PODS, "honest", {"metadata": {"annotations": {"note": "new"}}}, namespace="default")
+    gone = {"metadata": {"annotations": {ALLOCATION: None}}}
+    with pytest.raises((Forbidden, Invalid), match="cannot be changed"):
+        await api.patch(kinds.PODS, "honest", gone, namespace="default")
+
+
+async def test_the_manager_may_do_its_work_and_no_more(installed):
+    lab, api = installed
+    await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+    async with (
+        acting_as(lab, "croupier-manager") as manager,
+        offices.office(manager, "default", "CRD") as office,
+    ):
+        ledger = Ledger("node-1", tuple(Card(f"node-1-{index}", index) for index in range(2)))
+        await office.book.open("node-1", ledger)
+        async with office.works():
+            office.api = api
+            await office.ask("mine")
+            await office.becomes("mine", "Reserved")
+            await office.told("mine", "Reserved")
+            await office.delete("mine")
+            await office.vanishes("mine")
+        assert office.used() == [0, 0]
+        for forbidden in (
+            manager.delete(kinds.PODS, "any", namespace="default"),
+            manager.list(kinds.CONFIG_MAPS),
+            manager.create(kinds.LEASES, {"metadata": {"name": "x"}}, namespace="default"),
+            manager.create(kinds.PODS, pod("own"), namespace="default"),
+            manager.create(kinds.PODS, {}, namespace="default", name="any", subresource="binding"),
+        ):
+            with pytest.raises(Forbidden):
+                await forbidden
+
+
+async def test_the_extender_may_hold_and_bind(installed):
+    lab, api = installed
+    await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+    made = await api.create(kinds.PODS, pod("placed"), namespace="default")
+    holder = f"default/placed/{made.metadata.uid}"
+    async with (
+        acting_as(lab, "croupier-extender") as extender,
+        offices.office(extender, "default", "CRD") as office,
+    ):
+        await office.book.open("node-1", Ledger("node-1", (Card("node-1-0", 0),)))
+        await office.book.reserve(holder, "node-1", 1, 50)
+        fence = {"metadata": {"annotations": {"gpu.mps.io/hold-expired": "now"}}}
+        await extender.patch(kinds.PODS, "placed", fence, namespace="default")
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "placed", "uid": made.metadata.uid, "annotations": {ALLOCATION: "[]"}},
+            "target": {"kind": "Node", "name": "node-1"},
+        }
+        await extender.create(kinds.PODS, binding, namespace="default", name="placed", subresource="binding")
+        assert office.used() == [50]
+        await office.book.release(holder, "node-1")
+        assert office.used() == [0]
+        with pytest.raises(Forbidden):
+            await extender.create(kinds.PODS, pod("own"), namespace="default")
