@@ -65,6 +65,7 @@ def test_what_is_done(held, pods, expected):
 
 LATE = {
     "held too long, its pod waits": (book(), [pod(node="")], [Expire("ns/a/1", NOON)]),
+    "held too long, no pod in sight": (book(), [], [Expire("ns/a/1", NOON)]),
     "held too long, but bound": (book(), [pod()], [Promote("ns/a/1", "ns/a/1")]),
     "bound": (book(terms=BOUND), [pod()], []),
     "without end": (book(terms=Terms()), [pod(node="")], []),

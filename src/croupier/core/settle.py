@@ -72,11 +72,12 @@ def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime)
     if pod is not None and pod.holder != holder and waiting:
         pod = None  # another of the same name
     step = _here(held, holder, pod) or (_ended(held, holder, pod) if waiting else None)
-    if step is not None:
+    if step is not None and step.doubt == "none":
         return step
     until = held.held.get(holder)
     overdue = until is not None and until <= now and (waiting or holder not in held.reservations)
-    return Expire(holder, until) if until is not None and overdue else None
+    # A pod that is not seen may be there and wait: who is overdue ends either way.
+    return Expire(holder, until) if until is not None and overdue else step
 
 
 def _here(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
