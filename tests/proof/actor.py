@@ -41,10 +41,14 @@ class Play:
         self.person = person
         self.node = scope.node
         self.namespace = scope.namespace
+        self._holder = ""
 
     async def holder(self) -> str:
-        pod = await self.person.get(kinds.PODS, POD, namespace=self.namespace)
-        return f"{self.namespace}/{POD}/{pod.metadata.uid}"
+        """The pod as it was when the play began."""
+        if not self._holder:
+            pod = await self.person.get(kinds.PODS, POD, namespace=self.namespace)
+            self._holder = f"{self.namespace}/{POD}/{pod.metadata.uid}"
+        return self._holder
 
     async def reserve(self) -> None:
         answer = await self.house.book.reserve(await self.holder(), self.node, 2, 60)
@@ -64,6 +68,18 @@ class Play:
         """Expire, promote, free: whatever the holders controller finds to do."""
         self.house.start("holders")
         await until(self._settled, "the holders to be settled")
+
+    async def audit(self) -> None:
+        self.house.start("audit")
+        await until(self._as_pods_are, "the audit to repair what is wrong")
+
+    async def status(self) -> None:
+        self.house.start("standing")
+        await until_async(self._told, "the status of the ledger")
+
+    async def _told(self) -> bool:
+        found = await self.person.get(kinds.NODE_RESERVATIONS, self.node)
+        return found.status.free is not None
 
     def _settled(self) -> bool:
         ledger = self.house.book.ledger(self.node)
@@ -98,11 +114,6 @@ class Play:
         await self.person.delete(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
         await until_async(self._gone, "the Reservation to be gone")
 
-    async def keep(self) -> None:
-        """A Reservation until it is Reserved."""
-        self.house.start("reservation")
-        await until_async(self._reserved, "the Reservation to be Reserved")
-
     async def _reserved(self) -> bool:
         found = await self.person.get(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
         return found.status.phase == "Reserved"
@@ -126,20 +137,25 @@ FLOWS: Mapping[str, Callable[[Play], Awaitable[None]]] = {
     "open": Play.cards,
     "recut": Play.cards,
     "close": Play.cards,
+    "audit": Play.audit,
+    "status": Play.status,
+    "takeover": Play.bind,
     "memory-bind": Play.bind,
     "memory-reservation": Play.finalize,
 }
 
 
-async def insisting(flow: Callable[[], Awaitable[None]]) -> None:
-    """As a caller would: what may be repeated is repeated when it failed."""
-    for _ in range(3):
+async def insisting(flow: Callable[[], Awaitable[None]]) -> str:
+    """As a caller would: what failed is tried again. In the end, why it was refused, or nothing."""
+    why = ""
+    for _ in range(4):
         try:
             await flow()
-            return
+            return ""
         except (KubeError, Refusal) as error:
             sys.stderr.write(f"again: {error}\n")
-    await flow()
+            why = str(error)
+    return why
 
 
 @contextlib.asynccontextmanager
@@ -164,8 +180,8 @@ async def stage(options: Any, injection: Injection) -> AsyncIterator[Play]:
 async def start(options: Any) -> None:
     injection = Injection(options.number, options.when)
     async with stage(options, injection) as play:
-        await insisting(lambda: FLOWS[options.flow](play))
-        say(injection.writes)
+        refused = await insisting(lambda: FLOWS[options.flow](play))
+        say({"writes": injection.writes, "refused": refused})
 
 
 def main() -> int:

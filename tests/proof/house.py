@@ -17,11 +17,13 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.writer import Rules as WriterRules
-from croupier.controllers import capacity, holders, reservation
+from croupier.controllers import audit, capacity, holders, reservation, standing
+from croupier.controllers.audit import Audit
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.holders import HolderController
 from croupier.controllers.reservation import ReservationController
 from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.extender.binder import Binder
 from croupier.extender.index import Index
@@ -33,6 +35,7 @@ from croupier.kube.events import Recorder
 from croupier.kube.reflector import Reflector
 from croupier.kube.resource import Resource
 from croupier.kube.resumption import Rules
+from croupier.kube.shift import ANYONE, Authority
 from croupier.kube.store import Store
 
 T = TypeVar("T")
@@ -41,7 +44,7 @@ TTL = timedelta(seconds=2)
 RESYNC = 1.0
 QUICK = Rules(backoff=Backoff(first=0.05, most=0.5))
 OPTIONS = Options(workers=8, resync=RESYNC, retries=Backoff(first=0.05, most=0.5))
-PARTS = ("capacity", "holders", "reservation")
+PARTS = ("capacity", "holders", "reservation", "audit", "standing")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Scope:
 
     def selection(self, resource: Resource[Any]) -> Selection:
         if resource.namespaced:
-            return Selection(namespace=self.namespace or None)
+            bound = "spec.nodeName!=" if resource is kinds.PODS else None  # as the manager follows them
+            return Selection(namespace=self.namespace or None, fields=bound)
         whole = not self.node or resource.group == "gpu.deckhouse.io"
         return Selection(fields=None if whole else f"metadata.name={self.node}")
 
@@ -116,15 +120,27 @@ class House:
             seen, self.api, book=self.book, recorder=self.recorder, settings=settings
         )
 
-    def start(self, *parts: str) -> None:
-        """Let these controllers work until the house closes."""
+    def audit(self) -> Audit:
+        settings = audit.Settings(every=RESYNC, second_look=0.3, clock=self.clock)
+        return Audit(self.sight, self.api, book=self.book, recorder=self.recorder, settings=settings)
+
+    def standing(self) -> Standing:
+        settings = standing.Settings(calm=0.3, at_most=2.0, options=OPTIONS, clock=self.clock)
+        return Standing(self.ledgers, self.api, book=self.book, notes=self.notes, settings=settings)
+
+    def start(self, *parts: str, authority: Authority = ANYONE) -> None:
+        """Let these controllers work until the house closes, or as long as they may."""
+        auditor = self.audit()
+        self.notes = auditor.notes
         made: dict[str, Callable[[], Any]] = {
             "capacity": self.capacity,
             "holders": self.holders,
             "reservation": self.reservation,
+            "audit": lambda: auditor,
+            "standing": self.standing,
         }
         for part in parts:
-            self.tasks.append(asyncio.create_task(made[part]().run(asyncio.Event())))
+            self.tasks.append(asyncio.create_task(made[part]().run(asyncio.Event(), authority)))
 
     async def close(self) -> None:
         for task in self.tasks:
@@ -140,7 +156,7 @@ async def living(house: House, parts: Sequence[str] = PARTS) -> AsyncIterator[Ho
     await house.synced()
     if house.in_memory:
         await house.capacity().prime()
-    house.start(*parts)
+    house.start(*(part for part in parts if part != "standing" or not house.in_memory))
     try:
         yield house
     finally:

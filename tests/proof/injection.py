@@ -1,4 +1,4 @@
-"""The point where a process dies: before or after its n-th write, or with the answer to it lost.
+"""The point where a process dies or stands still: around its n-th write, or with the answer to it lost.
 
 The client asks its permit before every attempt to write and tells its observer after every answer, so
 the writes of a flow can be counted once and then be interrupted one by one, all of them.
@@ -6,13 +6,12 @@ the writes of a flow can be counted once and then be interrupted one by one, all
 
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from croupier.kube.errors import Unreachable
 
-When = Literal["never", "before", "after", "lost"]
+When = Literal["never", "before", "after", "lost", "freeze"]
 WRITES = frozenset({"create", "update", "patch", "apply", "delete", "deletecollection"})
 
 
@@ -21,21 +20,29 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stand_still() -> None:
+    """Until somebody sends SIGCONT; the rest of the world goes on."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 @dataclass
 class Injection:
-    """`act` happens at the `number`-th write (from 1); by default the process dies."""
+    """Something happens at the `number`-th write (from 1)."""
 
     number: int = 0
     when: When = "never"
-    act: Callable[[], None] = die
     begun: int = 0
     writes: list[str] = field(default_factory=list)
     """What was written, in the order the answers came."""
 
     def permit(self) -> None:
         self.begun += 1
-        if self.when == "before" and self.begun == self.number:
-            self.act()
+        if self.begun != self.number:
+            return
+        if self.when == "before":
+            die()
+        if self.when == "freeze":
+            stand_still()
 
     def observe(self, verb: str, resource: str, code: int, _seconds: float) -> None:
         if verb not in WRITES:
@@ -44,6 +51,6 @@ class Injection:
         if len(self.writes) != self.number:
             return
         if self.when == "after":
-            self.act()
+            die()
         if self.when == "lost":
             raise Unreachable("the answer was lost on its way, by intent")

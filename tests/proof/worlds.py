@@ -4,7 +4,7 @@ What is set up here is written with plain objects, not with the code that is on 
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -85,14 +85,17 @@ class World:
         made = await self.api.create(kinds.PODS, pod_manifest(name), namespace=self.namespace)
         return f"{self.namespace}/{name}/{made.metadata.uid}"
 
-    async def hold(self, holder: str, seconds: float | None) -> None:
-        """Held for so long, or Bound."""
+    async def hold(self, holder: str, seconds: float | None, reservation: str = "") -> None:
+        """Held for so long, or Bound; by a Reservation, for ever."""
         raw = await self.api.get(kinds.NODE_RESERVATIONS.raw, self.node)
         for one in raw["spec"]["cards"][:CARDS]:
             one.setdefault("holders", {})[holder] = PERCENT
         raw["spec"].setdefault("held", {}).pop(holder, None)
         if seconds is not None:
             raw["spec"]["held"][holder] = moment(seconds)
+        if reservation:
+            raw["spec"]["held"][holder] = "never"
+            raw["spec"]["reservations"] = {holder: reservation}
         await self.api.update(kinds.NODE_RESERVATIONS, raw)
 
     async def bind(self, holder: str) -> None:
@@ -110,10 +113,11 @@ class World:
         now = Deletion(grace_seconds=0)
         await self.api.delete(kinds.PODS, name, namespace=self.namespace, how=now)
 
-    async def reservation(self) -> None:
+    async def reservation(self, finalizers: Sequence[str] = ()) -> None:
         spec = {"podKey": f"{self.namespace}/{POD}", "nodeName": self.node}
+        meta = {"name": RESERVATION, "finalizers": list(finalizers)}
         body = {
-            "metadata": {"name": RESERVATION},
+            "metadata": meta,
             "spec": {**spec, "numCards": CARDS, "percentPerCard": PERCENT},
         }
         await self.api.create(kinds.RESERVATIONS, body, namespace=self.namespace)
@@ -143,7 +147,7 @@ class World:
         sheet = await self.sheet()
         pod, claim = await self.found(kinds.PODS, POD), await self.found(kinds.RESERVATIONS, RESERVATION)
         if claim is not None:
-            return _reserved(sheet, claim)
+            return _reserved(sheet, claim) + (" and bound" if pod and pod["spec"].get("nodeName") else "")
         if sheet is None:
             return "closed"
         if pod is not None and pod["spec"].get("nodeName") == self.node:
@@ -209,6 +213,15 @@ async def _finalize(world: World) -> None:
     await world.reservation()
 
 
+async def _takeover(world: World) -> None:
+    """A Reservation holds for the pod, and the pod is there."""
+    await world.lay()
+    await world.open()
+    holder = (await world.pod()).rpartition("/")[0]
+    await world.reservation(finalizers=["mps.nvidia.com/release"])
+    await world.hold(holder, None, reservation=RESERVATION)
+
+
 async def _recut(world: World) -> None:
     await world.lay()
     await world.open()
@@ -242,6 +255,9 @@ SETUPS: Mapping[str, Callable[[World], Awaitable[None]]] = {
     "open": World.lay,
     "recut": _recut,
     "close": _close,
+    "audit": _free,
+    "status": _recut,
+    "takeover": _takeover,
     "memory-bind": _memory_bind,
     "memory-reservation": _memory_reservation,
 }

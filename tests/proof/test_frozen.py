@@ -1,0 +1,253 @@
+"""Whoever stands still at the worst moment and goes on later does no harm.
+
+A scheduler may sleep between its hold and its Binding, and so may the one who expires the hold between
+making sure and releasing. The other side acts meanwhile. Nothing but the order of the writes protects the
+cards then (docs/decisions/0007-an-expiry-fences-its-pod.md).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from croupier.api import kinds
+from croupier.extender.protocol import ExtenderBindingArgs
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.events import Recorder
+from croupier.lab.lab import Lab
+from tests.kube.waiting import until, until_async
+from tests.proof import ground, history, house
+from tests.proof.actor import POD
+from tests.proof.company import Player, Start, company
+from tests.proof.house import House, Scope
+from tests.proof.worlds import World
+
+HOLD, BINDING, PROMOTION = 1, 2, 3
+FENCE, RELEASE = 1, 2
+"""The writes of a bind, and of an expiry, by their number."""
+
+
+@dataclass
+class Scene:
+    lab: Lab
+    api: Client
+    start: Start
+
+    async def world(self, name: str, cards: int = 2) -> World:
+        made = World(self.api, name)
+        await made.lay(cards)
+        await made.open(cards)
+        return made
+
+    async def frozen(self, flow: str, world: World, before: int) -> Player:
+        """An actor that stands still before that write."""
+        known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
+        known += [f"--namespace={world.namespace}", f"--number={before}", "--when=freeze"]
+        player = await self.start("tests.proof.actor", f"{flow}-{world.name}", flow, *known)
+        process = psutil.Process(player.child.pid)
+        await until(lambda: process.status() == psutil.STATUS_STOPPED, f"{flow} to stand still")
+        return player
+
+    def house(self, scope: Scope, **how: Any) -> House:
+        return House(self.api, Recorder(self.api, "proof"), scope, **how)
+
+    @contextlib.asynccontextmanager
+    async def extender(self, *worlds: World, ttl: float = 2) -> AsyncIterator[House]:
+        """Another extender; it sees one world, or all."""
+        made = self.house(_scope(*worlds), ttl=timedelta(seconds=ttl))
+        await made.synced()
+        try:
+            yield made
+            await made.binder.drain()
+        finally:
+            await made.close()
+
+
+def _scope(*worlds: World) -> Scope:
+    return Scope(worlds[0].node, worlds[0].namespace) if len(worlds) == 1 else Scope()
+
+
+async def bind(house: House, holder: str, node: str) -> str:
+    namespace, name, uid = holder.split("/")
+    return await house.binder.bind(ExtenderBindingArgs(name, namespace, uid, node))
+
+
+async def ended(world: World, how: str) -> None:
+    async def look() -> bool:
+        return await world.ending() == how
+
+    await until_async(look, f"{world.name} to be {how}")
+
+
+async def a_late_binding_is_refused_once_its_hold_has_expired(scene: Scene):
+    world = await scene.world("late")
+    await world.pod()
+    sleeper = await scene.frozen("bind", world, before=BINDING)
+    async with house.living(scene.house(_scope(world))) as awake:
+        await ended(world, "free, 2 cards")
+        rival = await world.pod("rival")
+        assert await bind(awake, rival, world.node) == "", "the cards are free for another"
+
+        sleeper.thaw()
+        told = await sleeper.hear()
+        await awake.binder.drain()
+
+    assert "too little left" in told["refused"] or "short" in told["refused"], told
+    sheet = await world.sheet()
+    assert sheet is not None
+    assert set(sheet.grants) == {rival}
+    assert not (await scene.api.get(kinds.PODS, POD, namespace=world.namespace)).spec.node_name
+
+
+async def a_late_binding_gets_other_cards_where_there_are_some(scene: Scene):
+    world = await scene.world("late-again", cards=4)
+    await world.pod()
+    sleeper = await scene.frozen("bind", world, before=BINDING)
+    async with house.living(scene.house(_scope(world))) as awake:
+        await ended(world, "free, 4 cards")
+        rival = await world.pod("rival")
+        assert await bind(awake, rival, world.node) == ""
+
+        sleeper.thaw()
+        assert (await sleeper.hear())["refused"] == ""
+        await awake.binder.drain()
+
+    sheet = await world.sheet()
+    assert sheet is not None
+    assert len(sheet.grants) == 2
+
+
+async def an_expiry_that_slept_does_not_free_a_pod_that_was_bound_meanwhile(scene: Scene):
+    """Fenced but not yet released: the old hold is still there, and a new bind leans on it."""
+    world = await scene.world("woken")
+    holder = await world.pod()
+    await world.hold(holder, -1)
+    expirer = await scene.frozen("expire", world, before=RELEASE)
+    async with scene.extender(world, ttl=60) as extender:
+        assert await bind(extender, holder, world.node) == ""
+        expirer.thaw()
+        await expirer.hear()
+
+    await ended(world, "bound")
+
+
+async def an_expiry_that_slept_before_its_fence_reads_again(scene: Scene):
+    world = await scene.world("unfenced")
+    holder = await world.pod()
+    await world.hold(holder, -1)
+    expirer = await scene.frozen("expire", world, before=FENCE)
+    async with scene.extender(world, ttl=60) as extender:
+        assert await bind(extender, holder, world.node) == ""
+        expirer.thaw()
+        await expirer.hear()
+
+    await ended(world, "bound")
+
+
+async def the_same_bind_in_another_extender_meanwhile(scene: Scene, before: int):
+    world = await scene.world(f"twice-{before}")
+    holder = await world.pod()
+    sleeper = await scene.frozen("bind", world, before=before)
+    async with scene.extender(world) as extender:
+        twice = await asyncio.gather(*(bind(extender, holder, world.node) for _ in range(2)))
+        assert twice == ["", ""]
+        assert await bind(extender, holder, world.node) == "", "and once more, later"
+        sleeper.thaw()
+        assert (await sleeper.hear())["refused"] == ""
+
+    await ended(world, "bound")
+
+
+async def the_pod_went_to_another_node_meanwhile(scene: Scene):
+    here, there = await scene.world("here"), await scene.world("there")
+    holder = await here.pod()
+    sleeper = await scene.frozen("bind", here, before=BINDING)
+    async with scene.extender() as extender:
+        assert await bind(extender, holder, there.node) == ""
+        sleeper.thaw()
+        told = await sleeper.hear()
+
+    assert "is bound to there already" in told["refused"]
+    ledgers = [await one.sheet() for one in (here, there)]
+    assert [set(sheet.grants) for sheet in ledgers if sheet] == [set(), {holder}]
+
+
+async def the_pod_is_replaced_by_its_namesake_meanwhile(scene: Scene):
+    world = await scene.world("namesake")
+    await world.pod()
+    sleeper = await scene.frozen("bind", world, before=BINDING)
+    await world.remove_pod()
+    successor = await world.pod()
+
+    sleeper.thaw()
+    told = await sleeper.hear()
+
+    assert "is another one now" in told["refused"]
+    assert await world.ending() == "free, 2 cards"
+    async with scene.extender(world) as extender:
+        assert await bind(extender, successor, world.node) == ""
+
+
+async def the_pod_is_deleted_meanwhile(scene: Scene):
+    world = await scene.world("deleted")
+    await world.pod()
+    sleeper = await scene.frozen("bind", world, before=BINDING)
+    await world.remove_pod()
+
+    sleeper.thaw()
+    told = await sleeper.hear()
+
+    assert "is gone" in told["refused"]
+    assert await world.ending() == "free, 2 cards"
+
+
+STORIES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
+    "a late binding is refused": a_late_binding_is_refused_once_its_hold_has_expired,
+    "a late binding gets other cards": a_late_binding_gets_other_cards_where_there_are_some,
+    "an expiry that slept before its release": (
+        an_expiry_that_slept_does_not_free_a_pod_that_was_bound_meanwhile
+    ),
+    "an expiry that slept before its fence": an_expiry_that_slept_before_its_fence_reads_again,
+    "the same bind elsewhere, slept before the hold": partial(
+        the_same_bind_in_another_extender_meanwhile, before=HOLD
+    ),
+    "the same bind elsewhere, slept before the Binding": partial(
+        the_same_bind_in_another_extender_meanwhile, before=BINDING
+    ),
+    "the same bind elsewhere, slept before the promotion": partial(
+        the_same_bind_in_another_extender_meanwhile, before=PROMOTION
+    ),
+    "the pod went to another node": the_pod_went_to_another_node_meanwhile,
+    "the pod was replaced by its namesake": the_pod_is_replaced_by_its_namesake_meanwhile,
+    "the pod was deleted": the_pod_is_deleted_meanwhile,
+}
+
+
+async def test_whoever_sleeps_at_the_worst_moment_does_no_harm(private_lab, tell, tmp_path: Path):
+    """All stories at once on one API server, each in a world of its own."""
+    lab = await ground.raised(private_lab)
+    turns = asyncio.Semaphore(4)
+    async with (
+        client.connect(config.load(lab.kubeconfig)) as api,
+        history.recorded(api, pods=True) as recording,
+        company(tmp_path) as start,
+    ):
+        scene = Scene(lab, api, start)
+
+        async def told(story: Callable[[Scene], Awaitable[None]]) -> None:
+            async with turns:
+                await story(scene)
+
+        endings = await asyncio.gather(*map(told, STORIES.values()), return_exceptions=True)
+        await recording.complete()
+    failed = {name: end for name, end in zip(STORIES, endings, strict=True) if end is not None}
+    tell(f"Frozen at the worst moment: {len(STORIES) - len(failed)} of {len(STORIES)} stories ended well")
+    assert failed == {}
+    assert recording.faults() == []
