@@ -11,11 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from bench import accounts, company, ground, world
+from bench import accounts, ground, world
 from bench.accounts import Account
-from bench.company import Company
 from bench.ground import Ground
 from croupier.api import kinds
 from croupier.api.core_v1 import Pod
@@ -36,12 +33,6 @@ PATIENCE = 600.0
 class Arena:
     lab: Lab
     api: Client
-
-    async def schedule_with(self, configuration: Mapping[str, Any]) -> None:
-        """A fresh kube-scheduler with this configuration."""
-        (self.lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(dict(configuration)))
-        await self.lab.start(SCHEDULER)
-        await self.lab.ready([SCHEDULER])
 
     def processes(self, beside: Mapping[str, int]) -> dict[str, int]:
         parts = {part: self.lab.process(part).pid for part in (API_SERVER, ETCD, SCHEDULER)}
@@ -73,21 +64,11 @@ async def raised(on: Ground, count: int) -> AsyncIterator[Arena]:
         yield Arena(lab, api)
 
 
-@contextlib.asynccontextmanager
-async def staffed(arena: Arena, book: str, strategy: str) -> AsyncIterator[Company]:
-    """Nobody but the stock scheduler (`book` is empty), or our processes beside it."""
-    if not book:
-        nobody = Company()
-        await arena.schedule_with(nobody.scheduler(arena.lab))
-        yield nobody
-        return
-    async with company.working(arena.lab, book=book, strategy=strategy) as ours:
-        await arena.schedule_with(ours.scheduler(arena.lab))
-        yield ours
-
-
-async def place(arena: Arena, ours: Company, count: int, make: Callable[[int], dict[str, Any]]) -> Placed:
-    processes = arena.processes(ours.processes)
+async def place(
+    arena: Arena, beside: Mapping[str, int], count: int, make: Callable[[int], dict[str, Any]]
+) -> Placed:
+    """`beside` are the pids of those who help the scheduler."""
+    processes = arena.processes(beside)
     before = await accounts.taken(arena.api, processes)
     began = time.perf_counter()
 

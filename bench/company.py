@@ -1,64 +1,65 @@
 """Our own processes beside the stock scheduler, as a cluster runs them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
-from bench import contender
-from bench.contender import Contender
-from croupier.book import switch
-from croupier.extender import configuration
-from croupier.extender.configuration import Wish
-from croupier.kube import client, config
-from croupier.lab import controlplane
+import yaml
+
+from croupier.api.kinds import NODE_RESERVATIONS, NODES
+from croupier.api.mps import NodeReservation
+from croupier.kube.client import Client
+from croupier.lab import controlplane, dealer
+from croupier.lab.controlplane import SCHEDULER
+from croupier.lab.dealer import EXTENDER, MANAGER, Book
 from croupier.lab.lab import Lab
+from croupier.lab.progress import Silent
 
-ROLES = {"InMemory": {"extender": "ec"}, "CRD": {"manager": "c", "extender": "e"}}
-"""Which processes there are: e extends the scheduler, c runs the controllers."""
-
-POLL = 0.2
+PROCESSES: Mapping[Book, Sequence[str]] = {"InMemory": (EXTENDER,), "CRD": (EXTENDER, MANAGER)}
+POLL = 0.3
 PATIENCE = 180.0
 
 
-@dataclass(frozen=True, slots=True)
-class Company:
-    """`processes`: names and pids of those who work beside the scheduler; nobody by default."""
-
-    url: str = ""
-    processes: Mapping[str, int] = field(default_factory=dict)
-    contenders: Sequence[Contender] = ()
-
-    def scheduler(self, lab: Lab) -> dict[str, Any]:
-        wanted = configuration.configuration(Wish(url=self.url)) if self.url else None
-        return controlplane.scheduler_configuration(lab.site, wanted)
-
-    async def until_free(self) -> None:
-        """Every one of them has seen that nobody holds anything any more."""
-        async with asyncio.timeout(PATIENCE):
-            for one in self.contenders:
-                while await _holders(one):  # noqa: ASYNC110 (it is another process that knows)
-                    await asyncio.sleep(POLL)
-
-
-async def _holders(one: Contender) -> int:
-    await one.tell("holders?")
-    return int((await one.hear())["holders"])
-
-
 @asynccontextmanager
-async def working(lab: Lab, *, book: str, strategy: str) -> AsyncIterator[Company]:
-    """Ready to place when the block begins; leaves no ledger behind."""
+async def working(
+    lab: Lab, api: Client, *, book: Book | None, strategy: str
+) -> AsyncIterator[dict[str, int]]:
+    """Ready to place when the block begins; the names and pids of those who work beside the scheduler."""
+    if book is None:
+        await _alone(lab)
+        yield {}
+        return
+    await dealer.join(lab, book, Silent(), strategy=strategy)
     try:
-        async with AsyncExitStack() as stack:
-            said, started = {}, []
-            for name, roles in ROLES[book].items():
-                one = contender.started("keeping", lab.kubeconfig, roles, book, strategy)
-                started.append(await stack.enter_async_context(one))
-                said[name] = await started[-1].hear()
-            pids = {name: answer["pid"] for name, answer in said.items()}
-            yield Company(said["extender"]["url"], pids, started)
+        if book == "CRD":
+            await _until_opened(api)
+        yield {name: lab.process(name).pid for name in PROCESSES[book]}
+        if book == "CRD":
+            await _until_free(api)
     finally:
-        async with client.connect(config.load(lab.kubeconfig)) as api:
-            await switch.carry_over(api, lambda _ledger: None)
+        await dealer.leave(lab)
+
+
+async def _alone(lab: Lab) -> None:
+    """A scheduler that has never heard of us."""
+    settings = controlplane.scheduler_configuration(lab.site)
+    (lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(settings))
+    await lab.start(SCHEDULER)
+    await lab.ready([SCHEDULER])
+
+
+async def _until_opened(api: Client) -> None:
+    """Every node has its ledger; with the book in memory, a ready extender has them all."""
+    nodes = len((await api.list(NODES)).items)
+    await _until(api, lambda ledgers: len(ledgers) == nodes)
+
+
+async def _until_free(api: Client) -> None:
+    """Nobody holds anything any more."""
+    await _until(api, lambda ledgers: not any(card.holders for one in ledgers for card in one.spec.cards))
+
+
+async def _until(api: Client, good: Callable[[Sequence[NodeReservation]], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not good((await api.list(NODE_RESERVATIONS)).items):  # noqa: ASYNC110 (others change it)
+            await asyncio.sleep(POLL)

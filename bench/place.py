@@ -6,23 +6,25 @@ compared is always a turn of ours with the turns of the stock scheduler in the s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from bench import arena
+from bench import arena, company
 from bench.arena import Arena, Placed
 from bench.figures import OURS, Figure
 from bench.ground import Ground
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import ALLOCATION, MARK
+from croupier.lab.dealer import Book
 
 STOCK = "stock scheduler alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`book` is empty when the stock scheduler is on its own."""
+    """Without a book the stock scheduler is on its own."""
 
-    book: str = ""
+    book: Book | None = None
     strategy: str = ""
 
     def __str__(self) -> str:
@@ -64,14 +66,12 @@ async def placement(on: Ground) -> list[Figure]:
 
 
 async def played(field: Arena, turn: Turn, sizes: Sizes) -> Placed:
-    async with arena.staffed(field, turn.book, turn.strategy) as ours:
-        placed = await arena.place(
-            field, ours, sizes.pods, lambda number: pod(number, marked=bool(turn.book))
-        )
-        if turn.book:
+    async with company.working(field.lab, field.api, book=turn.book, strategy=turn.strategy) as beside:
+        make = partial(pod, marked=turn.book is not None)
+        placed = await arena.place(field, beside, sizes.pods, make)
+        if turn.book is not None:
             _check(placed.pods)
         await arena.clear(field)
-        await ours.until_free()
     return placed
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bench import hot, place, reconcile, sync
+from bench import filtering, hot, pile, place, reconcile, sync
 from bench.figures import Figure
 from bench.ground import Ground
 from bench.world import World
@@ -30,7 +30,9 @@ IN_WORLD: Final[Mapping[str, Bench[World]]] = {
 
 ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "hot": Bench(hot.contention, 3),
-    "place": Bench(place.placement, 6),
+    "filter": Bench(filtering.latency, 0.5),
+    "place": Bench(place.placement, 8),
+    "pile": Bench(pile.onto_one_node, 1),
 }
 """Each raises the cluster it needs."""
 

@@ -1,0 +1,96 @@
+"""How long the extender's filter takes, over HTTP as kube-scheduler asks it, with all node names in the body.
+
+Between two questions the book changes as a bind would change it, so that nothing answers from
+yesterday's ranking. What matters is that the time does not grow with the pods that run.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from bench import contender, objects
+from bench.contender import Contender
+from bench.figures import OURS, Figure
+from bench.ground import Ground
+from bench.subjects.filtering import Task
+from croupier.api.mps.allocation import CARDS, MARK, RATIO
+from croupier.lab.controlplane import FOUNDATION
+from croupier.lab.lifecycle import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    nodes: Sequence[int]
+    pods: Sequence[int]
+    questions: int
+
+
+FULL = Sizes((100, 1_000, 5_000), (1_000, 20_000), 300)
+QUICK = Sizes((10,), (20, 60), 20)
+WARM = 5
+"""Questions that are asked first and not counted: the first one ranks every node."""
+
+
+async def latency(on: Ground) -> list[Figure]:
+    sizes = QUICK if on.quick else FULL
+    found = []
+    async with (
+        on.raised(Plan(parts=FOUNDATION)) as lab,
+        contender.started("filtering", lab.kubeconfig) as extender,
+        aiohttp.ClientSession() as session,
+    ):
+        for nodes in sizes.nodes:
+            for pods in sizes.pods:
+                taken = await measured(extender, session, Task(nodes, pods), sizes.questions)
+                found += _figures(f"filter, {nodes:,} nodes, {pods:,} pods run", taken)
+    return found
+
+
+async def measured(
+    extender: Contender, session: aiohttp.ClientSession, task: Task, questions: int
+) -> list[float]:
+    await extender.tell(msgspec.json.encode(task).decode())
+    url = (await extender.hear())["url"]
+    taken = []
+    for number in range(WARM + questions):
+        body = question(number, task.nodes)
+        began = time.perf_counter()
+        async with session.post(
+            f"{url}/filter", data=body, headers={"Content-Type": "application/json"}
+        ) as got:
+            answer = msgspec.json.decode(await got.read())
+        if number >= WARM:
+            taken.append(time.perf_counter() - began)
+        (node,) = answer["NodeNames"]
+        await extender.tell(f"bench/new-{number}/{number} {node}")
+        await extender.hear()
+    await extender.tell("enough")
+    return taken
+
+
+def question(number: int, nodes: int) -> bytes:
+    """A pod as large as pods are, and every node the scheduler found fit."""
+    pod: dict[str, Any] = objects.pod(number, nodes)
+    pod["metadata"] |= {
+        "namespace": "bench",
+        "uid": f"00000000-0000-0000-0000-{number:012d}",
+        "annotations": {CARDS: "1", RATIO: "30"},
+    }
+    del pod["spec"]["nodeName"]
+    for container in pod["spec"]["containers"]:
+        container["resources"] = {"limits": {MARK: "1", "cpu": "2"}}
+    names = [f"gpu-worker-{node}" for node in range(nodes)]
+    return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+def _figures(what: str, taken: Sequence[float]) -> list[Figure]:
+    percentiles = quantiles(taken, n=100)
+    return [
+        Figure("filter", f"{what}: half take less than", "ms", {OURS: percentiles[49] * 1000}),
+        Figure("filter", f"{what}: 99 of 100 take less than", "ms", {OURS: percentiles[98] * 1000}),
+    ]

@@ -1,0 +1,49 @@
+"""Forty pods onto one node, a fifth of a card each: what makes per-node locks and annotations crawl."""
+
+from functools import partial
+from typing import Any
+
+from bench import arena, company
+from bench.figures import OURS, Figure
+from bench.ground import Ground
+from bench.place import STOCK
+from croupier.api.mps.allocation import CARDS, MARK, RATIO
+from croupier.lab.dealer import Book
+
+NODE = "node-1"
+BOOKS: tuple[Book | None, ...] = (None, "InMemory", "CRD")
+
+
+async def onto_one_node(on: Ground) -> list[Figure]:
+    """The stock scheduler alone has no shares: its pods ask for nothing, which is the least it could take."""
+    count = 5 if on.quick else 40
+    seconds = {}
+    async with arena.raised(on, 3) as field:
+        for book in BOOKS:
+            async with company.working(field.lab, field.api, book=book, strategy="BinPack") as beside:
+                make = partial(pod, shared=book is not None)
+                placed = await arena.place(field, beside, count, make)
+                if {one.spec.node_name for one in placed.pods} != {NODE}:
+                    raise RuntimeError(f"a pod that asks for {NODE} was bound elsewhere")
+                seconds[book] = placed.seconds
+                await arena.clear(field)
+    return [
+        Figure("pile", f"{count} pods onto one node, {book}", "s", {OURS: taken, STOCK: seconds[None]})
+        for book, taken in seconds.items()
+        if book is not None
+    ]
+
+
+def pod(number: int, *, shared: bool) -> dict[str, Any]:
+    annotations = {CARDS: "1", RATIO: "20"} if shared else {}
+    limits = {MARK: "1"} if shared else {}
+    return {
+        "metadata": {"name": f"pile-{number}", "annotations": annotations},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "nodeSelector": {"kubernetes.io/hostname": NODE},
+            "containers": [
+                {"name": "main", "image": "registry.example/main:1", "resources": {"limits": limits}}
+            ],
+        },
+    }
