@@ -37,7 +37,7 @@ def overlay(raw: Raw, new: msgspec.Struct, *, keys: Keys = _NO_KEYS) -> Raw:
 
 def _struct(raw: Raw, old: msgspec.Struct, new: msgspec.Struct, keys: Keys) -> Raw:
     result = dict(raw)
-    for field in msgspec.structs.fields(type(new)):
+    for field in _fields(type(new)):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before == after:
             continue
@@ -47,6 +47,12 @@ def _struct(raw: Raw, old: msgspec.Struct, new: msgspec.Struct, keys: Keys) -> R
             here = {**keys, **_declared(type(new), field.name)}
             result[field.encode_name] = _value(raw.get(field.encode_name), before, after, here)
     return result
+
+
+@cache
+def _fields(type_: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """Looked up once: msgspec reads the annotations of the type anew each time, which takes a while."""
+    return msgspec.structs.fields(type_)
 
 
 def _both_structs(old: Any, new: Any) -> bool:
