@@ -19,7 +19,7 @@ from croupier.lab import borrowed, controlplane, errors, ports, probe, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab
 from croupier.lab.probe import Endpoint
-from croupier.lab.process import Program
+from croupier.lab.process import Process, Program
 from croupier.lab.progress import Progress
 
 Book: TypeAlias = Literal["InMemory", "CRD"]
@@ -32,9 +32,11 @@ POLL: Final = 0.1
 
 
 async def join(lab: Lab, book: Book, show: Progress, *, strategy: str = "Spread") -> None:
-    """Let Croupier deal the cards of this lab. Where it does already, nothing changes."""
-    if EXTENDER in {one.name for one in lab.record.processes}:
+    """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes."""
+    wanted = {EXTENDER, MANAGER} if book == "CRD" else {EXTENDER}
+    if {one.name for one in _ours(lab) if process.alive(one)} == wanted:
         return
+    await leave(lab)
     show.step("Starting croupier extender" + (" and croupier manager" if book == "CRD" else ""))
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
     await asyncio.to_thread(lab.kubectl, "create", "namespace", NAMESPACE, check=False)
@@ -49,6 +51,16 @@ async def join(lab: Lab, book: Book, show: Progress, *, strategy: str = "Spread"
     for name, check in checks.items():
         await _ready(lab, name, check)
     await _ask(lab, f"http://127.0.0.1:{port}")
+
+
+async def leave(lab: Lab) -> None:
+    """Stop our processes. The scheduler goes on asking, so pods that want cards wait."""
+    await asyncio.gather(*(process.stop(one) for one in _ours(lab)))
+    lab.remember(processes=tuple(one for one in lab.record.processes if one not in _ours(lab)))
+
+
+def _ours(lab: Lab) -> list[Process]:
+    return [one for one in lab.record.processes if one.name in (EXTENDER, MANAGER)]
 
 
 def _start(lab: Lab, name: str, *options: str) -> None:

@@ -1,0 +1,138 @@
+"""The processes as a person starts them, with the real kube-scheduler: killed, switched, kept out."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest_asyncio
+
+from croupier.lab import dealer, fleet, nodes, process
+from croupier.lab.controlplane import PARTS
+from croupier.lab.lab import Lab
+from croupier.lab.progress import Plain
+from tests.kube.waiting import until
+
+QUIET = Plain(lambda _: None)
+MISSION = """
+apiVersion: mps.nvidia.com/v1
+kind: Reservation
+metadata: {name: example-reservation, namespace: default}
+spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50}
+"""
+
+
+class House:
+    """A lab with two nodes of two cards."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    async def deals(self, book: dealer.Book) -> None:
+        await dealer.join(self.lab, book, QUIET)
+
+    def ask(self, name: str, *, cards: int = 1, ratio: int = 100) -> None:
+        annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)}
+        limits = {"gpu.mps.io/ledger": "1"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}]},
+        }
+        self.lab.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+
+    def get(self, *what: str) -> Any:
+        return json.loads(self.lab.kubectl("get", *what, "-o", "json").stdout)
+
+    def cards_of(self, pod: str) -> list[tuple[str, int]]:
+        """What came with its Binding; nothing while it waits."""
+        written = self.get("pod", pod)["metadata"]["annotations"].get("gpu.mps.io/allocation", "[]")
+        return [(entry["card"], entry["percent"]) for entry in json.loads(written)]
+
+    def phase(self, reservation: str) -> str:
+        return str(self.get("rsv", reservation).get("status", {}).get("phase", ""))
+
+    def shares(self) -> dict[str, int]:
+        """Percent taken of every card, by what the pods carry."""
+        taken: dict[str, int] = {}
+        for pod in self.get("pods")["items"]:
+            for card, percent in self.cards_of(pod["metadata"]["name"]):
+                taken[card] = taken.get(card, 0) + percent
+        return taken
+
+
+@pytest_asyncio.fixture
+async def house(private_lab: Callable[..., Any]) -> House:
+    lab = await private_lab(parts=PARTS)
+    await fleet.create(lab, nodes.fleet(2, cards="H100:2", named=[]), QUIET)
+    lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    return House(lab)
+
+
+async def test_the_book_in_memory_survives_a_kill_and_a_switch_there_and_back(house):
+    await house.deals("InMemory")
+    house.lab.kubectl("apply", "-f", "-", stdin=MISSION)
+    await until(lambda: house.phase("example-reservation") == "Reserved", "the Reservation to be held")
+    house.ask("first", ratio=30)
+    house.ask("second", cards=2, ratio=50)
+    await until(lambda: house.cards_of("first") and house.cards_of("second"), "both pods to be placed")
+    cards = house.cards_of("second")
+    assert house.get("nodereservations")["items"] == []
+
+    house.lab.kill(dealer.EXTENDER)
+    house.ask("third", cards=2, ratio=20)
+    await house.deals("InMemory")
+    await until(lambda: house.cards_of("third"), "the third pod to be placed by the next book")
+    assert house.cards_of("second") == cards
+
+    await house.deals("CRD")
+    await until(lambda: len(house.get("nodereservations")["items"]) == 2, "the ledgers to be written")
+    house.ask("my-pod", cards=2, ratio=50)
+    await until(lambda: house.cards_of("my-pod"), "the reserved pod to get its cards")
+    ledgers = {one["metadata"]["name"]: one["spec"] for one in house.get("nodereservations")["items"]}
+    held = {
+        (card["id"], key.split("/")[1]): share
+        for spec in ledgers.values()
+        for card in spec["cards"]
+        for key, share in card.get("holders", {}).items()
+    }
+    assert held == {
+        (card, pod): share
+        for pod in ("first", "second", "third", "my-pod")
+        for card, share in house.cards_of(pod)
+    }
+    assert {card for card, _ in house.cards_of("my-pod")} == {"node-1-gpu-0", "node-1-gpu-1"}
+
+    await house.deals("InMemory")
+    assert house.get("nodereservations")["items"] == []
+    house.ask("too-much", cards=2, ratio=60)
+    await until(lambda: _refusal(house, "too-much"), "the scheduler to say why")
+    house.lab.kubectl("delete", "pod", "first", "second", "--wait=true")
+    await until(lambda: house.cards_of("too-much"), "freed cards to be given again", within=60)
+    assert all(share <= 100 for share in house.shares().values())
+
+
+async def test_a_second_book_is_kept_out(house):
+    await house.deals("InMemory")
+
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "croupier.cli", "manager", "--capacity-manager=CRD", "--health=127.0.0.1:0"],
+        env={"KUBECONFIG": str(house.lab.kubeconfig), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert "keeps the book in memory" in ended.stderr
+    assert process.alive(house.lab.process(dealer.EXTENDER))
+
+
+def _refusal(house: House, pod: str) -> bool:
+    events = house.get("events", f"--field-selector=involvedObject.name={pod},reason=FailedScheduling")
+    return any("needs 2 cards with 60 % free but has" in one["message"] for one in events["items"])
