@@ -15,7 +15,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.reflector import Reflector
 from croupier.kube.store import Store
-from croupier.lab import process
+from croupier.lab import borrowed, process
 from croupier.lab.lab import Lab
 from tests.extender import table as tables
 from tests.extender.table import Dealer, Table
@@ -34,6 +34,8 @@ def dealer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deale
 async def api(lab: Lab) -> AsyncIterator[Client]:
     async with client.connect(config.load(lab.kubeconfig)) as connected:
         yield connected
+    # Connections that were given up in mid-answer take leave in their own time; the loop must live that long.
+    await asyncio.sleep(0.1)
 
 
 @contextlib.asynccontextmanager
@@ -61,20 +63,24 @@ async def manager(request: pytest.FixtureRequest, api: Client) -> AsyncIterator[
         yield book
 
 
+@pytest.fixture(scope="session")
+def floor(lab: Lab, crds: object) -> Iterator[str]:
+    """One namespace for all: every test clears its table itself, which is quicker."""
+    name = borrowed.create_namespace(lab.cluster, "extender")
+    yield name
+    borrowed.delete_namespace(lab.cluster, name)
+
+
 @pytest_asyncio.fixture
-async def table(
-    clean_cluster: None, api: Client, manager: CapacityManager, namespace: str, dealer: Dealer
-) -> AsyncIterator[Table]:
-    laid = Table(api, manager, namespace, dealer.port)
+async def table(api: Client, manager: CapacityManager, floor: str, dealer: Dealer) -> AsyncIterator[Table]:
+    laid = Table(api, manager, floor, dealer.port)
     yield laid
     await laid.clear()
 
 
 @pytest_asyncio.fixture
-async def bare(
-    clean_cluster: None, api: Client, manager: CapacityManager, namespace: str
-) -> AsyncIterator[Table]:
+async def bare(api: Client, manager: CapacityManager, floor: str) -> AsyncIterator[Table]:
     """Without a scheduler: the test itself asks to bind."""
-    laid = Table(api, manager, namespace)
+    laid = Table(api, manager, floor)
     yield laid
     await laid.clear()

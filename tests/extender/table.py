@@ -25,7 +25,7 @@ from croupier.extender import configuration
 from croupier.extender.configuration import Wish
 from croupier.extender.server import Extender, Listen, Surroundings
 from croupier.extender.service import Settings
-from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.health import Address
 from croupier.lab import controlplane, fleet, nodes, ports, process
@@ -121,12 +121,15 @@ class Table:
     async def sentence(self, name: str, containing: str = "") -> str:
         """What the scheduler's Event says about a pod that waits."""
 
+        pod = await self.look(name)
+        assert pod is not None
+
         async def said() -> str:
             events = await self.api.list(kinds.EVENTS, Selection(namespace=self.namespace))
             notes = [
                 event.note
                 for event in events.items
-                if event.regarding.name == name and event.reason == "FailedScheduling"
+                if event.regarding.uid == pod.metadata.uid and event.reason == "FailedScheduling"
             ]
             return next((note for note in reversed(notes) if containing in note), "")
 
@@ -152,6 +155,7 @@ class Table:
         for name in self.made:
             with contextlib.suppress(NotFound):
                 await self.api.delete(kinds.NODES, name)
+        await self.api.delete_collection(kinds.NODE_RESERVATIONS, EVERYTHING)
 
 
 def _card(node: str, index: int) -> Card:

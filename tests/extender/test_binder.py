@@ -20,6 +20,7 @@ from croupier.kube import client
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import Unreachable
+from croupier.kube.sender import Patience
 from tests.extender.conftest import crd_book
 from tests.extender.table import Table
 from tests.extender.world import ledger
@@ -248,7 +249,7 @@ async def test_when_nothing_can_be_known_the_hold_stays(bare: Table):
     await opened(bare)
     pod = await bare.pod("p", **HALF)
     always = Loss(lambda _verb, resource: resource == "pods", times=10_000)
-    patience = client.Patience(tries=1)
+    patience = Patience(tries=1)
     async with client.connect(bare.api.config, observe=always, patience=patience) as deaf:
         clerk = Clerk(bare, api=deaf)
         clerk.filter(pod)
@@ -300,11 +301,9 @@ async def test_a_rollback_leaves_a_hold_alone_that_was_claimed_again(bare: Table
     assert book(bare).holders() == {asked.holder}
 
 
-async def test_two_extenders_on_one_record_never_give_the_same_card(
-    clean_cluster: None, api: Client, namespace: str
-):
+async def test_two_extenders_on_one_record_never_give_the_same_card(api: Client, floor: str):
     async with crd_book(api) as one, crd_book(api) as two:
-        table = Table(api, one, namespace)
+        table = Table(api, one, floor)
         await opened(table, cards=2)
         clerks = [Clerk(table, book=manager) for manager in (one, two)]
         made = [await table.pod(f"p{n}", cards="1", ratio="40", scheduler="nobody") for n in range(8)]

@@ -1,0 +1,151 @@
+"""`croupier scheduler-config` prints what the real kube-scheduler accepts, and refuses what cannot work."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from croupier.cli.scheduler_config import scheduler_config
+from croupier.lab import controlplane, ports, probe, process
+from croupier.lab.controlplane import SCHEDULER
+from croupier.lab.lab import Lab
+from croupier.lab.probe import Endpoint
+from croupier.lab.process import Program
+from tests.kube import waiting
+
+FILES = ("--ca", "/pki/ca.crt", "--cert", "/pki/tls.crt", "--key", "/pki/tls.key")
+
+app = typer.Typer()
+app.command()(scheduler_config)
+
+
+def printed(*args: str) -> dict:
+    ended = CliRunner().invoke(app, args)
+    assert ended.exit_code == 0, ended.output
+    return yaml.safe_load(ended.stdout)
+
+
+def test_pods_reach_us_by_what_they_ask_for_and_never_pass_us():
+    (extender,) = printed()["extenders"]
+
+    assert extender["urlPrefix"] == "http://127.0.0.1:9440"
+    assert extender["ignorable"] is False
+    assert extender["nodeCacheCapable"] is True
+    assert extender["managedResources"] == [
+        {"name": "gpu.mps.io/ledger", "ignoredByScheduler": True},
+        {"name": "gpu.mps.io/percent", "ignoredByScheduler": True},
+        {"name": "nvidia.com/gpu"},
+    ]
+
+
+def test_the_scheduler_shows_us_every_node():
+    assert printed()["percentageOfNodesToScore"] == 100
+
+
+def test_tls_names_whom_to_trust_and_whom_to_be():
+    (extender,) = printed("--url", "https://extender.example:9440", *FILES)["extenders"]
+
+    assert extender["enableHTTPS"] is True
+    assert extender["tlsConfig"] == {
+        "caFile": "/pki/ca.crt",
+        "certFile": "/pki/tls.crt",
+        "keyFile": "/pki/tls.key",
+    }
+
+
+def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own():
+    config = printed("--scheduler-name", "gpu-scheduler", "--qps", "2000", "--kubeconfig-path", "/etc/kc")
+
+    assert config["profiles"] == [{"schedulerName": "gpu-scheduler"}]
+    assert config["leaderElection"]["resourceName"] == "gpu-scheduler"
+    assert config["clientConnection"] == {"kubeconfig": "/etc/kc", "qps": 2000, "burst": 4000}
+
+
+REFUSED = {
+    "TLS without files": (["--url", "https://x:1"], "needs --ca, --cert and --key"),
+    "files without TLS": (["--url", "http://127.0.0.1:1", *FILES], "speaks no TLS"),
+    "no TLS over the network": (["--url", "http://10.0.0.1:1"], "without TLS over the network"),
+    "half of the files": (["--ca", "/pki/ca.crt"], "belong together"),
+    "no address": (["--url", "extender"], "is no address of an extender"),
+}
+
+
+@pytest.mark.parametrize(("args", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused(args, said):
+    ended = CliRunner().invoke(app, args)
+
+    assert ended.exit_code == 2
+    assert said in ended.output
+
+
+def test_resources_of_the_cluster_are_listed(lab: Lab, clean_cluster: None):
+    for name, resource in (("mig-node", "nvidia.com/mig-1g.10gb"), ("other", "example.com/fpga")):
+        lab.kubectl(
+            "create",
+            "-f",
+            "-",
+            stdin=yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": name},
+                    "status": {"allocatable": {resource: "7"}, "capacity": {resource: "7"}},
+                }
+            ),
+        )
+    lab.kubectl(
+        "create",
+        "-f",
+        "-",
+        stdin=yaml.safe_dump(
+            {
+                "apiVersion": "gpu.deckhouse.io/v1alpha1",
+                "kind": "GPUPool",
+                "metadata": {"name": "blue"},
+                "spec": {"allocation": {"mode": "Exclusive"}},
+            }
+        ),
+    )
+
+    (extender,) = printed("--kubeconfig", str(lab.kubeconfig))["extenders"]
+
+    names = [one["name"] for one in extender["managedResources"]]
+    assert names[2:] == ["gpu.deckhouse.io/blue", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
+
+
+async def test_the_real_kube_scheduler_accepts_it(lab: Lab, tmp_path: Path):
+    """With TLS, the larger of the two shapes; the stories of the extender run on the other one."""
+    pki = lab.site.pki
+    own = lab.site.pair(SCHEDULER)
+    config = printed(
+        *("--url", "https://127.0.0.1:9440", "--ca", str(pki / "ca.crt")),
+        *("--cert", str(own.certificate), "--key", str(own.key)),
+        *("--scheduler-name", "gpu-scheduler", "--no-leader-elect"),
+        *("--kubeconfig-path", str(lab.site.kubeconfig(SCHEDULER)), "--kubeconfig", str(lab.kubeconfig)),
+    )
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(config))
+    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
+    argv = (
+        *controlplane.program(SCHEDULER, lab.site).argv,
+        f"--config={file}",
+        f"--secure-port={port}",
+    )
+    running = process.start(Program("accepted", argv), tmp_path)
+    endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
+
+    async def ready() -> bool:
+        assert process.alive(running), Path(running.log).read_text()[-2000:]
+        try:
+            return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
+        except OSError:
+            return False
+
+    try:
+        await waiting.until_async(ready, "the scheduler to accept its configuration")
+    finally:
+        await process.stop(running)

@@ -1,0 +1,251 @@
+"""Who may ask, and what becomes of requests that no scheduler would send."""
+
+import asyncio
+import io
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from croupier.extender import server
+from croupier.extender.server import TLS, BadCertificate, Extender, Listen, Surroundings
+from croupier.kube import client
+from croupier.kube.config import Config
+from croupier.kube.health import Address, CannotListen
+from croupier.lab import certificates
+from croupier.lab.certificates import Identity
+from tests.extender.test_protocol import GARBAGE, METADATA, POD
+from tests.extender.world import book, ledger
+
+LOOPBACK = Address("127.0.0.1", 0)
+JSON = {"Content-Type": "application/json"}
+
+
+class Count:
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, str]] = []
+
+    def answered(self, verb: str, outcome: str, seconds: float) -> None:
+        self.outcomes.append((verb, outcome))
+
+
+async def extender(listen: Listen, around: Surroundings | None = None) -> Extender:
+    """With one node, and an API server nobody reaches."""
+    async with client.connect(Config(server="https://127.0.0.1:9")) as nowhere:
+        return Extender(await book(ledger("a"), ledger("b")), nowhere, listen=listen, around=around)
+
+
+@pytest_asyncio.fixture
+async def url() -> AsyncIterator[str]:
+    async with (await extender(Listen(LOOPBACK))).serving() as taken:
+        yield taken.url
+
+
+@pytest_asyncio.fixture
+async def web() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def question(*nodes: str, ratio: str = "50") -> dict[str, object]:
+    annotated = {**POD, "metadata": {**METADATA, "annotations": {"gpu.mps.io/ratio": ratio}}}
+    return {"Pod": annotated, "NodeNames": list(nodes)}
+
+
+async def test_filter_and_prioritize_answer_over_http(url, web):
+    async with web.post(f"{url}/filter", json=question("b", "a")) as answer:
+        assert answer.status == 200
+        assert int(answer.headers["Content-Length"]) > 0
+        assert (await answer.json())["NodeNames"] == ["a"]
+    async with web.post(f"{url}/prioritize", json=question("b", "a")) as answer:
+        assert {one["Host"] for one in await answer.json()} == {"a", "b"}
+
+
+async def test_nodes_nobody_knows_are_refused_by_name(url, web):
+    async with web.post(f"{url}/filter", json=question("stranger", "\u0000", "x" * 5000)) as answer:
+        said = await answer.json()
+
+    assert said["NodeNames"] == []
+    assert set(said["FailedAndUnresolvableNodes"].values()) == {"the node has no cards in the ledger"}
+
+
+async def test_percent_signs_survive_the_formatting_of_events(url, web):
+    async with web.post(f"{url}/filter", json=question("a", ratio="50%")) as answer:
+        said = await answer.json()
+
+    assert '"50%%"' in said["FailedAndUnresolvableNodes"]["a"]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
+async def test_garbage_gets_a_sentence(url, web, verb, body):
+    async with web.post(f"{url}/{verb}", data=body, headers=JSON) as answer:
+        assert answer.status == (400 if verb == "prioritize" else 200)
+        assert "request" in (await answer.json())["Error"]
+
+
+HUGE = io.BytesIO(b" " * (server.LARGEST_BODY + 1))
+ODD = {
+    "another type": ("POST", "/filter", {"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415),
+    "no type": ("POST", "/filter", {"data": b"{}", "headers": {"Content-Type": ""}}, 415),
+    "another method": ("GET", "/filter", {}, 405),
+    "another path": ("POST", "/preempt", {"data": b"{}", "headers": JSON}, 404),
+    "a huge body": ("POST", "/filter", {"data": HUGE, "headers": JSON}, 413),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "how", "status"), ODD.values(), ids=ODD)
+async def test_odd_requests_get_a_status(url, web, method, path, how, status):
+    async with web.request(method, url + path, **how) as answer:
+        assert answer.status == status
+
+
+async def test_a_huge_body_without_a_length_ends_too(url, web):
+    async def flood() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b" " * 1024 * 1024
+
+    try:
+        async with web.post(f"{url}/filter", data=flood(), headers=JSON) as answer:
+            assert answer.status == 413
+    except aiohttp.ClientError:
+        pass  # we hung up before everything was sent
+    async with web.post(f"{url}/filter", json=question("a")) as answer:
+        assert answer.status == 200
+
+
+async def test_a_slow_body_times_out_and_holds_nobody_up(url, web, monkeypatch):
+    monkeypatch.setattr(server, "SLOWEST_BODY", 0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(
+        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    )
+    async with web.post(f"{url}/filter", json=question("a")) as answer:
+        assert answer.status == 200
+
+    assert b"408" in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_nothing_is_said_before_the_book_is_read(web):
+    around = Surroundings(ready=lambda: False)
+    async with (await extender(Listen(LOOPBACK), around)).serving() as taken:
+        for verb, body in (
+            ("filter", question("a")),
+            ("bind", {"PodName": "p", "PodNamespace": "team", "PodUID": "u", "Node": "a"}),
+        ):
+            async with web.post(f"{taken.url}/{verb}", json=body) as answer:
+                assert (await answer.json())["Error"] == "the ledger is not read yet"
+
+
+async def test_outcomes_are_counted(web):
+    count = Count()
+    async with (await extender(Listen(LOOPBACK), Surroundings(gauge=count))).serving() as taken:
+        for nodes in (("a",), ("stranger",)):
+            async with web.post(f"{taken.url}/filter", json=question(*nodes)) as answer:
+                await answer.read()
+
+    assert count.outcomes == [("filter", "chosen"), ("filter", "nowhere")]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::"])  # noqa: S104  # refused, that is the point
+async def test_beyond_loopback_only_tls_is_spoken(host):
+    with pytest.raises(CannotListen, match=r"does not listen on .* without TLS"):
+        async with (await extender(Listen(Address(host, 0)))).serving():
+            pass
+
+
+async def test_a_taken_port_is_said_in_a_sentence(url):
+    taken = Address("127.0.0.1", int(url.rpartition(":")[2]))
+
+    with pytest.raises(CannotListen, match="choose another address or port"):
+        async with (await extender(Listen(taken))).serving():
+            pass
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, now = tmp_path_factory.mktemp("pki"), datetime.now(UTC)
+    certificates.create(folder, now=now)
+    certificates.issue(folder, Identity("extender", "extender", hosts=("127.0.0.1",)), now=now)
+    return folder
+
+
+class TestTLS:
+    @pytest_asyncio.fixture
+    async def taken(self, pki: Path) -> AsyncIterator[Listen]:
+        async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as listen:
+            yield listen
+
+    async def test_the_right_certificate_may_ask(self, pki, taken, web):
+        context = _context(pki, "kube-scheduler")
+        async with web.post(f"{taken.url}/filter", json=question("a"), ssl=context) as answer:
+            assert (await answer.json())["NodeNames"] == ["a"]
+
+    @pytest.mark.parametrize("who", ["etcd-client", None], ids=["another authority's", "none"])
+    async def test_others_may_not(self, pki, taken, web, who):
+        with pytest.raises(aiohttp.ClientError):
+            async with web.post(f"{taken.url}/filter", json=question("a"), ssl=_context(pki, who)) as answer:
+                await answer.read()
+
+    async def test_plain_http_is_not_spoken_there(self, taken, web):
+        with pytest.raises(aiohttp.ClientError):
+            async with web.post(f"http://{taken.address}/filter", json=question("a")) as answer:
+                await answer.read()
+
+    async def test_a_new_certificate_is_taken_over(self, pki, web, monkeypatch):
+        monkeypatch.setattr(server, "RENEWAL", 0.05)
+        async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as taken:
+            old = await _serial(taken.address.port, pki)
+            certificates.issue(
+                pki, Identity("extender", "extender", hosts=("127.0.0.1",)), now=datetime.now(UTC)
+            )
+            deadline = asyncio.get_running_loop().time() + 20
+            while await _serial(taken.address.port, pki) == old:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.05)
+
+    async def test_unusable_files_are_named(self, tmp_path):
+        files = TLS(tmp_path / "no.crt", tmp_path / "no.key", tmp_path / "no-ca.crt")
+
+        with pytest.raises(BadCertificate, match=r"no\.crt"):
+            async with (await extender(Listen(LOOPBACK, files))).serving():
+                pass
+
+
+def _tls(pki: Path) -> TLS:
+    return TLS(pki / "extender.crt", pki / "extender.key", pki / "ca.crt")
+
+
+def _context(pki: Path, who: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=pki / "ca.crt")
+    if who is not None:
+        context.load_cert_chain(pki / f"{who}.crt", pki / f"{who}.key")
+    return context
+
+
+async def _serial(port: int, pki: Path) -> str:
+    context = _context(pki, "kube-scheduler")
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    serial: str = writer.get_extra_info("peercert")["serialNumber"]
+    writer.close()
+    await writer.wait_closed()
+    return serial
+
+
+def test_the_metrics_are_named_for_what_they_count():
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from croupier.extender.metrics import ExtenderMetrics
+
+    registry = CollectorRegistry()
+    ExtenderMetrics(registry).answered("filter", "chosen", 0.002)
+
+    shown = generate_latest(registry).decode()
+    assert 'croupier_extender_answers_total{outcome="chosen",verb="filter"} 1.0' in shown
+    assert 'croupier_extender_seconds_bucket{le="0.0025",verb="filter"} 1.0' in shown
