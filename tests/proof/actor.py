@@ -78,8 +78,8 @@ class Play:
         await until_async(self._told, "the status of the ledger")
 
     async def _told(self) -> bool:
-        found = await self.person.get(kinds.NODE_RESERVATIONS, self.node)
-        return found.status.free is not None
+        found = await self.person.get(kinds.NODE_RESERVATIONS.raw, self.node)
+        return "free" in found.get("status", {})
 
     def _settled(self) -> bool:
         ledger = self.house.book.ledger(self.node)

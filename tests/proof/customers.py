@@ -27,10 +27,11 @@ from croupier.core.claim import Claim
 from croupier.core.ledger import Grant, Refused, Terms
 from croupier.core.want import Shares
 from croupier.kube import client, config
-from croupier.kube.errors import KubeError
+from croupier.kube.errors import KubeError, ServerError, TooManyRequests
 from croupier.kube.reflector import Reflector
 from croupier.kube.store import Store
 from tests.proof.company import log_aside, say, told
+from tests.proof.house import QUICK
 
 AT_ONCE = 8
 """Requests one writer has under way at a time."""
@@ -176,12 +177,33 @@ class Customer:
         raise AssertionError("an act that may be repeated for ever was not done after half a minute")
 
 
+class Weather:
+    """Of so many calls, a part is refused before it ran (429), a part fails after it ran (503)."""
+
+    def __init__(self, part: float, seed: str) -> None:
+        self._part = part / 2
+        self._chance = random.Random(seed)  # noqa: S311  # reproducible, not secret
+        self.struck = 0
+
+    def permit(self) -> None:
+        if self._chance.random() < self._part:
+            self.struck += 1
+            raise TooManyRequests(429, "TooManyRequests", "too many requests, by intent")
+
+    def observe(self, _verb: str, _resource: str, code: int, _seconds: float) -> None:
+        if code and self._chance.random() < self._part:
+            self.struck += 1
+            raise ServerError(503, "ServiceUnavailable", "the answer is lost, by intent")
+
+
 @contextlib.asynccontextmanager
 async def writer(options: Any, number: int) -> AsyncIterator[Customer]:
     """A customer with a connection, a watch and a manager of its own."""
-    async with client.connect(config.load(options.kubeconfig)) as api:
+    weather = Weather(options.flaky, f"{options.seed}-{options.name}-{number}")
+    async with client.connect(config.load(options.kubeconfig), observe=weather.observe) as calm:
+        api = calm.fenced(weather.permit)
         store: Store[NodeReservation] = Store(kinds.NODE_RESERVATIONS)
-        reflector = Reflector(api, store)
+        reflector = Reflector(api, store, rules=QUICK)
         following = asyncio.create_task(reflector.run())
         await reflector.synced()
         account = Account()

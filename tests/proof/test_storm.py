@@ -6,6 +6,8 @@ while they still hold it; and when all is given back, the ledgers are what they 
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from croupier.kube import client, config
@@ -54,7 +56,16 @@ def summary(accounts: list[dict[str, Any]], recording: History, seconds: float) 
     )
 
 
-async def storm(lab: Lab, recording: History, folder: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
+Meanwhile = Callable[[list[Player]], Awaitable[None]]
+
+
+async def nothing(_players: list[Player]) -> None:
+    """Happens in good times."""
+
+
+async def storm(
+    lab: Lab, recording: History, folder: Path, options: dict[str, Any], meanwhile: Meanwhile = nothing
+) -> list[dict[str, Any]]:
     """Let them trade, judge while they hold, let them give back, judge again; what they told."""
     count = options.pop("schedulers")
     async with company(folder) as start:
@@ -66,6 +77,7 @@ async def storm(lab: Lab, recording: History, folder: Any, options: dict[str, An
         assert [await player.hear() for player in players] == ["ready"] * count
         for player in players:
             player.tell("go")
+        await meanwhile(players)
         accounts = await gather(players)
         await recording.complete()
         held = ground.holders(recording.judge)

@@ -1,0 +1,119 @@
+"""One scheduler with its extender, as a process of its own: pods are made, filtered, bound and deleted.
+
+Run as `python -m tests.proof.dealers`. It uses the index and the binder of the extender as kube-scheduler
+would through HTTP, on pods that are really there.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Pod
+from croupier.extender import asked as asking
+from croupier.extender.index import Chosen
+from croupier.extender.protocol import ExtenderBindingArgs
+from croupier.kube import client, config
+from croupier.kube.client import Client, Deletion
+from croupier.kube.events import Recorder
+from tests.proof.company import log_aside, say, told
+from tests.proof.house import House
+from tests.proof.worlds import pod_manifest
+
+AT_ONCE = 4
+TRIES = 4
+NOW = Deletion(grace_seconds=0)
+
+
+class Dealer:
+    def __init__(self, api: Client, house: House, options: Any) -> None:
+        self._api = api
+        self._house = house
+        self._name: str = options.name
+        self._nodes: list[str] = options.nodes.split(",")
+        self._namespace: str = options.namespace
+        self._quota: int = options.pods
+        self._chance = random.Random(options.name)  # noqa: S311  # reproducible, not secret
+        self._made = 0
+        self._there: list[str] = []
+        self.count: Counter[str] = Counter()
+
+    async def deal(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(self._deal_on())
+        await self._house.binder.drain()
+
+    async def _deal_on(self) -> None:
+        while self._made < self._quota:
+            self._made += 1
+            pod = await self._create(f"{self._name}-{self._made}")
+            self.count["bound" if await self._place(pod) else "waits"] += 1
+            self._there.append(pod.metadata.name)
+            if len(self._there) > self._quota // 3 or self._chance.random() < 0.3:
+                await self._remove(self._there.pop(self._chance.randrange(len(self._there))))
+
+    async def _create(self, name: str) -> Pod:
+        wish = pod_manifest(name, self._chance.choice((1, 1, 2)), self._chance.choice((20, 50, 60, 100)))
+        return await self._api.create(kinds.PODS, wish, namespace=self._namespace)
+
+    async def _place(self, pod: Pod) -> bool:
+        """As the scheduler does: filter, bind, and begin again if that was refused."""
+        for _ in range(TRIES):
+            seen = await self._api.get(kinds.PODS, pod.metadata.name, namespace=self._namespace)
+            found = self._house.index.choose(asking.read(seen), self._nodes)
+            if not isinstance(found, Chosen):
+                return False
+            where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, found.nodes[0])
+            if self._chance.random() < 0.1:  # a scheduler that lost its patience asks twice
+                answers = await asyncio.gather(*(self._house.binder.bind(where) for _ in range(2)))
+                why = answers[0]
+            else:
+                why = await self._house.binder.bind(where)
+            if not why:
+                return True
+            self.count["refused at bind"] += 1
+        return False
+
+    async def _remove(self, name: str) -> None:
+        await self._api.delete(kinds.PODS, name, namespace=self._namespace, how=NOW)
+
+    async def close(self) -> None:
+        for name in self._there:
+            await self._remove(name)
+
+
+async def start(options: Any) -> None:
+    async with client.connect(config.load(options.kubeconfig)) as api:
+        house = House(api, Recorder(api, "proof"), ttl=timedelta(seconds=30), linger=0.5)
+        await house.synced()
+        dealer = Dealer(api, house, options)
+        say("ready")
+        await told()
+        await dealer.deal()
+        say(dealer.count)
+        await told()
+        await dealer.close()
+        say("closed")
+        await house.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--nodes", required=True)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--pods", type=int, required=True)
+    log_aside()
+    asyncio.run(start(parser.parse_args()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Many schedulers with real pods: every Binding has its hold, and a pod that goes leaves nothing behind."""
+
+import asyncio
+import time
+from collections import Counter
+
+from croupier.kube import client, config
+from tests.kube.waiting import until
+from tests.proof import ground, history
+from tests.proof.company import company
+from tests.proof.test_storm import PATIENCE, contents
+from tests.proof.worlds import World
+
+
+async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
+    lab = await ground.raised(private_lab)
+    began = time.monotonic()
+    async with (
+        client.connect(config.load(lab.kubeconfig)) as api,
+        history.recorded(api, pods=True) as recording,
+        company(tmp_path) as start,
+    ):
+        places = [World(api, f"world-{number}") for number in range(size.nodes)]
+        for world in places:
+            await world.lay(size.cards)
+        nodes = ",".join(world.node for world in places)
+        controllers = await start(
+            "tests.proof.replica", "controllers", f"--kubeconfig={lab.kubeconfig}", "--name=c"
+        )
+        await controllers.hear()
+        await until(lambda: len(recording.sheets()) == size.nodes, "all ledgers to be opened")
+        before = contents(recording.sheets())
+
+        dealers = []
+        for number in range(size.schedulers):
+            known = [f"--kubeconfig={lab.kubeconfig}", f"--name=d{number}", f"--nodes={nodes}"]
+            known += [f"--namespace={places[0].namespace}", f"--pods={size.pods // size.schedulers}"]
+            dealers.append(await start("tests.proof.dealers", f"d{number}", *known))
+        assert [await dealer.hear() for dealer in dealers] == ["ready"] * size.schedulers
+        for dealer in dealers:
+            dealer.tell("go")
+        counts = await asyncio.gather(*(dealer.hear(PATIENCE) for dealer in dealers))
+        total = sum(map(Counter, counts), Counter[str]())
+        for dealer in dealers:
+            dealer.tell("end")
+        assert [await dealer.hear(PATIENCE) for dealer in dealers] == ["closed"] * size.schedulers
+
+        await until(lambda: contents(recording.sheets()) == before, "everything to be free", within=60)
+        await recording.complete()
+        tell(
+            f"Pods, {size.name}: {size.pods} by {size.schedulers} schedulers on {size.nodes} nodes in "
+            f"{time.monotonic() - began:.0f} s: {dict(total)}; {recording.revisions} revisions judged"
+        )
+    assert recording.faults() == []
+    assert total["bound"] + total["waits"] == size.pods // size.schedulers * size.schedulers
+    assert all(count.get("bound", 0) > 0 for count in counts), "every scheduler got something placed"

@@ -1,0 +1,154 @@
+"""More than one who thinks it is in charge: two leaders, no leader, three clocks.
+
+Leader election spares work and fences nothing; only compare-and-swap does. So with any number of them
+at work, and with whatever time they think it is, no card is given twice, no bound pod loses what it
+holds, and when nothing is left to do nobody writes.
+"""
+
+import asyncio
+import time
+from datetime import timedelta
+
+from croupier.api import kinds
+from croupier.extender.protocol import ExtenderBindingArgs
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.events import Recorder
+from tests.kube.waiting import until_async
+from tests.proof import ground, history
+from tests.proof.company import Player, company
+from tests.proof.history import History
+from tests.proof.house import House
+from tests.proof.worlds import World
+
+HOUR = 3600.0
+SILENCE = 4.0
+
+
+async def worlds(api: Client, count: int) -> list[World]:
+    """Nodes that the controllers shall open themselves."""
+    made = [World(api, f"world-{number}") for number in range(count)]
+    for world in made:
+        await world.lay()
+    for world in made:
+        await opened(world)
+    return made
+
+
+async def opened(world: World) -> None:
+    async def look() -> bool:
+        return await world.sheet() is not None
+
+    await until_async(look, f"the ledger of {world.node}")
+
+
+async def bound(house: House, world: World, name: str) -> str:
+    """Bind a pod as a patient scheduler does."""
+    holder = await world.pod(name)
+    args = ExtenderBindingArgs(name, world.namespace, holder.rpartition("/")[2], world.node)
+
+    async def tried() -> bool:
+        return await house.binder.bind(args) == ""
+
+    await until_async(tried, f"pod {holder} to be bound", within=60)
+    return holder
+
+
+async def ends(world: World, *endings: str) -> None:
+    async def look() -> bool:
+        return await world.ending() in endings
+
+    try:
+        await until_async(look, f"{world.name} to be {endings}", within=60)
+    except AssertionError as late:
+        raise AssertionError(f"{late}: {await world.ending()}, {await world.sheet()}") from None
+
+
+async def silence(recording: History) -> int:
+    """Revisions that are still made when nothing is left to do."""
+    await recording.complete()
+    before = recording.revisions
+    await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
+    await recording.complete()
+    return recording.revisions - before
+
+
+async def a_day(api: Client, places: list[World]) -> None:
+    """Reservations come, pods come and are bound, both go; some Reservations go first, some pods do."""
+    house = House(api, Recorder(api, "proof"), ttl=timedelta(seconds=60))
+    await house.synced()
+    for world in places:
+        await world.reservation()
+    await asyncio.gather(*(ends(world, "reserved") for world in places))
+    for world in places:
+        await bound(house, world, "worker")  # takes the Reservation over
+        await bound(house, world, "other")
+    await house.binder.drain()
+    await house.close()
+    for number, world in enumerate(places):
+        if number % 2:
+            await world.remove_pod()
+            await world.remove_reservation()
+        else:
+            await world.remove_reservation()
+            await world.remove_pod()
+        await world.remove_pod("other")
+    await asyncio.gather(*(ends(world, "free, 4 cards") for world in places))
+
+
+async def test_three_replicas_without_election_and_with_three_clocks(private_lab, tell, tmp_path):
+    lab = await ground.raised(private_lab)
+    began = time.monotonic()
+    async with (
+        client.connect(config.load(lab.kubeconfig)) as api,
+        history.recorded(api, pods=True) as recording,
+        company(tmp_path) as start,
+    ):
+        for name, shift in (("right", 0.0), ("ahead", HOUR), ("behind", -HOUR)):
+            known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", f"--shift={shift}")
+            replica = await start("tests.proof.replica", name, *known)
+            assert await replica.hear() == "leading"
+        places = await worlds(api, 3)
+
+        await a_day(api, places)
+
+        assert await silence(recording) == 0
+        tell(
+            f"Three replicas, three clocks: {recording.revisions} revisions, {time.monotonic() - began:.0f} s"
+        )
+    assert recording.faults() == []
+
+
+async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_path):
+    lab = await ground.raised(private_lab)
+    async with (
+        client.connect(config.load(lab.kubeconfig)) as api,
+        history.recorded(api, pods=True) as recording,
+        company(tmp_path) as start,
+    ):
+
+        async def replica(name: str) -> Player:
+            known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", "--elected")
+            return await start("tests.proof.replica", name, *known)
+
+        first = await replica("first")
+        assert await first.hear() == "leading"
+        places = await worlds(api, 3)
+        second = await replica("second")
+        for world in places:
+            await world.reservation()
+
+        await first.freeze()  # in the middle of its work
+        assert await second.hear() == "leading"
+        await asyncio.gather(*(ends(world, "reserved") for world in places))
+        for world in places[:2]:
+            await world.remove_reservation()
+        first.thaw()
+
+        await asyncio.gather(*(ends(world, "free, 4 cards") for world in places[:2]))
+        await places[2].remove_reservation()
+        await ends(places[2], "free, 4 cards")
+        assert await silence(recording) == 0
+        assert await api.get(kinds.NODES, places[0].node) is not None
+        tell(f"A leader frozen past its lease: {recording.revisions} revisions")
+    assert recording.faults() == []
