@@ -6,12 +6,12 @@ one process that may change it, so the controllers run in there (docs/decisions/
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -24,12 +24,16 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import STRATEGY, TTL, CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
-from croupier.controllers import capacity, holders, reservation
+from croupier.controllers import audit as auditing
+from croupier.controllers import capacity, holders, reservation, standing
+from croupier.controllers.audit import Audit
+from croupier.controllers.audit_metrics import AuditMetrics
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.holders import HolderController
 from croupier.controllers.reservation import ReservationController
 from croupier.controllers.reservation_metrics import ReservationMetrics
 from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.core.placement import Strategy
 from croupier.extender.metrics import ExtenderMetrics
@@ -45,6 +49,7 @@ from croupier.kube.reflector import Reflector
 from croupier.kube.resource import Resource
 from croupier.kube.resumption import Rules
 from croupier.kube.run import Part, Process
+from croupier.kube.shift import Authority
 from croupier.kube.store import Store
 
 T = TypeVar("T")
@@ -128,6 +133,12 @@ async def _until_stopped(surface: Surface, parts: list[Part]) -> int:
     return await process.run()
 
 
+class Keeper(Protocol):
+    """A controller, or what works like one."""
+
+    def run(self, stop: asyncio.Event, authority: Authority) -> Coroutine[Any, Any, None]: ...
+
+
 class LedgerKeepers:
     """The controllers that keep the ledger true, on whichever book."""
 
@@ -142,6 +153,7 @@ class LedgerKeepers:
         )
         self._sight = Sight(self._sources)
         self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)
+        self._findings = AuditMetrics(surface.metrics.registry)
         self._events = Recorder(surface.api, REPORTER, gauge=surface.metrics)
 
     @property
@@ -155,11 +167,29 @@ class LedgerKeepers:
         """Every node there is, so that a process can wait for the whole book before it serves."""
         await self._cards(book).prime()
 
-    async def run(self, book: CapacityManager, term: Leadership, stop: asyncio.Event) -> None:
-        """Work for one term of office, or until `stop`."""
+    async def run(
+        self,
+        book: CapacityManager,
+        term: Leadership,
+        stop: asyncio.Event,
+        *,
+        records: Watched[NodeReservation] | None = None,
+    ) -> None:
+        """Work for one term of office, or until `stop`; with `records`, keep their status too."""
         api = self._surface.api.fenced(term.require)
+        audit = self._audit(book, api)
+        keepers: list[Keeper] = [
+            self._cards(book),
+            self._holders(book, api),
+            self._reservations(book, api),
+            audit,
+        ]
+        if records is not None:
+            gauge = self._surface.metrics.controller(standing.NAME)
+            settings = standing.Settings(gauge=gauge)
+            keepers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
         async with asyncio.TaskGroup() as group:
-            for keeper in (self._cards(book), self._holders(book, api), self._reservations(book, api)):
+            for keeper in keepers:
                 group.create_task(keeper.run(stop, term))
 
     def _cards(self, book: CapacityManager) -> CapacityController:
@@ -179,6 +209,10 @@ class LedgerKeepers:
         followed = self._sources
         sources = reservation.Sources(followed.reservations, followed.pods, followed.nodes)
         return ReservationController(sources, api, book=book, recorder=self._events, settings=settings)
+
+    def _audit(self, book: CapacityManager, api: Client) -> Audit:
+        settings = auditing.Settings(gauge=self._findings)
+        return Audit(self._sight, api, book=book, recorder=self._events, settings=settings)
 
 
 async def manager(settings: Settings) -> int:
@@ -208,7 +242,7 @@ async def _manage(surface: Surface) -> int:
         async def work(term: Leadership) -> None:
             book = _shared_book(surface, ledgers, figures, surface.api.fenced(term.require))
             try:
-                await keepers.run(book, term, stop)
+                await keepers.run(book, term, stop, records=ledgers)
             finally:
                 await book.finish()
 

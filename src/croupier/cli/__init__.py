@@ -9,7 +9,19 @@ import sys
 
 import typer
 
-from croupier.cli import demo, extender, lab, manager, scheduler_config, version
+from croupier.cli import (
+    audit,
+    demo,
+    explain,
+    extender,
+    lab,
+    ledger,
+    manager,
+    reservations,
+    scheduler_config,
+    version,
+    what_if,
+)
 
 app = typer.Typer(
     name="croupier",
@@ -22,6 +34,11 @@ app = typer.Typer(
 )
 app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
 app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
+app.add_typer(explain.app, name="explain", rich_help_panel="Who holds what")
+app.command("what-if", rich_help_panel="Who holds what")(what_if.what_if)
+app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
+app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
+app.command("audit", rich_help_panel="Who holds what")(audit.audit)
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)
