@@ -3,7 +3,16 @@
 import pytest
 
 from croupier.core import eligible
-from croupier.core.eligible import CORDONED, MISMATCH, Needs, NodeFacts, Requirement, Taint, Toleration
+from croupier.core.eligible import (
+    CORDONED,
+    MISMATCH,
+    UNTOLERATED,
+    Needs,
+    NodeFacts,
+    Requirement,
+    Taint,
+    Toleration,
+)
 
 FAST = NodeFacts("node-1", {"disk": "fast", "cores": "64"})
 TAINT = Taint("gpu", "NoSchedule", "yes")
@@ -23,13 +32,13 @@ CASES = {
     "nothing in the way": (FAST, Needs(), ""),
     "cordoned": (CLOSED, Needs(), CORDONED),
     "cordoned, and tolerated": (CLOSED, tolerates("node.kubernetes.io/unschedulable", "Exists"), ""),
-    "tainted": (TAINTED, Needs(), eligible.untolerated(TAINT)),
+    "tainted": (TAINTED, Needs(), UNTOLERATED),
     "tolerated by value": (TAINTED, tolerates("gpu", "Equal", "yes"), ""),
-    "tolerated with another value": (TAINTED, tolerates("gpu", "Equal", "no"), eligible.untolerated(TAINT)),
+    "tolerated with another value": (TAINTED, tolerates("gpu", "Equal", "no"), UNTOLERATED),
     "tolerated for another effect": (
         TAINTED,
         tolerates("gpu", "Exists", "", "NoExecute"),
-        eligible.untolerated(TAINT),
+        UNTOLERATED,
     ),
     "everything is tolerated": (TAINTED, tolerates("", "Exists"), ""),
     "a preference is no obstacle": (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 CORDONED: Final = "node(s) were unschedulable"
+UNTOLERATED: Final = "node(s) had untolerated taint(s)"
 MISMATCH: Final = "node(s) didn't match Pod's node affinity/selector"
 
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
@@ -71,12 +72,8 @@ def obstacle(node: NodeFacts, needs: Needs) -> str:
         return CORDONED
     for taint in node.taints:
         if taint.effect in _FORBIDDING and not _tolerated(taint, needs.tolerations):
-            return untolerated(taint)
+            return UNTOLERATED
     return "" if _matches(node, needs) else MISMATCH
-
-
-def untolerated(taint: Taint) -> str:
-    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

@@ -1,0 +1,51 @@
+"""What we foretell of nodes is what the real scheduler says of them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from croupier.api import kinds
+from croupier.api import nodes as reading
+from croupier.core import eligible
+from croupier.kube.client import Client
+from croupier.lab import nodes
+from tests.kube import waiting
+
+TAINT = {"key": "dedicated", "value": "others", "effect": "NoSchedule"}
+NEW = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+"""Every node has this taint until it is seen to be ready; that is another story."""
+EXPRESSION = {"key": "disk", "operator": "In", "values": ["fast"]}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [EXPRESSION]}]
+        }
+    }
+}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cordoned": ({"unschedulable": True}, {}),
+    "tainted": ({"taints": [TAINT]}, {}),
+    "not selected": ({}, {"nodeSelector": {"disk": "fast"}}),
+    "out of its affinity": ({}, {"affinity": AFFINITY}),
+}
+
+
+@pytest.mark.parametrize(("node", "pod"), CASES.values(), ids=CASES)
+async def test_the_scheduler_says_the_same(api, clean_cluster, namespace, node, pod):
+    simulated = nodes.SimulatedNode("asked-1", "zone-a", nodes.parse_cards("T4:1"))
+    body = nodes.manifest(simulated, datetime.now(UTC))
+    body["spec"] = {**body.get("spec", {}), **node}
+    made = await api.create(kinds.NODES, body)
+    spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [NEW], **pod}
+    waits = await api.create(kinds.PODS, {"metadata": {"name": "p", "namespace": namespace}, "spec": spec})
+
+    foretold = eligible.obstacle(reading.facts(made), reading.needs(waits))
+
+    assert foretold
+    await waiting.until_async(lambda: _says(api, namespace, foretold), f"the scheduler to say {foretold!r}")
+
+
+async def _says(api: Client, namespace: str, sentence: str) -> bool:
+    pod = await api.get(kinds.PODS, "p", namespace=namespace)
+    return any(sentence in one.message for one in pod.status.conditions)
