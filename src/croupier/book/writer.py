@@ -39,6 +39,8 @@ from croupier.kube.errors import (
 log = structlog.get_logger(__name__)
 
 NODE_RESERVATIONS = kinds.NODE_RESERVATIONS.raw
+LONGEST_PAUSE = 1.0
+"""Seconds between two tries at most, however slow the API server is."""
 LOST = (Unreachable, ServerError)
 """Errors after which a write may or may not have been carried out."""
 
@@ -87,6 +89,8 @@ class Writer:
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
         self._ending = False
+        self._took = 0.0
+        """Seconds the last write took."""
 
     @property
     def busy(self) -> bool:
@@ -230,7 +234,8 @@ class Writer:
         try:
             await self._exchange(self._desk.api.update(NODE_RESERVATIONS, body))
         finally:
-            self._desk.gauge.attempted(changes, self._desk.clock.monotonic() - began)
+            self._took = self._desk.clock.monotonic() - began
+            self._desk.gauge.attempted(changes, self._took)
 
     def _answer(self, batch: Sequence[Waiting], folded: Folded | None) -> None:
         answers = folded.answers if folded is not None else (None,) * len(batch)
@@ -305,8 +310,10 @@ class Writer:
         self._desk.changed(self._page)
 
     async def _pause(self, failures: int) -> None:
-        delay = self._desk.rules.backoff.delay(failures, self._desk.chance())
-        await self._desk.clock.sleep(delay)
+        """Longer when writes take longer: others need that time too, and a batch only grows meanwhile."""
+        backoff = self._desk.rules.backoff
+        slow = max(1.0, self._took / backoff.first)
+        await self._desk.clock.sleep(min(backoff.delay(failures, self._desk.chance()) * slow, LONGEST_PAUSE))
 
 
 def _unchanged(ledger: Ledger) -> Ledger:

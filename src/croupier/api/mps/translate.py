@@ -40,6 +40,7 @@ def whole(until: datetime | None) -> datetime | None:
     return until.replace(microsecond=0) + _SECOND
 
 
+@lru_cache(maxsize=4096)
 def moment(until: datetime | None) -> str:
     """`2030-01-31T12:00:00Z`, or `never`."""
     late = whole(until)
