@@ -1,6 +1,6 @@
 # Everything a person does here, one word each. `make` alone prints this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lab clean generate lock packages
+.PHONY: help setup demo test check prove bench lab clean generate lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +27,10 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m croupier.api.generate --check
+
+prove: setup ## Prove at full size that nothing is overcommitted, lost or leaked (docs/proof.md)
+	$(BIN)/croupier lab build
+	$(BIN)/pytest tests/proof --prove-full
 
 bench: setup ## Measure; prints a table and writes bench/results/latest.json
 	$(BIN)/croupier lab build

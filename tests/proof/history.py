@@ -7,7 +7,7 @@ a hole is a generation that is missing, or a watch that had to start over at ano
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from croupier.api import kinds
@@ -145,6 +145,25 @@ class History:
 
     def sheets(self) -> dict[str, Sheet]:
         return self.judge.sheets
+
+
+SILENCE = 4.0
+"""Seconds without a write, and so several looks of every controller, that count as silence."""
+
+
+async def silence(recording: History, others: Sequence[object] = ()) -> bool:
+    """Whether writing stops: what is still on its way may come, then a whole silence passes.
+
+    `others` grows with every other write that must stop, too.
+    """
+    for _ in range(5):
+        await recording.complete()
+        before = recording.revisions, len(others)
+        await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
+        await recording.complete()
+        if (recording.revisions, len(others)) == before:
+            return True
+    return False
 
 
 @contextlib.asynccontextmanager

@@ -7,17 +7,16 @@ started, and every world must come to a good end, stay so, and cause no more wri
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.events import Recorder
 from croupier.lab.lab import Lab
 from tests.kube.waiting import until_async
-from tests.proof import ground, history, house
+from tests.proof import ground, history, house, worlds
 from tests.proof.company import Start, company
 from tests.proof.house import House
 from tests.proof.injection import Injection
@@ -29,8 +28,6 @@ FLOWS = (
 )
 WAYS = ("before", "after", "lost")
 AT_ONCE = 4
-SILENCE = 4.0
-"""Seconds without a write, and so several looks of every controller, that count as silence."""
 GONE = "free, 4 cards"
 ENDINGS = {
     ("bind", "unbound"): GONE,
@@ -41,6 +38,8 @@ ENDINGS = {
     ("recut", ""): "free, 6 cards",
     ("status", ""): "free, 6 cards",
     ("close", ""): "closed",
+    ("memory-bind", "unbound"): GONE,
+    ("memory-bind", "bound"): "bound",
 }
 """The others end with everything free."""
 
@@ -57,7 +56,10 @@ class Point:
         return f"{self.flow}-{self.number}-{self.when}"
 
     def __str__(self) -> str:
-        return f"{self.flow:<10} {self.number}  {self.when:<7}{self.write}"
+        return f"{self.flow:<18} {self.number}  {self.when:<7}{self.write}"
+
+
+Look = Callable[[World], Awaitable[str]]
 
 
 @dataclass
@@ -113,41 +115,35 @@ def expected(point: Point) -> str:
     if point.flow in ("bind", "takeover"):
         unbound = point.number == 1 or (point.number == 2 and point.when == "before")
         return ENDINGS[point.flow, "unbound" if unbound and point.when != "lost" else "bound"]
+    if point.flow == "memory-bind":  # its one write is the Binding
+        return ENDINGS[point.flow, "unbound" if point.when == "before" else "bound"]
+    if point.flow == "memory-reservation":  # its third write comes after the deletion
+        return GONE if point.number in (0, 3) or point.when == "lost" else "reserved"
     if point.flow == "finalize":  # its fourth write comes after a person deleted the Reservation
         deleted = point.number in (0, 4, 5) or point.when == "lost"
         return GONE if deleted else "reserved"
     return ENDINGS.get((point.flow, ""), GONE)
 
 
-async def ended_well(played: Played) -> bool:
-    played.ending = await played.world.ending()
+async def ended_well(played: Played, look: Look) -> bool:
+    played.ending = await look(played.world)
     return played.ending == played.expected
 
 
-async def all_well(plays: list[Played], what: str) -> None:
+async def all_well(plays: list[Played], what: str, look: Look = World.ending) -> None:
     try:
-        await until_async(lambda: _all_well(plays), what, within=60)
+        await until_async(lambda: _all_well(plays, look), what, within=90)
     except AssertionError:
         raise AssertionError(f"{what}:\n{table([p for p in plays if p.ending != p.expected])}") from None
 
 
-async def _all_well(plays: list[Played]) -> bool:
-    return all(await asyncio.gather(*(ended_well(played) for played in plays)))
+async def _all_well(plays: list[Played], look: Look) -> bool:
+    return all(await asyncio.gather(*(ended_well(played, look) for played in plays)))
 
 
 def table(plays: list[Played]) -> str:
-    rows = (f"  {played.point!s:<50} {played.ending}" for played in plays)
-    return "\n".join(["  flow       no when   write" + " " * 26 + "ending", *rows])
-
-
-async def silent(injection: Injection, recording: history.History) -> list[str]:
-    """What is still written when nothing is left to do."""
-    await recording.complete()
-    written, revisions = len(injection.writes), recording.revisions
-    await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
-    await recording.complete()
-    extra = [f"{recording.revisions - revisions} revisions"] if recording.revisions != revisions else []
-    return [*injection.writes[written:], *extra]
+    rows = (f"  {played.point!s:<58} {played.ending}" for played in plays)
+    return "\n".join(["  flow               no when   write" + " " * 26 + "ending", *rows])
 
 
 async def finalize_the_rest(plays: list[Played]) -> list[Played]:
@@ -164,7 +160,7 @@ async def finalize_the_rest(plays: list[Played]) -> list[Played]:
 async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
     lab = await ground.raised(private_lab)
     loaded = config.load(lab.kubeconfig)
-    counting: Any = Injection()
+    counting = Injection()
     async with (
         client.connect(loaded) as api,
         client.connect(loaded, observe=counting.observe) as recovering,
@@ -175,10 +171,46 @@ async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
 
         async with house.living(House(recovering, Recorder(api, "proof"))):
             await all_well(plays, "worlds that did not come to a good end")
-            assert await silent(counting, recording) == []
+            assert await history.silence(recording, counting.writes)
             rest = await finalize_the_rest(plays)
             await all_well(rest, "Reservations that did not let go")
-            assert await silent(counting, recording) == []
+            assert await history.silence(recording, counting.writes)
         tell(f"Crash points: {len(plays) - len(FLOWS)} in {len(FLOWS)} flows\n{table(plays)}")
 
     assert recording.faults() == []
+
+
+MEMORY_FLOWS = ("memory-bind", "memory-reservation")
+
+
+async def test_every_crash_point_ends_well_with_the_book_in_memory(private_lab, tell, tmp_path: Path):
+    """What died takes its book with it; the next one, and the one after, make the same of the records."""
+    lab = await ground.raised(private_lab)
+    loaded = config.load(lab.kubeconfig)
+    counting = Injection()
+    async with (
+        client.connect(loaded) as api,
+        client.connect(loaded, observe=counting.observe) as recovering,
+        history.recorded(api) as recording,
+        company(tmp_path) as start,
+    ):
+        plays = await Theatre(lab, api, start).play_all(MEMORY_FLOWS)
+
+        for successor in ("the next process", "the one after it"):
+            one = House(recovering, Recorder(api, "proof"), in_memory=True)
+            async with house.living(one):
+                await all_well(plays, f"worlds that {successor} did not bring to a good end", in_book(one))
+                assert await history.silence(recording, counting.writes)
+                if successor != "the next process":
+                    rest = await finalize_the_rest(plays)
+                    await all_well(rest, "Reservations that did not let go", in_book(one))
+        tell(f"Crash points in memory: {len(plays) - len(MEMORY_FLOWS)}\n{table(plays)}")
+
+    assert recording.revisions == 0, "in memory mode no NodeReservation is written"
+
+
+def in_book(one: House) -> Look:
+    async def look(world: World) -> str:
+        return await world.ending_by(worlds.from_memory(one.book.ledger(world.node)))
+
+    return look

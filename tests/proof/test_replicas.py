@@ -17,12 +17,10 @@ from croupier.kube.events import Recorder
 from tests.kube.waiting import until_async
 from tests.proof import ground, history
 from tests.proof.company import Player, company
-from tests.proof.history import History
 from tests.proof.house import House
 from tests.proof.worlds import World
 
 HOUR = 3600.0
-SILENCE = 4.0
 
 
 async def worlds(api: Client, count: int) -> list[World]:
@@ -64,15 +62,6 @@ async def ends(world: World, *endings: str) -> None:
         raise AssertionError(f"{late}: {await world.ending()}, {await world.sheet()}") from None
 
 
-async def silence(recording: History) -> int:
-    """Revisions that are still made when nothing is left to do."""
-    await recording.complete()
-    before = recording.revisions
-    await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
-    await recording.complete()
-    return recording.revisions - before
-
-
 async def a_day(api: Client, places: list[World]) -> None:
     """Reservations come, pods come and are bound, both go; some Reservations go first, some pods do."""
     house = House(api, Recorder(api, "proof"), ttl=timedelta(seconds=60))
@@ -112,7 +101,7 @@ async def test_three_replicas_without_election_and_with_three_clocks(private_lab
 
         await a_day(api, places)
 
-        assert await silence(recording) == 0
+        assert await history.silence(recording)
         tell(
             f"Three replicas, three clocks: {recording.revisions} revisions, {time.monotonic() - began:.0f} s"
         )
@@ -148,7 +137,7 @@ async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_pa
         await asyncio.gather(*(ends(world, "free, 4 cards") for world in places[:2]))
         await places[2].remove_reservation()
         await ends(places[2], "free, 4 cards")
-        assert await silence(recording) == 0
+        assert await history.silence(recording)
         assert await api.get(kinds.NODES, places[0].node) is not None
         tell(f"A leader frozen past its lease: {recording.revisions} revisions")
     assert recording.faults() == []

@@ -4,12 +4,13 @@ What is set up here is written with plain objects, not with the code that is on 
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from croupier.api import kinds
+from croupier.core.ledger import Ledger
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Raw, Resource
@@ -144,7 +145,10 @@ class World:
 
     async def ending(self) -> str:
         """In one word how things stand, or `unsettled: ...` while they cannot stay so."""
-        sheet = await self.sheet()
+        return await self.ending_by(await self.sheet())
+
+    async def ending_by(self, sheet: Sheet | None) -> str:
+        """The same, if that is the ledger."""
         pod, claim = await self.found(kinds.PODS, POD), await self.found(kinds.RESERVATIONS, RESERVATION)
         if claim is not None:
             return _reserved(sheet, claim) + (" and bound" if pod and pod["spec"].get("nodeName") else "")
@@ -155,6 +159,23 @@ class World:
         if sheet.grants:
             return f"unsettled: {sorted(sheet.grants)} hold"
         return f"free, {len(sheet.cards)} cards"
+
+
+def from_memory(ledger: Ledger | None) -> Sheet | None:
+    """A ledger that is in no API server, read the plainest way."""
+    if ledger is None:
+        return None
+    grants = {holder: frozenset(_parts(ledger, holder)) for holder in ledger.holders()}
+    cards = {one.id: {"id": one.id} for one in ledger.cards}
+    held, reservations = frozenset(ledger.held), frozenset(ledger.reservations)
+    return Sheet(ledger.node, 0, 0, "", cards, grants, held, reservations, len(cards))
+
+
+def _parts(ledger: Ledger, holder: str) -> Iterator[tuple[str, int, str]]:
+    for part in ledger.grant(holder):
+        yield from ((part.card, 0, slot) for slot in part.slots)
+        if part.share:
+            yield part.card, part.share, ""
 
 
 def _bound(sheet: Sheet, pod: Raw) -> str:
