@@ -154,8 +154,9 @@ def test_a_repair_does_nothing_where_the_difference_is_gone():
     assert ghost.repair is not None
 
     assert audit.apply(holding(), leak.repair) == holding()
-    held = holding(bound("ns/a/1", gpu(3)))
-    assert audit.apply(held, ghost.repair) == held
+    for name in ("ns/a/1", "ns/a"):
+        held = holding(bound(name, gpu(3)))
+        assert audit.apply(held, ghost.repair) == held
 
 
 def mended(seen: World) -> World:

@@ -1,0 +1,161 @@
+"""What pods do to their holds, on a real API server, whichever book is kept."""
+
+from datetime import timedelta
+
+import pytest
+
+from croupier.controllers.holders import FENCE, HolderController
+from croupier.core.ledger import Part, Terms
+from croupier.kube.errors import Conflict
+from croupier.kube.events import Recorder
+from tests.controllers import world as worlds
+from tests.controllers.world import NODE, card
+from tests.kube.waiting import until, until_async
+
+FREE = {card(0): (True, 0), card(1): (True, 0)}
+HALF = {card(0): (True, 50), card(1): (True, 0)}
+
+
+async def opened(world):
+    await world.node(gpu=2)
+    await world.book.open(NODE, worlds.bare())
+
+
+async def test_a_hold_is_bound_with_its_pod_and_freed_when_it_ends(world):
+    await opened(world)
+    async with world.works():
+        pod = await world.pod("a", cards="1", ratio="50")
+        holder = world.holder(pod)
+        await world.hold(holder, card(0))
+        await world.bind(pod, (Part(card(0), 50),))
+
+        await until(lambda: not world.ledger().held, "the hold to be Bound")
+        assert world.ledger().grant(holder) == (Part(card(0), 50),)
+        await world.ends("a")
+        await world.shows(FREE)
+
+
+async def test_the_holder_of_a_pod_that_is_deleted_is_freed(world):
+    await opened(world)
+    async with world.works():
+        for name, bound in (("bound", True), ("waits", False)):
+            pod = await world.pod(name, cards="1", ratio="50")
+            await world.hold(world.holder(pod), card(0))
+            if bound:
+                await world.bind(pod, (Part(card(0), 50),))
+            await world.delete(name)
+            await world.shows(FREE)
+
+
+async def test_a_pod_that_ended_while_nobody_looked_is_freed_at_start(world):
+    await opened(world)
+    await world.plant(f"{world.namespace}/gone/0b1c", card(0))
+
+    async with world.works("holders"):
+        await world.shows(FREE)
+
+
+async def test_a_pod_of_the_same_name_does_not_inherit(world):
+    await opened(world)
+    async with world.works():
+        first = await world.pod("a", cards="1", ratio="50")
+        await world.hold(world.holder(first), card(0))
+        await world.delete("a")
+        second = await world.pod("a", cards="1", ratio="50")
+        await world.hold(world.holder(second), card(1))
+        await world.bind(second, (Part(card(1), 50),))
+
+        await world.shows({card(0): (True, 0), card(1): (True, 50)})
+        await until(lambda: not world.ledger().held, "the second to be Bound")
+
+
+async def test_a_hold_whose_pod_went_elsewhere_is_freed(world):
+    await opened(world)
+    await world.node("other", gpu=1)
+    async with world.works():
+        pod = await world.pod("a", cards="1", ratio="50")
+        await world.hold(world.holder(pod), card(0))
+        await world.bind(pod, (Part(card(0, "other"), 50),), "other")
+
+        await world.shows(FREE)
+
+
+async def test_the_hold_of_a_name_becomes_its_pods(world):
+    await opened(world)
+    async with world.works():
+        await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="rsv"))
+        pod = await world.pod("a")
+        await world.bind(pod)
+
+        holder = world.holder(pod)
+        await until(lambda: world.ledger().holders() == {holder}, "the pod to take it over")
+        assert world.ledger().reservations == {holder: "rsv"}
+        await until(lambda: not world.ledger().held, "it to be Bound")
+
+
+async def test_a_hold_that_nobody_binds_expires_and_fences_its_pod(world):
+    await opened(world)
+    async with world.works():
+        pod = await world.pod("a", cards="1", ratio="50")
+        await world.hold(world.holder(pod), card(0), seconds=2)
+        await world.shows(HALF)
+        await world.shows(FREE)
+
+        assert FENCE in (await world.get("a")).metadata.annotations
+        with pytest.raises(Conflict):
+            await world.bind(pod, (Part(card(0), 50),), fenced=True)
+
+        async def told() -> bool:
+            return any(event.startswith("GPUReservationExpired") for event in await world.events("a"))
+
+        await until_async(told, "the Event on the pod")
+
+
+async def test_a_hold_whose_pod_is_bound_does_not_expire_though_the_cache_shows_nothing(world):
+    await opened(world)
+    pod = await world.pod("a", cards="1", ratio="50")
+    await world.hold(world.holder(pod), card(0), seconds=-5)
+    blind = worlds.World(world.api, "kube-system", world.book)
+
+    async with blind.works("holders"):
+        await world.bind(pod, (Part(card(0), 50),))
+        await until(lambda: not world.ledger().held, "the hold to be Bound")
+        assert world.cards() == HALF
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=-1), timedelta(hours=1)], ids=["behind", "ahead"])
+async def test_no_clock_frees_a_bound_pod(world, skew):
+    await opened(world)
+    world.clock.ahead = skew
+    async with world.works():
+        pod = await world.pod("a", cards="1", ratio="50")
+        await world.bind(pod, (Part(card(0), 50),))
+        await world.hold(world.holder(pod), card(0))
+        await until(lambda: not world.ledger().held, "the hold to be Bound")
+        sentinel = await world.pod("b", cards="1", ratio="50")
+        await world.hold(world.holder(sentinel), card(1), seconds=-7200)
+        await until(lambda: world.cards()[card(1)] == (True, 0), "an old hold to expire")
+
+        assert world.cards() == HALF
+
+
+async def test_a_hold_of_a_name_without_reservation_expires_too(world):
+    await opened(world)
+    async with world.works():
+        await world.hold(f"{world.namespace}/never", card(0), seconds=1)
+        await world.shows(FREE)
+
+
+async def test_a_bind_that_comes_between_is_promoted_not_expired(world):
+    """The pod is bound after the cache was read and before the API server is asked."""
+    await opened(world)
+    pod = await world.pod("a", cards="1", ratio="50")
+    async with world.sees() as sight:
+        recorder = Recorder(world.api, "test")
+        steward = HolderController(sight, world.api, book=world.book, recorder=recorder)
+        await world.hold(world.holder(pod), card(0), seconds=-5)
+        await world.bind(pod, (Part(card(0), 50),))
+        await steward.reconcile(NODE)
+
+    assert world.cards() == HALF
+    assert not world.ledger().held

@@ -1,0 +1,261 @@
+"""Nodes, cards and pods on a real cluster, and the controllers of the ledger at work on them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Pod
+from croupier.api.mps import NodeReservation, allocation
+from croupier.book.crd import CRDCapacityManager
+from croupier.book.manager import CapacityManager
+from croupier.book.memory import InMemoryCapacityManager
+from croupier.book.writer import Rules
+from croupier.controllers import audit, capacity, holders, standing
+from croupier.controllers.audit import Audit
+from croupier.controllers.audit_metrics import AuditMetrics
+from croupier.controllers.capacity import CapacityController
+from croupier.controllers.holders import HolderController
+from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.standing import Standing
+from croupier.controllers.watched import Watched
+from croupier.core.ledger import Card, Grant, Ledger, Part, Terms
+from croupier.kube.client import Client, Selection
+from croupier.kube.clock import SystemClock
+from croupier.kube.errors import NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.store import Store
+from tests.kube.waiting import until
+
+Kept = Literal["InMemory", "CRD"]
+BOTH: tuple[Kept, ...] = ("InMemory", "CRD")
+NODE = "gpu-worker"
+
+
+class Watch(SystemClock):
+    """A clock that may be wrong."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+@dataclass
+class World:
+    api: Client
+    namespace: str
+    book: CapacityManager
+    clock: Watch = field(default_factory=Watch)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    async def node(self, name: str = NODE, **allocatable: int) -> None:
+        """`node(gpu=2, **{"mig-1g.10gb": 7})`."""
+        await self.api.create(kinds.NODES, {"metadata": {"name": name}})
+        await self.offers(name, **allocatable)
+
+    async def offers(self, name: str = NODE, **allocatable: int) -> None:
+        """What the device plugin of the node has to give now."""
+        amounts = {f"nvidia.com/{resource}": str(count) for resource, count in allocatable.items()}
+        status = {"status": {"allocatable": amounts, "capacity": amounts}}
+        await self.api.patch(kinds.NODES, name, status, subresource="status")
+
+    async def device(self, index: int, node: str = NODE, **status: Any) -> str:
+        card = f"{node}-0000-{index:02x}-00-0"
+        labels = {"gpu.deckhouse.io/device-index": str(index), "gpu.deckhouse.io/node": node}
+        await self.api.create(kinds.GPU_DEVICES, {"metadata": {"name": card, "labels": labels}})
+        known = {"nodeName": node, "inventoryID": card, "state": "Unassigned", **status}
+        await self.api.patch(kinds.GPU_DEVICES, card, {"status": known}, subresource="status")
+        return card
+
+    async def pod(self, name: str, gpus: int = 0, **annotations: str) -> Pod:
+        """It waits for a scheduler that does not exist; we bind it."""
+        amount = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        main = {"name": "main", "image": "none", "resources": {"limits": amount}}
+        spec = {"schedulerName": "nobody", "containers": [main], "terminationGracePeriodSeconds": 0}
+        meta = {"name": name, "annotations": {f"gpu.mps.io/{key}": text for key, text in annotations.items()}}
+        return await self.api.create(kinds.PODS, {"metadata": meta, "spec": spec}, namespace=self.namespace)
+
+    async def bind(self, pod: Pod, grant: Grant = (), node: str = NODE, *, fenced: bool = False) -> None:
+        """As the extender does, with the allocation; `fenced` with the version it saw, too."""
+        meta: dict[str, Any] = {"name": pod.metadata.name, "uid": pod.metadata.uid}
+        if fenced:
+            meta["resourceVersion"] = pod.metadata.resource_version
+        if grant:
+            entries = [{"card": part.card, "index": 0, "percent": part.share} for part in grant]
+            meta["annotations"] = {allocation.ALLOCATION: msgspec.json.encode(entries).decode()}
+        body = {"metadata": meta, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        await self.api.create(
+            kinds.PODS, body, namespace=self.namespace, name=pod.metadata.name, subresource="binding"
+        )
+
+    async def runs(self, name: str, *cards: str, percent: int = 50, node: str = NODE) -> str:
+        """A pod of ours, bound with so much of each card; its name in the ledger."""
+        pod = await self.pod(name, cards=str(len(cards)), ratio=str(percent))
+        await self.bind(pod, tuple(Part(card, percent) for card in cards), node)
+        return f"{self.namespace}/{name}/{pod.metadata.uid}"
+
+    async def ends(self, name: str) -> None:
+        done = {"status": {"phase": "Succeeded"}}
+        await self.api.patch(kinds.PODS, name, done, namespace=self.namespace, subresource="status")
+
+    async def delete(self, name: str) -> None:
+        await self.api.delete(kinds.PODS, name, namespace=self.namespace)
+
+    async def get(self, name: str) -> Pod:
+        return await self.api.get(kinds.PODS, name, namespace=self.namespace)
+
+    def holder(self, pod: Pod) -> str:
+        return f"{pod.metadata.key}/{pod.metadata.uid}"
+
+    async def hold(self, holder: str, *cards: str, seconds: int = 120, percent: int = 50) -> None:
+        """As the extender does before a Binding, by its own clock, which is right."""
+        limit = SystemClock().now().replace(microsecond=0) + timedelta(seconds=seconds)
+        await self.plant(holder, *cards, percent=percent, terms=Terms(until=limit))
+
+    async def plant(
+        self, holder: str, *cards: str, percent: int = 50, terms: Terms | None = None, node: str = NODE
+    ) -> None:
+        from croupier.core import ledger
+
+        grant = tuple(Part(card, percent) for card in cards)
+
+        def change(newest: Ledger) -> Ledger:
+            given = ledger.give(newest, holder, grant, terms or Terms(bound=True))
+            assert isinstance(given, Ledger), given
+            return given
+
+        await self.book.amend(node, change)
+
+    def ledger(self, node: str = NODE) -> Ledger:
+        held = self.book.ledger(node)
+        assert held is not None, f"{node} has no ledger"
+        return held
+
+    def cards(self, node: str = NODE) -> dict[str, tuple[bool, int]]:
+        """Whether each is healthy, and how much of it is used; empty without a ledger."""
+        held = self.book.ledger(node)
+        return {} if held is None else {card.id: (card.healthy, card.used) for card in held.cards}
+
+    async def shows(self, cards: dict[str, tuple[bool, int]], node: str = NODE) -> None:
+        try:
+            await until(lambda: self.cards(node) == cards, f"{node} to have {cards}", within=20)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has {self.cards(node)}") from None
+
+    async def events(self, name: str, namespace: str | None = None) -> list[str]:
+        listed = await self.api.list(kinds.EVENTS, Selection(namespace or self.namespace))
+        return [f"{one.reason}: {one.note}" for one in listed.items if one.regarding.name == name]
+
+    def metric(self, name: str, kind: str) -> float | None:
+        return self.registry.get_sample_value(name, {"class": kind})
+
+    @contextlib.asynccontextmanager
+    async def sees(self) -> AsyncIterator[Sight]:
+        """Caches that follow the cluster, complete."""
+        chosen = Selection(self.namespace)
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def one(kind: Resource[Any], selection: Selection) -> Watched[Any]:
+                return await stack.enter_async_context(watched(self.api, kind, selection))
+
+            yield Sight(
+                Sources(
+                    nodes=await one(kinds.NODES, Selection()),
+                    devices=await one(kinds.GPU_DEVICES, Selection()),
+                    pools=await one(kinds.GPU_POOLS, Selection()),
+                    pods=await one(kinds.PODS, chosen),
+                    reservations=await one(kinds.RESERVATIONS, chosen),
+                )
+            )
+
+    @contextlib.asynccontextmanager
+    async def works(self, *parts: str) -> AsyncIterator[Audit]:
+        """Controllers, from now on: `capacity`, `holders`, or both; the audit looks when it is told to."""
+        parts = parts or ("capacity", "holders")
+        async with self.sees() as sight, contextlib.AsyncExitStack() as stack:
+            recorder = Recorder(self.api, "gpu-ledger")
+            await stack.enter_async_context(running(recorder.run(asyncio.Event())))
+            if "capacity" in parts:
+                keeper = CapacityController(sight, self.book, capacity.Settings(clock=self.clock))
+                await stack.enter_async_context(running(keeper.run(asyncio.Event())))
+            if "holders" in parts:
+                steward = HolderController(
+                    sight,
+                    self.api,
+                    book=self.book,
+                    recorder=recorder,
+                    settings=holders.Settings(clock=self.clock),
+                )
+                await stack.enter_async_context(running(steward.run(asyncio.Event())))
+            self.registry = CollectorRegistry()
+            yield Audit(
+                sight,
+                self.api,
+                book=self.book,
+                recorder=recorder,
+                settings=audit.Settings(second_look=0.05, gauge=AuditMetrics(self.registry)),
+            )
+
+    @contextlib.asynccontextmanager
+    async def tells(self, of: Audit) -> AsyncIterator[None]:
+        """The status of NodeReservations, kept up without much patience."""
+        async with watched(self.api, kinds.NODE_RESERVATIONS, Selection()) as records:
+            settings = standing.Settings(calm=0.2, at_most=0.5)
+            made = Standing(records, self.api, book=self.book, notes=of.notes, settings=settings)
+            async with running(made.run(asyncio.Event())):
+                yield
+
+    async def record(self, node: str = NODE) -> NodeReservation | None:
+        with contextlib.suppress(NotFound):
+            return await self.api.get(kinds.NODE_RESERVATIONS, node)
+        return None
+
+
+@contextlib.asynccontextmanager
+async def world(api: Client, namespace: str, kept: Kept) -> AsyncIterator[World]:
+    if kept == "InMemory":
+        yield World(api, namespace, InMemoryCapacityManager())
+        return
+    async with watched(api, kinds.NODE_RESERVATIONS, Selection()) as records:
+        book = CRDCapacityManager(api, records.store, rules=Rules(linger=0.1))
+        yield World(api, namespace, book)
+        await book.finish()
+
+
+@contextlib.asynccontextmanager
+async def watched(api: Client, resource: Resource[Any], chosen: Selection) -> AsyncIterator[Watched[Any]]:
+    store: Store[Any] = Store(resource)
+    reflector: Reflector[Any] = Reflector(api, store, selection=chosen)
+    async with running(reflector.run()):
+        await reflector.synced()
+        yield Watched(store, reflector)
+
+
+@contextlib.asynccontextmanager
+async def running(work: Any) -> AsyncIterator[None]:
+    """It ends as something that is killed does; what it failed of is told."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def card(index: int, node: str = NODE) -> str:
+    return f"{node}-gpu-{index}"
+
+
+def bare(count: int = 2, node: str = NODE) -> Ledger:
+    return Ledger(node, tuple(Card(card(index, node), index) for index in range(count)))
