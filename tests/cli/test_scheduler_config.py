@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -23,10 +24,11 @@ app = typer.Typer()
 app.command()(scheduler_config)
 
 
-def printed(*args: str) -> dict:
+def printed(*args: str) -> dict[str, Any]:
     ended = CliRunner().invoke(app, args)
     assert ended.exit_code == 0, ended.output
-    return yaml.safe_load(ended.stdout)
+    config: dict[str, Any] = yaml.safe_load(ended.stdout)
+    return config
 
 
 def test_pods_reach_us_by_what_they_ask_for_and_never_pass_us():
@@ -121,7 +123,8 @@ async def test_the_real_kube_scheduler_accepts_it(lab: Lab, tmp_path: Path):
     """With TLS, the larger of the two shapes; the stories of the extender run on the other one."""
     pki = lab.site.pki
     own = lab.site.pair(SCHEDULER)
-    config = printed(
+    config = await asyncio.to_thread(
+        printed,
         *("--url", "https://127.0.0.1:9440", "--ca", str(pki / "ca.crt")),
         *("--cert", str(own.certificate), "--key", str(own.key)),
         *("--scheduler-name", "gpu-scheduler", "--no-leader-elect"),
@@ -139,7 +142,7 @@ async def test_the_real_kube_scheduler_accepts_it(lab: Lab, tmp_path: Path):
     endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
 
     async def ready() -> bool:
-        assert process.alive(running), Path(running.log).read_text()[-2000:]
+        assert process.alive(running), f"it ended; see {running.log}"
         try:
             return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
         except OSError:
