@@ -46,7 +46,7 @@ class Office:
     async def ask(
         self, name: str, node: str = "node-1", cards: int = 2, percent: int = 50, **spec: Any
     ) -> None:
-        wanted = {"podKey": f"{self.namespace}/{name}", "nodeName": node}
+        wanted: dict[str, Any] = {"podKey": f"{self.namespace}/{name}", "nodeName": node}
         wanted |= {"numCards": cards, "percentPerCard": percent, **spec}
         body = {"metadata": {"name": name}, "spec": wanted}
         await self.api.create(kinds.RESERVATIONS, body, namespace=self.namespace)
