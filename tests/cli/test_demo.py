@@ -9,7 +9,7 @@ from croupier.lab.lab import Lab
 from tests.cli.command import CROUPIER
 
 
-def test_the_demo_shows_our_kinds_and_the_refused_overcommit_and_goes(lab: Lab, tmp_path):
+def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
     programs = os.path.dirname(lab.record.binaries["kube-apiserver"])
     ended = subprocess.run(
         [*CROUPIER, "demo"],
@@ -24,13 +24,22 @@ def test_the_demo_shows_our_kinds_and_the_refused_overcommit_and_goes(lab: Lab, 
     for promised in (
         "Croupier-Simulated-70GB",
         "$ kubectl get nodereservations",
-        "gpu-worker-0000-10-00-0",
-        "example-reservation",
-        "nodereservation.mps.nvidia.com/gpu-worker patched",
+        "holds 50 % of card node-1-0000-10-00-0 and 50 % of card node-1-0000-11-00-0 of node-1",
+        "$ croupier ledger node-1",
+        "default/my-pod 50 %",
+        "needs 12 cards with 80 % free but has",
+        "All 3 copies would fit now",
         "card gpu-worker-0000-10-00-0 is overcommitted",
+        "Nothing found: 4 nodes looked at.",
     ):
         assert promised in ended.stdout
-    assert "Running" in ended.stdout.partition("get pod trainer")[2]
+    listed = ended.stdout.partition("$ kubectl get pods")[2].partition("$")[0]
+    assert {line.split()[0]: line.split()[2] for line in listed.splitlines()[2:] if line} == {
+        "greedy": "Pending",
+        "my-pod": "Running",
+        "quarter": "Running",
+        "trainer": "Running",
+    }
     assert running_under(str(tmp_path)) == []
 
 

@@ -4,11 +4,13 @@ Each part of Croupier joins this story when it is built.
 """
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from croupier.lab.lab import Lab
     from croupier.lab.nodes import SimulatedNode
 
@@ -17,21 +19,20 @@ NAMESPACE = "default"
 COMMON, COMMON_CARDS = 2, "H100:8"
 NAMED = ("gpu-worker=SIM-70GB:4", "gpu-worker2=A100-80GB:4")
 LEDGER = "gpu-worker"
+PATIENCE = 60.0
 
-TRAINER = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "trainer"},
-    "spec": {
-        "containers": [{"name": "trainer", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "2"}}}],
-    },
-}
+RESERVATION = """\
+apiVersion: mps.nvidia.com/v1
+kind: Reservation
+metadata: {name: example-reservation, namespace: default}
+spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50}
+"""
 
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running afterwards.")] = False,
 ) -> None:
-    """Raise a cluster with simulated GPU nodes and show it.
+    """Raise a cluster with simulated GPU nodes, let Croupier deal its cards, and show it.
 
     \b
     croupier demo          show it, then take it down
@@ -44,7 +45,7 @@ def demo(
 
 async def _run(*, keep: bool) -> None:
     from croupier.cli import terminal
-    from croupier.lab import fleet, lifecycle, nodes
+    from croupier.lab import dealer, fleet, lifecycle, nodes
     from croupier.lab.lifecycle import Plan
 
     show = terminal.progress()
@@ -52,7 +53,9 @@ async def _run(*, keep: bool) -> None:
     lab, raised_now = await lifecycle.up(Plan(name=NAME), show)
     try:
         await fleet.create(lab, wanted, show)
-        await _tell(lab, wanted)
+        await _exhibit(lab, wanted)
+        await dealer.join(lab, "CRD", show)
+        _tell(lab)
         if keep:
             lifecycle.detach(lab)
     finally:
@@ -64,28 +67,42 @@ async def _run(*, keep: bool) -> None:
         typer.echo(f"When done:    croupier lab down --name {NAME}")
 
 
-async def _tell(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
-    _heading("A real Kubernetes with simulated cards")
-    _shell(lab, "get", "nodes", "-L", "nvidia.com/gpu.product,nvidia.com/gpu.count")
+def _tell(lab: "Lab") -> None:
+    _heading("A real Kubernetes with simulated cards, and a ledger for every node")
+    _kubectl(lab, "get", "nodes", "-L", "nvidia.com/gpu.product,nvidia.com/gpu.count")
+    _kubectl(lab, "get", "nodereservations", until=lambda: _are_told(lab))
 
-    _heading("Our kinds (no controller runs yet: the demo wrote what the node side will report)")
-    await _exhibit(lab, wanted)
-    for kind in ("gpunodeinventories", "nodereservations", "gpupools", "reservations", "podallocations"):
-        _shell(lab, "get", kind)
-    _shell(lab, "get", "gpudevices", "--selector", f"gpu.deckhouse.io/node={LEDGER}")
+    _heading("A person reserves half of two cards")
+    _kubectl(lab, "apply", "-f", "-", stdin=RESERVATION)
+    _kubectl(lab, "get", "reservation", "example-reservation", "-o", "wide", until=lambda: _is_reserved(lab))
 
-    _heading("The real scheduler places a pod that asks for two cards")
-    lab.kubectl("apply", "-f", "-", stdin=json.dumps(TRAINER))
-    lab.kubectl("wait", "pod/trainer", "--for=condition=Ready", "--timeout=60s")
-    _shell(lab, "get", "pod", "trainer", "--output", "wide")
+    _heading(
+        "The stock kube-scheduler places pods through the ledger: by percent, whole, and the reserved one"
+    )
+    pods = [
+        _pod("my-pod", cards=2, ratio=50),
+        _pod("quarter", cards=1, ratio=25),
+        _pod("trainer", gpus=2),
+        _pod("greedy", cards=12, ratio=80),
+    ]
+    lab.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    for name in ("my-pod", "quarter", "trainer"):
+        lab.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+    _kubectl(lab, "get", "pods", "--output", "wide")
+    _croupier(lab, "ledger")
+    _croupier(lab, "ledger", "node-1")
 
-    _heading("60 % of a card for one pod; 50 % more is refused by the API server itself")
-    _shell(lab, *_give({"team-a/first": 60}))
-    _shell(lab, *_give({"team-a/first": 60, "team-b/second": 50}))
+    _heading("Why does a pod wait? What would fit?")
+    _croupier(lab, "explain", "pod", "greedy")
+    _croupier(lab, "what-if", "-f", "-", "--count", "3", stdin=json.dumps(_pod("next", gpus=4)))
+
+    _heading("60 % of a card for one, 50 % more: whoever writes it, the API server refuses")
+    _kubectl(lab, *_give({"team-a/first": 60, "team-b/second": 50}))
+    _croupier(lab, "audit")
 
 
 async def _exhibit(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
-    """Make our kinds known and write objects of each."""
+    """Make our kinds known, and write what no process of ours writes yet."""
     from croupier.api import crds
     from croupier.kube import client, config
     from croupier.kube.clock import SystemClock
@@ -97,23 +114,73 @@ async def _exhibit(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
         for node in wanted:
             if node.cards is not None:
                 await showcase.show(api, showcase.of_node(node.name, node.cards, now))
-        await showcase.show(api, showcase.of_people(LEDGER, NAMESPACE))
+        await showcase.show(api, showcase.of_people(NAMESPACE))
+
+
+def _pod(name: str, *, gpus: int = 0, cards: int = 0, ratio: int = 0) -> dict[str, Any]:
+    """The mark is what admission will add by itself."""
+    limits = {"gpu.mps.io/ledger": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)} if cards else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}]},
+    }
 
 
 def _give(holders: dict[str, int]) -> tuple[str, ...]:
-    """Write the holders of card 0, as any writer with the right to could try."""
+    """Write the holders of card 0 of a node, as any writer with the right to could try."""
     change = [{"op": "add", "path": "/spec/cards/0/holders", "value": holders}]
     return ("patch", "nodereservation", LEDGER, "--type=json", f"--patch={json.dumps(change)}")
+
+
+def _are_told(lab: "Lab") -> bool:
+    """Every ledger is there and says what is free."""
+    listed = json.loads(lab.kubectl("get", "nodereservations", "-o", "json").stdout)["items"]
+    return len(listed) == COMMON + len(NAMED) and all(one.get("status", {}).get("free") for one in listed)
+
+
+def _is_reserved(lab: "Lab") -> bool:
+    phase = "jsonpath={.status.phase}"
+    return lab.kubectl("get", "reservation", "example-reservation", "-o", phase).stdout == "Reserved"
 
 
 def _heading(text: str) -> None:
     typer.secho(f"\n{text}", bold=True)
 
 
-def _shell(lab: "Lab", *args: str) -> None:
-    """Show the command as a person would type it, then what it printed."""
+def _kubectl(
+    lab: "Lab", *args: str, stdin: str | None = None, until: "Callable[[], bool] | None" = None
+) -> None:
+    """Show the command as a person would type it, then what it printed, once the world is so far."""
+    _wait(until)
+    ended = lab.kubectl(*args, stdin=stdin, check=False)
+    _typed("kubectl", args, stdin, ended.stdout + ended.stderr)
+
+
+def _croupier(lab: "Lab", *args: str, stdin: str | None = None) -> None:
+    import os
+    import subprocess
+    import sys
+
+    env = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
+    command = (sys.executable, "-m", "croupier.cli", *args)
+    ended = subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=False)
+    _typed("croupier", args, stdin, ended.stdout + ended.stderr)
+
+
+def _typed(program: str, args: tuple[str, ...], stdin: str | None, printed: str) -> None:
     import shlex
 
-    typer.secho(f"\n$ kubectl {shlex.join(args)}", fg=typer.colors.CYAN)
-    ended = lab.kubectl(*args, check=False)
-    typer.echo((ended.stdout + ended.stderr).rstrip())
+    given = f" <<EOF\n{stdin.rstrip()}\nEOF" if stdin else ""
+    typer.secho(f"\n$ {program} {shlex.join(args)}{given}", fg=typer.colors.CYAN)
+    typer.echo(printed.rstrip())
+
+
+def _wait(until: "Callable[[], bool] | None") -> None:
+    import time
+
+    deadline = time.monotonic() + PATIENCE
+    while until is not None and not until() and time.monotonic() < deadline:
+        time.sleep(0.2)

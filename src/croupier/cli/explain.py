@@ -97,9 +97,14 @@ async def _look(api: "Client", key: tuple[str | None, str]) -> Answer:
     return Answer(
         explain.explain(view, nodes.needs(asked), world),
         world,
-        scheduler="" if scheduled is None or is_bound else scheduled.message,
+        scheduler="" if scheduled is None or is_bound else _unescaped(scheduled.message),
         since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
     )
+
+
+def _unescaped(message: str) -> str:
+    """kube-scheduler doubles percent signs on the way into the pod's status."""
+    return message.replace("%%", "%")
 
 
 def lines(answer: Answer, *, shown: int | None = SHOWN) -> list[str]:

@@ -1,7 +1,6 @@
-"""Objects of all our kinds for a lab's simulated nodes, so that `kubectl get` has something to show.
+"""Objects of our kinds for a lab's simulated nodes that no process of ours writes yet.
 
-Until the controllers that write them are running, the demo writes them itself,
-from the same catalogue the nodes are made of.
+Until the node side reports its cards, the demo does, from the same catalogue the nodes are made of.
 """
 
 import asyncio
@@ -26,9 +25,6 @@ from croupier.api.gpu.node import GPUNodeInventoryStatus, InventoryDevice, NodeH
 from croupier.api.gpu.pool import Allocation, GPUPoolSpec
 from croupier.api.mbcas import PodAllocation, PodAllocationSpec
 from croupier.api.meta import Condition, ObjectMeta
-from croupier.api.mps import NodeReservation, Reservation
-from croupier.api.mps.ledger import Card, Free, NodeReservationSpec, NodeReservationStatus
-from croupier.api.mps.reservation import ReservationSpec
 from croupier.api.wire import Wire
 from croupier.core import card, catalogue
 from croupier.core.catalogue import CardModel
@@ -53,17 +49,15 @@ def pci_address(index: int) -> str:
 
 
 def of_node(node: str, cards: Cards, now: datetime) -> Iterator[Exhibit]:
-    """What the node side and the ledger say of one node's cards."""
+    """What the node side will report of one node's cards."""
     yield Exhibit(kinds.GPU_NODE_INVENTORIES, _inventory(node, cards, now))
     for index in range(cards.count):
         yield Exhibit(kinds.GPU_DEVICES, _device(node, index, cards.model, now))
-    yield Exhibit(kinds.NODE_RESERVATIONS, _ledger(node, cards))
 
 
-def of_people(node: str, namespace: str) -> Iterator[Exhibit]:
-    """What a person would write: a pool, a claim on cards of `node`, a CPU limit."""
+def of_people(namespace: str) -> Iterator[Exhibit]:
+    """What a person would write for parts that nobody carries out yet: a pool, a CPU limit."""
     yield Exhibit(kinds.GPU_POOLS, _pool())
-    yield Exhibit(kinds.RESERVATIONS, _reservation(node, namespace))
     yield Exhibit(kinds.POD_ALLOCATIONS, _allocation(namespace))
 
 
@@ -79,21 +73,6 @@ async def _write(api: Client, exhibit: Exhibit) -> None:
 
 def _inventory_id(node: str, index: int) -> str:
     return card.inventory_id(node, pci_address(index))
-
-
-def _ledger(node: str, cards: Cards) -> NodeReservation:
-    """The node's ledger with nobody in it."""
-    empty = tuple(
-        Card(id=_inventory_id(node, index), index=index, mode="Percent", epoch=1, capacity_percent=100)
-        for index in range(cards.count)
-    )
-    return NodeReservation(
-        metadata=ObjectMeta(name=node),
-        spec=NodeReservationSpec(cards=empty),
-        status=NodeReservationStatus(
-            cards=cards.count, holders=0, free=Free(cards=cards.count, percent=100 * cards.count)
-        ),
-    )
 
 
 def _device(node: str, index: int, model: CardModel, now: datetime) -> GPUDevice:
@@ -172,13 +151,6 @@ def _healthy(now: datetime) -> Condition:
 
 def _pool() -> GPUPool:
     return GPUPool(metadata=ObjectMeta(name=POOL), spec=GPUPoolSpec(allocation=Allocation(mode="Exclusive")))
-
-
-def _reservation(node: str, namespace: str) -> Reservation:
-    return Reservation(
-        metadata=ObjectMeta(name="example-reservation", namespace=namespace),
-        spec=ReservationSpec(pod_key=f"{namespace}/my-pod", node_name=node, num_cards=2, percent_per_card=50),
-    )
 
 
 def _allocation(namespace: str) -> PodAllocation:
