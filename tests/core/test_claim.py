@@ -1,5 +1,7 @@
 """Who asks gets it once; a pod that was waited for gets what waits for it, and nothing else."""
 
+from datetime import timedelta
+
 import pytest
 
 from croupier.core import claim, recut, tally
@@ -33,6 +35,27 @@ def test_asking_again_changes_nothing_even_for_something_else():
 
     assert answer == Taken(ledger, (Part(place(0), 30),))
     assert claim.rank(ledger, Claim(POD, (Shares(1, 100),), BOUND), "Spread") == HOLDS
+
+
+LATER = NOON + timedelta(minutes=1)
+LASTS = {
+    "longer when asked for longer": (NOON, Terms(until=LATER), LATER),
+    "not shorter": (LATER, Terms(until=NOON), LATER),
+    "not shorter than for ever": (None, Terms(until=NOON), None),
+    "as before when asked without an end": (NOON, Terms(), NOON),
+}
+
+
+@pytest.mark.parametrize(("until", "terms", "expected"), LASTS.values(), ids=LASTS)
+@pytest.mark.parametrize("holder", [POD, "ns/pod"], ids=["its own hold", "a Reservation's"])
+def test_how_long_a_hold_that_is_asked_for_again_lasts(holder, until, terms, expected):
+    ledger = given(node(shared(0)), holder, (Part(place(0), 30),), Terms(until=until))
+
+    answer = claim.decide(ledger, Claim(POD, (Shares(1, 30),), terms), "Spread")
+
+    assert isinstance(answer, Taken)
+    assert answer.ledger.held == {POD: expected}
+    assert claim.decide(answer.ledger, Claim(POD, (Shares(1, 30),), terms), "Spread") == answer
 
 
 @pytest.mark.parametrize("wants", [(), (Shares(1, 50),)], ids=["asks for nothing", "asks for the same"])

@@ -76,12 +76,20 @@ class Node(RuleBasedStateMachine):
         assert again.ledger is answer.ledger
         assert again.grant == answer.grant == answer.ledger.grant(claim.holder)
         if claim.holder in self.model:
-            assert answer.ledger is self.ledger
+            assert replace(answer.ledger, held=self.ledger.held) == self.ledger
+            self.ledger = answer.ledger
+            self._prolonged(claim)
             return False
         sick = {card.id for card in self.ledger.cards if not card.healthy}
         assert not sick & {part.card for part in answer.grant}
         self.ledger = answer.ledger
         return True
+
+    def _prolonged(self, claim: Claim) -> None:
+        """Asked for again, what is held is held for longer, never for less."""
+        until, wanted = self.until.get(claim.holder), claim.terms.until
+        if until is not None and wanted is not None and not claim.terms.bound:
+            self.until[claim.holder] = max(until, wanted)
 
     def _given(self, claim: Claim) -> None:
         self.model[claim.holder] = has(self.ledger.grant(claim.holder))
@@ -113,21 +121,28 @@ class Node(RuleBasedStateMachine):
         if self._claimed(claim, strategy):
             self._given(claim)
 
-    @rule(pod=PODS, wants=st.sampled_from([(), (), (Shares(1, 50),), (Shares(7, 3),)]), bound=st.booleans())
-    def take_over(self, pod, wants, bound) -> None:
+    @rule(
+        pod=PODS,
+        wants=st.sampled_from([(), (), (Shares(1, 50),), (Shares(7, 3),)]),
+        bound=st.booleans(),
+        until=TIMES,
+    )
+    def take_over(self, pod, wants, bound, until) -> None:
         """The pod a Reservation waited for comes."""
         if pod not in self.model or f"{pod}/uid-0" in self.model:
             return
         reserved, fits = self.model[pod], not wants or wants == (Shares(1, 50),)
-        if not self._claimed(Claim(f"{pod}/uid-0", wants, Terms(bound=bound)), "Spread"):
+        claim = Claim(f"{pod}/uid-0", wants, Terms(bound, until))
+        if not self._claimed(claim, "Spread"):
             return
         assert fits
         assert not wants or [share for _, share, _ in reserved] == [50]
         self.model[f"{pod}/uid-0"] = self.model.pop(pod)
         self.reservations[f"{pod}/uid-0"] = self.reservations.pop(pod)
-        until = self.until.pop(pod)
+        before = self.until.pop(pod)
         if not bound:
-            self.until[f"{pod}/uid-0"] = until
+            self.until[claim.holder] = before
+            self._prolonged(claim)
 
     @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0", "/uid-1"]))
     def release(self, pod, uid) -> None:

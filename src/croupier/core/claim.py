@@ -1,8 +1,8 @@
 """One who asks for cards of a node, and the answer.
 
-Asking again is harmless: whoever holds something gets exactly that again. A pod for which a
-person's Reservation waits takes over what the Reservation holds; it cannot take more beside it, or the
-Reservation would count twice.
+Asking again is harmless: whoever holds something gets exactly that again, at most for longer. A pod for
+which a person's Reservation waits takes over what the Reservation holds; it cannot take more beside it,
+or the Reservation would count twice.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,8 @@ def _take_over(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> T
     if (objection := _objection(ledger, claim, waiting, reserved)) is not None:
         return objection
     taken = book.rename(ledger, waiting, claim.holder)
-    return Taken(book.bind(taken, claim.holder) if claim.terms.bound else taken, reserved)
+    kept = book.bind(taken, claim.holder) if claim.terms.bound else _prolonged(taken, claim)
+    return Taken(kept, reserved)
 
 
 def _objection(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> Refused | None:

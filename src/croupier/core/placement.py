@@ -78,7 +78,7 @@ def _hardest_first(demand: Demand) -> tuple[int, int]:
     """Who can use fewer cards chooses first: then nobody takes what only another could have used."""
     want = demand.want
     if isinstance(want, Shares):
-        return -1 if demand.modes == EXCLUSIVE else 0, -want.percent
+        return 0, -want.percent
     return 1, isinstance(want, Slots) and not want.profile
 
 
