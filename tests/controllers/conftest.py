@@ -1,26 +1,44 @@
-"""A world on the shared cluster, with either book."""
+"""A world on the shared cluster, with either book.
+
+Each test leaves as it came by naming what it made. Doing that through kubectl, as `clean_cluster` does, would
+take longer than most of these tests.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from croupier.kube import client, config
+from croupier.lab import borrowed
 from tests.controllers import world as worlds
 from tests.controllers.world import World
 
 
+@pytest.fixture(scope="module")
+def town(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all stories of a file."""
+    name = borrowed.create_namespace(cluster, "ledger-stories")
+    yield name
+    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+
+
 @pytest_asyncio.fixture(params=worlds.BOTH)
 async def world(
-    cluster: Any, clean_cluster: None, namespace: str, request: pytest.FixtureRequest
+    cluster: Any, town: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
 ) -> AsyncIterator[World]:
+    if pytestconfig.getoption("--kubeconfig"):
+        request.getfixturevalue("clean_cluster")  # skips where others use our kinds
     async with (
         client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
-        worlds.world(api, namespace, request.param) as made,
+        worlds.world(api, town, request.param) as made,
     ):
-        yield made
+        try:
+            yield made
+        finally:
+            await made.leave()
     await asyncio.sleep(0.05)  # connections with TLS close a moment after their session
 
 

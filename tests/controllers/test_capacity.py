@@ -90,7 +90,7 @@ async def test_the_inventory_counts_once_it_is_there(world):
 async def test_a_pool_decides_how_its_cards_are_shared(world):
     await world.node()
     pool = {"metadata": {"name": "turns"}, "spec": {"allocation": {"mode": "TimeSlice"}}}
-    await world.api.create(kinds.GPU_POOLS, pool)
+    await world.create(kinds.GPU_POOLS, pool)
     await world.device(0, state="Assigned", poolRef={"name": "turns"})
 
     async with world.works():

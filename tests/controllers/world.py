@@ -26,7 +26,7 @@ from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.core.ledger import Card, Grant, Ledger, Part, Terms
-from croupier.kube.client import Client, Selection
+from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
@@ -57,10 +57,30 @@ class World:
     book: CapacityManager
     clock: Watch = field(default_factory=Watch)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    made: list[tuple[Resource[Any], str]] = field(default_factory=list)
+    uids: dict[str, str] = field(default_factory=dict)
+    """Of the newest node or pod of each name."""
+
+    async def leave(self) -> None:
+        """Nothing that this world made is there any more."""
+        for kind, name in self.made:
+            namespace = self.namespace if kind.namespaced else None
+            with contextlib.suppress(NotFound):
+                await self.api.delete(kind, name, namespace=namespace, how=Deletion(grace_seconds=0))
+        for node in {name for kind, name in self.made if kind is kinds.NODES}:
+            with contextlib.suppress(NotFound):
+                await self.api.delete(kinds.NODE_RESERVATIONS, node)
+
+    async def create(self, kind: Resource[Any], body: dict[str, Any]) -> Any:
+        namespace = self.namespace if kind.namespaced else None
+        created = await self.api.create(kind, body, namespace=namespace)
+        self.made.append((kind, created.metadata.name))
+        self.uids[created.metadata.name] = created.metadata.uid
+        return created
 
     async def node(self, name: str = NODE, **allocatable: int) -> None:
         """`node(gpu=2, **{"mig-1g.10gb": 7})`."""
-        await self.api.create(kinds.NODES, {"metadata": {"name": name}})
+        await self.create(kinds.NODES, {"metadata": {"name": name}})
         await self.offers(name, **allocatable)
 
     async def offers(self, name: str = NODE, **allocatable: int) -> None:
@@ -72,7 +92,7 @@ class World:
     async def device(self, index: int, node: str = NODE, **status: Any) -> str:
         card = f"{node}-0000-{index:02x}-00-0"
         labels = {"gpu.deckhouse.io/device-index": str(index), "gpu.deckhouse.io/node": node}
-        await self.api.create(kinds.GPU_DEVICES, {"metadata": {"name": card, "labels": labels}})
+        await self.create(kinds.GPU_DEVICES, {"metadata": {"name": card, "labels": labels}})
         known = {"nodeName": node, "inventoryID": card, "state": "Unassigned", **status}
         await self.api.patch(kinds.GPU_DEVICES, card, {"status": known}, subresource="status")
         return card
@@ -83,7 +103,8 @@ class World:
         main = {"name": "main", "image": "none", "resources": {"limits": amount}}
         spec = {"schedulerName": "nobody", "containers": [main], "terminationGracePeriodSeconds": 0}
         meta = {"name": name, "annotations": {f"gpu.mps.io/{key}": text for key, text in annotations.items()}}
-        return await self.api.create(kinds.PODS, {"metadata": meta, "spec": spec}, namespace=self.namespace)
+        created: Pod = await self.create(kinds.PODS, {"metadata": meta, "spec": spec})
+        return created
 
     async def bind(self, pod: Pod, grant: Grant = (), node: str = NODE, *, fenced: bool = False) -> None:
         """As the extender does, with the allocation; `fenced` with the version it saw, too."""
@@ -153,8 +174,10 @@ class World:
             raise AssertionError(f"{error}; it has {self.cards(node)}") from None
 
     async def events(self, name: str, namespace: str | None = None) -> list[str]:
+        """About the node or pod we made last of that name."""
         listed = await self.api.list(kinds.EVENTS, Selection(namespace or self.namespace))
-        return [f"{one.reason}: {one.note}" for one in listed.items if one.regarding.name == name]
+        about = (one for one in listed.items if one.regarding.uid == self.uids[name])
+        return [f"{one.reason}: {one.note}" for one in about]
 
     def metric(self, name: str, kind: str) -> float | None:
         return self.registry.get_sample_value(name, {"class": kind})

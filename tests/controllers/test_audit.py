@@ -1,0 +1,227 @@
+"""Every class of finding, planted by hand on a real API server, repaired or named."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from croupier.api import kinds
+from croupier.cli import audit as verb
+from croupier.controllers import inspection
+from croupier.core.ledger import Part, Terms
+from tests.controllers import world as worlds
+from tests.controllers.conftest import in_the_api_server
+from tests.controllers.world import NODE, card
+from tests.kube.waiting import until_async
+
+COMMAND = typer.Typer()
+COMMAND.command()(verb.audit)
+FREE = {card(0): (True, 0), card(1): (True, 0)}
+
+
+async def opened(world, cards=2):
+    await world.node(gpu=cards)
+    await world.book.open(NODE, worlds.bare())
+
+
+async def divergences(world) -> list[str]:
+    return [event for event in await world.events(NODE, "default") if "GPULedgerDivergence" in event]
+
+
+async def croupier_audit(cluster, *arguments: str) -> Result:
+    """As a person would run it: a loop of its own, so a thread of its own."""
+    typed = [*arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    return await asyncio.to_thread(CliRunner().invoke, COMMAND, typed)
+
+
+async def leak(world):
+    await world.plant(f"{world.namespace}/gone/0b1c", card(0))
+
+
+async def leak_of_a_reservation(world):
+    await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="gone"))
+
+
+async def ghost(world):
+    await world.runs("a", card(0))
+
+
+async def foreign_ghost(world):
+    await world.bind(await world.pod("a", gpus=1))
+
+
+async def wrong_card(world):
+    await world.plant(await world.runs("a", card(0)), card(1))
+
+
+async def twice(world):
+    await world.plant(await world.runs("a", card(0)), card(0))
+    await world.hold(f"{world.namespace}/a", card(1), seconds=3600)
+
+
+async def drift(world):
+    await world.offers(gpu=3)
+
+
+HALF = {card(0): (True, 50), card(1): (True, 0)}
+REPAIRED: dict[str, tuple[Any, str, dict[str, tuple[bool, int]]]] = {
+    "Leak": (leak, "Leak", FREE),
+    "Leak of a Reservation": (leak_of_a_reservation, "Leak", FREE),
+    "Ghost": (ghost, "Ghost", HALF),
+    "Ghost of another scheduler": (foreign_ghost, "Ghost", {card(0): (True, 100), card(1): (True, 0)}),
+    "WrongCard": (wrong_card, "WrongCard", HALF),
+    "Overlap under two names": (twice, "Overlap", HALF),
+    "Drift": (drift, "Drift", {**FREE, card(2): (True, 0)}),
+}
+
+
+@pytest.mark.parametrize(("plant", "kind", "after"), REPAIRED.values(), ids=REPAIRED)
+async def test_what_is_safe_is_repaired_and_told(world, plant, kind, after):
+    await opened(world)
+    await plant(world)
+
+    async with world.works("audit only") as audit:
+        await audit.look_around()
+
+        await world.shows(after)
+        assert audit.notes.every() == {}
+        assert world.metric("croupier_audit_repaired_total", kind) == 1
+        assert world.metric("croupier_audit_findings", kind) == 0
+
+        async def told() -> list[str]:
+            return await divergences(world)
+
+        (event,) = await until_async(told, "the Event")
+        assert event.startswith(f"GPULedgerDivergence: {kind}: ")
+        assert event.endswith("; repaired")
+
+        await audit.look_around()
+        assert world.metric("croupier_audit_repaired_total", kind) == 1, "once is enough"
+
+
+async def test_what_is_not_safe_is_named_as_long_as_it_lasts(world):
+    await opened(world)
+    await world.plant(await world.runs("first", card(0), percent=80), card(0), percent=80)
+    await world.runs("second", card(0), percent=80)
+
+    async with world.works("audit only") as audit:
+        for _ in range(2):
+            await audit.look_around()
+        (finding,) = audit.notes.of(NODE)
+        assert (finding.kind, "more than is left" in finding.message) == ("Overlap", True)
+        assert world.metric("croupier_audit_findings", "Overlap") == 1
+
+        async def told() -> list[str]:
+            return await divergences(world)
+
+        assert len(await until_async(told, "the Event")) == 1
+        await world.ends("second")
+        await until_async(lambda: _clean(audit), "the finding to go")
+        assert world.metric("croupier_audit_findings", "Overlap") == 0
+
+
+async def _clean(audit) -> bool:
+    await audit.look_around()
+    return not audit.notes.every()
+
+
+async def test_a_pod_the_cache_does_not_show_yet_is_no_leak(world):
+    await opened(world)
+    pod = await world.pod("a", cards="1", ratio="50")
+    await world.hold(world.holder(pod), card(0))
+    blind = worlds.World(world.api, "kube-system", world.book)
+
+    async with blind.works("audit only") as audit:
+        await audit.look_around()
+
+    assert world.cards() == HALF
+
+
+async def test_a_reservation_the_cache_does_not_show_yet_is_no_leak(world):
+    await opened(world)
+    spec = {"podKey": f"{world.namespace}/a", "nodeName": NODE, "numCards": 1, "percentPerCard": 50}
+    await world.create(kinds.RESERVATIONS, {"metadata": {"name": "rsv"}, "spec": spec})
+    await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="rsv"))
+    blind = worlds.World(world.api, "kube-system", world.book)
+
+    async with blind.works("audit only") as audit:
+        await audit.look_around()
+
+    assert world.cards() == HALF
+
+
+@in_the_api_server
+async def test_the_status_of_the_node_reservation_says_what_is_left(world):
+    await opened(world)
+    await world.plant(await world.runs("first", card(0), percent=80), card(0), percent=80)
+    await world.runs("second", card(0), percent=80)
+
+    async with world.works("audit only") as audit, world.tells(audit):
+
+        async def counted() -> Any:
+            record = await world.record()
+            return record.status if record is not None and record.status.holders == 1 else None
+
+        status = await until_async(counted, "the status")
+        assert (status.cards, status.free.percent, status.free.cards) == (2, 120, 1)
+        await audit.look_around()
+
+        async def found() -> Any:
+            record = await world.record()
+            return record if record is not None and record.status.findings else None
+
+        record = await until_async(found, "the finding in the status")
+        (finding,) = record.status.findings
+        assert (finding.kind, finding.since is not None) == ("Overlap", True)
+        (condition,) = record.status.conditions
+        assert (condition.type, condition.status) == ("Consistent", "False")
+
+        await audit.look_around()
+        assert (await world.record()) == record, "what it says already is not written again"
+
+
+@in_the_api_server
+async def test_the_command_names_and_repairs(world, cluster):
+    await opened(world)
+    await leak(world)
+
+    looked = await croupier_audit(cluster)
+    assert (looked.exit_code, "Leak" in looked.stdout) == (1, True)
+    assert world.cards() == HALF, "nothing is changed without --fix"
+
+    fixed = await croupier_audit(cluster, NODE, "--fix", "-o", "json")
+    assert fixed.exit_code == 0, fixed.stderr
+    told = msgspec.json.decode(fixed.stdout)
+    assert [(one["class"], one["repaired"]) for one in told["findings"]] == [("Leak", True)]
+    await world.shows(FREE)
+
+    clean = await croupier_audit(cluster)
+    assert (clean.exit_code, clean.stdout) == (0, "Nothing found: 1 node looked at.\n")
+    unknown = await croupier_audit(cluster, "nowhere")
+    assert (unknown.exit_code, unknown.stderr) == (1, "croupier: the ledger has no node nowhere.\n")
+
+
+@pytest.mark.parametrize("world", ["InMemory"], indirect=True)
+async def test_without_a_record_the_command_says_what_pods_say(world, cluster):
+    await world.node(gpu=1)
+    for name in ("a", "b"):
+        await world.runs(name, card(0), percent=80)
+
+    told = await croupier_audit(cluster, "--fix")
+    assert told.exit_code == 1
+    assert "Nothing was repaired" in told.stdout
+    assert "Overlap" in told.stdout
+
+
+@in_the_api_server
+async def test_a_bind_on_its_way_is_no_finding_for_the_command(world):
+    await opened(world)
+    pod = await world.pod("a", cards="1", ratio="50")
+    await world.hold(world.holder(pod), card(0))
+    await world.bind(pod, (Part(card(0), 50),))
+
+    assert (await inspection.inspect(world.api)).checked == ()
