@@ -36,8 +36,9 @@ class Refusal(Exception):
 class Play:
     """A house narrowed to one world, and the person who stands outside."""
 
-    def __init__(self, house: House, person: Client, scope: Scope) -> None:
+    def __init__(self, house: House, person: Client, scope: Scope, injection: Injection) -> None:
         self.house = house
+        self.injection = injection
         self.person = person
         self.node = scope.node
         self.namespace = scope.namespace
@@ -111,6 +112,7 @@ class Play:
         """A Reservation from its creation by a person to its deletion by a person."""
         self.house.start("reservation")
         await until_async(self._reserved, "the Reservation to be Reserved")
+        await until(lambda: self.injection.quiet, "no write to be under way")
         await self.person.delete(kinds.RESERVATIONS, RESERVATION, namespace=self.namespace)
         await until_async(self._gone, "the Reservation to be gone")
 
@@ -172,7 +174,7 @@ async def stage(options: Any, injection: Injection) -> AsyncIterator[Play]:
             await house.synced()
             if memory:
                 await house.capacity().prime()
-            yield Play(house, person, scope)
+            yield Play(house, person, scope, injection)
         finally:
             await house.close()
 

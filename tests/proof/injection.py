@@ -35,6 +35,11 @@ class Injection:
     writes: list[str] = field(default_factory=list)
     """What was written, in the order the answers came."""
 
+    @property
+    def quiet(self) -> bool:
+        """Every write that was begun has its answer."""
+        return len(self.writes) == self.begun
+
     def permit(self) -> None:
         self.begun += 1
         if self.begun != self.number:

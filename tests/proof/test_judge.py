@@ -206,7 +206,7 @@ def test_a_hold_given_to_another_before_a_late_binding_is_named():
 def test_a_holder_bound_before_its_pod_is_named():
     story = Story().ledger(percent(a=50))
 
-    assert "yet no such pod is bound there" in story.faults(pods=True)[0]
+    assert "yet no such pod was bound there" in story.faults(pods=True)[0]
 
 
 def test_one_pod_bound_on_two_nodes_is_named():
