@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,24 +11,8 @@ from typing import Any
 from croupier.api import kinds
 from croupier.kube.client import Client
 from croupier.lab import nodes
+from tests.cli.command import CROUPIER
 
-# Registers what the root command has not registered yet.
-COMMAND = (
-    sys.executable,
-    "-c",
-    """
-from croupier import cli
-from croupier.cli import explain, ledger, reservations, what_if
-known = {one.name for one in (*cli.app.registered_commands, *cli.app.registered_groups)}
-if "explain" not in known:
-    cli.app.add_typer(explain.app, name="explain")
-verbs = {"what-if": what_if.what_if, "ledger": ledger.ledger, "reservations": reservations.reservations}
-for name, verb in verbs.items():
-    if name not in known:
-        cli.app.command(name)(verb)
-cli.main()
-""",
-)
 NOBODY = "nobody"
 """A scheduler that does not exist: pods that name it wait."""
 
@@ -50,7 +33,7 @@ def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> Answer:
     if kubeconfig is not None:
         env["KUBECONFIG"] = str(kubeconfig)
     ended = subprocess.run(
-        [*COMMAND, *args], input=stdin, capture_output=True, text=True, timeout=120, check=False, env=env
+        [*CROUPIER, *args], input=stdin, capture_output=True, text=True, timeout=120, check=False, env=env
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return Answer(ended.returncode, ended.stdout, ended.stderr)
