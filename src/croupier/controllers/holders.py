@@ -22,12 +22,12 @@ from croupier.controllers.sight import Sight
 from croupier.core import claim, settle
 from croupier.core.ledger import Ledger
 from croupier.core.settle import Expire, Free, Promote, Step
-from croupier.kube import events
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
 from croupier.kube.errors import Conflict, NotFound
 from croupier.kube.events import Recorder
+from croupier.kube.journal import Reference
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 from croupier.kube.store import Change
@@ -40,6 +40,8 @@ RESYNC: Final = 60.0
 """Seconds after which every node is looked at, changed or not."""
 MOST_GONE: Final = 20_000
 """Pods remembered as gone."""
+PATIENCE: Final = 3.0
+"""Seconds a pod may be unseen before the API server is asked: it is being bound, or the watch is behind."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +73,8 @@ class HolderController:
         self._recorder = recorder
         self._settings = settings or Settings()
         self._gone: OrderedDict[str, None] = OrderedDict()
+        self._unseen: dict[str, dict[str, float]] = {}
+        """By node: holders whose pod is not seen, and since when."""
         self._waiting: dict[str, set[str]] = {}
         self._waiting_on: dict[str, frozenset[str]] = {}
         self.controller: Controller[str] = Controller(
@@ -106,12 +110,30 @@ class HolderController:
         now = self._settings.clock.now()
         settlement = settle.settle(held, self._sight.pods_named(held), now)
         steps = [step for step in settlement.steps if step.doubt == "none"]
-        unsure = [step for step in settlement.steps if step.doubt != "none"]
+        unsure, later = self._ripe(node, [step for step in settlement.steps if step.doubt != "none"])
         steps += [sure for step in unsure if (sure := await self._made_sure(step, node)) is not None]
         await self._carry_out(node, steps)
-        if settlement.again is None:
-            return DONE
-        return Result(again_after=max(0.0, (settlement.again - now).total_seconds()) + 0.1)
+        if settlement.again is not None:
+            later.append(max(0.0, (settlement.again - now).total_seconds()) + 0.1)
+        return Result(again_after=min(later)) if later else DONE
+
+    def _ripe(self, node: str, unsure: Sequence[Step]) -> tuple[list[Step], list[float]]:
+        """The steps to ask the API server about now, and in how many seconds to look at the others.
+
+        Every pod is unseen for a moment, between its claim and the news of its binding: to ask about
+        each would cost two more requests a placement.
+        """
+        now, before = self._settings.clock.monotonic(), self._unseen.pop(node, {})
+        since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, Free)}
+        if since:
+            self._unseen[node] = since
+        left = {holder: moment + PATIENCE - now for holder, moment in since.items()}
+        ripe = [step for step in unsure if left.get(step.holder, 0) <= 0 or self._is_gone(step.holder)]
+        return ripe, [seconds for seconds in left.values() if seconds > 0]
+
+    def _is_gone(self, holder: str) -> bool:
+        """It was seen, and then seen no more."""
+        return holder.rpartition("/")[2] in self._gone
 
     async def _carry_out(self, node: str, steps: Sequence[Step]) -> None:
         """What frees is written at once; a promotion can wait for company."""
@@ -170,13 +192,11 @@ class HolderController:
             if isinstance(step, Free):
                 log.info("freed", holder=step.holder, node=after.node, why=step.why)
                 continue
-            key = claim.reserved_as(step.holder) or step.holder
             cards = ", ".join(part.card for part in grant)
             note = f"the hold on {cards} of {after.node} ended: its time was up before the pod was bound"
             log.warning(note, holder=step.holder, node=after.node)
-            if (pod := self._sight.pod(key)) is not None:
-                about = events.about(PODS, pod)
-                self._recorder.record(about, "GPUReservationExpired", note, action="Expire", type="Warning")
+            about = _pod_named(step.holder)
+            self._recorder.record(about, "GPUReservationExpired", note, action="Expire", type="Warning")
 
     def _nodes_of(self, pod: Pod) -> Iterable[str]:
         """Where it is bound, and where something waits for it."""
@@ -226,4 +246,7 @@ def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
     return step if isinstance(step, Expire) else None
 
 
-__all__ = ["FENCE", "HolderController", "Settings"]
+def _pod_named(holder: str) -> Reference:
+    """The pod of a holder for an Event: one that waits is in no cache, and need not be."""
+    namespace, name, *uid = holder.split("/")
+    return Reference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")
