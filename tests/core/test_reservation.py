@@ -218,10 +218,12 @@ def test_it_lives(name):
     assert [card.used for card in ledger.cards] == [50, 50]
 
 
-def test_released_is_for_good():
-    ledger, told, judged = after(cards(), scene(rsv(told=Told("Released", "Expired"))))
+@pytest.mark.parametrize("before", [cards(), holds(cards(), "a/b/c", 80), None], ids=["free", "full", "none"])
+@pytest.mark.parametrize("reason", ["Expired", "PodEnded"])
+def test_released_is_for_good(before, reason):
+    ledger, told, judged = after(before, scene(rsv(told=Told("Released", reason))))
 
-    assert (ledger, told, judged.again_after) == (cards(), {}, None)
+    assert (ledger, told, judged.again_after) == (before, {}, None)
 
 
 def test_a_pod_that_comes_without_us_takes_over_what_is_held_for_it():
