@@ -49,6 +49,18 @@ CARDS = {
         [0, 1],
     ),
     "shares are of different cards": ("BinPack", [shared(0), shared(1)], Shares(2, 50), [0, 1]),
+    "the first card of equal ones that are cut": (
+        "Spread",
+        [cut(2), cut(1), cut(3)],
+        Slots("1g.10gb", 1),
+        [1],
+    ),
+    "the first card of equal ones that are shared by time": (
+        "BinPack",
+        [sliced(2, pool="red"), sliced(1, pool="red")],
+        Units("red", 1),
+        [1],
+    ),
     "the first card of equal ones": ("Spread", [shared(2), shared(1), shared(3)], Shares(1, 50), [1]),
     "never a sick card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], Shares(1, 50), [1]),
     "never a card of a pool one does not name": (
@@ -180,6 +192,12 @@ NODES = {
     "LeastFragmentation: a whole card goes to the node already broken up": (
         "LeastFragmentation",
         [[shared(n) for n in range(4)], [shared(n) for n in range(3)]],
+        Shares(1),
+        1,
+    ),
+    "LeastFragmentation: a whole card goes where no four cards are parted": (
+        "LeastFragmentation",
+        [[shared(n) for n in range(4)], [shared(n) for n in range(5)]],
         Shares(1),
         1,
     ),

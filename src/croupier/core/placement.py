@@ -74,12 +74,12 @@ def _merged(wants: Wants) -> Wants:
     return *others, *(Units(pool, count) for pool, count in units.items())
 
 
-def _hardest_first(demand: Demand) -> tuple[int, int]:
-    """Who can use fewer cards chooses first: then nobody takes what only another could have used."""
-    want = demand.want
-    if isinstance(want, Shares):
-        return 0, -want.percent
-    return 1, isinstance(want, Slots) and not want.profile
+def _hardest_first(demand: Demand) -> int:
+    """Whoever can use fewer cards chooses first: then nobody takes what only another could have used.
+
+    The larger share, that is; and units, which any device of a pool can be, are last already.
+    """
+    return -demand.want.percent if isinstance(demand.want, Shares) else 0
 
 
 def _meanings(ledger: Ledger, want: Want) -> list[Demand] | Refused:
