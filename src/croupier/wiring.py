@@ -37,18 +37,19 @@ from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.core.placement import Strategy
 from croupier.extender.metrics import ExtenderMetrics
-from croupier.extender.server import Extender, Listen, Surroundings
+from croupier.extender.server import Extender, Surroundings
 from croupier.extender.service import Settings as Placing
-from croupier.kube import client, config, health, run
+from croupier.kube import client, config, health, run, serving
 from croupier.kube.client import EVERYTHING, Client, Selection
 from croupier.kube.elector import Elector, Leadership
 from croupier.kube.events import Recorder
-from croupier.kube.health import Address, Health
+from croupier.kube.health import Health
 from croupier.kube.metrics import Metrics
 from croupier.kube.reflector import Reflector
 from croupier.kube.resource import Resource
 from croupier.kube.resumption import Rules
 from croupier.kube.run import Part, Process
+from croupier.kube.serving import Address, Listen
 from croupier.kube.shift import Authority
 from croupier.kube.store import Store
 
@@ -78,7 +79,7 @@ class Settings:
     """Where the Leases are."""
     kubeconfig: Path | None = None
     context: str | None = None
-    health: Address = field(default_factory=lambda: health.parse(":8080"))
+    health: Address = field(default_factory=lambda: serving.parse(":8080"))
 
 
 class Caches:
@@ -122,8 +123,9 @@ async def _surface(settings: Settings) -> AsyncIterator[Surface]:
     connection = config.load(settings.kubeconfig, settings.context)
     async with (
         client.connect(connection, observe=metrics.request) as api,
-        health.serve(application, settings.health),
+        serving.serve(application, Listen(settings.health)) as taken,
     ):
+        log.info("serving health and metrics", url=taken.url)
         yield Surface(api, metrics, checks, settings)
 
 

@@ -23,11 +23,11 @@ from croupier.core.card import indexed_id
 from croupier.core.ledger import Card, Grant, Ledger
 from croupier.extender import configuration
 from croupier.extender.configuration import Wish
-from croupier.extender.server import Extender, Listen, Surroundings
+from croupier.extender.server import Extender, Surroundings
 from croupier.extender.service import Settings
 from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
 from croupier.kube.errors import NotFound
-from croupier.kube.health import Address
+from croupier.kube.serving import Address, Listen
 from croupier.lab import controlplane, fleet, nodes, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab

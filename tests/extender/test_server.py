@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from croupier.extender import server
-from croupier.extender.server import TLS, BadCertificate, Extender, Listen, Surroundings
-from croupier.kube import client
+from croupier.extender.server import Extender, Surroundings
+from croupier.kube import client, serving
 from croupier.kube.config import Config
-from croupier.kube.health import Address, CannotListen
+from croupier.kube.serving import TLS, Address, BadCertificate, CannotListen, Listen
 from croupier.lab import certificates
 from croupier.lab.certificates import Identity
 from tests.extender.test_protocol import GARBAGE, METADATA, POD
@@ -199,7 +199,7 @@ class TestTLS:
                 await answer.read()
 
     async def test_a_new_certificate_is_taken_over(self, pki, web, monkeypatch):
-        monkeypatch.setattr(server, "RENEWAL", 0.05)
+        monkeypatch.setattr(serving, "RENEWAL", 0.05)
         async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as taken:
             old = await _serial(taken.address.port, pki)
             certificates.issue(

@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from croupier.kube import client, config, events, health, logs, run
+from croupier.kube import client, config, events, health, logs, run, serving
 from croupier.kube.client import Client, Selection
 from croupier.kube.controller import Controller, Options
 from croupier.kube.elector import Elector, Leadership
@@ -26,6 +26,7 @@ from croupier.kube.metrics import Metrics
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.reflector import Reflector
 from croupier.kube.run import Part, Process
+from croupier.kube.serving import Listen
 from croupier.kube.store import Store
 from tests.kube.kinds import CONFIG_MAPS, ConfigMap
 
@@ -122,7 +123,7 @@ async def start(options: Any) -> int:
     application = health.app(checks, metrics.registry)
     async with (
         client.connect(config.load(options.kubeconfig), observe=metrics.request) as api,
-        health.serve(application, health.parse("127.0.0.1:0")),
+        serving.serve(application, Listen(serving.parse("127.0.0.1:0"))),
     ):
         operator = Operator(api, metrics, options)
         process = operator.process()

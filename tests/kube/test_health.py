@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry, Counter
 
-from croupier.kube import health
-from croupier.kube.health import Address, CannotListen, Health
+from croupier.kube import health, serving
+from croupier.kube.health import Health
+from croupier.kube.serving import Address, CannotListen, Listen
 
-LOOPBACK = Address("127.0.0.1", 0)
+LOOPBACK = Listen(Address("127.0.0.1", 0))
 
 
 @dataclass
@@ -29,8 +30,8 @@ class Server:
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[Server]:
     checks, registry = Health(), CollectorRegistry()
-    async with health.serve(health.app(checks, registry), LOOPBACK) as address:
-        yield Server(checks, registry, address)
+    async with serving.serve(health.app(checks, registry), LOOPBACK) as taken:
+        yield Server(checks, registry, taken.address)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
@@ -71,7 +72,7 @@ async def test_metrics_are_those_of_the_registry(server):
 
 async def test_signals_are_left_alone():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    async with health.serve(health.app(Health(), CollectorRegistry()), LOOPBACK):
+    async with serving.serve(health.app(Health(), CollectorRegistry()), LOOPBACK):
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
@@ -79,7 +80,7 @@ async def test_a_taken_port_is_explained(server):
     with pytest.raises(
         CannotListen, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use; choose"
     ):
-        async with health.serve(health.app(Health(), CollectorRegistry()), server.address):
+        async with serving.serve(health.app(Health(), CollectorRegistry()), Listen(server.address)):
             pass
 
 
@@ -92,10 +93,10 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("text", "address"), ADDRESSES.items(), ids=ADDRESSES)
 def test_addresses(text, address):
-    assert health.parse(text) == address
+    assert serving.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["8080", "host:", "host:http", ":70000"])
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ValueError, match="is not HOST:PORT"):
-        health.parse(text)
+        serving.parse(text)

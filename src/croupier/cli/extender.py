@@ -40,8 +40,8 @@ def extender(
     """
     from croupier import wiring
     from croupier.cli import process, terminal
-    from croupier.extender.server import TLS, Listen
-    from croupier.kube import health as healthy
+    from croupier.kube import serving
+    from croupier.kube.serving import TLS, Listen
 
     wanted = process.settings(
         book=capacity_manager,
@@ -52,7 +52,7 @@ def extender(
         cluster=(kubeconfig, context),
     )
     try:
-        address = healthy.parse(listen)
+        address = serving.parse(listen)
     except ValueError as bad:
         terminal.refuse(f"--listen: {bad}.")
     tls = None

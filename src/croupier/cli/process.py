@@ -54,7 +54,7 @@ def settings(
     from datetime import timedelta
     from typing import cast
 
-    from croupier.kube import health as healthy
+    from croupier.kube import serving
     from croupier.wiring import Settings
 
     if book not in BOOKS:
@@ -62,7 +62,7 @@ def settings(
     if strategy not in STRATEGIES:
         terminal.refuse(f"--strategy {strategy}: it is {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
     try:
-        address = healthy.parse(health)
+        address = serving.parse(health)
     except ValueError as bad:
         terminal.refuse(f"--health: {bad}.")
     kubeconfig, context = cluster

@@ -7,7 +7,6 @@ out. Pods that ask for none of them never depend on us, so `ignorable` can stay 
 true, the scheduler would bind without a reservation whenever we do not answer.
 """
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from croupier.core import request
 from croupier.core.request import GPU, MARK, PERCENT
+from croupier.kube import serving
 
 FILTER: Final = "filter"
 PRIORITIZE: Final = "prioritize"
@@ -110,15 +110,8 @@ def _check(wish: Wish) -> None:
         raise BadWish(f"{wish.url} needs --ca, --cert and --key, as the scheduler will find them")
     if url.scheme == "http" and wish.files is not None:
         raise BadWish(f"{wish.url} speaks no TLS: write https, or leave --ca, --cert and --key out")
-    if url.scheme == "http" and not _is_loopback(url.hostname):
+    if url.scheme == "http" and not serving.is_loopback(url.hostname):
         raise BadWish(
             f"{wish.url} would be spoken to without TLS over the network, which the extender refuses: "
             "use https with --ca, --cert and --key"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

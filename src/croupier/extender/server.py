@@ -8,16 +8,11 @@ a new connection for each request.
 
 import asyncio
 import contextlib
-import ipaddress
-import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import structlog
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -30,17 +25,15 @@ from croupier.extender.binder import Binder
 from croupier.extender.index import Index
 from croupier.extender.service import Answer, Service, Settings
 from croupier.extender.waker import Waker
+from croupier.kube import serving
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import KubeError
-from croupier.kube.health import Address, CannotListen
+from croupier.kube.serving import Address, CannotListen, Listen
 
 LARGEST_BODY = 8 * 1024 * 1024
 """Bytes: 20,000 node names and a large pod fit four times."""
 SLOWEST_BODY = 5.0
 """Seconds a body may take to arrive."""
-RENEWAL = 30.0
-"""Seconds between looks at the certificate files."""
 
 log = structlog.get_logger(__name__)
 
@@ -51,29 +44,6 @@ class Gauge(Protocol):
 
 class _Unmeasured:
     def answered(self, verb: str, outcome: str, seconds: float) -> None: ...
-
-
-class BadCertificate(KubeError):
-    """The files for TLS cannot be used; says which and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TLS:
-    """Our certificate and key, and the authority whose clients may ask."""
-
-    certificate: Path
-    key: Path
-    client_authority: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    address: Address
-    tls: TLS | None = None
-
-    @property
-    def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +98,8 @@ class Extender:
         """Serve while the block runs; yields where, with the port that was really taken."""
         waking = asyncio.create_task(self._waker.run())
         try:
-            async with _serving(self.app(), self._listen) as taken:
+            _check(self._listen)
+            async with serving.serve(self.app(), self._listen) as taken:
                 log.info("serving kube-scheduler", url=taken.url)
                 yield taken
         finally:
@@ -189,91 +160,10 @@ def _closing(text: str, status: int) -> Response:
     return PlainTextResponse(f"{text}\n", status, headers={"Connection": "close"})
 
 
-@contextlib.asynccontextmanager
-async def _serving(app: Starlette, listen: Listen) -> AsyncIterator[Listen]:
-    _check(listen)
-    context = None if listen.tls is None else _context(listen.tls)
-    listener = _listener(listen.address)
-    config = uvicorn.Config(
-        app, lifespan="off", access_log=False, log_config=None, timeout_graceful_shutdown=5
-    )
-    config.load()
-    config.ssl = context
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup(sockets=[listener])
-    serving = asyncio.create_task(server.main_loop())
-    renewing = asyncio.create_task(_renew(listen.tls, context)) if listen.tls and context else None
-    try:
-        yield Listen(Address(*listener.getsockname()[:2]), listen.tls)
-    finally:
-        if renewing is not None:
-            renewing.cancel()
-        server.should_exit = True
-        await serving
-        await server.shutdown(sockets=[listener])
-
-
 def _check(listen: Listen) -> None:
-    if listen.tls is None and not _is_loopback(listen.address.host):
+    if listen.tls is None and not serving.is_loopback(listen.address.host):
         raise CannotListen(
             f"the extender does not listen on {listen.address} without TLS, because whoever reaches it can "
             "have pods bound: give it a certificate, a key and the authority of its clients, or let it "
             "listen on 127.0.0.1"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listener(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        listener = socket.create_server((address.host, address.port), family=family, backlog=512)
-    except OSError as error:
-        raise CannotListen(
-            f"cannot listen on {address}: {error.strerror}; choose another address or port"
-        ) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _context(tls: TLS) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load(context, tls)
-    return context
-
-
-def _load(context: ssl.SSLContext, tls: TLS) -> None:
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        context.load_verify_locations(tls.client_authority)
-    except (OSError, ssl.SSLError) as bad:
-        files = f"{tls.certificate}, {tls.key} and {tls.client_authority}"
-        raise BadCertificate(f"TLS cannot be served with {files}: {bad}") from bad
-
-
-async def _renew(tls: TLS, context: ssl.SSLContext) -> None:
-    """Certificates are rotated in place: new connections get the new one."""
-    seen = _moments(tls)
-    while True:
-        await asyncio.sleep(RENEWAL)
-        if (now := _moments(tls)) == seen:
-            continue
-        try:
-            _load(context, tls)
-            seen = now
-            log.info("took over a new certificate", file=str(tls.certificate))
-        except BadCertificate as bad:  # half written: the old one serves until the next look
-            log.warning(str(bad))
-
-
-def _moments(tls: TLS) -> tuple[int, ...]:
-    files = (tls.certificate, tls.key, tls.client_authority)
-    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
