@@ -6,16 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 import typer
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from croupier.api import kinds
 from croupier.cli import audit as verb
 from croupier.controllers import inspection
+from croupier.controllers.audit import Audit
 from croupier.core.ledger import Part, Terms
+from croupier.lab.cluster import Cluster
 from tests.controllers import world as worlds
 from tests.controllers.conftest import in_the_api_server
-from tests.controllers.world import NODE, card
+from tests.controllers.world import NODE, World, card
 from tests.kube.waiting import until_async
 
 COMMAND = typer.Typer()
@@ -23,47 +24,47 @@ COMMAND.command()(verb.audit)
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 
 
-async def opened(world, cards=2):
-    await world.node(gpu=cards)
+async def opened(world: World) -> None:
+    await world.node(gpu=2)
     await world.book.open(NODE, worlds.bare())
 
 
-async def divergences(world) -> list[str]:
+async def divergences(world: World) -> list[str]:
     return [event for event in await world.events(NODE, "default") if "GPULedgerDivergence" in event]
 
 
-async def croupier_audit(cluster, *arguments: str) -> Result:
+async def croupier_audit(cluster: Cluster, *arguments: str) -> Result:
     """As a person would run it: a loop of its own, so a thread of its own."""
     typed = [*arguments, "--kubeconfig", str(cluster.kubeconfig)]
-    return await asyncio.to_thread(CliRunner().invoke, COMMAND, typed)
+    return await asyncio.to_thread(lambda: CliRunner().invoke(COMMAND, typed))
 
 
-async def leak(world):
+async def leak(world: World) -> None:
     await world.plant(f"{world.namespace}/gone/0b1c", card(0))
 
 
-async def leak_of_a_reservation(world):
+async def leak_of_a_reservation(world: World) -> None:
     await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="gone"))
 
 
-async def ghost(world):
+async def ghost(world: World) -> None:
     await world.runs("a", card(0))
 
 
-async def foreign_ghost(world):
+async def foreign_ghost(world: World) -> None:
     await world.bind(await world.pod("a", gpus=1))
 
 
-async def wrong_card(world):
+async def wrong_card(world: World) -> None:
     await world.plant(await world.runs("a", card(0)), card(1))
 
 
-async def twice(world):
+async def twice(world: World) -> None:
     await world.plant(await world.runs("a", card(0)), card(0))
     await world.hold(f"{world.namespace}/a", card(1), seconds=3600)
 
 
-async def drift(world):
+async def drift(world: World) -> None:
     await world.offers(gpu=3)
 
 
@@ -124,7 +125,7 @@ async def test_what_is_not_safe_is_named_as_long_as_it_lasts(world):
         assert world.metric("croupier_audit_findings", "Overlap") == 0
 
 
-async def _clean(audit) -> bool:
+async def _clean(audit: Audit) -> bool:
     await audit.look_around()
     return not audit.notes.every()
 

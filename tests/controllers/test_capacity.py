@@ -1,6 +1,7 @@
 """The ledger of a node follows its cards, on a real API server, whichever book is kept."""
 
 from croupier.api import kinds
+from croupier.api.core_v1 import Node
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.controllers.capacity import CapacityController
 from croupier.core.ledger import Part
@@ -142,7 +143,8 @@ async def test_a_node_without_news_is_not_written(world):
             await world.api.patch(kinds.NODES, NODE, {"metadata": {"labels": {"beat": beat}}})
 
         async def seen() -> bool:
-            return (await world.api.get(kinds.NODES, NODE)).metadata.labels.get("beat") == "three"
+            found: Node = await world.api.get(kinds.NODES, NODE)
+            return found.metadata.labels.get("beat") == "three"
 
         await until_async(seen, "the last beat")
     after = await world.record()

@@ -9,14 +9,14 @@ from croupier.core.ledger import Part, Terms
 from croupier.kube.errors import Conflict
 from croupier.kube.events import Recorder
 from tests.controllers import world as worlds
-from tests.controllers.world import NODE, card
+from tests.controllers.world import NODE, World, card
 from tests.kube.waiting import until, until_async
 
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 HALF = {card(0): (True, 50), card(1): (True, 0)}
 
 
-async def opened(world):
+async def opened(world: World) -> None:
     await world.node(gpu=2)
     await world.book.open(NODE, worlds.bare())
 

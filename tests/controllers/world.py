@@ -184,8 +184,9 @@ class World:
 
     @contextlib.asynccontextmanager
     async def sees(self) -> AsyncIterator[Sight]:
-        """Caches that follow the cluster, complete."""
+        """Caches that follow the cluster, complete; of pods only the bound ones, as in the processes."""
         chosen = Selection(self.namespace)
+        bound = Selection(self.namespace, fields="spec.nodeName!=")
         async with contextlib.AsyncExitStack() as stack:
 
             async def one(kind: Resource[Any], selection: Selection) -> Watched[Any]:
@@ -196,7 +197,7 @@ class World:
                     nodes=await one(kinds.NODES, Selection()),
                     devices=await one(kinds.GPU_DEVICES, Selection()),
                     pools=await one(kinds.GPU_POOLS, Selection()),
-                    pods=await one(kinds.PODS, chosen),
+                    pods=await one(kinds.PODS, bound),
                     reservations=await one(kinds.RESERVATIONS, chosen),
                 )
             )

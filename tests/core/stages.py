@@ -114,7 +114,8 @@ def many_pods(draw: st.DrawFn) -> list[PodView]:
 @st.composite
 def honest(draw: st.DrawFn, report: Report) -> list[PodView]:
     """Pods that were placed one after the other, each with the allocation it got."""
-    ledger, placed = Ledger(NODE, cards_of(report)), []
+    ledger = Ledger(NODE, cards_of(report))
+    placed: list[PodView] = []
     for minutes, name in enumerate(NAMES):
         wants = draw(WANTS)
         grant = placement.choose(ledger, wants, "BinPack") if wants else ()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from croupier.core import audit, ledger
 from croupier.core.audit import World
 from croupier.core.capacity import Device, Report
-from croupier.core.ledger import Ledger, Terms
+from croupier.core.ledger import Grant, Ledger, Terms
 from croupier.core.want import Shares
 from tests.core import stages
 from tests.core.stages import NODE, NOON, by_key, gpu, half, pci, plain, pledge, pod
@@ -17,7 +17,7 @@ from tests.core.stages import NODE, NOON, by_key, gpu, half, pci, plain, pledge,
 MINE = pod(grant=half(gpu(0)))
 
 
-def holding(*holders: tuple[str, tuple, Terms], report: Report | None = None) -> Ledger:
+def holding(*holders: tuple[str, Grant, Terms], report: Report | None = None) -> Ledger:
     held = Ledger(NODE, stages.cards_of(report or plain()))
     for holder, grant, terms in holders:
         given = ledger.give(held, holder, grant, terms)
@@ -26,7 +26,7 @@ def holding(*holders: tuple[str, tuple, Terms], report: Report | None = None) ->
     return held
 
 
-def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, tuple, Terms]:
+def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, Grant, Terms]:
     return holder, half(*cards, share=share), Terms(bound=True)
 
 

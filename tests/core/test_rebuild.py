@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from croupier.core import ledger, rebuild
 from croupier.core.capacity import Device, Report
 from croupier.core.ledger import Part
+from croupier.core.pledge import Pledge
+from croupier.core.pod import PodView
 from croupier.core.want import Shares, Slots
 from tests.core import stages
 from tests.core.stages import NODE, NOON, cards_of, gpu, half, pci, plain, pledge, pod
 
 
-def kinds(*pods, report=None, pledges=()):
+def kinds(
+    *pods: PodView, report: Report | None = None, pledges: tuple[Pledge, ...] = ()
+) -> list[tuple[str, str]]:
     made = rebuild.rebuild(NODE, cards_of(report or plain()), pods, pledges, NOON)
     return [(finding.kind, finding.holder) for finding in made.findings]
 

@@ -1,7 +1,7 @@
 """What bound, ended and late pods do to holders; and that no clock frees a bound pod."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from croupier.core import ledger, settle
 from croupier.core.ledger import Ledger, Terms
-from croupier.core.settle import Expire, Free, Promote
+from croupier.core.pod import PodView
+from croupier.core.settle import Expire, Free, Promote, Step
 from tests.core import stages
 from tests.core.stages import NODE, NOON, by_key, gpu, half, plain, pod
 
@@ -23,7 +24,7 @@ def book(holder: str = "ns/a/1", terms: Terms = HELD) -> Ledger:
     return given
 
 
-def steps(held, *pods, now=NOON - SECOND):
+def steps(held: Ledger, *pods: PodView, now: datetime = NOON - SECOND) -> tuple[Step, ...]:
     return settle.settle(held, by_key(*pods), now).steps
 
 
@@ -113,6 +114,7 @@ def test_a_reservation_gets_its_hold_back_from_a_pod_that_never_came():
 def test_a_pod_that_holds_already_is_not_given_its_name_s_hold_too():
     both = ledger.give(book("ns/a", RESERVED), "ns/a/1", half(gpu(1)), BOUND)
 
+    assert isinstance(both, Ledger)
     assert steps(both, pod()) == ()
 
 
