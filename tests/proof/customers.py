@@ -183,16 +183,13 @@ class Weather:
     def __init__(self, part: float, seed: str) -> None:
         self._part = part / 2
         self._chance = random.Random(seed)  # noqa: S311  # reproducible, not secret
-        self.struck = 0
 
     def permit(self) -> None:
         if self._chance.random() < self._part:
-            self.struck += 1
             raise TooManyRequests(429, "TooManyRequests", "too many requests, by intent")
 
     def observe(self, _verb: str, _resource: str, code: int, _seconds: float) -> None:
         if code and self._chance.random() < self._part:
-            self.struck += 1
             raise ServerError(503, "ServiceUnavailable", "the answer is lost, by intent")
 
 
@@ -245,6 +242,8 @@ def main() -> int:
     parser.add_argument(
         "--budget", type=int, required=True, help="percent of cards each writer asks for at a time"
     )
+    parser.add_argument("--shares", default="10,20,25,40,50,75,100", help="percent of a card, one of these")
+    parser.add_argument("--flaky", type=float, default=0.0, help="part of the calls that fail")
     log_aside()
     asyncio.run(start(parser.parse_args()))
     return 0
