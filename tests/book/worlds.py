@@ -118,4 +118,3 @@ async def desk(
             if running is not None:
                 running.cancel()
                 await asyncio.wait([running])
-    await asyncio.sleep(0.02)  # connections with TLS close a moment after their session

@@ -4,7 +4,6 @@ Each test leaves as it came by naming what it made. Doing that through kubectl, 
 take longer than most of these tests.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -39,7 +38,6 @@ async def world(
             yield made
         finally:
             await made.leave()
-    await asyncio.sleep(0.05)  # connections with TLS close a moment after their session
 
 
 in_the_api_server = pytest.mark.parametrize("world", ["CRD"], indirect=True)

@@ -34,8 +34,6 @@ def dealer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deale
 async def api(lab: Lab) -> AsyncIterator[Client]:
     async with client.connect(config.load(lab.kubeconfig)) as connected:
         yield connected
-    # Connections that were given up in mid-answer take leave in their own time; the loop must live that long.
-    await asyncio.sleep(0.1)
 
 
 @contextlib.asynccontextmanager

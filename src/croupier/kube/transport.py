@@ -3,6 +3,7 @@
 Answers are asked for uncompressed: unpacking costs more than a local network saves.
 """
 
+import asyncio
 import contextlib
 import ssl
 import tempfile
@@ -21,6 +22,8 @@ from croupier.kube.errors import ConfigError, Unreachable
 
 CONNECT = 10.0
 """Seconds a new connection may take."""
+FAREWELL = 0.05
+"""Seconds after which connections with TLS have ended, too."""
 
 
 class NeverSent(Unreachable):
@@ -52,9 +55,9 @@ class Transport:
         self._config = config
         self._credentials = Credentials(config.auth, clock)
         self._contexts: dict[Credential, ssl.SSLContext | bool] = {}
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector,
             auto_decompress=False,
             skip_auto_headers=("Accept-Encoding",),
         )
@@ -64,7 +67,10 @@ class Transport:
         return self._config.server
 
     async def close(self) -> None:
+        """Connections given up in mid-answer are nobody's any more; they get a moment to take leave."""
+        await self._connector.close(abort_ssl=True)
         await self._session.close()
+        await asyncio.sleep(FAREWELL)
 
     async def send(self, request: Request, *, timeout: float) -> Answer:  # noqa: ASYNC109  # aiohttp's own deadline
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT)
