@@ -9,7 +9,6 @@ Nothing here waits or writes: what filter decides is only remembered (`promises`
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from typing import Final, Protocol
 
 from croupier.core import claim as claiming
@@ -21,6 +20,7 @@ from croupier.core.want import Wants
 from croupier.extender.asked import Asked
 from croupier.extender.homes import Homes
 from croupier.extender.promises import LASTING, Promise, Promises
+from croupier.extender.ranking import Ranking
 from croupier.kube.clock import Clock
 
 MOST_RANKINGS: Final = 64
@@ -63,7 +63,7 @@ class Index:
         self._strategy = strategy
         self._promises = Promises(lasting)
         self._homes = Homes()
-        self._rankings: dict[tuple[Wants, Strategy], dict[str, Rank | Refused]] = {}
+        self._rankings: dict[tuple[Wants, Strategy], Ranking] = {}
         self._ledgers: dict[str, Ledger | None] = {}  # with the promises counted in
         self._changed: set[str] = set(book.nodes())
         self.ranked = 0
@@ -95,7 +95,7 @@ class Index:
 
     def scores(self, asked: Asked, nodes: Sequence[str], highest: int) -> dict[str, int]:
         """From `highest` for the best node down to 0; nodes that cannot take the pod have 0."""
-        ranks = self._ranks(asked.wants, nodes)
+        ranks = self._ranking(asked.wants, nodes).merits(nodes)
         fits = sorted((rank, node) for node in nodes if not isinstance(rank := ranks[node], Refused))
         steps = max(1, len(fits) - 1)
         scores = {node: highest - highest * place // steps for place, (_, node) in enumerate(fits)}
@@ -116,7 +116,10 @@ class Index:
             return home
         if not asked.wants:
             return Nowhere(dict.fromkeys(candidates, explain.ASKS_FOR_NOTHING.reason))
-        return _best(self._ranks(asked.wants, candidates), candidates, most)
+        possible = frozenset(candidates)
+        ranking = self._ranking(asked.wants, possible)
+        best = ranking.best(possible, most)
+        return Chosen(best) if best else Nowhere(ranking.reasons(candidates))
 
     def _home(self, asked: Asked, candidates: Sequence[str]) -> Chosen | Nowhere | None:
         """Where cards are held for the pod already; None if nowhere."""
@@ -149,19 +152,18 @@ class Index:
         if isinstance(taken, Taken):
             self._ledgers[node] = taken.ledger
 
-    def _ranks(self, wants: Wants, candidates: Sequence[str]) -> Mapping[str, Rank | Refused]:
+    def _ranking(self, wants: Wants, candidates: Collection[str]) -> Ranking:
         """The ranking for `wants`, with every candidate in it."""
         key = (wants, strategy := self._strategy(wants))
-        ranks = self._rankings.pop(key, None)
-        if ranks is None:
-            ranks = {}
+        ranking = self._rankings.pop(key, None)
+        if ranking is None:
+            ranking = Ranking()
             if len(self._rankings) >= MOST_RANKINGS:
                 del self._rankings[next(iter(self._rankings))]
-        self._rankings[key] = ranks
-        for node in candidates:
-            if node not in ranks:
-                ranks[node] = self._rank(node, wants, strategy)
-        return ranks
+        self._rankings[key] = ranking
+        for node in ranking.missing(candidates):
+            ranking.set(node, self._rank(node, wants, strategy))
+        return ranking
 
     def _rank(self, node: str, wants: Wants, strategy: Strategy) -> Rank | Refused:
         ledger = self._ledger(node)
@@ -194,20 +196,11 @@ class Index:
 
     def _forget(self, node: str) -> None:
         self._ledgers.pop(node, None)
-        for ranks in self._rankings.values():
-            ranks.pop(node, None)
+        for ranking in self._rankings.values():
+            ranking.forget(node)
 
     def _settle_homes(self) -> None:
         for node in self._changed:
             ledger = self._book.ledger(node)
             self._homes.set(node, ledger.held if ledger is not None else ())
         self._changed.clear()
-
-
-def _best(ranks: Mapping[str, Rank | Refused], candidates: Sequence[str], most: int) -> Chosen | Nowhere:
-    fits = [(rank, node) for node in candidates if not isinstance(rank := ranks[node], Refused)]
-    if not fits:
-        return Nowhere({node: rank.reason for node in candidates if isinstance(rank := ranks[node], Refused)})
-    if most == 1:
-        return Chosen((min(fits)[1],))
-    return Chosen(tuple(node for _, node in nsmallest(most, fits)))

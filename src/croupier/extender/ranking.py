@@ -1,0 +1,50 @@
+"""The nodes in order of merit for one kind of request, kept in order while single nodes change.
+
+Looking through all candidates for the best one would cost every filter a step per node; in a sorted
+list the best candidate is nearly always the first.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TypeAlias
+
+from croupier.core.ledger import Refused
+from croupier.core.placement import Rank
+
+Merit: TypeAlias = Rank | Refused
+
+
+class Ranking:
+    def __init__(self) -> None:
+        self._merits: dict[str, Merit] = {}
+        self._order: list[tuple[Rank, str]] = []
+
+    def missing(self, candidates: Collection[str]) -> Collection[str]:
+        """Those that are not ranked, or not any more."""
+        return frozenset(candidates).difference(self._merits)
+
+    def set(self, node: str, merit: Merit) -> None:
+        """For a node that is missing."""
+        self._merits[node] = merit
+        if not isinstance(merit, Refused):
+            insort(self._order, (merit, node))
+
+    def forget(self, node: str) -> None:
+        merit = self._merits.pop(node, None)
+        if merit is not None and not isinstance(merit, Refused):
+            del self._order[bisect_left(self._order, (merit, node))]
+
+    def best(self, candidates: Collection[str], most: int) -> tuple[str, ...]:
+        """The best of those that can take it, in order; ties end at the node's name."""
+        possible = frozenset(candidates)
+        fits = (node for _, node in self._order if node in possible)
+        return tuple(islice(fits, most))
+
+    def merits(self, candidates: Iterable[str]) -> Mapping[str, Merit]:
+        return {node: self._merits[node] for node in candidates}
+
+    def reasons(self, candidates: Sequence[str]) -> dict[str, str]:
+        """Why not, for each that cannot take it."""
+        merits = self.merits(candidates)
+        return {node: merit.reason for node, merit in merits.items() if isinstance(merit, Refused)}

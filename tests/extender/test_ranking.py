@@ -1,0 +1,37 @@
+"""A ranking keeps one promise: the best candidate, however the nodes changed on the way."""
+
+from croupier.core.ledger import Refused
+from croupier.extender.ranking import Ranking
+from hypothesis import given
+from hypothesis import strategies as st
+
+FULL = Refused("the node is full")
+nodes = st.sampled_from([f"node-{number}" for number in range(8)])
+merits = st.one_of(st.just(FULL), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+
+
+@given(st.lists(st.tuples(nodes, merits)), st.lists(nodes, unique=True), st.integers(1, 3))
+def test_the_best_are_those_a_search_would_find(changes, candidates, most):
+    ranking, known = Ranking(), {}
+    for node, merit in changes:
+        ranking.forget(node)
+        ranking.set(node, merit)
+        known[node] = merit
+    for node in ranking.missing(candidates):
+        ranking.set(node, FULL)
+
+    fits = sorted((known[node], node) for node in candidates if known.get(node, FULL) != FULL)
+
+    assert ranking.best(candidates, most) == tuple(node for _, node in fits[:most])
+    assert ranking.reasons(candidates).keys() == set(candidates) - {node for _, node in fits}
+
+
+def test_what_was_forgotten_is_ranked_again():
+    ranking = Ranking()
+    ranking.set("node-1", (1,))
+    ranking.set("node-2", (2,))
+
+    ranking.forget("node-1")
+
+    assert ranking.missing(["node-1", "node-2"]) == {"node-1"}
+    assert ranking.best(["node-1", "node-2"], 2) == ("node-2",)
