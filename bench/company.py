@@ -49,9 +49,9 @@ async def _alone(lab: Lab) -> None:
 
 
 async def _until_opened(api: Client) -> None:
-    """Every node has its ledger; with the book in memory, a ready extender has them all."""
+    """Every node has its ledger, and its first status; with the book in memory, a ready extender has all."""
     nodes = len((await api.list(NODES)).items)
-    await _until(api, lambda ledgers: len(ledgers) == nodes)
+    await _until(api, lambda ledgers: sum(one.status.cards is not None for one in ledgers) == nodes)
 
 
 async def _until_free(api: Client) -> None:
