@@ -1,9 +1,10 @@
 """A ranking keeps one promise: the best candidate, however the nodes changed on the way."""
 
-from croupier.core.ledger import Refused
-from croupier.extender.ranking import Ranking
 from hypothesis import given
 from hypothesis import strategies as st
+
+from croupier.core.ledger import Refused
+from croupier.extender.ranking import Ranking
 
 FULL = Refused("the node is full")
 nodes = st.sampled_from([f"node-{number}" for number in range(8)])
