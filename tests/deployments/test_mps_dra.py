@@ -1,6 +1,7 @@
 """What deployments/mps-dra installs: accepted as printed, as narrow as promised, and enforced."""
 
 import json
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import Forbidden, Invalid
 from croupier.lab.lab import Lab
+from tests.cli.command import CROUPIER
 from tests.controllers import office as offices
 from tests.kube.waiting import until_async
 
@@ -53,6 +55,18 @@ def acting_as(lab: Lab, account: str) -> Any:
 def pod(name: str, **annotations: str) -> dict[str, Any]:
     spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
     return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+def test_every_deployment_starts_a_process_with_options_it_knows():
+    deployments = [one for one in documents() if one["kind"] == "Deployment"]
+    assert {one["metadata"]["name"] for one in deployments} == {"croupier-manager", "croupier-extender"}
+    for one in deployments:
+        (container,) = one["spec"]["template"]["spec"]["containers"]
+        ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for name, option in {"health": "--health", "extender": "--listen"}.items():
+            assert name not in ports or f"{option}=:{ports[name]}" in container["args"]
 
 
 def test_no_rule_has_a_wildcard_and_the_ledger_has_the_promised_verbs():

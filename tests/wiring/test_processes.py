@@ -4,10 +4,13 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
+import yaml
 
 from croupier.lab import dealer, fleet, nodes, process
 from croupier.lab.controlplane import PARTS
@@ -15,6 +18,7 @@ from croupier.lab.lab import Lab
 from croupier.lab.progress import Plain
 from tests.kube.waiting import until
 
+MANIFESTS = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 QUIET = Plain(lambda _: None)
 MISSION = """
 apiVersion: mps.nvidia.com/v1
@@ -30,8 +34,22 @@ class House:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    async def deals(self, book: dealer.Book) -> None:
-        await dealer.join(self.lab, book, QUIET)
+    async def deals(self, book: dealer.Book, kubeconfigs: Mapping[str, Path] | None = None) -> None:
+        await dealer.join(self.lab, book, QUIET, kubeconfigs=kubeconfigs)
+
+    def account(self, name: str) -> Path:
+        """A kubeconfig that speaks as the service account of that process."""
+        groups = [
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{dealer.NAMESPACE}",
+            "system:authenticated",
+        ]
+        said = yaml.safe_load(self.lab.kubeconfig.read_text())
+        for user in said["users"]:
+            user["user"] |= {"as": f"system:serviceaccount:{dealer.NAMESPACE}:{name}", "as-groups": groups}
+        path = self.lab.folder / f"{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(said))
+        return path
 
     def ask(self, name: str, *, cards: int = 1, ratio: int = 100) -> None:
         annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)}
@@ -113,6 +131,25 @@ async def test_the_book_in_memory_survives_a_kill_and_a_switch_there_and_back(ho
     house.lab.kubectl("delete", "pod", "first", "second", "--wait=true")
     await until(lambda: house.cards_of("too-much"), "freed cards to be given again", within=60)
     assert all(share <= 100 for share in house.shares().values())
+
+
+@pytest.mark.parametrize("book", ["InMemory", "CRD"])
+async def test_the_accounts_of_the_manifests_may_do_all_that_is_needed(house, book):
+    house.lab.kubectl("apply", "-k", str(MANIFESTS))
+    accounts = {name: house.account(name) for name in (dealer.EXTENDER, dealer.MANAGER)}
+    await house.deals(book, accounts)
+
+    house.lab.kubectl("apply", "-f", "-", stdin=MISSION)
+    house.ask("my-pod", cards=2, ratio=50)
+    house.ask("whole", cards=1)
+    await until(lambda: house.cards_of("my-pod") and house.cards_of("whole"), "both pods to be placed")
+    house.lab.kubectl("delete", "pod", "my-pod", "--wait=true")
+    await until(lambda: house.phase("example-reservation") == "Released", "the end of its pod to be seen")
+    house.lab.kubectl("delete", "rsv", "example-reservation", "--timeout=30s")
+
+    logs = [house.lab.logs / f"{name}.log" for name in accounts]
+    said = "".join(log.read_text() for log in logs if log.exists())
+    assert "forbidden" not in said.lower()
 
 
 async def test_a_second_book_is_kept_out(house):

@@ -7,6 +7,7 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -31,8 +32,18 @@ WITHIN: Final = 60.0
 POLL: Final = 0.1
 
 
-async def join(lab: Lab, book: Book, show: Progress, *, strategy: str = "Spread") -> None:
-    """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes."""
+async def join(
+    lab: Lab,
+    book: Book,
+    show: Progress,
+    *,
+    strategy: str = "Spread",
+    kubeconfigs: Mapping[str, Path] | None = None,
+) -> None:
+    """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes.
+
+    `kubeconfigs` says as whom each process speaks; the lab's own person where it says nothing.
+    """
     wanted = {EXTENDER, MANAGER} if book == "CRD" else {EXTENDER}
     if {one.name for one in _ours(lab) if process.alive(one)} == wanted:
         return
@@ -41,12 +52,12 @@ async def join(lab: Lab, book: Book, show: Progress, *, strategy: str = "Spread"
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
     await asyncio.to_thread(lab.kubectl, "create", "namespace", NAMESPACE, check=False)
     port, *health = ports.free(3, chance=random.Random())  # noqa: S311 (ports, no secret)
-    common = (f"--capacity-manager={book}", f"--strategy={strategy}")
-    checks = {EXTENDER: health[0]}
-    _start(lab, EXTENDER, f"--listen=127.0.0.1:{port}", f"--health=127.0.0.1:{health[0]}", *common)
-    if book == "CRD":
-        checks[MANAGER] = health[1]
-        _start(lab, MANAGER, f"--health=127.0.0.1:{health[1]}", *common)
+    checks = dict(zip(sorted(wanted), health, strict=False))
+    for name, check in checks.items():
+        options = [f"--capacity-manager={book}", f"--strategy={strategy}", f"--health=127.0.0.1:{check}"]
+        if name == EXTENDER:
+            options.append(f"--listen=127.0.0.1:{port}")
+        _start(lab, name, f"--kubeconfig={(kubeconfigs or {}).get(name, lab.kubeconfig)}", *options)
     lab.remember(ports={**lab.record.ports, EXTENDER: port})
     for name, check in checks.items():
         await _ready(lab, name, check)
@@ -65,8 +76,7 @@ def _ours(lab: Lab) -> list[Process]:
 
 def _start(lab: Lab, name: str, *options: str) -> None:
     verb = name.removeprefix("croupier-")
-    arguments = (f"--kubeconfig={lab.kubeconfig}", *options)
-    program = Program(name, (sys.executable, "-m", "croupier.cli", verb, *arguments))
+    program = Program(name, (sys.executable, "-m", "croupier.cli", verb, *options))
     lab.adopt(process.start(program, lab.logs))
 
 
