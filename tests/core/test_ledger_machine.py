@@ -16,10 +16,10 @@ from croupier.core import claim as claims
 from croupier.core import ledger as book
 from croupier.core import recut
 from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Card, Grant, Ledger, Refused, Terms
+from croupier.core.ledger import Card, Grant, Ledger, Part, Refused, Terms
 from croupier.core.want import Shares, Wants
 from tests.core import worlds
-from tests.core.worlds import CARDS, NODE, NOON, STRATEGIES
+from tests.core.worlds import CARDS, LAYOUTS, NODE, NOON, STRATEGIES
 
 NUMBERS = {name: n for n in range(4) for name in (worlds.place(n), naming.indexed_id(NODE, n))}
 PODS = st.integers(0, 5).map(lambda n: f"ns/pod-{n}")
@@ -144,6 +144,20 @@ class Node(RuleBasedStateMachine):
             self.until[claim.holder] = before
             self._prolonged(claim)
 
+    @rule(pod=PODS, number=NUMBER, spare=st.integers(-1, 1), data=st.data())
+    def seize(self, pod, number, spare, data) -> None:
+        """Somebody gives without choosing: about as much as is left, or any slots."""
+        card = next((card for card in self.ledger.cards if NUMBERS[card.id] == number), None)
+        if card is None or pod in self.model or f"{pod}/uid-0" in self.model:
+            return
+        slots = tuple(slot.id for slot in card.slots if data.draw(st.booleans()))
+        share = 0 if card.mode == "MIG" else card.capacity - sum(card.holders.values()) + spare
+        after = book.give(self.ledger, f"{pod}/uid-0", (Part(card.id, share, slots),), Terms(bound=True))
+        if not isinstance(after, Refused):
+            assert card.healthy
+            self.ledger = after
+            self._given(Claim(f"{pod}/uid-0", (), Terms(bound=True)))
+
     @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0", "/uid-1"]))
     def release(self, pod, uid) -> None:
         """Its pod is gone, or its Reservation deleted."""
@@ -175,6 +189,15 @@ class Node(RuleBasedStateMachine):
     @rule(number=NUMBER, data=st.data())
     def is_cut_otherwise(self, number, data) -> None:
         self.cards[number] = data.draw(CARDS[number])
+        self._reported()
+
+    @rule(number=NUMBER, layout=st.sampled_from(sorted(LAYOUTS)), slices=st.integers(1, 6))
+    def is_cut_finer_or_coarser(self, number, layout, slices) -> None:
+        card = self.cards[number]
+        if card.mode == "MIG":
+            self.cards[number] = replace(card, slots=worlds.cut(number, layout).slots)
+        elif card.mode == "TimeSlice":
+            self.cards[number] = replace(card, capacity=slices)
         self._reported()
 
     @rule(number=NUMBER)
