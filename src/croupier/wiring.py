@@ -24,6 +24,7 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import STRATEGY, TTL, CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
+from croupier.book.switch import BookKept
 from croupier.controllers import audit as auditing
 from croupier.controllers import capacity, holders, reservation, standing
 from croupier.controllers.audit import Audit
@@ -42,6 +43,7 @@ from croupier.extender.service import Settings as Placing
 from croupier.kube import client, config, health, run, serving
 from croupier.kube.client import EVERYTHING, Client, Selection
 from croupier.kube.elector import Elector, Leadership
+from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.kube.health import Health
 from croupier.kube.metrics import Metrics
@@ -62,6 +64,8 @@ NAMESPACE: Final = "d8-gpu-operator"
 REPORTER: Final = "croupier-ledger"
 """Who Events come from."""
 MANAGER_LEASE: Final = "croupier-manager"
+GUARD: Final = 5.0
+"""Seconds between looks for a book in memory."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """A pod that waits holds nothing yet; who needs to know of one asks for it."""
 
@@ -251,7 +255,8 @@ async def _manage(surface: Surface) -> int:
         await elector.run(work, stop)
 
     surface.checks.ready["caches"] = caches.behind
-    return await _until_stopped(surface, [*caches.parts(), keepers.events(), Part("controllers", lead)])
+    parts = [*caches.parts(), keepers.events(), Part("controllers", lead), _guard(surface)]
+    return await _until_stopped(surface, parts)
 
 
 async def extender(settings: Settings, listen: Listen) -> int:
@@ -281,7 +286,7 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
             await book.finish()
 
     surface.checks.ready["caches"] = caches.behind
-    return await _until_stopped(surface, [*caches.parts(), Part("extender", serve)])
+    return await _until_stopped(surface, [*caches.parts(), Part("extender", serve), _guard(surface)])
 
 
 async def _place_from_memory(surface: Surface, listen: Listen) -> int:
@@ -312,6 +317,22 @@ async def _place_from_memory(surface: Surface, listen: Listen) -> int:
     waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or reading the book"
     surface.checks.ready["book"] = lambda: None if complete.is_set() else waiting
     return await _until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
+
+
+def _guard(surface: Surface) -> Part:
+    """Ends the process when somebody begins to keep the book in memory: never both at once."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(GUARD)
+            try:
+                await switch.guard(surface.api, surface.settings.namespace)
+            except BookKept:
+                raise
+            except KubeError as error:
+                log.warning("cannot see whether somebody keeps the book in memory", error=str(error))
+
+    return run.endless("guard of the book", watch)
 
 
 def _shared_book(

@@ -15,6 +15,7 @@ import yaml
 from croupier.lab import dealer, fleet, nodes, process
 from croupier.lab.controlplane import PARTS
 from croupier.lab.lab import Lab
+from croupier.lab.process import Process, Program
 from croupier.lab.progress import Plain
 from tests.kube.waiting import until
 
@@ -168,6 +169,23 @@ async def test_a_second_book_is_kept_out(house):
     assert ended.returncode == 1
     assert "keeps the book in memory" in ended.stderr
     assert process.alive(house.lab.process(dealer.EXTENDER))
+
+
+async def test_whoever_keeps_the_ledgers_stops_when_a_book_in_memory_is_opened_beside_them(house):
+    await house.deals("CRD")
+    both = [house.lab.process(dealer.EXTENDER), house.lab.process(dealer.MANAGER)]
+
+    options = ("--listen=127.0.0.1:0", "--health=127.0.0.1:0", f"--kubeconfig={house.lab.kubeconfig}")
+    beside = Program("beside", (sys.executable, "-m", "croupier.cli", "extender", *options))
+    house.lab.adopt(process.start(beside, house.lab.logs))  # ends with the lab
+
+    await until(lambda: not any(map(process.alive, both)), "the others to stop", within=60)
+    assert all("keeps the book in memory" in _log(one) for one in both)
+    assert process.alive(house.lab.process("beside"))
+
+
+def _log(of: Process) -> str:
+    return Path(of.log).read_text()
 
 
 def _refusal(house: House, pod: str) -> bool:
