@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from croupier.controllers.holders import FENCE, HolderController
+from croupier.api.mps.allocation import HOLD_EXPIRED
+from croupier.controllers.holders import HolderController
 from croupier.core.ledger import Part, Terms
 from croupier.kube.errors import Conflict
 from croupier.kube.events import Recorder
@@ -101,7 +102,7 @@ async def test_a_hold_that_nobody_binds_expires_and_fences_its_pod(world):
         await world.shows(HALF)
         await world.shows(FREE)
 
-        assert FENCE in (await world.get("a")).metadata.annotations
+        assert HOLD_EXPIRED in (await world.get("a")).metadata.annotations
         with pytest.raises(Conflict):
             await world.bind(pod, (Part(card(0), 50),), fenced=True)
 

@@ -16,6 +16,7 @@ import structlog
 
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
+from croupier.api.mps.allocation import HOLD_EXPIRED
 from croupier.book.manager import CapacityManager, UnknownNode
 from croupier.controllers import sight
 from croupier.controllers.sight import Sight
@@ -33,7 +34,6 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 from croupier.kube.store import Change
 
 NAME: Final = "holders"
-FENCE: Final = "gpu.mps.io/hold-expired"
 TRIES: Final = 5
 """Times a pod that others keep changing is read again before its fence is given up for now."""
 RESYNC: Final = 60.0
@@ -181,7 +181,7 @@ class HolderController:
         meta = pod.metadata
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         moment = self._settings.clock.now().isoformat(timespec="microseconds")
-        patch = {"metadata": {**guard, "annotations": {FENCE: moment}}}
+        patch = {"metadata": {**guard, "annotations": {HOLD_EXPIRED: moment}}}
         await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
 
     def _tell(self, endings: Iterable[Step], before: Ledger | None, after: Ledger) -> None:

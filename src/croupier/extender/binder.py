@@ -38,7 +38,6 @@ from croupier.kube.resource import Raw
 ROUNDS: Final = 3
 """How often a Binding is tried on a pod that changes, or that answers nothing."""
 
-HOLD_EXPIRED: Final = "gpu.mps.io/hold-expired"
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +164,7 @@ class Binder:
             "metadata": {
                 "uid": asked.uid,
                 "resourceVersion": asked.version,
-                "annotations": {HOLD_EXPIRED: moment},
+                "annotations": {allocation.HOLD_EXPIRED: moment},
             }
         }
         await self._api.patch(kinds.PODS, args.pod_name, patch, namespace=args.pod_namespace)

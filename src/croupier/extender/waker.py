@@ -15,13 +15,13 @@ from typing import Final
 import structlog
 
 from croupier.api import kinds
+from croupier.api.mps.allocation import LOOK_AGAIN
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index, Ledgers
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock
 from croupier.kube.errors import Conflict, KubeError, NotFound
 
-LOOK_AGAIN: Final = "gpu.mps.io/look-again"
 PAUSE: Final = 1.0
 """Seconds the scheduler has to come by itself."""
 FIRST: Final = 5.0

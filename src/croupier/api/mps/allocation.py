@@ -17,6 +17,10 @@ from croupier.core.ledger import Card, Grant, Ledger, Part
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
 CONTAINER: Final = "gpu.mps.io/container"
+HOLD_EXPIRED: Final = "gpu.mps.io/hold-expired"
+"""Written before a hold is given up, so that a Binding prepared for it meets another resourceVersion."""
+LOOK_AGAIN: Final = "gpu.mps.io/look-again"
+"""Written to make the scheduler try a pod again that would fit by now."""
 CARDS: Final = request.CARDS
 RATIO: Final = request.RATIO
 PERCENT: Final = request.PERCENT
