@@ -310,10 +310,14 @@ class Writer:
         self._desk.changed(self._page)
 
     async def _pause(self, failures: int) -> None:
-        """Longer when writes take longer: others need that time too, and a batch only grows meanwhile."""
+        """Longer when writes take longer: others need that time too, and a batch only grows meanwhile.
+
+        Chance comes last: if many were cut to the same longest pause, all would come back at once.
+        """
         backoff = self._desk.rules.backoff
         slow = max(1.0, self._took / backoff.first)
-        await self._desk.clock.sleep(min(backoff.delay(failures, self._desk.chance()) * slow, LONGEST_PAUSE))
+        longest = min(backoff.delay(failures, 1.0) * slow, LONGEST_PAUSE)
+        await self._desk.clock.sleep(longest * self._desk.chance())
 
 
 def _unchanged(ledger: Ledger) -> Ledger:
