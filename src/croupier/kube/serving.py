@@ -113,6 +113,9 @@ def _listener(address: Address) -> socket.socket:
         raise CannotListen(
             f"cannot listen on {address}: {os.strerror(error.errno or 0)}; choose another address or port"
         ) from error
+    # asyncio turns Nagle's algorithm off only for sockets that name their protocol, and this one does not:
+    # the body of each answer would wait 40 ms until the client has acknowledged its headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
 
