@@ -93,13 +93,21 @@ class Tape:
             self.judge.ledger(change, found)
 
     async def _compare(self) -> None:
-        """The place where we were is forgotten. No harm if every ledger is where we left it."""
+        """The place where we were is forgotten. No harm if each object is where we left it, or one on."""
         try:
             listing = await self.api.list(self.resource, self.selection)
         except KubeError:
             return
-        if {_name(found): _state(found) for found in listing.items} != self.newest:
-            self.gap = f"410 Gone: what happened to {self.resource.plural} after {self.version} is lost"
+        listed = {_name(found): found for found in listing.items}
+        if listed.keys() != self.newest.keys():
+            self.gap = f"410 Gone: {self.resource.plural} came or went unseen after {self.version}"
+        for name, found in sorted(listed.items(), key=lambda one: int(_state(one[1])[2])):
+            (uid, generation, version), known = _state(found), self.newest.get(name)
+            if known is None or known[2] == version:
+                continue
+            if uid != known[0] or generation > known[1] + 1:
+                self.gap = f"410 Gone: revisions of {name} after {self.version} are lost"
+            self._note("MODIFIED", found)
         self.version = listing.resource_version
 
     async def caught_up(self) -> bool:
@@ -132,9 +140,11 @@ class History:
 
     def faults(self) -> list[str]:
         """Everything that must never have been, in order; a gap in the recording is the first of them."""
-        gaps = [tape.gap for tape in self.tapes if tape.gap]
         crossed = facts.faults(self.judge.facts) if self.with_pods else []
-        return [*gaps, *self.judge.faults, *crossed]
+        return [*self.gaps(), *self.judge.faults, *crossed]
+
+    def gaps(self) -> list[str]:
+        return [tape.gap for tape in self.tapes if tape.gap]
 
     @property
     def revisions(self) -> int:

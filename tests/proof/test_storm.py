@@ -80,6 +80,7 @@ async def storm(
         await meanwhile(players)
         accounts = await gather(players)
         await recording.complete()
+        assert recording.gaps() == []
         held = ground.holders(recording.judge)
         live, unknown = pick(accounts, "live"), pick(accounts, "unknown")
         assert {who: node for who, node in held.items() if who not in unknown} == live, "lost or leaked"

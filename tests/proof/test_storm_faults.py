@@ -27,31 +27,41 @@ class Breakage:
         self._lab = lab
         self._recording = recording
 
-    async def dies(self, _players: list[Player]) -> None:
+    async def dies(self, players: list[Player]) -> None:
+        """In the middle of requests. Before and after, nobody trades for a moment: the recording is cut off, too,
+        and must be able to tell that nothing is missing."""
         await self._some_trade()
+        await self._hold(players)
+        for player in players:
+            player.thaw()
         self._lab.kill("kube-apiserver")
-        await self._comes_back()
+        await self._come_back(players)
 
     async def forgets(self, players: list[Player]) -> None:
-        """Every watch that goes on from before is answered 410 Gone. (Nobody trades for a moment, else the
-        recording would have a gap, too.)"""
+        """Every watch that goes on from before is answered 410 Gone."""
         await self._some_trade()
+        await self._hold(players)
+        self._lab.kill("kube-apiserver")
+        await asyncio.to_thread(self._lab.etcd_compact)
+        await self._come_back(players)
+
+    async def _hold(self, players: list[Player]) -> None:
         for player in players:
             await player.freeze()
         await self._recording.complete()
-        self._lab.kill("kube-apiserver")
-        await asyncio.to_thread(self._lab.etcd_compact)
-        await self._comes_back()
+
+    async def _come_back(self, players: list[Player]) -> None:
+        for player in players:
+            await player.freeze()
+        await self._lab.start("kube-apiserver")
+        await self._lab.ready()
+        await self._recording.complete()
         for player in players:
             player.thaw()
 
     async def _some_trade(self) -> None:
         seen = self._recording.revisions
         await until(lambda: self._recording.revisions > seen + 40, "some trade", within=120)
-
-    async def _comes_back(self) -> None:
-        await self._lab.start("kube-apiserver")
-        await self._lab.ready()
 
 
 FAULTS = {
