@@ -28,8 +28,8 @@ class Breakage:
         self._recording = recording
 
     async def dies(self, players: list[Player]) -> None:
-        """In the middle of requests. Before and after, nobody trades for a moment: the recording is cut off, too,
-        and must be able to tell that nothing is missing."""
+        """In the middle of requests. Before and after, nobody trades for a moment: the recording is cut off,
+        too, and must be able to tell that nothing is missing."""
         await self._some_trade()
         await self._hold(players)
         for player in players:
