@@ -33,9 +33,6 @@ from croupier.kube.store import Store
 from tests.proof.company import log_aside, say, told
 from tests.proof.house import QUICK
 
-AT_ONCE = 8
-"""Requests one writer has under way at a time."""
-
 
 @dataclass
 class Account:
@@ -85,12 +82,15 @@ class Customer:
         self._quota: int = options.requests
         self._shares = [int(share) for share in options.shares.split(",")]
         self._chance = random.Random(f"{options.seed}-{self.name}")  # noqa: S311  # reproducible, not secret
+        self._at_once: int = options.at_once
+        self._asking = 0
+        """Percent that is asked for right now."""
         self._granted: list[Wish] = []
         self._waiting: list[Wish] = []
 
     async def trade(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(AT_ONCE):
+            for _ in range(self._at_once):
                 tasks.create_task(self._ask_on())
 
     async def close(self) -> None:
@@ -105,7 +105,11 @@ class Customer:
             wish = self._wish(self.account.asked)
             while self._demand() + wish.size > self._budget and (self._granted or self._waiting):
                 await self._drop()
-            await self._ask(wish)
+            self._asking += wish.size
+            try:
+                await self._ask(wish)
+            finally:
+                self._asking -= wish.size
 
     def _wish(self, number: int) -> Wish:
         uid = UUID(int=self._chance.getrandbits(128))
@@ -113,7 +117,7 @@ class Customer:
         return Wish(f"storm/{self.name}-{number}/{uid}", wants)
 
     def _demand(self) -> int:
-        return sum(wish.size for wish in (*self._granted, *self._waiting))
+        return self._asking + sum(wish.size for wish in (*self._granted, *self._waiting))
 
     async def _ask(self, wish: Wish) -> None:
         nodes = self._chance.sample(self._nodes, min(3, len(self._nodes)))
@@ -243,6 +247,7 @@ def main() -> int:
         "--budget", type=int, required=True, help="percent of cards each writer asks for at a time"
     )
     parser.add_argument("--shares", default="10,20,25,40,50,75,100", help="percent of a card, one of these")
+    parser.add_argument("--at-once", type=int, default=8, help="requests a writer has under way")
     parser.add_argument("--flaky", type=float, default=0.0, help="part of the calls that fail")
     log_aside()
     asyncio.run(start(parser.parse_args()))

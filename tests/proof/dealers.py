@@ -68,7 +68,8 @@ class Dealer:
             seen = await self._api.get(kinds.PODS, pod.metadata.name, namespace=self._namespace)
             found = self._house.index.choose(asking.read(seen), self._nodes)
             if not isinstance(found, Chosen):
-                return False
+                await asyncio.sleep(0.3)  # others leave meanwhile
+                continue
             where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, found.nodes[0])
             if self._chance.random() < 0.1:  # a scheduler that lost its patience asks twice
                 answers = await asyncio.gather(*(self._house.binder.bind(where) for _ in range(2)))

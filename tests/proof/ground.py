@@ -26,6 +26,8 @@ class Size:
     hot_requests: int
     """Of each of the 64 writers on one node."""
     pods: int
+    at_once: int = 8
+    """Requests each scheduler has under way."""
 
     def __str__(self) -> str:
         return (
@@ -34,8 +36,10 @@ class Size:
         )
 
 
-CI = Size("CI size", schedulers=8, requests=400, nodes=4, cards=4, hot_requests=4, pods=80)
-FULL = Size("full size", schedulers=8, requests=10_000, nodes=20, cards=8, hot_requests=40, pods=1_000)
+CI = Size("CI size", schedulers=8, requests=400, nodes=4, cards=4, hot_requests=2, pods=80)
+FULL = Size(
+    "full size", schedulers=8, requests=10_000, nodes=8, cards=16, hot_requests=20, pods=1_000, at_once=32
+)
 
 
 async def raised(private_lab: PrivateLab, **how: object) -> Lab:

@@ -108,7 +108,7 @@ async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path)
         before = contents(recording.sheets())
 
         began = time.monotonic()
-        options = {"nodes": ",".join(nodes), "requests": each, "budget": budget}
+        options = {"nodes": ",".join(nodes), "requests": each, "budget": budget, "at-once": size.at_once}
         accounts = await storm(lab, recording, tmp_path, {**options, "schedulers": size.schedulers})
         await recording.complete()
 
