@@ -95,9 +95,10 @@ class Customer:
 
     async def close(self) -> None:
         """Give everything back, also what may have been given without our hearing of it."""
-        for holder, node in [*self.account.live.items(), *self.account.unknown.items()]:
-            await self._again(partial(self.manager.release, holder, node))
-            self.account.live.pop(holder, None)
+        left = {**self.account.live, **self.account.unknown}
+        releases = (partial(self.manager.release, holder, node) for holder, node in left.items())
+        await asyncio.gather(*map(self._again, releases))
+        self.account.live.clear()
 
     async def _ask_on(self) -> None:
         while self.account.asked < self._quota:
