@@ -36,6 +36,14 @@ WARM = 5
 """Questions that are asked first and not counted: the first one ranks every node."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Seconds each question took, and the CPU of the extender for all of them."""
+
+    taken: Sequence[float]
+    cpu: float
+
+
 async def latency(on: Ground) -> list[Figure]:
     sizes = QUICK if on.quick else FULL
     found = []
@@ -46,17 +54,15 @@ async def latency(on: Ground) -> list[Figure]:
     ):
         for nodes in sizes.nodes:
             for pods in sizes.pods:
-                taken = await measured(extender, session, Task(nodes, pods), sizes.questions)
-                found += _figures(f"filter, {nodes:,} nodes, {pods:,} pods run", taken)
+                asked = await measured(extender, session, Task(nodes, pods), sizes.questions)
+                found += _figures(f"filter, {nodes:,} nodes, {pods:,} pods run", asked)
     return found
 
 
-async def measured(
-    extender: Contender, session: aiohttp.ClientSession, task: Task, questions: int
-) -> list[float]:
+async def measured(extender: Contender, session: aiohttp.ClientSession, task: Task, questions: int) -> Asked:
     await extender.tell(msgspec.json.encode(task).decode())
     url = (await extender.hear())["url"]
-    taken = []
+    taken, spent = [], []
     for number in range(WARM + questions):
         body = question(number, task.nodes)
         began = time.perf_counter()
@@ -64,13 +70,12 @@ async def measured(
             f"{url}/filter", data=body, headers={"Content-Type": "application/json"}
         ) as got:
             answer = msgspec.json.decode(await got.read())
-        if number >= WARM:
-            taken.append(time.perf_counter() - began)
+        taken.append(time.perf_counter() - began)
         (node,) = answer["NodeNames"]
         await extender.tell(f"bench/new-{number}/{number} {node}")
-        await extender.hear()
+        spent.append((await extender.hear())["spent"])
     await extender.tell("enough")
-    return taken
+    return Asked(taken[WARM:], spent[-1] - spent[WARM - 1])
 
 
 def question(number: int, nodes: int) -> bytes:
@@ -88,9 +93,11 @@ def question(number: int, nodes: int) -> bytes:
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
-def _figures(what: str, taken: Sequence[float]) -> list[Figure]:
-    percentiles = quantiles(taken, n=100)
+def _figures(what: str, asked: Asked) -> list[Figure]:
+    percentiles = quantiles(asked.taken, n=100)
+    cpu = asked.cpu / len(asked.taken) * 1000
     return [
         Figure("filter", f"{what}: half take less than", "ms", {OURS: percentiles[49] * 1000}),
         Figure("filter", f"{what}: 99 of 100 take less than", "ms", {OURS: percentiles[98] * 1000}),
+        Figure("filter", f"{what}: CPU of the extender", "ms", {OURS: cpu}),
     ]
