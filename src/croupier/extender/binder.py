@@ -38,6 +38,11 @@ from croupier.kube.resource import Raw
 ROUNDS: Final = 3
 """How often a Binding is tried on a pod that changes, or that answers nothing."""
 
+MOST_AT_ONCE: Final = 32
+"""Binds under way above which filter hesitates: the scheduler gives up a bind that takes 5 seconds."""
+LONGEST_HESITATION: Final = 2.0
+"""Seconds."""
+
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +87,7 @@ class Binder:
         self._clock = clock
         self._ttl = ttl
         self._running: dict[str, _Running] = {}
+        self._room = asyncio.Event()
         self._promotions: set[asyncio.Task[None]] = set()
 
     async def bind(self, args: ExtenderBindingArgs) -> str:
@@ -91,8 +97,24 @@ class Binder:
         if running is None:
             running = _Running(args.node, asyncio.create_task(self._bind(args)))
             self._running[args.pod_uid] = running
-            running.task.add_done_callback(lambda _: self._running.pop(args.pod_uid, None))
+            running.task.add_done_callback(lambda _: self._ended(args.pod_uid))
         return await asyncio.shield(running.task)
+
+    def _ended(self, uid: str) -> None:
+        self._running.pop(uid, None)
+        self._room.set()
+
+    async def room(self) -> None:
+        """Returns when another pod can be bound soon, or after a while.
+
+        The scheduler binds in the background as many as it likes, faster than any API server. Without
+        this, binds queue until it gives them up, and everything is done twice.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_HESITATION):
+                while len(self._running) >= MOST_AT_ONCE:
+                    self._room.clear()
+                    await self._room.wait()
 
     async def drain(self) -> None:
         """Until everything that was begun is done."""

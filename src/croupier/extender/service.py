@@ -81,6 +81,7 @@ class Service:
             return _filtered(ExtenderFilterResult(error=_said(str(bad))), "malformed")
         if not self._ready():
             return _filtered(ExtenderFilterResult(error=NOT_YET), "unready")
+        await self._binder.room()
         asked = asking.read(args.pod)
         found = self._index.choose(asked, args.node_names or (), most=self._choices)
         if isinstance(found, Chosen):
