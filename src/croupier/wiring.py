@@ -7,7 +7,7 @@ one process that may change it, so the controllers run in there (docs/decisions/
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from croupier.book.manager import STRATEGY, TTL, CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
 from croupier.book.switch import BookKept
+from croupier.book.writer import Rules as WriterRules
 from croupier.controllers import audit as auditing
 from croupier.controllers import capacity, holders, reservation, standing
 from croupier.controllers.audit import Audit
@@ -64,8 +65,12 @@ NAMESPACE: Final = "d8-gpu-operator"
 REPORTER: Final = "croupier-ledger"
 """Who Events come from."""
 MANAGER_LEASE: Final = "croupier-manager"
+FAREWELL: Final = 3.0
+"""Seconds for what is still to be written when the work ends."""
 GUARD: Final = 5.0
 """Seconds between looks for a book in memory."""
+SHARED: Final = WriterRules(linger=10.0, gather=0.02)
+"""An extender's writes: a bind can wait a moment for others, and its promotion for the next bind there."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """A pod that waits holds nothing yet; who needs to know of one asks for it."""
 
@@ -250,7 +255,7 @@ async def _manage(surface: Surface) -> int:
             try:
                 await keepers.run(book, term, stop, records=ledgers)
             finally:
-                await book.finish()
+                await _finish(book)
 
         await elector.run(work, stop)
 
@@ -271,7 +276,8 @@ async def extender(settings: Settings, listen: Listen) -> int:
 async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
     caches = Caches(surface.api, surface.metrics)
     pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
-    book = _shared_book(surface, ledgers, LedgerMetrics(surface.metrics.registry), surface.api)
+    figures = LedgerMetrics(surface.metrics.registry)
+    book = _shared_book(surface, ledgers, figures, surface.api, rules=SHARED)
     around = Surroundings(
         ready=lambda: caches.behind() is None,
         of_pool=_strategy_of(pools),
@@ -283,7 +289,7 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
         try:
             await serving.run(stop)
         finally:
-            await book.finish()
+            await _finish(book)
 
     surface.checks.ready["caches"] = caches.behind
     return await _until_stopped(surface, [*caches.parts(), Part("extender", serve), _guard(surface)])
@@ -319,6 +325,13 @@ async def _place_from_memory(surface: Surface, listen: Listen) -> int:
     return await _until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
 
 
+async def _finish(book: CRDCapacityManager) -> None:
+    """What is queued is written, but whoever lost the lead has no time for that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL):
+            await book.finish()
+
+
 def _guard(surface: Surface) -> Part:
     """Ends the process when somebody begins to keep the book in memory: never both at once."""
 
@@ -336,10 +349,17 @@ def _guard(surface: Surface) -> Part:
 
 
 def _shared_book(
-    surface: Surface, ledgers: Watched[NodeReservation], figures: LedgerMetrics, api: Client
+    surface: Surface,
+    ledgers: Watched[NodeReservation],
+    figures: LedgerMetrics,
+    api: Client,
+    *,
+    rules: WriterRules | None = None,
 ) -> CRDCapacityManager:
     settings = surface.settings
-    return CRDCapacityManager(api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures)
+    return CRDCapacityManager(
+        api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures, rules=rules
+    )
 
 
 def _strategy_of(pools: Watched[GPUPool]) -> Callable[[str], Strategy | None]:

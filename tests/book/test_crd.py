@@ -112,6 +112,19 @@ async def test_lazy_changes_do_not_wait_for_ever(kubeconfig):
         assert one.count("update") == written + 1
 
 
+async def test_a_write_that_gathers_carries_those_who_come_meanwhile(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(gather=0.5)) as one:
+        await one.book.open(NODE, node())
+        written = one.count("update")
+
+        first = asyncio.create_task(one.book.claim(NODE, claim(pod(1), Shares(1, 10))))
+        await asyncio.sleep(0.05)  # an idle writer would have sent the first by now
+        second = asyncio.create_task(one.book.claim(NODE, claim(pod(2), Shares(1, 10))))
+        await asyncio.gather(first, second)
+
+        assert one.count("update") == written + 1
+
+
 def _bind(holder: str) -> Callable[[Ledger], Ledger]:
     return lambda ledger: ledgers.bind(ledger, holder)
 

@@ -59,6 +59,25 @@ STEPS = {
 }
 
 
+def test_a_promotion_is_left_to_whoever_bound_the_pod_until_time_grows_short():
+    patience = timedelta(seconds=60)
+    early, late = NOON - timedelta(seconds=61), NOON - timedelta(seconds=60)
+
+    waits = settle.settle(book(), by_key(pod()), early, patience=patience)
+    assert waits.steps == ()
+    assert waits.again == late
+    assert settle.settle(book(), by_key(pod()), late, patience=patience).steps == (
+        Promote("ns/a/1", "ns/a/1"),
+    )
+
+
+def test_what_a_reservation_holds_for_a_pod_that_came_is_taken_over_at_once():
+    held = book("ns/a", RESERVED)
+    early = NOON - timedelta(hours=1)
+
+    assert settle.settle(held, by_key(pod()), early, patience=SECOND).steps == (Promote("ns/a", "ns/a/1"),)
+
+
 @pytest.mark.parametrize(("held", "pods", "expected"), STEPS.values(), ids=STEPS)
 def test_what_is_done(held, pods, expected):
     assert list(steps(held, *pods)) == expected

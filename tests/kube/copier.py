@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.kube import client, config, events, health, logs, run, serving
@@ -32,6 +33,8 @@ from tests.kube.kinds import CONFIG_MAPS, ConfigMap
 
 TERMS = Terms(duration=3, renew_deadline=2.0, every=0.25)
 COPY = "-copy"
+
+log = structlog.get_logger(__name__)
 
 
 class Copier:
@@ -123,8 +126,9 @@ async def start(options: Any) -> int:
     application = health.app(checks, metrics.registry)
     async with (
         client.connect(config.load(options.kubeconfig), observe=metrics.request) as api,
-        serving.serve(application, Listen(serving.parse("127.0.0.1:0"))),
+        serving.serve(application, Listen(serving.parse("127.0.0.1:0"))) as taken,
     ):
+        log.info("serving health and metrics", address=str(taken.address))
         operator = Operator(api, metrics, options)
         process = operator.process()
         checks.ready["cache"] = lambda: None if operator.reflector.has_synced else "not synced yet"

@@ -58,6 +58,10 @@ class Rules:
     backoff: Backoff = field(default_factory=lambda: Backoff(0.004, factor=1.6, most=0.4, jitter=1.0))
     linger: float = 2.0
     """Seconds a lazy change waits for company."""
+    gather: float = 0.0
+    """Seconds every write waits for more to share it."""
+    doubt: float = 2.0
+    """Seconds the watch has to show what we are unsure of, before it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Writer:
         self._turn = asyncio.Lock()
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
+        self._due = 0.0
+        """When that ends, by the monotonic clock."""
         self._ending = False
         self._took = 0.0
         """Seconds the last write took."""
@@ -98,12 +104,12 @@ class Writer:
 
     async def submit(self, step: Step, *, lazy: bool = False) -> Any:
         """What becomes of `step`, once that is committed."""
-        return await self._enqueue(step, lazy=lazy)
+        return await self._enqueue(step, within=self._desk.rules.linger if lazy else 0.0)
 
     def make_sure(self) -> None:
         """Read the ledger live before long, unless the watch has resolved our doubts by then."""
         if not (self.busy or self._ending):
-            self._enqueue(Amend(_unchanged), lazy=True).add_done_callback(_ignore)
+            self._enqueue(Amend(_unchanged), within=self._desk.rules.doubt).add_done_callback(_ignore)
 
     async def finish(self) -> None:
         """Write what is queued, at once, and rest."""
@@ -139,27 +145,37 @@ class Writer:
                     return True
         raise Contended(f"the ledger of {self._page.node} changes all the time; close it again later")
 
-    def _enqueue(self, step: Step, *, lazy: bool) -> "asyncio.Future[Any]":
+    def _enqueue(self, step: Step, *, within: float) -> "asyncio.Future[Any]":
+        """To be written at once, or with the next write, but within so many seconds."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(step, future))
         if isinstance(step, Take):
             self._page.expect(step)
             self._desk.changed(self._page)
-        if not lazy:
+        if not within:
             self._start()
-        elif self._working is None and self._lingering is None:
-            self._lingering = asyncio.create_task(self._linger())
+        elif self._working is None:
+            self._linger(within)
         return future
 
-    async def _linger(self) -> None:
-        await self._desk.clock.sleep(self._desk.rules.linger)
+    def _linger(self, seconds: float) -> None:
+        due = self._desk.clock.monotonic() + seconds
+        if self._lingering is None or due < self._due:
+            self._hurry()
+            self._lingering, self._due = asyncio.create_task(self._start_after(seconds)), due
+
+    async def _start_after(self, seconds: float) -> None:
+        await self._desk.clock.sleep(seconds)
         self._lingering = None
         self._start()
 
-    def _start(self) -> None:
+    def _hurry(self) -> None:
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
+
+    def _start(self) -> None:
+        self._hurry()
         if self._working is None:
             self._working = asyncio.create_task(self._work())
 
@@ -167,6 +183,8 @@ class Writer:
         """Until the queue is empty; an idle node has no task."""
         try:
             while self._queue:
+                if self._desk.rules.gather and not self._ending:
+                    await self._desk.clock.sleep(self._desk.rules.gather)
                 self._batch, self._queue = self._queue, []
                 async with self._turn:
                     await self._settle(self._batch)

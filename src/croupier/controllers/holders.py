@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -51,6 +52,8 @@ class Settings:
     """Many workers: a promotion waits for others to share its write, and the node's key waits with it."""
 
     options: Options = field(default_factory=lambda: Options(workers=64))
+    patience: timedelta = timedelta(seconds=60)
+    """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 
@@ -108,7 +111,7 @@ class HolderController:
         if held is None:
             return DONE
         now = self._settings.clock.now()
-        settlement = settle.settle(held, self._sight.pods_named(held), now)
+        settlement = settle.settle(held, self._sight.pods_named(held), now, patience=self._settings.patience)
         steps = [step for step in settlement.steps if step.doubt == "none"]
         unsure, later = self._ripe(node, [step for step in settlement.steps if step.doubt != "none"])
         steps += [sure for step in unsure if (sure := await self._made_sure(step, node)) is not None]

@@ -11,7 +11,7 @@ Every step is applied to whatever the ledger is by then, and is safe on any.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 from croupier.core import claim, ledger
@@ -59,11 +59,27 @@ class Settlement:
     """When the next hold ends by itself."""
 
 
-def settle(held: Ledger, pods: Mapping[str, PodView], now: datetime) -> Settlement:
-    """`pods` by `namespace/name`: those the holders name, as far as they are seen."""
+def settle(
+    held: Ledger, pods: Mapping[str, PodView], now: datetime, *, patience: timedelta = timedelta.max
+) -> Settlement:
+    """`pods` by `namespace/name`: those the holders name, as far as they are seen.
+
+    Whoever binds a pod promotes it with its next write there. Only when a hold has less than `patience`
+    left, that did not happen and it is done here: two who promote at once only get in each other's way.
+    """
     steps = [step for holder in sorted(held.holders()) if (step := _step(held, holder, pods, now))]
-    moments = (until for until in held.held.values() if until is not None and until > now)
-    return Settlement(tuple(steps), min(moments, default=None))
+    early = {step.holder: due for step in steps if (due := _due(held, step, patience)) > now}
+    moments = {until for until in held.held.values() if until is not None and until > now}
+    again = min(moments | set(early.values()), default=None)
+    return Settlement(tuple(step for step in steps if step.holder not in early), again)
+
+
+def _due(held: Ledger, step: Step, patience: timedelta) -> datetime:
+    """When a step is to be taken; everything but a promotion at once."""
+    until = held.held.get(step.holder)
+    if not isinstance(step, Promote) or step.holder != step.pod or until is None or patience == timedelta.max:
+        return datetime.min.replace(tzinfo=UTC)
+    return until - patience
 
 
 def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime) -> Step | None:

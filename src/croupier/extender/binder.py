@@ -116,9 +116,11 @@ class Binder:
                     self._room.clear()
                     await self._room.wait()
 
-    async def drain(self) -> None:
-        """Until everything that was begun is done."""
-        while pending := {*self._promotions, *(one.task for one in self._running.values())}:
+    async def drain(self, *, promotions: bool = True) -> None:
+        """Until everything that was begun is done; promotions can be left to the book, which ends later."""
+        while pending := {one.task for one in self._running.values()} | (
+            self._promotions if promotions else set()
+        ):
             await asyncio.wait(pending)
 
     async def _bind(self, args: ExtenderBindingArgs) -> str:

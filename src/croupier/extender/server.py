@@ -105,7 +105,7 @@ class Extender:
         finally:
             waking.cancel()
             await asyncio.wait({waking})
-            await self._binder.drain()
+            await self._binder.drain(promotions=False)
             self._index.close()
 
     def _endpoint(
