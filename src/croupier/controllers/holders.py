@@ -52,10 +52,10 @@ class Settings:
     """Many workers: a promotion waits for others to share its write, and the node's key waits with it."""
 
     options: Options = field(default_factory=lambda: Options(workers=64))
-    patience: timedelta = timedelta(seconds=60)
-    """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
+    patience: timedelta = timedelta(seconds=60)
+    """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
 
 
 class HolderController:
