@@ -218,7 +218,9 @@ class World:
                     self.api,
                     book=self.book,
                     recorder=recorder,
-                    settings=holders.Settings(clock=self.clock),
+                    settings=holders.Settings(
+                        clock=self.clock, patience=timedelta.max
+                    ),  # nobody else promotes
                 )
                 await stack.enter_async_context(running(steward.run(asyncio.Event())))
             self.registry = CollectorRegistry()
