@@ -108,7 +108,7 @@ class House:
         return CapacityController(self.sight, self.book, capacity.Settings(OPTIONS, self.clock))
 
     def holders(self) -> HolderController:
-        settings = holders.Settings(OPTIONS, self.clock)
+        settings = holders.Settings(OPTIONS, self.clock, patience=timedelta.max)
         return HolderController(
             self.sight, self.api, book=self.book, recorder=self.recorder, settings=settings
         )

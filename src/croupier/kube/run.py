@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-import uvloop
 
 from croupier.kube.errors import KubeError
 
@@ -142,8 +141,7 @@ class _Running:
 def main(start: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a process to its end; what stops it from starting is said in one sentence."""
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(start())
+        return asyncio.run(start())
     except KubeError as error:
         log.error("cannot run: " + str(error))
     except Exception as error:
