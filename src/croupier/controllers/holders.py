@@ -17,7 +17,7 @@ import structlog
 
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
-from croupier.api.mps.allocation import HOLD_EXPIRED
+from croupier.api.mps import allocation
 from croupier.book.manager import CapacityManager, UnknownNode
 from croupier.controllers import sight
 from croupier.controllers.sight import Sight
@@ -182,9 +182,7 @@ class HolderController:
     async def _fence(self, pod: Pod) -> None:
         """From now on a Binding that was prepared for the old hold is refused."""
         meta = pod.metadata
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        moment = self._settings.clock.now().isoformat(timespec="microseconds")
-        patch = {"metadata": {**guard, "annotations": {HOLD_EXPIRED: moment}}}
+        patch = allocation.fence(meta, self._settings.clock.now())
         await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
 
     def _tell(self, endings: Iterable[Step], before: Ledger | None, after: Ledger) -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from croupier.api import kinds, pods
 from croupier.api.core_v1 import Pod
+from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
 from croupier.book.manager import Change
 from croupier.core import ledger as ledgers
@@ -183,14 +184,8 @@ class Binder:
 
     async def fence(self, asked: Asked, args: ExtenderBindingArgs) -> None:
         """Raise the pod's resourceVersion: a Binding that is still on its way will fail."""
-        moment = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch: Raw = {
-            "metadata": {
-                "uid": asked.uid,
-                "resourceVersion": asked.version,
-                "annotations": {allocation.HOLD_EXPIRED: moment},
-            }
-        }
+        read = ObjectMeta(uid=asked.uid, resource_version=asked.version)
+        patch = allocation.fence(read, self._clock.now())
         await self._api.patch(kinds.PODS, args.pod_name, patch, namespace=args.pod_namespace)
 
 

@@ -5,11 +5,13 @@ and the node side follows it. So it says all a reader needs without the ledger: 
 card, its number on the node, and the share of it.
 """
 
-from typing import Annotated, Final, TypeAlias
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from croupier.api.meta import ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
 from croupier.core import request
@@ -45,6 +47,15 @@ class Entry(Wire, frozen=True, kw_only=True):
 
 
 _ENTRIES: Final = msgspec.json.Decoder(Annotated[tuple[Entry, ...], Meta(max_length=32)])
+
+
+def fence(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
+    """A merge patch that raises the pod's resourceVersion, if it is still the one that was read.
+
+    To the microsecond: a patch that changes nothing would raise nothing.
+    """
+    written = {HOLD_EXPIRED: moment.isoformat(timespec="microseconds")}
+    return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": written}}
 
 
 def encode(grant: Grant, ledger: Ledger) -> str:
