@@ -8,10 +8,11 @@ import yaml
 
 from croupier.api.kinds import NODE_RESERVATIONS, NODES
 from croupier.api.mps import NodeReservation
+from croupier.book.manager import Book
 from croupier.kube.client import Client
 from croupier.lab import controlplane, dealer
 from croupier.lab.controlplane import SCHEDULER
-from croupier.lab.dealer import EXTENDER, MANAGER, Book
+from croupier.lab.dealer import EXTENDER, MANAGER
 from croupier.lab.lab import Lab
 from croupier.lab.progress import Silent
 

@@ -8,7 +8,7 @@ from bench.figures import OURS, Figure
 from bench.ground import Ground
 from bench.place import STOCK
 from croupier.api.mps.allocation import CARDS, MARK, RATIO
-from croupier.lab.dealer import Book
+from croupier.book.manager import Book
 
 NODE = "node-1"
 BOOKS: tuple[Book | None, ...] = (None, "InMemory", "CRD")

@@ -15,7 +15,7 @@ from bench.figures import OURS, Figure
 from bench.ground import Ground
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import ALLOCATION, MARK
-from croupier.lab.dealer import Book
+from croupier.book.manager import Book
 
 STOCK = "stock scheduler alone"
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -21,7 +21,7 @@ from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
 from croupier.book import switch
 from croupier.book.crd import CRDCapacityManager
-from croupier.book.manager import STRATEGY, TTL, CapacityManager
+from croupier.book.manager import STRATEGY, TTL, Book, CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
 from croupier.book.switch import BookKept
@@ -57,9 +57,6 @@ from croupier.kube.shift import Authority
 from croupier.kube.store import Store
 
 T = TypeVar("T")
-
-Book: TypeAlias = Literal["InMemory", "CRD"]
-BOOKS: Final[tuple[Book, ...]] = get_args(Book)
 
 NAMESPACE: Final = "d8-gpu-operator"
 REPORTER: Final = "croupier-ledger"

@@ -15,14 +15,11 @@ from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.controllers.reservation import ReservationController, Settings, Sources
 from croupier.controllers.reservation_metrics import ReservationMetrics
-from croupier.controllers.watched import Watched
 from croupier.core.ledger import Card, Ledger
 from croupier.kube.client import Client, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
-from croupier.kube.reflector import Reflector
-from croupier.kube.resource import Resource
-from croupier.kube.store import Store
+from tests.controllers.world import running, watched
 from tests.kube.waiting import until_async
 
 Kept = Literal["InMemory", "CRD"]
@@ -114,11 +111,11 @@ class Office:
         """A controller, from now on; it ends as a killed one would."""
         async with contextlib.AsyncExitStack() as stack:
             chosen = Selection(self.namespace)
-            reservations = await stack.enter_async_context(_watched(self.api, kinds.RESERVATIONS, chosen))
+            reservations = await stack.enter_async_context(watched(self.api, kinds.RESERVATIONS, chosen))
             sources = Sources(
                 reservations,
-                await stack.enter_async_context(_watched(self.api, kinds.PODS, chosen)),
-                await stack.enter_async_context(_watched(self.api, kinds.NODES, Selection())),
+                await stack.enter_async_context(watched(self.api, kinds.PODS, chosen)),
+                await stack.enter_async_context(watched(self.api, kinds.NODES, Selection())),
             )
             self.registry = CollectorRegistry()
             settings = Settings(counts=ReservationMetrics(self.registry, reservations.store))
@@ -126,8 +123,8 @@ class Office:
             made = ReservationController(
                 sources, self.api, book=self.book, recorder=recorder, settings=settings
             )
-            await stack.enter_async_context(_running(recorder.run(asyncio.Event())))
-            await stack.enter_async_context(_running(made.run(asyncio.Event())))
+            await stack.enter_async_context(running(recorder.run(asyncio.Event())))
+            await stack.enter_async_context(running(made.run(asyncio.Event())))
             yield made
 
     def metric(self, name: str, **labels: str) -> float:
@@ -139,27 +136,7 @@ async def office(api: Client, namespace: str, kept: Kept) -> AsyncIterator[Offic
     if kept == "InMemory":
         yield Office(api, namespace, InMemoryCapacityManager(strategy="BinPack"))
         return
-    async with _watched(api, kinds.NODE_RESERVATIONS, Selection()) as watched:
-        book = CRDCapacityManager(api, watched.store, strategy="BinPack")
+    async with watched(api, kinds.NODE_RESERVATIONS, Selection()) as records:
+        book = CRDCapacityManager(api, records.store, strategy="BinPack")
         yield Office(api, namespace, book)
         await book.finish()
-
-
-@contextlib.asynccontextmanager
-async def _watched(api: Client, resource: Resource[Any], chosen: Selection) -> AsyncIterator[Watched[Any]]:
-    store: Store[Any] = Store(resource)
-    reflector: Reflector[Any] = Reflector(api, store, selection=chosen)
-    async with _running(reflector.run()):
-        await reflector.synced()
-        yield Watched(store, reflector)
-
-
-@contextlib.asynccontextmanager
-async def _running(work: Any) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

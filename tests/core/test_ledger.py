@@ -8,7 +8,7 @@ import pytest
 from croupier.core import capacity, recut
 from croupier.core import card as naming
 from croupier.core import ledger as book
-from croupier.core.ledger import MOST_HELD, Card, Ledger, Part, Refused, Slot, Terms
+from croupier.core.ledger import MOST_CARDS, MOST_HELD, Card, Ledger, Part, Refused, Slot, Terms
 from tests.core.worlds import BOUND, NODE, NOON, cut, exclusive, given, node, place, shared, sliced
 
 ME = "ns/pod/uid"
@@ -246,5 +246,5 @@ def test_there_are_never_more_cards_than_can_be_written():
 
     ledger = recut.recut(node(*held), [shared(n) for n in range(20)])
 
-    assert len(ledger.cards) == capacity.MOST_CARDS
+    assert len(ledger.cards) == MOST_CARDS
     assert sum(card.used for card in ledger.cards) == 20 * 50

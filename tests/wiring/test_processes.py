@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from croupier.book.manager import Book
 from croupier.lab import dealer, fleet, nodes, process
 from croupier.lab.controlplane import PARTS
 from croupier.lab.lab import Lab
@@ -35,7 +36,7 @@ class House:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    async def deals(self, book: dealer.Book, kubeconfigs: Mapping[str, Path] | None = None) -> None:
+    async def deals(self, book: Book, kubeconfigs: Mapping[str, Path] | None = None) -> None:
         await dealer.join(self.lab, book, QUIET, kubeconfigs=kubeconfigs)
 
     def account(self, name: str) -> Path:

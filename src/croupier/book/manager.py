@@ -8,12 +8,15 @@ which one it is.
 
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from croupier.core.claim import Claim
 from croupier.core.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placement import Strategy
 from croupier.core.want import Shares
+
+Book: TypeAlias = Literal["InMemory", "CRD"]
+"""Where the record is kept; the setting `capacityManager`."""
 
 TTL: Final = timedelta(seconds=120)
 """How long a hold waits for its pod to be bound, unless a setting says otherwise."""

@@ -11,7 +11,7 @@ from croupier.cli.lab_image import image
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from croupier.lab.dealer import Book
+    from croupier.book.manager import Book
     from croupier.lab.lab import Lab
 
 app = typer.Typer(
@@ -302,7 +302,7 @@ def _check_name(name: str) -> None:
 def _book(named: str | None) -> "Book | None":
     from typing import get_args
 
-    from croupier.lab.dealer import Book
+    from croupier.book.manager import Book
 
     for book in get_args(Book):
         if named == book:

@@ -13,10 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core import card as naming
 from croupier.core import request
-from croupier.core.ledger import Card, Part, Slot
+from croupier.core.ledger import MOST_CARDS, Card, Part, Slot
 
-MOST_CARDS: Final = 32
-"""Cards one ledger can have."""
 MOST_SLOTS: Final = 8
 """Slots one card can have, and memory slices."""
 MOST_INDEX: Final = 255

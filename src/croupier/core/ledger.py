@@ -19,6 +19,9 @@ V = TypeVar("V")
 
 Mode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 
+MOST_CARDS = 32
+"""Cards one node can have."""
+
 MOST_HOLDERS = 64
 """Holders one card can have."""
 

@@ -119,7 +119,7 @@ def _opened(node: str, cards: Sequence[Card], grants: Collection[Grant]) -> Ledg
     known = {card.id for card in empty}
     numbers = (n for n in range(capacity.MOST_INDEX + 1) if n not in {card.index for card in empty})
     for part in sorted((part for grant in grants for part in grant), key=lambda part: part.card):
-        if part.card not in known and len(empty) < capacity.MOST_CARDS:
+        if part.card not in known and len(empty) < ledger.MOST_CARDS:
             known.add(part.card)
             empty.append(_lost(part.card, next(numbers), grants))
     return Ledger(node, tuple(sorted(empty, key=lambda card: (card.index, card.id))))

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from croupier.core import capacity
 from croupier.core import card as naming
-from croupier.core.capacity import MOST_CARDS
-from croupier.core.ledger import Card, Ledger, Slot
+from croupier.core.ledger import MOST_CARDS, Card, Ledger, Slot
 
 
 def recut(ledger: Ledger, reported: Iterable[Card]) -> Ledger:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.core.effective import Amounts
-from croupier.core.ledger import Refused
+from croupier.core.ledger import MOST_CARDS, Refused
 from croupier.core.quantity import NANO, Quantity
 from croupier.core.want import WHOLE, Shares, Slots, Units, Want, Wants
 
@@ -21,9 +21,6 @@ PERCENT: Final = "gpu.mps.io/percent"
 MARK: Final = "gpu.mps.io/ledger"
 CARDS: Final = "gpu.mps.io/cards"
 RATIO: Final = "gpu.mps.io/ratio"
-
-MOST_CARDS: Final = 32
-"""Cards of one node that a ledger can hold."""
 
 _ONE: Final = Quantity(NANO)
 _NUMBER: Final = re.compile("[1-9][0-9]{0,2}")

@@ -9,27 +9,25 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import yaml
 
 from croupier.api import crds
+from croupier.book.manager import Book
 from croupier.extender import configuration
 from croupier.extender.configuration import Wish
-from croupier.lab import borrowed, controlplane, errors, ports, probe, process
+from croupier.lab import borrowed, controlplane, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab
 from croupier.lab.probe import Endpoint
 from croupier.lab.process import Process, Program
 from croupier.lab.progress import Progress
 
-Book: TypeAlias = Literal["InMemory", "CRD"]
-
 NAMESPACE: Final = "d8-gpu-operator"
 EXTENDER: Final = "croupier-extender"
 MANAGER: Final = "croupier-manager"
 WITHIN: Final = 60.0
-POLL: Final = 0.1
 
 
 async def join(
@@ -59,8 +57,10 @@ async def join(
             options.append(f"--listen=127.0.0.1:{port}")
         _start(lab, name, f"--kubeconfig={(kubeconfigs or {}).get(name, lab.kubeconfig)}", *options)
     lab.remember(ports={**lab.record.ports, EXTENDER: port})
+    deadline = time.monotonic() + WITHIN
     for name, check in checks.items():
-        await _ready(lab, name, check)
+        endpoint = Endpoint(f"http://127.0.0.1:{check}/readyz")
+        await lab.answers(name, endpoint, deadline, within=WITHIN)
     await _ask(lab, f"http://127.0.0.1:{port}")
 
 
@@ -78,22 +78,6 @@ def _start(lab: Lab, name: str, *options: str) -> None:
     verb = name.removeprefix("croupier-")
     program = Program(name, (sys.executable, "-m", "croupier.cli", verb, *options))
     lab.adopt(process.start(program, lab.logs))
-
-
-async def _ready(lab: Lab, name: str, port: int) -> None:
-    endpoint, deadline, answer = Endpoint(f"http://127.0.0.1:{port}/readyz"), time.monotonic() + WITHIN, ""
-    while time.monotonic() < deadline:
-        if not process.alive(lab.process(name)):
-            raise errors.with_log(f"{name} ended while it was starting.", Path(lab.process(name).log))
-        try:
-            status, answer = await asyncio.to_thread(probe.get, endpoint)
-            if status == 200:
-                return
-        except OSError as refusal:
-            answer = str(refusal)
-        await asyncio.sleep(POLL)
-    sentence = f"{name} was not ready within {WITHIN:g} seconds; its last answer was: {answer[-300:]}."
-    raise errors.with_log(sentence, Path(lab.process(name).log))
 
 
 async def _ask(lab: Lab, url: str) -> None:

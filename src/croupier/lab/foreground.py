@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.book.manager import Book
 from croupier.lab import dealer, errors, fleet, lifecycle, process, realnode, record
-from croupier.lab.dealer import Book
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan

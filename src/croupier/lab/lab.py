@@ -16,6 +16,7 @@ from croupier.lab import controlplane, errors, probe, process, record
 from croupier.lab.cluster import Cluster, Completed
 from croupier.lab.controlplane import ETCD, Site
 from croupier.lab.errors import LabError
+from croupier.lab.probe import Endpoint
 from croupier.lab.process import Process
 from croupier.lab.record import Record
 
@@ -114,10 +115,10 @@ class Lab:
         named = parts or [part for part in controlplane.PARTS if part in known]
         deadline = time.monotonic() + within
         for part in named:
-            await self._part_ready(part, deadline, within)
+            await self.answers(part, controlplane.endpoint(part, self.site), deadline, within=within)
 
-    async def _part_ready(self, part: str, deadline: float, within: float) -> None:
-        endpoint = controlplane.endpoint(part, self.site)
+    async def answers(self, part: str, endpoint: Endpoint, deadline: float, *, within: float) -> None:
+        """Wait until a process of ours says at `endpoint` that it is ready."""
         answer = "nothing"
         while time.monotonic() < deadline:
             running = self.process(part)
