@@ -127,6 +127,7 @@ def test_what_fits_is_found_and_what_is_found_fits(meeting, strategy):
 
 
 @given(meetings(), EVERY)
+@example((node(cut(0, "small")), (Slots("1g.10gb", 1), Slots("1g.10gb", 1))), "BinPack")
 @settings(max_examples=120, deadline=None)
 def test_what_is_chosen_is_lawful_and_is_what_was_asked(meeting, strategy):
     ledger, wants = meeting

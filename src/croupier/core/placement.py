@@ -5,7 +5,7 @@ cards: two shares of one card would be one larger share. A card that is not heal
 a card of a pool only to those who name the pool.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -124,7 +124,7 @@ def _place(ledger: Ledger, demands: tuple[Demand, ...], strategy: Strategy) -> P
             if isinstance(given, Refused):
                 return given
             world = given
-    grant = _joined(ledger, (part for made in plans for part in made.grant))
+    grant = _joined(ledger, [part for made in plans for part in made.grant])
     return Plan(grant, tuple(map(sum, zip(*(made.rank for made in plans), strict=True))))
 
 
@@ -145,14 +145,14 @@ def _place_one(
     return Plan(_joined(ledger, picked.parts), picked.rank)
 
 
-def _joined(ledger: Ledger, parts: Iterable[Part]) -> Grant:
+def _joined(ledger: Ledger, parts: Sequence[Part]) -> Grant:
     """One part per card, in the order of the ledger."""
+    if len(parts) == 1 and len(parts[0].slots) < 2:  # what nearly everybody gets
+        return (parts[0],)
     by_card: dict[str, Part] = {}
     for part in parts:
         known = by_card.get(part.card)
         by_card[part.card] = part if known is None else replace(known, slots=known.slots + part.slots)
-    if len(by_card) == 1 and len(part.slots) < 2:
-        return (part,)
     return tuple(_in_order(card, by_card[card.id]) for card in ledger.cards if card.id in by_card)
 
 
