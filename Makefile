@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Only root can run a real node, so only root needs its programs.
 REAL_NODE := $(if $(filter 0,$(shell id -u)),--real-node)
+# Most tests wait rather than compute. Each worker raises a control plane of its own.
+WORKERS ?= 2
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +21,7 @@ demo: setup ## Raise a cluster with simulated GPU nodes and show our kinds in it
 
 test: setup ## Run every test on a real Kubernetes (the first run builds it: about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE)
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/ruff check .

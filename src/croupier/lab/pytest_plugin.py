@@ -26,6 +26,9 @@ from croupier.lab.testrun import TestRun
 OUR_FIXTURES = {"cluster", "lab", "private_lab", "real_node", "namespace", "crds", "clean_cluster"}
 FAILED_WITH_LAB = pytest.StashKey[bool]()
 RUN = pytest.StashKey[TestRun]()
+LOGS = pytest.StashKey[list[str]]()
+"""Of the labs failed tests ran on: those of this process, and of the workers it had."""
+WORKER_LOGS = "croupier_lab_logs"
 
 
 class PrivateLab(Protocol):
@@ -50,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FAILED_WITH_LAB] = False
+    config.stash[LOGS] = []
     config.stash[RUN] = TestRun(
         Sources(named=config.getoption("--lab-bin")),
         # Everyday steps are not worth a line among the dots; a build is.
@@ -75,10 +79,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if config.stash[FAILED_WITH_LAB]:
+        config.stash[LOGS] += map(str, config.stash[RUN].logs())
+    if (output := getattr(config, "workeroutput", None)) is not None:  # a worker of pytest-xdist
+        output[WORKER_LOGS] = config.stash[LOGS]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker is done: what it would have said at the end, had it a terminal."""
+    node.config.stash[LOGS] += getattr(node, "workeroutput", {}).get(WORKER_LOGS, [])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if not config.stash[FAILED_WITH_LAB]:
-        return
-    for logs in config.stash[RUN].logs():
+    for logs in config.stash[LOGS]:
         terminalreporter.write_line(f"Logs of the lab the failed tests ran on: {logs}")
 
 
