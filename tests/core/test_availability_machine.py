@@ -1,0 +1,147 @@
+"""Whatever happens to nodes and pods, in whatever order, the index equals a recount of everything."""
+
+from collections.abc import Mapping
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from croupier.core.availability import NOTHING, Availability, Occupant, Three
+from croupier.core.quantity import NANO, ZERO, Quantity
+
+NODES = ("node-1", "node-2", "gpu-worker")
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "gpu.mps.io/ledger")
+NAMES = st.sampled_from([f"team/p{number}" for number in range(6)])
+AMOUNTS = st.dictionaries(
+    st.sampled_from(RESOURCES), st.sampled_from([1, NANO // 10, NANO, 3 * NANO]).map(Quantity), max_size=4
+)
+REPORTED = st.dictionaries(
+    st.sampled_from(RESOURCES), st.sampled_from([0, NANO // 2, NANO, 8 * NANO]).map(Quantity), max_size=4
+)
+
+
+class Recounted(RuleBasedStateMachine):
+    """The world as plain dicts, beside the index that is told of every change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = Availability()
+        self.nodes: dict[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]] = {}
+        self.pods: dict[str, Occupant] = {}
+        self.born = 0
+        self.kept: list[tuple[Mapping[str, Mapping[str, Three]], dict[str, dict[str, Three]]]] = []
+
+    @rule(name=st.sampled_from(NODES), allocatable=REPORTED, reserved=REPORTED)
+    def a_node_reports(self, name, allocatable, reserved):
+        capacity = {
+            resource: allocatable.get(resource, ZERO) + reserved.get(resource, ZERO)
+            for resource in {*allocatable, *reserved}
+        }
+        self.nodes[name] = (allocatable, capacity)
+        self.index.set_node(name, allocatable, capacity)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_node_goes(self, name):
+        self.nodes.pop(name, None)
+        self.index.drop_node(name)
+
+    @rule(key=NAMES, node=st.sampled_from(NODES), requests=AMOUNTS)
+    def a_pod_is_bound(self, key, node, requests):
+        """Perhaps another of that name was there, and nobody saw it go."""
+        self.born += 1
+        self._set(Occupant(key, f"uid-{self.born}", node, requests))
+
+    @rule(key=NAMES, requests=AMOUNTS)
+    def a_pod_changes(self, key, requests):
+        if key in self.pods:
+            was = self.pods[key]
+            self._set(Occupant(key, was.uid, was.node, requests))
+
+    @rule(key=NAMES, node=st.sampled_from(NODES))
+    def a_uid_is_somewhere_else(self, key, node):
+        if key in self.pods:
+            was = self.pods[key]
+            self._set(Occupant(key, was.uid, node, was.requests))
+
+    @rule(key=NAMES)
+    def nothing_changes(self, key):
+        if key in self.pods:
+            before = self.index.version
+            self.index.set_pod(self.pods[key])
+            assert self.index.version == before
+
+    @rule(key=NAMES)
+    def a_pod_ends(self, key):
+        if key in self.pods:
+            self.index.drop_pod(self.pods.pop(key).uid)
+
+    @rule()
+    def an_unknown_pod_ends(self):
+        self.index.drop_pod("nobody")
+
+    @rule()
+    def somebody_keeps_a_picture(self):
+        picture = self.index.every()
+        self.kept.append((picture, {name: dict(account) for name, account in picture.items()}))
+
+    @rule(resource=st.sampled_from(RESOURCES))
+    def somebody_asks_where_most_is_free(self, resource):
+        """From here on it is kept for this resource."""
+        self.index.most_free(resource)
+
+    def _set(self, pod: Occupant) -> None:
+        self.pods[pod.key] = pod
+        self.index.set_pod(pod)
+
+    def recount(self) -> dict[str, dict[str, Three]]:
+        counted = {}
+        for name, (allocatable, capacity) in self.nodes.items():
+            asked: dict[str, Quantity] = {}
+            for pod in self.pods.values():
+                for resource, amount in pod.requests.items() if pod.node == name else ():
+                    asked[resource] = asked.get(resource, ZERO) + amount
+            counted[name] = {
+                resource: Three(
+                    capacity.get(resource, ZERO), allocatable.get(resource, ZERO), asked.get(resource, ZERO)
+                )
+                for resource in {*allocatable, *capacity, *asked}
+            }
+        return counted
+
+    @invariant()
+    def every_number_is_that_of_a_recount(self):
+        counted = self.recount()
+        assert self.index.every() == counted
+        assert set(self.index.nodes()) == set(counted)
+        assert set(self.index.resources()) == {resource for one in counted.values() for resource in one}
+        for resource in RESOURCES:
+            threes = [one[resource] for one in counted.values() if resource in one]
+            total = self.index.total(resource)
+            assert total.capacity == sum((one.capacity for one in threes), ZERO)
+            assert total.allocatable == sum((one.allocatable for one in threes), ZERO)
+            assert total.allocated == sum((one.allocated for one in threes), ZERO)
+            assert self.index.exists(resource) == any(one.allocatable >= Quantity(NANO) for one in threes)
+            for name in NODES:
+                assert self.index.three(name, resource) == counted.get(name, {}).get(resource, NOTHING)
+
+    @invariant()
+    def the_most_that_is_free_is_on_one_node(self):
+        for resource in self.index._heaps.keys() & {*RESOURCES}:
+            free = [one[resource].available for one in self.recount().values() if resource in one]
+            assert self.index.most_free(resource) == max(free, default=ZERO)
+
+    @invariant()
+    def what_was_answered_stays_what_it_was(self):
+        for picture, copied in self.kept:
+            assert picture == copied
+
+    @invariant()
+    def nothing_is_kept_of_what_is_gone(self):
+        bound = {pod.node for pod in self.pods.values()}
+        assert set(self.index._nodes) == {*self.nodes, *bound}
+        assert len(self.index._pods) == len(self.index._uids) == len(self.pods)
+        assert self.index._heaps.keys() <= self.index._totals.keys()
+
+
+TestRecounted = Recounted.TestCase
+TestRecounted.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
