@@ -3,21 +3,115 @@
 While a resize is under way three numbers exist: what the spec asks for, what the kubelet promised room for,
 and what the container has. The largest counts, because each of them may be true a moment later. A resize that
 can never happen (Infeasible) is not counted: only what the container has and was promised.
+
+Most pods are copies of others, so what a shape of requests comes to is worked out once and shared.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
-from croupier.api.core_v1 import Container, ContainerStatus, Pod, ResourceList, ResourceRequirements
+from msgspec import field
+
+from croupier.api.core_v1 import Container, ContainerStatus, Node, Pod, ResourceList
+from croupier.api.wire import Wire
 from croupier.core import effective, quantity
 from croupier.core.availability import POD_SLOTS, Occupant
 from croupier.core.effective import Amounts, Early, Footprint
 from croupier.core.quantity import NANO, Quantity
+from croupier.kube.resource import Resource
+
+SHAPES: Final = 8192
+"""Shapes remembered: many times what differs among the pods of a large cluster."""
+
+Written: TypeAlias = tuple[tuple[str, str], ...]
+"""Resource names and quantities as they were written."""
 
 _ONE: Final = {POD_SLOTS: Quantity(NANO)}
 
 
-def occupant(pod: Pod) -> Occupant | None:
+class _Requests(Wire, frozen=True, kw_only=True):
+    requests: ResourceList = field(default_factory=dict)
+
+
+class _Container(Wire, frozen=True, kw_only=True):
+    name: str
+    resources: _Requests = _Requests()
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        return self.restart_policy == "Always"
+
+
+class _Status(Wire, frozen=True, kw_only=True):
+    name: str
+    resources: _Requests | None = None
+    allocated_resources: ResourceList = field(default_factory=dict)
+
+
+class _Condition(Wire, frozen=True, kw_only=True):
+    type: str
+    reason: str = ""
+
+
+class _Metadata(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _Spec(Wire, frozen=True, kw_only=True):
+    node_name: str = ""
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    overhead: ResourceList = field(default_factory=dict)
+    resources: _Requests = _Requests()
+
+
+class _PodStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+    conditions: tuple[_Condition, ...] = ()
+    container_statuses: tuple[_Status, ...] = ()
+    init_container_statuses: tuple[_Status, ...] = ()
+    resources: _Requests | None = None
+    allocated_resources: ResourceList = field(default_factory=dict)
+
+
+class LeanPod(Wire, frozen=True, kw_only=True):
+    """A pod read for nothing but what it occupies: half the time, a fraction of the memory."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class _NodeStatus(Wire, frozen=True, kw_only=True):
+    capacity: ResourceList = field(default_factory=dict)
+    allocatable: ResourceList = field(default_factory=dict)
+
+
+class LeanNode(Wire, frozen=True, kw_only=True):
+    """A node read for nothing but what it offers."""
+
+    metadata: _Metadata = _Metadata()
+    status: _NodeStatus = _NodeStatus()
+
+
+LEAN_PODS: Final = Resource("", "v1", "pods", "Pod", True, LeanPod)
+LEAN_NODES: Final = Resource("", "v1", "nodes", "Node", False, LeanNode)
+
+
+def occupant(pod: Pod | LeanPod) -> Occupant | None:
     """None while it waits for a node, and when it has finished."""
     node = pod.spec.node_name
     if not node or pod.is_finished:
@@ -25,56 +119,91 @@ def occupant(pod: Pod) -> Occupant | None:
     return Occupant(pod.metadata.key, pod.metadata.uid, node, requests(pod))
 
 
-def requests(pod: Pod) -> dict[str, Quantity]:
+def requests(pod: Pod | LeanPod) -> Amounts:
     """What it asks for in the end, resizes and overhead included; and one of `pods`, as every pod takes."""
+    return _counted(_shape(pod))
+
+
+def offer(node: Node | LeanNode) -> tuple[Amounts, Amounts]:
+    """Its allocatable, and its capacity."""
+    return _amounts(node.status.allocatable.items()), _amounts(node.status.capacity.items())
+
+
+class _Shape(NamedTuple):
+    containers: tuple[Written, ...]
+    before: tuple[tuple[Written, bool], ...]
+    overhead: Written
+    pod_level: Written
+
+
+def _shape(pod: Pod | LeanPod) -> _Shape:
     spec, status = pod.spec, pod.status
     infeasible = _infeasible(pod)
-    statuses = {one.name: one for one in (*status.container_statuses, *status.init_container_statuses)}
+    running = {one.name: one for one in status.container_statuses}
+    sidecars = {one.name: one for one in status.init_container_statuses} if spec.init_containers else {}
+    return _Shape(
+        tuple([_resized(one, running.get(one.name), infeasible) for one in spec.containers]),
+        tuple(
+            [
+                (
+                    _resized(one, sidecars.get(one.name) if one.is_sidecar else None, infeasible),
+                    one.is_sidecar,
+                )
+                for one in spec.init_containers
+            ]
+        ),
+        tuple(spec.overhead.items()),
+        _pod_level(pod, infeasible) if spec.resources.requests else (),
+    )
+
+
+@lru_cache(maxsize=SHAPES)
+def _counted(shape: _Shape) -> Amounts:
+    """Shared by all pods of this shape: not to be changed."""
     footprint = Footprint(
-        containers=[_resized(one, statuses.get(one.name), infeasible) for one in spec.containers],
-        before=[
-            Early(
-                _resized(one, statuses.get(one.name) if one.is_sidecar else None, infeasible), one.is_sidecar
-            )
-            for one in spec.init_containers
-        ],
-        overhead=_amounts(spec.overhead),
-        pod_level=_pod_level(pod, infeasible),
+        containers=[_amounts(one) for one in shape.containers],
+        before=[Early(_amounts(one), sidecar) for one, sidecar in shape.before],
+        overhead=_amounts(shape.overhead),
+        pod_level=_amounts(shape.pod_level),
     )
     return effective.requests(footprint) | _ONE
 
 
-def _infeasible(pod: Pod) -> bool:
-    return any(
-        condition.type == "PodResizePending" and condition.reason == "Infeasible"
-        for condition in pod.status.conditions
-    )
+def _infeasible(pod: Pod | LeanPod) -> bool:
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
 
 
-def _resized(container: Container, status: ContainerStatus | None, infeasible: bool) -> Amounts:
+def _resized(
+    container: Container | _Container, status: ContainerStatus | _Status | None, infeasible: bool
+) -> Written:
+    asked = container.resources.requests
     if status is None or status.resources is None:
-        return _amounts(container.resources.requests)
-    return _largest(container.resources, status.resources, status.allocated_resources, infeasible)
+        return tuple(asked.items())
+    return _largest(asked, status.resources.requests, status.allocated_resources, infeasible)
 
 
-def _pod_level(pod: Pod, infeasible: bool) -> Amounts:
-    spec, has = pod.spec.resources, pod.status.resources
-    if has is None or not spec.requests:
-        return _amounts(spec.requests)
-    most = _largest(spec, has, pod.status.allocated_resources, infeasible)
-    return {name: most.get(name, quantity.ZERO) for name in spec.requests}
+def _pod_level(pod: Pod | LeanPod, infeasible: bool) -> Written:
+    """Only what the spec names: a resource asked for by containers alone is theirs."""
+    asked, has = pod.spec.resources.requests, pod.status.resources
+    if has is None:
+        return tuple(asked.items())
+    most = dict(_largest(asked, has.requests, pod.status.allocated_resources, infeasible))
+    return tuple((name, most.get(name, "0")) for name in asked)
 
 
-def _largest(
-    asked: ResourceRequirements, has: ResourceRequirements, promised: ResourceList, infeasible: bool
-) -> Amounts:
-    found: dict[str, Quantity] = {}
-    for written in (has.requests, promised) if infeasible else (asked.requests, has.requests, promised):
-        for name, amount in _amounts(written).items():
-            if name not in found or found[name] < amount:
-                found[name] = amount
-    return found
+def _largest(asked: ResourceList, has: ResourceList, promised: ResourceList, infeasible: bool) -> Written:
+    if has == asked and (promised == asked or not promised):
+        return tuple(asked.items())  # no resize is under way, as nearly always
+    most: ResourceList = {}
+    for written in (has, promised) if infeasible else (asked, has, promised):
+        for name, text in written.items():
+            if name not in most or quantity.parse(most[name]) < quantity.parse(text):
+                most[name] = text
+    return tuple(most.items())
 
 
-def _amounts(written: Mapping[str, str]) -> dict[str, Quantity]:
-    return {name: quantity.parse(text) for name, text in written.items()}
+def _amounts(written: Iterable[tuple[str, str]]) -> dict[str, Quantity]:
+    return {name: quantity.parse(text) for name, text in written}

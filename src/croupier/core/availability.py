@@ -9,7 +9,7 @@ What was answered is never edited, only replaced: an answer stays what it was, a
 one copy of a dict.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
@@ -69,6 +69,16 @@ class _Node:
     """In nanos; what comes to nothing is left out."""
     pods: int = 0
 
+    def knows(self, resource: str) -> bool:
+        reported = resource in self.allocatable or (self.capacity is not None and resource in self.capacity)
+        return reported or resource in self.allocated
+
+    def three(self, resource: str) -> Three:
+        capacity = (self.capacity or {}).get(resource, ZERO)
+        allocatable = self.allocatable.get(resource, ZERO)
+        style = allocatable.style if allocatable.nanos else capacity.style
+        return Three(capacity, allocatable, Quantity(self.allocated.get(resource, 0), style))
+
 
 @dataclass(slots=True)
 class _Total:
@@ -95,7 +105,6 @@ class Availability:
         self._accounts: dict[str, Account] = {}
         self._totals: dict[str, _Total] = {}
         self._heaps: dict[str, list[tuple[int, str]]] = {}
-        self._picture: tuple[int, Mapping[str, Account]] = (0, MappingProxyType({}))
 
     def nodes(self) -> Collection[str]:
         """A live view: copy it before awaiting anything."""
@@ -114,9 +123,7 @@ class Availability:
 
     def every(self) -> Mapping[str, Account]:
         """All nodes as they are at this moment; later changes do not show in it."""
-        if self._picture[0] != self.version:
-            self._picture = (self.version, MappingProxyType(self._accounts.copy()))
-        return self._picture[1]
+        return self._accounts.copy()
 
     def total(self, resource: str) -> Three:
         found = self._totals.get(resource)
@@ -154,16 +161,15 @@ class Availability:
         elif node.capacity == capacity and node.allocatable == allocatable:
             return
         node.capacity, node.allocatable = dict(capacity), dict(allocatable)
-        old = self._accounts.get(name, _NO_ACCOUNT)
-        names = {*node.capacity, *node.allocatable, *node.allocated}
-        self._replace(name, {resource: _three(node, resource) for resource in names}, {*old, *names})
+        names = {**node.capacity, **node.allocatable, **node.allocated}
+        self._replace(name, {resource: node.three(resource) for resource in names})
 
     def drop_node(self, name: str) -> None:
         """The node is gone; what is bound to it counts again when it is back."""
         node = self._nodes.get(name)
         if node is None or node.capacity is None:
             return
-        self._replace(name, None, self._accounts[name])
+        self._replace(name, None)
         node.capacity, node.allocatable = None, {}
         self._forget_if_empty(name, node)
 
@@ -195,33 +201,51 @@ class Availability:
         if node is None:
             node = self._nodes[name] = _Node()
         node.pods += pods
-        changed = _shift(node.allocated, before, after)
+        steps = _steps(before, after)
+        for resource, step in steps.items():
+            node.allocated[resource] = now = node.allocated.get(resource, 0) + step
+            if not now:
+                del node.allocated[resource]
         if node.capacity is None:
             self._forget_if_empty(name, node)
-        elif changed:
-            account = dict(self._accounts[name])
-            for resource in changed:
-                if resource in node.allocated or resource in node.allocatable or resource in node.capacity:
-                    account[resource] = _three(node, resource)
-                else:
-                    del account[resource]
-            self._replace(name, account, changed)
+        elif steps:
+            self._allocate(name, node, steps)
+
+    def _allocate(self, name: str, node: _Node, steps: Mapping[str, int]) -> None:
+        """So much more, or less, is allocated on a node that is there."""
+        old = self._accounts[name]
+        account = dict(old)
+        for resource, step in steps.items():
+            was = old.get(resource)
+            if was is None or not node.knows(resource):
+                now = node.three(resource) if node.knows(resource) else None
+                self._count(resource, was, now)
+            else:
+                now = Three(*was[:2], Quantity(was.allocated.nanos + step, was.allocated.style))
+                self._totals[resource].allocated += step
+            if now is None:
+                del account[resource]
+            else:
+                account[resource] = now
+                self._offer(name, resource, now)
+        self._accounts[name] = account
+        self.version += 1
 
     def _forget_if_empty(self, name: str, node: _Node) -> None:
         if node.capacity is None and not node.pods:
             del self._nodes[name]
 
-    def _replace(self, name: str, account: Account | None, changed: Iterable[str]) -> None:
-        """The account of a node is this from now on; it differs in `changed` at most."""
+    def _replace(self, name: str, account: Account | None) -> None:
+        """The node is there with this account from now on, or it is gone."""
         old, new = self._accounts.get(name, _NO_ACCOUNT), account or _NO_ACCOUNT
-        for resource in tuple(changed):
+        for resource in old.keys() | new.keys():
             self._count(resource, old.get(resource), new.get(resource))
-            if resource in self._heaps and resource in new:
-                self._push(name, resource, new[resource])
         if account is None:
             del self._accounts[name]
         else:
             self._accounts[name] = account
+            for resource, three in account.items():
+                self._offer(name, resource, three)
         self.version += 1
 
     def _count(self, resource: str, old: Three | None, new: Three | None) -> None:
@@ -250,32 +274,20 @@ class Availability:
         heapify(heap)
         return heap
 
-    def _push(self, name: str, resource: str, three: Three) -> None:
+    def _offer(self, name: str, resource: str, three: Three) -> None:
         """What was true before stays in the heap until somebody asks; when that is too much, start over."""
-        heap = self._heaps[resource]
+        heap = self._heaps.get(resource)
+        if heap is None:
+            return
         if len(heap) > 2 * len(self._accounts) + _SPARE:
             del self._heaps[resource]
         else:
             heappush(heap, (-three.available.nanos, name))
 
 
-def _three(node: _Node, resource: str) -> Three:
-    capacity = (node.capacity or {}).get(resource, ZERO)
-    allocatable = node.allocatable.get(resource, ZERO)
-    style = allocatable.style if allocatable.nanos else capacity.style
-    return Three(capacity, allocatable, Quantity(node.allocated.get(resource, 0), style))
-
-
-def _shift(allocated: dict[str, int], before: Amounts, after: Amounts) -> list[str]:
-    """Take `before` away and lay `after` on; the result names the resources that moved."""
-    moved = []
-    for resource in before.keys() | after.keys():
-        step = after.get(resource, ZERO).nanos - before.get(resource, ZERO).nanos
-        if step:
-            now = allocated.get(resource, 0) + step
-            if now:
-                allocated[resource] = now
-            else:
-                del allocated[resource]
-            moved.append(resource)
-    return moved
+def _steps(before: Amounts, after: Amounts) -> dict[str, int]:
+    """How many nanos more or less of each resource that moves."""
+    steps = {resource: amount.nanos for resource, amount in after.items()}
+    for resource, amount in before.items():
+        steps[resource] = steps.get(resource, 0) - amount.nanos
+    return {resource: step for resource, step in steps.items() if step}
