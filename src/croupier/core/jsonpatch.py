@@ -1,0 +1,87 @@
+"""JSON Patch (RFC 6902), as much of it as an admission answer needs.
+
+A patch names single values, so that everything in an object that we do not know survives.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Op: TypeAlias = Literal["add", "remove", "replace"]
+
+
+class BadPatchError(ValueError):
+    """The patch does not fit the document; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    op: Op
+    path: str
+    value: Any = None
+    """Nothing where something is removed."""
+
+
+def pointer(*steps: str | int) -> str:
+    """`("limits", "nvidia.com/gpu")` is `/limits/nvidia.com~1gpu`."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+def data(operations: Iterable[Operation]) -> list[dict[str, Any]]:
+    """As it is sent."""
+    return [
+        {"op": one.op, "path": one.path} | ({} if one.op == "remove" else {"value": one.value})
+        for one in operations
+    ]
+
+
+def apply(document: Any, operations: Iterable[Operation]) -> Any:
+    """The document as it is afterwards; the one given stays as it was, and what did not change is shared."""
+    for operation in operations:
+        document = _changed(document, _steps(operation.path), operation)
+    return document
+
+
+def _steps(path: str) -> list[str]:
+    if path and not path.startswith("/"):
+        raise BadPatchError(f"path {path!r} must begin with a slash")
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+
+
+def _changed(node: Any, steps: list[str], operation: Operation) -> Any:
+    """A copy of the node in which the operation is done below it."""
+    if not steps:
+        return None if operation.op == "remove" else operation.value
+    if isinstance(node, dict):
+        return _changed_object(node, steps, operation)
+    if isinstance(node, list):
+        return _changed_array(node, steps, operation)
+    raise BadPatchError(f"path {operation.path!r} leads into something that has no members")
+
+
+def _changed_object(node: dict[str, Any], steps: list[str], operation: Operation) -> dict[str, Any]:
+    key, *deeper = steps
+    if key not in node and (deeper or operation.op != "add"):
+        raise BadPatchError(f"path {operation.path!r}: there is no {key!r}")
+    if not deeper and operation.op == "remove":
+        return {name: value for name, value in node.items() if name != key}
+    return {**node, key: _changed(node.get(key), deeper, operation)}
+
+
+def _changed_array(node: list[Any], steps: list[str], operation: Operation) -> list[Any]:
+    key, *deeper = steps
+    adding = operation.op == "add" and not deeper
+    at = len(node) if adding and key == "-" else _index(key, operation)
+    if at >= len(node) + adding:
+        raise BadPatchError(f"path {operation.path!r}: there are only {len(node)} elements")
+    if adding:
+        return [*node[:at], operation.value, *node[at:]]
+    if not deeper and operation.op == "remove":
+        return [*node[:at], *node[at + 1 :]]
+    return [*node[:at], _changed(node[at], deeper, operation), *node[at + 1 :]]
+
+
+def _index(key: str, operation: Operation) -> int:
+    if not (key.isascii() and key.isdigit()) or (len(key) > 1 and key.startswith("0")):
+        raise BadPatchError(f"path {operation.path!r}: {key!r} is no index of an array")
+    return int(key)
