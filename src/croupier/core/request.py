@@ -107,7 +107,7 @@ def _number(annotation: str, written: str, *, most: int, such_as: int) -> int:
     number = int(written) if _NUMBER.fullmatch(written) else 0
     if not 1 <= number <= most:
         raise _UnreadableError(
-            f"annotation {annotation} is {_shown(written)}: "
+            f"annotation {annotation} is {shown(written)}: "
             f'it must be a whole number from 1 to {most}, in digits only, such as "{such_as}"'
         )
     return number
@@ -163,7 +163,7 @@ def _of_any_card(percent: int, annotated: _Annotated | None) -> Wants:
     return (Shares(percent // WHOLE),)
 
 
-def _shown(written: str) -> str:
+def shown(written: str) -> str:
     """In quotes and on one line, however long or strange."""
     short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
     return f'"{repr(short)[1:-1]}"'
