@@ -8,29 +8,19 @@ reaches whoever creates the pod, and else with a plain 400.
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from croupier.core import jsonpatch
+from croupier.core.fallback import Note
+from croupier.core.jsonpatch import Operation
+
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
-LONGEST_WARNING: Final = 256
-"""Characters of one warning the API server keeps; it cuts all off beyond 4096 in sum."""
-MOST_WARNINGS: Final = 4096
 FORBIDDEN: Final = 403
 """What a refused pod is answered with, as admission plug-ins of the API server do."""
-
-
-class Operation(Protocol):
-    """One step of a JSONPatch; `value` means nothing to a removal."""
-
-    @property
-    def op(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,7 @@ class Verdict:
     operations: Sequence[Operation] = ()
     warnings: tuple[str, ...] = ()
     sentence: str = ""
-    events: tuple[str, ...] = ()
+    events: tuple[Note, ...] = ()
     """What is worth telling about the pod once it exists."""
     fallbacks: tuple[tuple[str, str], ...] = ()
     """What was asked for and what is given instead, one per rewrite."""
@@ -109,6 +99,7 @@ class _Envelope(Struct, frozen=True, rename="camel"):
 
 _review: Final = msgspec.json.Decoder(_Review)
 _envelope: Final = msgspec.json.Decoder(_Envelope)
+_encode: Final = msgspec.json.encode
 
 
 def read(body: bytes) -> AdmissionRequest | Unreadable:
@@ -130,26 +121,14 @@ def answer(uid: str, verdict: Verdict) -> bytes:
         response["status"] = _refusal(verdict.sentence, FORBIDDEN, "Forbidden")
     elif verdict.operations:
         response["patchType"] = "JSONPatch"
-        response["patch"] = b64encode(patch(verdict.operations)).decode()
+        response["patch"] = b64encode(_encode(jsonpatch.data(verdict.operations))).decode()
     if verdict.warnings:
-        response["warnings"] = [_warning(text) for text in verdict.warnings]
+        response["warnings"] = verdict.warnings
     return _enveloped(response)
 
 
-def patch(operations: Sequence[Operation]) -> bytes:
-    """RFC 6902; a removal has no value."""
-    return msgspec.json.encode(
-        [
-            {"op": one.op, "path": one.path}
-            if one.op == "remove"
-            else {"op": one.op, "path": one.path, "value": one.value}
-            for one in operations
-        ]
-    )
-
-
 def _enveloped(response: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+    return _encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
 def _refusal(sentence: str, code: int, reason: str) -> dict[str, Any]:
@@ -183,7 +162,3 @@ def _plain(sentence: str) -> Unreadable:
 
 def _shown(word: Any) -> str:
     return f"{word[:64]!r}" if isinstance(word, str) and word else "nothing of the kind"
-
-
-def _warning(text: str) -> str:
-    return text if len(text) <= LONGEST_WARNING else text[: LONGEST_WARNING - 1] + "…"

@@ -211,6 +211,32 @@ class ConfigMap(Wire, frozen=True, kw_only=True):
     data: dict[str, str] = field(default_factory=dict)
 
 
+class Secret(Wire, frozen=True, kw_only=True):
+    """`data` is base64, as it is sent."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, str] = field(default_factory=dict)
+
+
+class WebhookClientConfig(Wire, frozen=True, kw_only=True):
+    ca_bundle: str = ""
+    """PEM in base64, as it is sent."""
+    url: str = ""
+
+
+class Webhook(Wire, frozen=True, kw_only=True):
+    name: str
+    client_config: WebhookClientConfig = WebhookClientConfig()
+
+
+class WebhookConfiguration(Wire, frozen=True, kw_only=True):
+    """admissionregistration.k8s.io/v1: a MutatingWebhookConfiguration or a ValidatingWebhookConfiguration."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
 class LeaseSpec(Wire, frozen=True, kw_only=True):
     holder_identity: str = ""
     lease_duration_seconds: int | None = None

@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from croupier.api.core_v1 import ConfigMap, Event, Lease, Namespace, Node, Pod
+from croupier.api.core_v1 import (
+    ConfigMap,
+    Event,
+    Lease,
+    Namespace,
+    Node,
+    Pod,
+    Secret,
+    WebhookConfiguration,
+)
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.api.mbcas import PodAllocation
 from croupier.api.mps import NodeReservation, Reservation
@@ -12,6 +21,23 @@ PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, Node)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, Secret)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    False,
+    WebhookConfiguration,
+)
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    False,
+    WebhookConfiguration,
+)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Event)
 

@@ -54,6 +54,8 @@ class Recorder:
     clock: Clock = field(default_factory=SystemClock)
     journal: Journal = field(default_factory=Journal)
     chance: Callable[[], float] = random.random
+    naming: Callable[[Happening], str] = lambda what: name(what, secrets.token_hex(8))
+    """What an Event is called. One made from the happening alone lets several replicas tell it once."""
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _closed: bool = field(init=False, default=False)
 
@@ -108,7 +110,7 @@ class Recorder:
             self._drop(entry, "stopped")
 
     async def _write(self, entry: Entry) -> None:
-        named = entry if entry.name else replace(entry, name=_name(entry.what.regarding))
+        named = entry if entry.name else replace(entry, name=self.naming(entry.what))
         try:
             await self._send(named)
         except (Unreachable, ServerError, TooManyRequests) as error:
@@ -184,7 +186,7 @@ def _wire(reference: Reference) -> Raw:
     return {name: value for name, value in fields.items() if value}
 
 
-def _name(regarding: Reference) -> str:
-    """Unique, and recognisable in `kubectl get events`."""
-    readable = re.sub(r"[^a-z0-9.-]", "-", regarding.name.lower())[:230].strip(".-") or "object"
-    return f"{readable}.{secrets.token_hex(8)}"
+def name(what: Happening, distinction: str) -> str:
+    """Recognisable in `kubectl get events`, and as unique as `distinction` is."""
+    readable = re.sub(r"[^a-z0-9.-]", "-", what.regarding.name.lower())[:230].strip(".-") or "object"
+    return f"{readable}.{distinction}"

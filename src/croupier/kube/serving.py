@@ -1,7 +1,8 @@
-"""Serves HTTP in our event loop and leaves signals to `run`: plain, or TLS for clients we know.
+"""Serves HTTP in our event loop and leaves signals to `run`: plain, TLS for clients we know, or TLS for all.
 
-With TLS a client must show a certificate that our authority signed. Certificates are rotated in
-place: new connections get the new one, without a restart.
+With `TLS` the certificate comes from files, and a client must show one that our authority signed. With
+`Rotating` it is handed in, and anybody may ask. Either is replaced in place: new connections get the
+new one without a restart, and open ones go on.
 """
 
 import asyncio
@@ -10,13 +11,14 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import structlog
 import uvicorn
-from starlette.applications import Starlette
 
 from croupier.kube.errors import KubeError
 
@@ -24,6 +26,12 @@ RENEWAL = 30.0
 """Seconds between looks at the certificate files."""
 GRACE = 5
 """Seconds that requests under way have to end."""
+KEEP_ALIVE = 120
+"""Seconds an idle connection is kept: longer than Go's clients keep theirs (90). Were we the first to hang
+up, a question sent at that moment would be lost, and nobody repeats a POST."""
+
+Application = Any
+"""Anything that speaks ASGI; uvicorn's own types are private."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,10 +62,28 @@ class TLS:
     client_authority: Path
 
 
+class Rotating:
+    """A certificate that its owner replaces while it serves."""
+
+    def __init__(self) -> None:
+        self.context = _server_context()
+        self.loaded = False
+
+    def replace(self, certificate: bytes, key: bytes) -> None:
+        """Serve new connections with this chain, both in PEM. What does not fit together changes nothing."""
+        with _as_files(certificate, key) as (chain, secret):
+            try:
+                _server_context().load_cert_chain(chain, secret)  # a failed load would leave half of it
+                self.context.load_cert_chain(chain, secret)
+            except (OSError, ssl.SSLError) as bad:
+                raise BadCertificate(f"this certificate and key cannot be served: {bad}") from bad
+        self.loaded = True
+
+
 @dataclass(frozen=True, slots=True)
 class Listen:
     address: Address
-    tls: TLS | None = None
+    tls: TLS | Rotating | None = None
 
     @property
     def url(self) -> str:
@@ -81,20 +107,14 @@ def is_loopback(host: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def serve(application: Starlette, listen: Listen) -> AsyncIterator[Listen]:
+async def serve(application: Application, listen: Listen) -> AsyncIterator[Listen]:
     """Serve while the block runs; yields where, with the port that was really taken."""
-    context = None if listen.tls is None else _context(listen.tls)
+    tls = listen.tls
+    context = _context(tls) if isinstance(tls, TLS) else tls.context if tls else None
     listener = _listener(listen.address)
-    config = uvicorn.Config(
-        application, lifespan="off", access_log=False, log_config=None, timeout_graceful_shutdown=GRACE
-    )
-    config.load()
-    config.ssl = context
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup(sockets=[listener])
+    server = await _started(application, context, listener)
     serving = asyncio.create_task(server.main_loop())
-    renewing = asyncio.create_task(_renew(listen.tls, context)) if listen.tls and context else None
+    renewing = asyncio.create_task(_renew(tls, context)) if isinstance(tls, TLS) and context else None
     try:
         yield replace(listen, address=Address(*listener.getsockname()[:2]))
     finally:
@@ -103,6 +123,25 @@ async def serve(application: Starlette, listen: Listen) -> AsyncIterator[Listen]
         server.should_exit = True
         await serving
         await server.shutdown(sockets=[listener])
+
+
+async def _started(
+    application: Application, context: ssl.SSLContext | None, listener: socket.socket
+) -> uvicorn.Server:
+    config = uvicorn.Config(
+        application,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+    )
+    config.load()
+    config.ssl = context
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[listener])
+    return server
 
 
 def _listener(address: Address) -> socket.socket:
@@ -121,20 +160,51 @@ def _listener(address: Address) -> socket.socket:
 
 
 def _context(tls: TLS) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _client_checking()
     _load(context, tls)
     return context
 
 
+def _client_checking() -> ssl.SSLContext:
+    context = _server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def _load(context: ssl.SSLContext, tls: TLS) -> None:
+    """Tried on the side first: a load that fails half-way would leave a certificate without its key."""
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        context.load_verify_locations(tls.client_authority)
+        for one in (_client_checking(), context):
+            one.load_cert_chain(tls.certificate, tls.key)
+            one.load_verify_locations(tls.client_authority)
     except (OSError, ssl.SSLError) as bad:
         files = f"{tls.certificate}, {tls.key} and {tls.client_authority}"
         raise BadCertificate(f"TLS cannot be served with {files}: {bad}") from bad
+
+
+@contextlib.contextmanager
+def _as_files(certificate: bytes, key: bytes) -> Iterator[tuple[str, str]]:
+    """OpenSSL reads files only. In memory where that can be: what is on a disk stays there."""
+    if not hasattr(os, "memfd_create"):
+        with TemporaryDirectory() as folder:
+            chain, secret = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            chain.write_bytes(certificate)
+            secret.write_bytes(key)
+            yield str(chain), str(secret)
+        return
+    with contextlib.ExitStack() as files:
+        paths = []
+        for content in (certificate, key):
+            file = files.enter_context(open(os.memfd_create("tls"), "wb", buffering=0))
+            file.write(content)
+            paths.append(f"/proc/self/fd/{file.fileno()}")
+        yield paths[0], paths[1]
 
 
 async def _renew(tls: TLS, context: ssl.SSLContext) -> None:

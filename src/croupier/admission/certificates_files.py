@@ -1,0 +1,95 @@
+"""A certificate that somebody else keeps, cert-manager for example, in a mounted folder that is watched.
+
+The folder holds `tls.crt` and `tls.key`, as the kubelet mounts a Secret. Which authority signed them is
+told to the API server by whoever keeps them: cert-manager's injector follows an annotation of the
+webhook configurations.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from croupier.admission import certificates
+from croupier.admission.certificates import CERTIFICATE, KEY
+from croupier.admission.certificates_shared import Gauge, Unmeasured
+from croupier.kube.errors import KubeError
+from croupier.kube.serving import BadCertificate, Rotating
+
+EVERY: Final = 10.0
+"""Seconds between looks."""
+
+log = structlog.get_logger(__name__)
+
+
+class Register(Protocol):
+    async def install(self) -> None: ...
+
+
+@dataclass(slots=True)
+class MountedCertificate:
+    folder: Path
+    register: Register | None
+    served: Rotating
+    gauge: Gauge = field(default_factory=Unmeasured)
+    every: float = EVERY
+    answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    trouble: str = field(init=False, default="")
+    _seen: tuple[int, ...] = field(init=False, default=())
+    _registered: bool = field(init=False, default=False)
+
+    def missing(self) -> str | None:
+        """For a readiness check."""
+        return None if self.loaded.is_set() else f"no certificate yet: {self.trouble}"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                self.look()
+                await self._register()
+                self.trouble = ""
+            except KubeError as error:  # half written, or not there yet: what serves goes on
+                if str(error) != self.trouble:
+                    log.warning(str(error))
+                self.trouble = str(error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.every):
+                    await self._until_answering()
+
+    def look(self) -> None:
+        moments = self._moments()
+        if moments == self._seen:
+            return
+        try:
+            certificate, key = (self.folder / name for name in (CERTIFICATE, KEY))
+            chain = certificate.read_bytes()
+            self.served.replace(chain, key.read_bytes())
+            self.gauge.serving_until(certificates.expiry(chain))
+        except (OSError, ValueError) as bad:
+            raise BadCertificate(f"{self.folder} holds no certificate that can be served: {bad}") from bad
+        self._seen = moments
+        self.loaded.set()
+        log.info("serving a certificate", folder=str(self.folder))
+
+    async def _register(self) -> None:
+        if self.register is not None and self.answering.is_set() and not self._registered:
+            await self.register.install()
+            self._registered = True
+
+    async def _until_answering(self) -> None:
+        if self._registered or self.answering.is_set():
+            await asyncio.Event().wait()  # nothing to hurry for
+        await self.answering.wait()
+
+    def _moments(self) -> tuple[int, ...]:
+        """The kubelet swaps a whole folder by a symbolic link, so what they point to is what counts."""
+        found = []
+        for name in (CERTIFICATE, KEY):
+            with contextlib.suppress(OSError):
+                found.append((self.folder / name).stat().st_mtime_ns)
+        return tuple(found) or (0,)

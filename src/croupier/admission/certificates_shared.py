@@ -1,0 +1,156 @@
+"""The certificate all replicas share: made by whoever is first, renewed by whoever sees that it is time.
+
+The Secret is the only memory. It is written by compare-and-swap, so of several replicas that take the same
+step one wins and the others find it taken. Every replica loads what the Secret holds, without a
+restart. Should somebody delete the Secret, a replica that still serves writes it again as it was:
+losing it would cost every GPU pod a failed call.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+
+from croupier.admission import authority, certificates
+from croupier.admission.authority import RULES, Rules, Step
+from croupier.admission.certificates import Keyring
+from croupier.api import kinds
+from croupier.api.core_v1 import Secret
+from croupier.kube.backoff import Backoff
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.errors import Conflict, KubeError, NotFound
+from croupier.kube.resource import Raw
+from croupier.kube.serving import Rotating
+
+NAME: Final = "croupier-webhook-tls"
+RECHECK: Final = 60.0
+"""Seconds between looks at the clock, and at what no watch told us of."""
+RETRIES: Final = Backoff(first=0.2, most=15.0)
+
+log = structlog.get_logger(__name__)
+
+
+class Register(Protocol):
+    """The part of a registration that decides when a certificate may change."""
+
+    async def carries(self, bundle: bytes) -> bool: ...
+    async def publish(self, bundle: bytes) -> None: ...
+
+
+class Gauge(Protocol):
+    def serving_until(self, end: datetime) -> None: ...
+
+
+class Unmeasured:
+    def serving_until(self, end: datetime) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    namespace: str
+    hosts: tuple[str, ...]
+    rules: Rules = RULES
+    recheck: float = RECHECK
+    name: str = NAME
+
+
+@dataclass(slots=True)
+class SharedCertificate:
+    """Keeps `served` up with the Secret. Publishes only once we answer: nobody is sent to us before."""
+
+    api: Client
+    register: Register
+    served: Rotating
+    settings: Settings
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=Unmeasured)
+    chance: Callable[[], float] = random.random
+    answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    trouble: str = field(init=False, default="")
+    """Why the last look failed; empty in good times."""
+    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _ring: Keyring | None = field(init=False, default=None)
+
+    def wake(self, *_: object) -> None:
+        """Something changed: look now. Fits a subscriber of a store."""
+        self._wake.set()
+
+    def missing(self) -> str | None:
+        """For a readiness check."""
+        if self.loaded.is_set():
+            return None
+        return f"no certificate yet{': ' if self.trouble else ''}{self.trouble}"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            self._wake.clear()
+            try:
+                await self.look()
+                failures, self.trouble, pause = 0, "", self.settings.recheck
+            except KubeError as error:
+                failures, self.trouble = failures + 1, str(error)
+                pause = RETRIES.delay(failures, self.chance())
+                log.warning("certificates: " + str(error))
+            await self._rest(pause)
+
+    async def look(self) -> None:
+        """Take the steps that are due, serve the outcome, and have the API server trust it."""
+        ring = await self._settled()
+        if self._ring is None or ring.certificate != self._ring.certificate:
+            self.served.replace(ring.certificate, ring.key)
+            self.gauge.serving_until(ring.ring.serving.span.end)
+            log.info("serving a certificate", until=ring.ring.serving.span.end.isoformat())
+        self._ring = ring
+        self.loaded.set()
+        if self.answering.is_set():
+            await self.register.publish(ring.bundle)
+
+    async def _settled(self) -> Keyring:
+        rules, hosts = self.settings.rules, self.settings.hosts
+        while True:
+            secret = await self._secret()
+            ring = certificates.read(secret.data) if secret is not None else self._ring
+            published = ring is not None and await self.register.carries(ring.bundle)
+            now = self.clock.now()
+            known = ring.ring if ring is not None else None
+            step = authority.decide(known, now, published=published, hosts=hosts, rules=rules)
+            if step is Step.NOTHING and ring is not None and secret is not None:
+                return ring
+            with contextlib.suppress(Conflict):  # another replica was first: look at what it wrote
+                await self._write(secret, certificates.taken(step, ring, now, hosts=hosts, rules=rules))
+                log.info("certificates: took a step", step=step.value)
+
+    async def _secret(self) -> Secret | None:
+        try:
+            return await self.api.get(kinds.SECRETS, self.settings.name, namespace=self.settings.namespace)
+        except NotFound:
+            return None
+
+    async def _write(self, secret: Secret | None, ring: Keyring) -> None:
+        name, namespace = self.settings.name, self.settings.namespace
+        if secret is None:
+            body: Raw = {
+                "metadata": {"name": name, "namespace": namespace},
+                "type": "Opaque",
+                "data": ring.data(),
+            }
+            await self.api.create(kinds.SECRETS, body)
+            return
+        guard = {"resourceVersion": secret.metadata.resource_version, "uid": secret.metadata.uid}
+        await self.api.patch(
+            kinds.SECRETS, name, {"metadata": guard, "data": ring.data()}, namespace=namespace
+        )
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()

@@ -1,0 +1,61 @@
+"""How long the API server waits for us, how its questions end, what was rewritten, how long we are trusted.
+
+A tenant chooses the names in a pod. So the pairs of a fallback are counted by name only up to a number,
+and as "other" beyond it: no tenant can fill a scrape.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+MOST_PAIRS: Final = 256
+OTHER: Final = ("other", "other")
+
+
+class AdmissionMetrics:
+    """One per process; fits `server.Gauge` and `certificates.Gauge`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "croupier_admission_seconds",
+            "Time from a whole review to its answer",
+            ["webhook"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._answers = Counter(
+            "croupier_admission_answers",
+            "Reviews by how they ended",
+            ["webhook", "outcome"],
+            registry=registry,
+        )
+        self._fallbacks = Counter(
+            "croupier_fallbacks", "Requests rewritten, by profile", ["from", "to"], registry=registry
+        )
+        self._expiry = Gauge(
+            "croupier_webhook_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served ends",
+            registry=registry,
+        )
+        self._pairs: set[tuple[str, str]] = set()
+
+    def answered(self, webhook: str, outcome: str, seconds: float) -> None:
+        self._seconds.labels(webhook).observe(seconds)
+        self._answers.labels(webhook, outcome).inc()
+
+    def refused(self, webhook: str, outcome: str) -> None:
+        """No review was read, so there is no time to tell."""
+        self._answers.labels(webhook, outcome).inc()
+
+    def rewritten(self, before: str, after: str) -> None:
+        pair = (before, after)
+        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+            pair = OTHER
+        else:
+            self._pairs.add(pair)
+        self._fallbacks.labels(*pair).inc()
+
+    def serving_until(self, end: datetime) -> None:
+        self._expiry.set(end.timestamp())

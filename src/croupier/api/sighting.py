@@ -1,0 +1,31 @@
+"""A pod as far as somebody needs it who only wants to know that it exists now.
+
+Of a large cluster every pod passes by, and next to nothing of it is kept.
+"""
+
+from msgspec import field
+
+from croupier.api.wire import Wire
+from croupier.kube.resource import Resource
+
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+
+
+class Annotations(Wire, frozen=True, kw_only=True):
+    fallback: str = field(default="", name=FALLBACK)
+
+
+class Metadata(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: Annotations = Annotations()
+
+
+class Sighting(Wire, frozen=True, kw_only=True):
+    metadata: Metadata = Metadata()
+
+
+SIGHTINGS = Resource("", "v1", "pods", "Pod", True, Sighting)
