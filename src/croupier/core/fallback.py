@@ -21,7 +21,7 @@ from croupier.core.quantity import NANO, ZERO, Quantity
 
 ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 
-_ONE: Final = Quantity(NANO)
+_DEVICES: Final = (request.GPU, request.MIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,15 @@ def decide(spec: PodSpec, offer: Offer, default: Policy) -> Decision:
 
 
 def _trouble(spec: PodSpec) -> str:
-    """What the API server would refuse as well, told before anything is made of it."""
+    """What cannot be meant, and the API server would refuse too: told before anything is made of it."""
     for view in spec.containers:
-        for resource, amount in view.asks.items():
-            limit = view.limits.get(resource, amount)
-            if amount.nanos < 0 or not amount.is_multiple_of(_ONE):
-                return fallback_words.not_whole(view.name, resource, amount)
-            if limit != amount:
-                return fallback_words.unequal(view.name, resource, amount, limit)
+        asks = view.asks
+        read = request.read({name: asks[name] for name in asks if name.startswith(_DEVICES)}, {})
+        if isinstance(read, Refused):
+            return str(read)
+        for resource, limit in view.limits.items():
+            if asks[resource] != limit:
+                return fallback_words.unequal(view.name, resource, asks[resource], limit)
     return ""
 
 

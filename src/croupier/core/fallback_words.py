@@ -48,10 +48,6 @@ def stuck(resource: str, containers: Sequence[str], offer: Offer, policy: Policy
     return f"{head}, nor what may stand in by policy {policy.direction}{_floor(policy)}: {_offered(offer)}"
 
 
-def not_whole(container: str, resource: str, amount: Quantity) -> str:
-    return f"container {container} asks for {amount} of {resource}; it must be a whole number, not below 0"
-
-
 def unequal(container: str, resource: str, asked: Quantity, limit: Quantity) -> str:
     return (
         f"container {container} requests {asked} of {resource} and limits it to {limit}; they must be equal"
@@ -59,21 +55,22 @@ def unequal(container: str, resource: str, asked: Quantity, limit: Quantity) -> 
 
 
 def _why(choice: Choice, policy: Policy) -> str:
-    step, free = choice.candidate.step, "with enough free on one node now"
+    taken = policy.prefer_available and not choice.free
+    return f"{_which(choice, policy)}{', though nothing has enough free now' if taken else ''}"
+
+
+def _which(choice: Choice, policy: Policy) -> str:
+    """What it is, and why nothing before it in the chain."""
+    step, floor = choice.candidate.step, _floor(policy)
     if step == "whole card":
-        kind = "" if choice.passed else f"{_OTHER[policy.direction]} "
-        lack = f"no {kind}profile{_floor(policy)}"
-        return (
-            f"a whole card, as {lack} has enough free now"
-            if choice.passed
-            else f"a whole card, as there is {lack}"
-        )
-    which = f"the nearest {step} profile{_floor(policy)}"
+        if choice.passed:
+            return f"a whole card, as no profile{floor} has enough free now"
+        return f"a whole card, as there is no {_OTHER[policy.direction]} profile{floor}"
     if choice.passed:
-        return f"{which} {free}"
+        return f"the nearest {step} profile{floor} with enough free on one node now"
     if step == "larger" and policy.direction == "nearest":
-        return f"{which}, as there is no smaller one"
-    return f"{which} there is"
+        return f"the nearest larger profile{floor}, as there is no smaller one"
+    return f"the nearest {step} profile{floor} there is"
 
 
 def _floor(policy: Policy) -> str:
