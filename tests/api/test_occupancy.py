@@ -1,0 +1,211 @@
+"""What a pod occupies is what the scheduler of Kubernetes 1.36 counts for it, also while it is resized."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from croupier.api import occupancy
+from croupier.api.core_v1 import Pod
+from croupier.api.occupancy import LeanPod
+from croupier.core import quantity
+from croupier.kube import codec
+
+
+def container(name: str = "main", *, sidecar: bool = False, **requests: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": name, "resources": {"requests": requests}}
+    return {**made, "restartPolicy": "Always"} if sidecar else made
+
+
+def status(
+    name: str = "main",
+    *,
+    has: dict[str, str] | None = None,
+    promised: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the kubelet says: what the container has, and what room was promised for."""
+    made: dict[str, Any] = {"name": name, "ready": True, "restartCount": 0}
+    if has is not None:
+        made["resources"] = {"requests": has}
+    if promised is not None:
+        made["allocatedResources"] = promised
+    return made
+
+
+def pod(*containers: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """`before`: init containers; `overhead`; `asks`: requests of the pod itself; all else is its status."""
+    spec: dict[str, Any] = {"nodeName": "node-1", "containers": list(containers) or [container()]}
+    if "asks" in more:
+        spec["resources"] = {"requests": more.pop("asks")}
+    for name, field in (("before", "initContainers"), ("overhead", "overhead")):
+        if name in more:
+            spec[field] = more.pop(name)
+    meta = {"name": "p", "namespace": "team", "uid": "u1", "resourceVersion": "1"}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Running", **more}}
+
+
+def pending(reason: str) -> list[dict[str, str]]:
+    return [
+        {"type": "Ready", "status": "True"},
+        {"type": "PodResizePending", "status": "True", "reason": reason},
+    ]
+
+
+COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "nothing but its place": (pod(), {}),
+    "containers add up": (pod(container("a", cpu="100m"), container("b", cpu="1")), {"cpu": "1100m"}),
+    "init containers count where they need more": (
+        pod(container(cpu="1", memory="1Gi"), before=[container("init", cpu="2", memory="1Mi")]),
+        {"cpu": "2", "memory": "1Gi"},
+    ),
+    "a sidecar runs beside": (
+        pod(container(cpu="1"), before=[container("proxy", cpu="500m", sidecar=True)]),
+        {"cpu": "1500m"},
+    ),
+    "overhead comes on top": (pod(container(cpu="1"), overhead={"cpu": "250m"}), {"cpu": "1250m"}),
+    "requests of the pod itself replace its containers'": (
+        pod(container(cpu="1", memory="1Gi"), asks={"cpu": "3"}),
+        {"cpu": "3", "memory": "1Gi"},
+    ),
+    "spellings do not matter": (
+        pod(container("a", cpu="1e-1", memory="1.5Gi"), container("b", cpu="0.1", memory="512Mi")),
+        {"cpu": "200m", "memory": "2Gi"},
+    ),
+    "a resize up counts at once": (
+        pod(container(cpu="2"), containerStatuses=[status(has={"cpu": "500m"}, promised={"cpu": "500m"})]),
+        {"cpu": "2"},
+    ),
+    "a resize down counts when it has happened": (
+        pod(container(cpu="500m"), containerStatuses=[status(has={"cpu": "2"}, promised={"cpu": "500m"})]),
+        {"cpu": "2"},
+    ),
+    "a promise counts though nothing has happened": (
+        pod(container(cpu="500m"), containerStatuses=[status(has={"cpu": "500m"}, promised={"cpu": "3"})]),
+        {"cpu": "3"},
+    ),
+    "a Deferred one is waited for with room kept": (
+        pod(
+            container(cpu="4"),
+            containerStatuses=[status(has={"cpu": "1"}, promised={"cpu": "1"})],
+            conditions=pending("Deferred"),
+        ),
+        {"cpu": "4"},
+    ),
+    "an Infeasible one is not counted": (
+        pod(
+            container(cpu="4000"),
+            containerStatuses=[status(has={"cpu": "1"}, promised={"cpu": "1500m"})],
+            conditions=pending("Infeasible"),
+        ),
+        {"cpu": "1500m"},
+    ),
+    "an Infeasible one of which nothing is known counts as written": (
+        pod(container(cpu="4"), containerStatuses=[status()], conditions=pending("Infeasible")),
+        {"cpu": "4"},
+    ),
+    "a promise without a report does not count": (
+        pod(container(cpu="1"), containerStatuses=[status(promised={"cpu": "3"})]),
+        {"cpu": "1"},
+    ),
+    "each resource by itself": (
+        pod(
+            container(cpu="2", memory="1Gi"),
+            containerStatuses=[
+                status(has={"cpu": "1", "memory": "2Gi"}, promised={"cpu": "1", "memory": "1Gi"})
+            ],
+        ),
+        {"cpu": "2", "memory": "2Gi"},
+    ),
+    "of several containers only the one resized": (
+        pod(
+            container("a", cpu="1"),
+            container("b", cpu="1"),
+            containerStatuses=[status("b", has={"cpu": "3"}), status("a", has={"cpu": "1"})],
+        ),
+        {"cpu": "4"},
+    ),
+    "sidecars are resized like containers": (
+        pod(
+            container(cpu="1"),
+            before=[container("proxy", cpu="1", sidecar=True)],
+            initContainerStatuses=[status("proxy", has={"cpu": "2"})],
+        ),
+        {"cpu": "3"},
+    ),
+    "init containers are not": (
+        pod(
+            container(cpu="1"),
+            before=[container("init", cpu="2")],
+            initContainerStatuses=[status("init", has={"cpu": "9"})],
+        ),
+        {"cpu": "2"},
+    ),
+    "the pod itself is resized, in what it asks for itself": (
+        pod(
+            container(cpu="1"),
+            asks={"cpu": "2"},
+            resources={"requests": {"cpu": "1", "memory": "1Gi"}},
+            allocatedResources={"cpu": "3", "memory": "1Gi"},
+        ),
+        {"cpu": "3"},
+    ),
+    "the pod itself cannot be resized": (
+        pod(
+            container(cpu="1"),
+            asks={"cpu": "200"},
+            resources={"requests": {"cpu": "2"}},
+            allocatedResources={"cpu": "1"},
+            conditions=pending("Infeasible"),
+        ),
+        {"cpu": "2"},
+    ),
+    "devices stay with their containers": (
+        pod(container(cpu="1", gpu="2"), asks={"cpu": "4", "memory": "1Gi"}),
+        {"cpu": "4", "memory": "1Gi", "gpu": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize("type_", [Pod, LeanPod])
+@pytest.mark.parametrize(("body", "counted"), COUNTED.values(), ids=COUNTED)
+def test_what_a_pod_occupies(body, counted, type_):
+    found = occupancy.occupant(codec.decode(type_, msgspec.json.encode(body)))
+
+    assert found is not None
+    assert (found.key, found.uid, found.node) == ("team/p", "u1", "node-1")
+    expected = {name: quantity.parse(text) for name, text in {**counted, "pods": "1"}.items()}
+    assert found.requests == expected
+
+
+OCCUPIES_NOTHING = {
+    "one that waits for a node": {"spec": {"nodeName": ""}},
+    "one that succeeded": {"status": {"phase": "Succeeded"}},
+    "one that failed": {"status": {"phase": "Failed"}},
+}
+
+
+@pytest.mark.parametrize("type_", [Pod, LeanPod])
+@pytest.mark.parametrize("change", OCCUPIES_NOTHING.values(), ids=OCCUPIES_NOTHING)
+def test_who_occupies_nothing(change, type_):
+    body = pod(container(cpu="1"))
+    for part, fields in change.items():
+        body[part] |= fields
+
+    assert occupancy.occupant(codec.decode(type_, msgspec.json.encode(body))) is None
+
+
+def test_one_that_is_being_deleted_still_occupies_its_node():
+    body = pod(container(cpu="1"))
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert occupancy.occupant(codec.decode(Pod, msgspec.json.encode(body))) is not None
+
+
+def test_go_writes_empty_lists_as_null():
+    body = pod(container(cpu="1"), containerStatuses=None, conditions=None)
+    body["spec"] |= {"initContainers": None, "overhead": None}
+
+    found = occupancy.occupant(codec.decode(LeanPod, msgspec.json.encode(body)))
+
+    assert found is not None
+    assert found.requests["cpu"] == quantity.parse("1")

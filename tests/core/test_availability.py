@@ -1,0 +1,166 @@
+"""Allocatable, allocated, available: what is kept for every node, by the examples people know it from."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from croupier.core import quantity
+from croupier.core.availability import NOTHING, Availability, Occupant, Three
+from croupier.core.quantity import ZERO
+
+GPU, SMALL, MEDIUM = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+
+
+def amounts(written: Mapping[str, str]) -> dict[str, quantity.Quantity]:
+    return {name: quantity.parse(text) for name, text in written.items()}
+
+
+def index(**nodes: Mapping[str, str]) -> Availability:
+    """Node names with underscores for dashes."""
+    made = Availability()
+    for name, offered in nodes.items():
+        made.set_node(name.replace("_", "-"), amounts(offered))
+    return made
+
+
+def pod(number: int, node: str, requests: Mapping[str, str], *, uid: str = "") -> Occupant:
+    return Occupant(f"team/p{number}", uid or f"uid-{number}", node, amounts(requests))
+
+
+def three(capacity: str, allocatable: str, allocated: str) -> Three:
+    return Three(*map(quantity.parse, (capacity, allocatable, allocated)))
+
+
+def test_three_pods_with_a_gpu_each_leave_one_of_four():
+    shown = index(gpu_sim_cluster_worker={GPU: "4"})
+    for number in range(3):
+        shown.set_pod(pod(number, "gpu-sim-cluster-worker", {GPU: "1"}))
+
+    numbers = shown.three("gpu-sim-cluster-worker", GPU)
+
+    assert [numbers.allocatable.whole, numbers.allocated.whole, numbers.available.whole] == [4, 3, 1]
+
+
+def test_what_is_left_is_on_node_1():
+    shown = index(node_1={MEDIUM: "12"}, node_2={MEDIUM: "12"})
+    for number in range(22):
+        shown.set_pod(pod(number, "node-1" if number < 10 else "node-2", {MEDIUM: "1"}))
+
+    assert [shown.three(node, MEDIUM).available.whole for node in ("node-1", "node-2")] == [2, 0]
+    assert shown.most_free(MEDIUM) == quantity.parse("2")
+    assert shown.total(MEDIUM) == three("24", "24", "22")
+
+
+def test_a_node_is_shown_as_it_reports_itself():
+    shown = index(gpu_worker2={GPU: "4", SMALL: "28", MEDIUM: "12"})
+
+    left = {resource: str(one.available) for resource, one in shown.node("gpu-worker2").items()}
+
+    assert left == {GPU: "4", SMALL: "28", MEDIUM: "12"}
+
+
+def test_reserved_is_what_the_node_keeps_for_itself():
+    shown = Availability()
+    shown.set_node("node-1", amounts({"cpu": "63900m"}), capacity=amounts({"cpu": "64"}))
+
+    assert str(shown.three("node-1", "cpu").reserved) == "100m"
+
+
+def test_a_pod_bound_before_its_node_is_seen_counts_once_it_is():
+    shown = Availability()
+    shown.set_pod(pod(1, "late", {GPU: "1"}))
+    assert (list(shown.nodes()), list(shown.resources()), shown.total(GPU)) == ([], [], NOTHING)
+
+    shown.set_node("late", amounts({GPU: "4"}))
+
+    assert shown.three("late", GPU) == three("4", "4", "1")
+
+
+def test_a_node_that_goes_and_comes_back_finds_its_pods():
+    shown = index(node_1={GPU: "4"})
+    shown.set_pod(pod(1, "node-1", {GPU: "1"}))
+    shown.set_pod(pod(2, "node-1", {GPU: "1"}))
+
+    shown.drop_node("node-1")
+    assert shown.total(GPU) == NOTHING
+    assert not shown.exists(GPU)
+    shown.drop_pod("uid-1")
+    shown.set_node("node-1", amounts({GPU: "8"}))
+
+    assert shown.total(GPU) == three("8", "8", "1")
+
+
+def test_a_new_pod_of_an_old_name_takes_its_place():
+    shown = index(node_1={GPU: "4"}, node_2={GPU: "4"})
+    shown.set_pod(pod(1, "node-1", {GPU: "3"}))
+
+    shown.set_pod(pod(1, "node-2", {GPU: "1"}, uid="another"))
+    shown.drop_pod("uid-1")  # somebody hears of the old one's end late
+
+    assert [shown.three(node, GPU).allocated.whole for node in ("node-1", "node-2")] == [0, 1]
+
+
+def test_asking_for_more_than_there_is_shows_below_zero():
+    shown = index(node_1={MEDIUM: "8"})
+    shown.set_pod(pod(1, "node-1", {MEDIUM: "3", "example.com/unreported": "1"}))
+
+    shown.set_node("node-1", amounts({MEDIUM: "0"}))  # cut anew under a pod that runs
+
+    assert str(shown.three("node-1", MEDIUM).available) == "-3"
+    assert str(shown.three("node-1", "example.com/unreported").available) == "-1"
+
+
+EXISTS = {
+    "a whole one": ("1", True),
+    "a large fraction is none": ("999m", False),
+    "none left of what was cut away": ("0", False),
+}
+
+
+@pytest.mark.parametrize(("allocatable", "there"), EXISTS.values(), ids=EXISTS)
+def test_a_type_exists_where_a_node_can_give_one(allocatable, there):
+    assert index(node_1={MEDIUM: allocatable}).exists(MEDIUM) is there
+
+
+def test_what_is_taken_exists_all_the_same():
+    shown = index(node_1={MEDIUM: "1"})
+    shown.set_pod(pod(1, "node-1", {MEDIUM: "1"}))
+
+    assert shown.exists(MEDIUM)
+    assert shown.most_free(MEDIUM) == ZERO
+
+
+def test_a_name_anybody_may_invent_is_not_remembered():
+    shown = index(node_1={GPU: "1"})
+
+    for number in range(1000):
+        assert shown.most_free(f"nvidia.com/mig-{number}") == ZERO
+
+    assert not shown._heaps
+
+
+def test_where_most_is_free_stays_cheap_however_much_happens():
+    shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
+    assert shown.most_free(GPU) == quantity.parse("8")
+
+    for number in range(1000):
+        shown.set_pod(pod(number, "node-1", {GPU: "1"}))
+        if number >= 5:
+            shown.drop_pod(f"uid-{number - 5}")
+
+    assert len(shown._heaps.get(GPU, ())) < 100
+    assert shown.most_free(GPU) == quantity.parse("4")
+
+
+def test_fractions_of_every_spelling_add_up_and_cancel_exactly():
+    spelled = ["100m", "0.1", "1e-1", "100000u", "1.5Gi", "1e3", "1536Mi", "1n"]
+    shown = index(node_1={"cpu": "64"})
+    for number, text in enumerate(spelled):
+        shown.set_pod(pod(number, "node-1", {"cpu": text}))
+
+    expected = sum(map(quantity.parse, spelled), ZERO)
+    assert shown.three("node-1", "cpu").allocated == expected
+
+    for number in range(len(spelled)):
+        shown.drop_pod(f"uid-{number}")
+    assert shown.three("node-1", "cpu").allocated == ZERO
