@@ -1,8 +1,9 @@
 """BUILD. The one place where processes are put together: which kinds they follow, which book they keep.
 
-Everything else gets what it needs handed in. Two processes are made here. `manager` runs the controllers of
-the ledger under an election; `extender` answers kube-scheduler. With the book in memory the extender is the
-one process that may change it, so the controllers run in there (docs/decisions/0006-who-keeps-the-book.md).
+Everything else gets what it needs handed in. `manager` runs the controllers of the ledger under an election;
+`extender` answers kube-scheduler; `webhook` answers the API server about new pods. With the book in memory the
+extender is the one process that may change it, so the controllers run in there
+(docs/decisions/0006-who-keeps-the-book.md).
 """
 
 import asyncio
@@ -16,10 +17,24 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.admission import certificates_shared, notices
+from croupier.admission.authority import RULES as ROTATION
+from croupier.admission.authority import Rules as Rotation
+from croupier.admission.certificates_files import MountedCertificate
+from croupier.admission.certificates_shared import SharedCertificate
+from croupier.admission.configurations import Wish
+from croupier.admission.metrics import AdmissionMetrics
+from croupier.admission.mutate import Mutator
+from croupier.admission.notices import Notices
+from croupier.admission.registration import KINDS as REGISTRATIONS
+from croupier.admission.registration import Registration
+from croupier.admission.server import DRAIN, Webhook
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
-from croupier.book import switch
+from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
+from croupier.api.sighting import SIGHTINGS
+from croupier.book import availability, switch
 from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import STRATEGY, TTL, Book, CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
@@ -37,6 +52,8 @@ from croupier.controllers.reservation_metrics import ReservationMetrics
 from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
+from croupier.core.availability import Availability
+from croupier.core.fallback_policy import Policy
 from croupier.core.placement import Strategy
 from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, Surroundings
@@ -52,7 +69,7 @@ from croupier.kube.reflector import Reflector
 from croupier.kube.resource import Resource
 from croupier.kube.resumption import Rules
 from croupier.kube.run import Part, Process
-from croupier.kube.serving import Address, Listen
+from croupier.kube.serving import GRACE, Address, Listen, Rotating
 from croupier.kube.shift import Authority
 from croupier.kube.store import Store
 
@@ -96,15 +113,22 @@ class Caches:
         self._metrics = metrics
         self._reflectors: dict[str, Reflector[Any]] = {}
 
-    def follow(self, resource: Resource[T], selection: Selection = EVERYTHING) -> Watched[T]:
+    def follow(
+        self, resource: Resource[T], selection: Selection = EVERYTHING, *, name: str = ""
+    ) -> Watched[T]:
+        """`name` tells two caches of one kind apart."""
         store = Store(resource)
         reflector = Reflector(self._api, store, selection=selection, rules=Rules(optional=True))
-        self._metrics.caches.add(store, reflector)
-        self._reflectors[resource.full_name] = reflector
+        self._metrics.caches.add(store, reflector, name or None)
+        self._reflectors[name or resource.full_name] = reflector
         return Watched(store, reflector)
 
     def parts(self) -> list[Part]:
         return [run.endless(f"cache of {name}", one.run) for name, one in self._reflectors.items()]
+
+    async def synced(self) -> None:
+        for one in self._reflectors.values():
+            await one.synced()
 
     def behind(self) -> str | None:
         """For a readiness check: which kinds have not been listed yet."""
@@ -373,3 +397,87 @@ def _placing(settings: Settings) -> Placing:
 
 def _elector(surface: Surface, lease: str) -> Elector:
     return Elector(surface.api, lease, surface.settings.namespace, gauge=surface.metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a person can choose of the webhook."""
+
+    listen: Address
+    wish: Wish
+    policy: Policy = field(default_factory=Policy)
+    installs: bool = True
+    """Whether the process registers itself with the API server."""
+    mounted: Path | None = None
+    """A folder with a certificate that somebody else keeps; without it we make our own."""
+    rotation: Rotation = ROTATION
+    drain: float = DRAIN
+
+
+async def webhook(settings: Settings, admission: Admission) -> int:
+    """Answers the API server about new pods, from memory: not before everything is listed."""
+    async with _surface(settings) as surface:
+        caches, served = Caches(surface.api, surface.metrics), Rotating()
+        figures = AdmissionMetrics(surface.metrics.registry)
+        recorder = Recorder(surface.api, notices.REPORTER, gauge=surface.metrics, naming=notices.naming)
+        told = Notices(recorder)
+        caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
+        mutator = Mutator(_offer(caches, admission.policy), lambda: admission.policy)
+        certificate = _certificate(surface, caches, admission, (served, figures))
+        hook = Webhook(
+            mutator, Listen(admission.listen, served), gauge=figures, notices=told, drain=admission.drain
+        )
+
+        async def serve(stop: asyncio.Event) -> None:
+            await _first(stop, _both(caches.synced(), certificate.loaded.wait()))
+            if not stop.is_set():
+                await hook.run(stop, listening=certificate.answer)
+
+        ready = surface.checks.ready
+        ready |= {"caches": caches.behind, "certificate": certificate.missing, "webhook": hook.silent}
+        parts = [*caches.parts(), Part("events", recorder.run), run.endless("certificate", certificate.run)]
+        return await _until_stopped(
+            surface, [*parts, Part("webhook", serve, grace=admission.drain + GRACE + FAREWELL)]
+        )
+
+
+def _offer(caches: Caches, policy: Policy) -> Availability:
+    """Which pods there are matters only to those who prefer what is free."""
+    nodes = caches.follow(LEAN_NODES).store
+    bound = caches.follow(LEAN_PODS, BOUND_PODS).store if policy.prefer_available else Store(LEAN_PODS)
+    return availability.follow(nodes, bound)
+
+
+def _certificate(
+    surface: Surface, caches: Caches, admission: Admission, served: tuple[Rotating, AdmissionMetrics]
+) -> SharedCertificate | MountedCertificate:
+    tls, figures = served
+    api = surface.api.acting_as(notices.REPORTER)
+    registration = Registration(api, admission.wish, installs=admission.installs)
+    if admission.mounted is not None:
+        installer = registration if admission.installs else None
+        return MountedCertificate(admission.mounted, installer, tls, gauge=figures)
+    namespace = surface.settings.namespace
+    chosen = certificates_shared.Settings(
+        namespace, hosts=admission.wish.target.hosts, rules=admission.rotation
+    )
+    shared = SharedCertificate(api, registration, tls, chosen, gauge=figures)
+    secret = Selection(namespace=namespace, fields=f"metadata.name={chosen.name}")
+    caches.follow(kinds.SECRETS, secret).store.subscribe(shared.wake)
+    for kind in REGISTRATIONS:
+        ours = Selection(fields=f"metadata.name={admission.wish.name}")
+        caches.follow(kind, ours).store.subscribe(shared.wake)
+    return shared
+
+
+async def _both(*waits: Coroutine[Any, Any, Any]) -> None:
+    await asyncio.gather(*waits)
+
+
+async def _first(stop: asyncio.Event, done: Coroutine[Any, Any, None]) -> None:
+    """Until it is done, or we are stopped."""
+    waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for one in waits:
+        one.cancel()
+    await asyncio.wait(waits)

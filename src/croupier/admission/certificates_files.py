@@ -36,11 +36,15 @@ class MountedCertificate:
     served: Rotating
     gauge: Gauge = field(default_factory=Unmeasured)
     every: float = EVERY
-    answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     trouble: str = field(init=False, default="")
     _seen: tuple[int, ...] = field(init=False, default=())
     _registered: bool = field(init=False, default=False)
+    _answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    def answer(self) -> None:
+        """We listen: from now on the API server may be told of us."""
+        self._answering.set()
 
     def missing(self) -> str | None:
         """For a readiness check."""
@@ -77,14 +81,14 @@ class MountedCertificate:
         log.info("serving a certificate", folder=str(self.folder))
 
     async def _register(self) -> None:
-        if self.register is not None and self.answering.is_set() and not self._registered:
+        if self.register is not None and self._answering.is_set() and not self._registered:
             await self.register.install()
             self._registered = True
 
     async def _until_answering(self) -> None:
-        if self._registered or self.answering.is_set():
+        if self._registered or self._answering.is_set():
             await asyncio.Event().wait()  # nothing to hurry for
-        await self.answering.wait()
+        await self._answering.wait()
 
     def _moments(self) -> tuple[int, ...]:
         """The kubelet swaps a whole folder by a symbolic link, so what they point to is what counts."""

@@ -71,16 +71,21 @@ class SharedCertificate:
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
     chance: Callable[[], float] = random.random
-    answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     trouble: str = field(init=False, default="")
     """Why the last look failed; empty in good times."""
+    _answering: bool = field(init=False, default=False)
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _ring: Keyring | None = field(init=False, default=None)
 
     def wake(self, *_: object) -> None:
         """Something changed: look now. Fits a subscriber of a store."""
         self._wake.set()
+
+    def answer(self) -> None:
+        """We listen: from now on the API server may be told of us."""
+        self._answering = True
+        self.wake()
 
     def missing(self) -> str | None:
         """For a readiness check."""
@@ -111,7 +116,7 @@ class SharedCertificate:
             log.info("serving a certificate", until=ring.ring.serving.span.end.isoformat())
         self._ring = ring
         self.loaded.set()
-        if self.answering.is_set():
+        if self._answering:
             await self.register.publish(ring.bundle)
 
     async def _settled(self) -> Keyring:

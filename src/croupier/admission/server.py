@@ -97,11 +97,21 @@ class Webhook:
     notices: Notices = field(default_factory=_Unheard)
     clock: Clock = field(default_factory=SystemClock)
     drain: float = DRAIN
+    _answering: bool = field(init=False, default=False)
     _leaving: bool = field(init=False, default=False)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop`; then go on a while, asking clients to hang up, and finish what was begun."""
+    def silent(self) -> str | None:
+        """For a readiness check."""
+        return None if self._answering else "not answering yet"
+
+    async def run(self, stop: asyncio.Event, *, listening: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stop`; then go on a while, asking clients to hang up, and finish what was begun.
+
+        `listening` is called when the first question can come.
+        """
         async with self.serving():
+            self._answering = True
+            listening()
             await stop.wait()
             self._leaving = True
             await self.clock.sleep(self.drain)

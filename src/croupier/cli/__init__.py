@@ -20,6 +20,8 @@ from croupier.cli import (
     reservations,
     scheduler_config,
     version,
+    webhook,
+    webhook_config,
     what_if,
 )
 
@@ -41,6 +43,8 @@ app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
 app.command("audit", rich_help_panel="Who holds what")(audit.audit)
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
+app.command("webhook", rich_help_panel="Processes")(webhook.webhook)
+app.command("webhook-config", rich_help_panel="Processes")(webhook_config.webhook_config)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)
 app.command("version", rich_help_panel="About")(version.version)
 
