@@ -1,0 +1,120 @@
+"""Who gets how much of a book's supply, at what price, and why.
+
+Weights are budgets: everybody spends his, and gets weight × theta quanta for it, but no more than he asks
+for. So a quantum costs 1/theta of weight, and nothing when everybody has what he asks for. It is weighted
+max-min fairness: nobody gains by asking for more than he needs, and nobody gets less than his weight's
+share of the supply if he can use it. What is left after that may be kept as slack, up to what each may
+keep.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from croupier.core.market import filling
+from croupier.core.market.filling import Claimant
+
+Why: TypeAlias = Literal["floor", "cap", "demand", "share", "slack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """In quanta. `keep`: idle supply is left to him up to this amount, as slack."""
+
+    name: str
+    demand: int
+    weight: int = 1
+    floor: int = 0
+    cap: int = 2**31
+    keep: int = 0
+
+    @property
+    def want(self) -> int:
+        return max(self.floor, min(self.demand, self.cap))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    name: str
+    amount: int
+    why: Why
+    """What stopped it from being more: `share` is the price, `demand` that he asks for no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    supply: int
+    shares: tuple[Share, ...]
+    """In the order of the bids."""
+    theta: Fraction
+    """Quanta that a unit of weight buys."""
+    contested: bool
+    """Somebody asks for more than he gets."""
+    left: int
+    short: int
+    """By how much the floors alone exceed the supply."""
+
+    @property
+    def price(self) -> Fraction:
+        """Weight that a quantum costs."""
+        return 1 / self.theta if self.contested and self.theta else Fraction(0)
+
+
+def clear(bids: Sequence[Bid], supply: int) -> Clearing:
+    wants = [bid.want for bid in bids]
+    rows = zip(bids, wants, strict=True)
+    filled = filling.fill([Claimant(bid.name, bid.floor, want, bid.weight) for bid, want in rows], supply)
+    kept = _kept(bids, filled.amounts, filled.left) if filled.left else filled.amounts
+    shares = tuple(
+        Share(bid.name, amount, _why(bid, want, amount))
+        for bid, want, amount in zip(bids, wants, kept, strict=True)
+    )
+    contested = filled.left == 0 and sum(wants) > sum(filled.amounts)
+    left = supply - sum(kept) + filled.short
+    return Clearing(supply, shares, filled.theta, contested=contested, left=left, short=filled.short)
+
+
+def _kept(bids: Sequence[Bid], amounts: Sequence[int], left: int) -> Sequence[int]:
+    """What is left over is spread above what each asks for, by weight."""
+    if not any(bid.keep > amount for bid, amount in zip(bids, amounts, strict=True)):
+        return amounts
+    claimants = [
+        Claimant(bid.name, amount, max(amount, min(bid.keep, bid.cap)), bid.weight, min(bid.demand, bid.cap))
+        for bid, amount in zip(bids, amounts, strict=True)
+    ]
+    return filling.fill(claimants, left + sum(amounts)).amounts
+
+
+def _why(bid: Bid, want: int, amount: int) -> Why:
+    if amount > want:
+        return "slack"
+    if amount < want:
+        return "floor" if amount == bid.floor else "share"
+    if bid.demand > bid.cap > bid.floor:
+        return "cap"
+    return "floor" if bid.demand < bid.floor else "demand"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One container of a pod: what limit it came with, and what it may not fall below."""
+
+    name: str
+    original: int
+    floor: int = 1
+    demand: int = 0
+
+
+def split(limit: int, parts: Sequence[Part]) -> dict[str, int]:
+    """A pod's limit over its containers: what they ask for, the rest in proportion to their originals.
+
+    The sum is the limit exactly, unless the floors alone are more.
+    """
+    floors = sum(part.floor for part in parts)
+    bids = [
+        Bid(part.name, part.demand, max(1, part.original), part.floor, keep=max(limit, part.floor))
+        for part in parts
+    ]
+    shares = clear(bids, max(limit, floors)).shares
+    return {share.name: share.amount for share in shares}

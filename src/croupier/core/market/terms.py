@@ -1,0 +1,235 @@
+"""Whether a pod's CPU limit may be moved at all, and what its owner allows: `mbcas.io/*`.
+
+A value that cannot be read leaves the pod alone and says so: a guess could starve it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, cast
+
+from croupier.core import quantity
+from croupier.core.market import units
+from croupier.core.quantity import InvalidQuantityError
+
+MANAGED: Final = "mbcas.io/managed"
+ALLOW_GUARANTEED: Final = "mbcas.io/allow-guaranteed"
+ALLOW_RESTART: Final = "mbcas.io/allow-restart"
+CLASS: Final = "mbcas.io/class"
+WEIGHT: Final = "mbcas.io/weight"
+MIN_CPU: Final = "mbcas.io/min-cpu"
+MAX_CPU: Final = "mbcas.io/max-cpu"
+THROTTLE_TARGET: Final = "mbcas.io/throttle-target"
+PAUSED: Final = "mbcas.io/paused"
+
+Class: TypeAlias = Literal["latency", "elastic"]
+QoS: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
+Kind: TypeAlias = Literal["", "static", "mirror", "Windows"]
+
+_THOUSANDTHS: Final = re.compile(r"(?P<whole>[0-9]{1,4})(?:\.(?P<part>[0-9]{1,3}))?")
+_PERCENT: Final = re.compile(r"(?P<whole>[0-9]{1,2})(?:\.(?P<part>[0-9]))? ?%")
+_SHOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """`word` is stable, for programs; `sentence` is for people."""
+
+    word: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a pod decides whether and how far its limit may move; CPU in quanta."""
+
+    namespace: str
+    request: int
+    """Of all containers, a started quantum counted in full."""
+    original: int
+    """The limit it came with, from a record that outlives the agent."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    qos: QoS = "Burstable"
+    kind: Kind = ""
+    memory_pinned: bool = False
+    """Memory requests equal memory limits in every container: CPU at its request would make it Guaranteed."""
+    unlimited: tuple[str, ...] = ()
+    """Containers without a CPU limit."""
+    restarting: tuple[str, ...] = ()
+    """Containers whose resizePolicy restarts them when CPU changes."""
+    autoscaler: str = ""
+    """The VerticalPodAutoscaler that writes the same field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the market may do with a pod."""
+
+    book: Class
+    weight: int
+    floor: int
+    cap: int
+    throttle_target: int = 0
+    """Thousandths of its periods in which it may be throttled without anybody minding."""
+    paused: bool = False
+
+
+class _UnreadableError(Exception):
+    """Carries the sentence out of the depth of reading."""
+
+
+def unmovable(shape: Shape) -> Unfit | None:
+    """Why no one may move this pod's limit, whoever asks."""
+    if shape.kind:
+        return Unfit(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
+    if shape.qos == "BestEffort":
+        return Unfit("BestEffort", "a pod without requests and limits has no CPU limit to move")
+    if shape.unlimited:
+        names = ", ".join(shape.unlimited)
+        return Unfit("NoCPULimit", f"no CPU limit in container {names}; one that is added cannot be removed")
+    return _not_allowed(shape)
+
+
+def _not_allowed(shape: Shape) -> Unfit | None:
+    """What could be done, but not without somebody's word."""
+    if shape.qos == "Guaranteed" and not _opted(shape, ALLOW_GUARANTEED):
+        return Unfit(
+            "Guaranteed",
+            f'its QoS class is Guaranteed; set {ALLOW_GUARANTEED}: "true" to let requests move with limits',
+        )
+    if shape.restarting and not _opted(shape, ALLOW_RESTART):
+        names = ", ".join(shape.restarting)
+        return Unfit(
+            "RestartPolicy",
+            f'container {names} restarts when its CPU changes; set {ALLOW_RESTART}: "true" to accept that',
+        )
+    if shape.autoscaler:
+        return Unfit(
+            "Autoscaler",
+            f"VerticalPodAutoscaler {shape.autoscaler} writes the same limit; keep one of the two",
+        )
+    return None
+
+
+def lowest(shape: Shape) -> int:
+    """The limit Kubernetes would still accept without changing what the pod is."""
+    if shape.qos == "Guaranteed":
+        return 1  # requests move with it
+    return max(1, shape.request + (1 if shape.memory_pinned else 0))
+
+
+def read(shape: Shape, *, capacity: int, protected: frozenset[str] = frozenset()) -> Terms | Unfit:
+    """The owner's terms, or why the market leaves the pod alone. No limit needs more than the `capacity`."""
+    if shape.labels.get(MANAGED) != "true":
+        return Unfit("NotManaged", f'it does not carry the label {MANAGED}: "true"')
+    if shape.namespace in protected:
+        return Unfit("Protected", f"the market never touches pods of namespace {shape.namespace}")
+    if unfit := unmovable(shape):
+        return unfit
+    try:
+        return _terms(shape, capacity)
+    except _UnreadableError as unreadable:
+        return Unfit("BadAnnotation", str(unreadable))
+
+
+def _terms(shape: Shape, capacity: int) -> Terms:
+    low, high = _bounds(shape, capacity)
+    weight = _weight(shape.annotations.get(WEIGHT, "1"))
+    return Terms(
+        book=_class(shape.annotations.get(CLASS, "latency")),
+        weight=weight * max(1, shape.original if shape.qos == "Guaranteed" else shape.request),
+        floor=low,
+        cap=high,
+        throttle_target=_target(shape.annotations.get(THROTTLE_TARGET, "0%")),
+        paused=_flag(PAUSED, shape.annotations.get(PAUSED, "false")),
+    )
+
+
+def _bounds(shape: Shape, capacity: int) -> tuple[int, int]:
+    """A Guaranteed pod keeps half of its original unless it says otherwise: that is what it paid for."""
+    least = lowest(shape)
+    usual = max(least, -(-shape.original // 2)) if shape.qos == "Guaranteed" else least
+    low = max(least, _cpu(MIN_CPU, shape, up=True)) if MIN_CPU in shape.annotations else usual
+    if MAX_CPU not in shape.annotations:
+        return low, max(low, shape.original, capacity)
+    high = _cpu(MAX_CPU, shape, up=False)
+    if high < least:
+        raise _UnreadableError(
+            f"annotation {MAX_CPU} is {units.text(high)}, but its limit cannot go below {units.text(least)}"
+            " because of its CPU requests; raise the one or lower the other"
+        )
+    if high < low and MIN_CPU in shape.annotations:
+        raise _UnreadableError(
+            f"annotation {MIN_CPU} is {units.text(low)} and {MAX_CPU} is {units.text(high)};"
+            " the first must not exceed the second"
+        )
+    return min(low, high), high
+
+
+def _opted(shape: Shape, name: str) -> bool:
+    return "true" in (shape.labels.get(name), shape.annotations.get(name))
+
+
+def _cpu(name: str, shape: Shape, *, up: bool) -> int:
+    written = shape.annotations[name]
+    try:
+        amount = quantity.parse(written)
+    except InvalidQuantityError:
+        amount = quantity.ZERO
+    quanta = units.at_least(amount) if up else units.at_most(amount)
+    if quanta < 1:
+        raise _UnreadableError(
+            f'annotation {name} is {_shown(written)}: it must be CPU of at least 10m, such as "500m" or "2"'
+        )
+    return quanta
+
+
+def _class(written: str) -> Class:
+    if written not in ("latency", "elastic"):
+        raise _UnreadableError(f"annotation {CLASS} is {_shown(written)}: it must be latency or elastic")
+    return cast("Class", written)
+
+
+def _weight(written: str) -> int:
+    """In thousandths, of one CPU request."""
+    found = _THOUSANDTHS.fullmatch(written)
+    weight = _thousandths(found) if found else 0
+    if not 1 <= weight <= 1_000_000:
+        raise _UnreadableError(
+            f"annotation {WEIGHT} is {_shown(written)}:"
+            ' it must be a number above 0 and up to 1000, such as "2" or "0.5"'
+        )
+    return weight
+
+
+def _target(written: str) -> int:
+    """`5%` or `0.05`, in thousandths."""
+    if found := _PERCENT.fullmatch(written):
+        return int(found["whole"]) * 10 + int(found["part"] or 0)
+    found = _THOUSANDTHS.fullmatch(written)
+    if found is None or _thousandths(found) >= 1000:
+        raise _UnreadableError(
+            f"annotation {THROTTLE_TARGET} is {_shown(written)}:"
+            ' it must be a share of periods below 1, such as "5%" or "0.05"'
+        )
+    return _thousandths(found)
+
+
+def _thousandths(found: re.Match[str]) -> int:
+    return int(found["whole"]) * 1000 + int((found["part"] or "").ljust(3, "0"))
+
+
+def _flag(name: str, written: str) -> bool:
+    if written not in ("true", "false"):
+        raise _UnreadableError(f'annotation {name} is {_shown(written)}: it must be "true" or "false"')
+    return written == "true"
+
+
+def _shown(written: str) -> str:
+    """In quotes and on one line, however long or strange."""
+    short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
+    return f'"{repr(short)[1:-1]}"'
