@@ -45,14 +45,14 @@ class Denied:
 
 def percent(spec: PodSpec) -> Changed | Unchanged | Denied:
     """What the annotations say, asked for by the first container or by the one they name."""
-    asked = podspec.total(spec)
+    asked = {name: amount for name, amount in podspec.total(spec).items() if _is_share(name)}
     if isinstance(read := request.read(asked, spec.annotations), Refused):
         return Denied(read.reason)
     said = _said(spec)
     if trouble := _misplaced(spec, said=bool(said)):
         return Denied(trouble)
     target = _named(spec) or next(iter(spec.containers), None)
-    if not said or target is None or any(map(_is_share, asked)):
+    if not said or target is None or asked:
         return Unchanged()
     return _changed(target, PERCENT, said)
 

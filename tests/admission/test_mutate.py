@@ -1,0 +1,276 @@
+"""One pass over a pod: the patch is valid, does its work once, and touches nothing but its business."""
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.admission import mutate
+from croupier.admission.mutate import Mutator
+from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.api import pods
+from croupier.api.core_v1 import Pod
+from croupier.core import fallback, jsonpatch, quantity
+from croupier.core.availability import Availability
+from croupier.core.fallback_policy import Policy
+from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+
+ONE_G, TWO_G, THREE_G = f"{MIG}1g.10gb", f"{MIG}2g.20gb", f"{MIG}3g.40gb"
+SMALL_SLICES = {ONE_G: "28", TWO_G: "0"}
+
+Raw = dict[str, Any]
+
+
+def cluster(*nodes: dict[str, str]) -> Availability:
+    known = Availability()
+    for number, allocatable in enumerate(nodes):
+        amounts = {name: quantity.parse(written) for name, written in allocatable.items()}
+        known.set_node(f"node-{number}", amounts)
+    return known
+
+
+def pod(*limits: dict[str, str], **annotations: str) -> Raw:
+    """As the API server shows it: limits are requests too. One container for each of `limits`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "training-job", "annotations": annotations, "unknown": [1, {"to": "us"}]},
+        "spec": {
+            "containers": [container(f"c{number}", one) for number, one in enumerate(limits)],
+            "unheardOf": {"field": True},
+        },
+    }
+
+
+def container(name: str, limits: dict[str, str]) -> Raw:
+    return {"name": name, "resources": {"requests": dict(limits), "limits": dict(limits)}, "new": "field"}
+
+
+def rewritten(found: Raw, known: Availability, policy: Policy | None = None) -> tuple[Raw, Verdict]:
+    verdict = mutate.rewrite(found, known, policy or Policy())
+    assert verdict.allowed, verdict.sentence
+    return jsonpatch.apply(found, verdict.operations), verdict
+
+
+def limits(found: Raw) -> list[dict[str, str]]:
+    assert all(
+        one["resources"]["limits"] == one["resources"]["requests"] for one in found["spec"]["containers"]
+    )
+    return [one["resources"]["limits"] for one in found["spec"]["containers"]]
+
+
+def test_all_three_in_one_patch():
+    asked = pod({TWO_G: "1", "cpu": "1"}, {"cpu": "2"}, **{CARDS: "2", RATIO: "50"})
+
+    after, verdict = rewritten(asked, cluster(SMALL_SLICES))
+
+    assert limits(after) == [{"cpu": "1", PERCENT: "100", ONE_G: "1", MARK: "1"}, {"cpu": "2"}]
+    assert after["metadata"]["annotations"][fallback.ANNOTATION] == "2g.20gb->1g.10gb"
+    assert verdict.fallbacks == (("2g.20gb", "1g.10gb"),)
+    (warning,) = verdict.warnings
+    assert f"no node offers {TWO_G}" in warning
+    assert [note.sentence for note in verdict.events] == [warning]
+
+
+def test_a_pod_that_says_it_by_annotations_alone():
+    asked = pod({}, **{RATIO: "30"})
+    del asked["spec"]["containers"][0]["resources"]
+
+    after, _ = rewritten(asked, cluster())
+
+    assert limits(after) == [{PERCENT: "30", MARK: "1"}]
+
+
+def test_a_pod_that_needs_nothing_gets_no_patch():
+    asked = pod({TWO_G: "1", MARK: "1"})
+
+    assert rewritten(asked, cluster({TWO_G: "8", THREE_G: "4"})) == (asked, Verdict())
+
+
+def test_a_pod_that_has_to_wait_is_marked_all_the_same():
+    after, verdict = rewritten(pod({TWO_G: "1"}), cluster({"cpu": "8"}))
+
+    assert limits(after) == [{TWO_G: "1", MARK: "1"}]
+    assert fallback.ANNOTATION not in after["metadata"]["annotations"]
+    assert len(verdict.warnings) == 1
+
+
+DENIED = {
+    "by its annotations": (pod({GPU: "1"}, **{RATIO: "half"}), "annotation gpu.mps.io/ratio is"),
+    "by the cluster's policy": (pod({TWO_G: "1"}), f"no node offers {TWO_G}"),
+    "by its own policy, which cannot be read": (
+        pod({TWO_G: "1"}, **{"gpu-webhook.k8s.io/fallback-policy": "sideways"}),
+        "annotation gpu-webhook.k8s.io/fallback-policy is",
+    ),
+    "by its shape": ({"spec": {"containers": "many"}}, "spec.containers must be a list"),
+}
+
+
+@pytest.mark.parametrize(("asked", "sentence"), DENIED.values(), ids=DENIED)
+def test_a_refused_pod_is_not_changed(asked, sentence):
+    verdict = mutate.rewrite(asked, cluster({"cpu": "8"}), Policy(when_nothing_fits="Deny"))
+
+    assert (verdict.allowed, verdict.operations) == (False, ())
+    assert verdict.sentence.startswith(sentence)
+
+
+def test_the_mirror_of_a_static_pod_is_only_shown():
+    mirror = pod({TWO_G: "1"}, **{"kubernetes.io/config.mirror": "hash"})
+
+    assert mutate.rewrite(mirror, cluster(SMALL_SLICES), Policy()) == Verdict()
+
+
+def test_the_next_pod_is_judged_by_new_numbers_and_new_settings():
+    known, policies = cluster(SMALL_SLICES), [Policy(), Policy(direction="off"), Policy()]
+    mutator = Mutator(known, policies.pop)
+    request = AdmissionRequest(uid="1", object=pod({TWO_G: "1"}))
+
+    assert mutator.mutate(request).fallbacks == (("2g.20gb", "1g.10gb"),)
+    assert mutator.mutate(request).fallbacks == ()
+    known.set_node("node-0", {TWO_G: quantity.parse("8")})
+    assert mutator.mutate(request).warnings == ()
+
+
+RESOURCES = st.sampled_from([GPU, PERCENT, MARK, ONE_G, TWO_G, THREE_G, f"{MIG}odd", f"{POOL}a", "cpu"])
+AMOUNTS = st.dictionaries(RESOURCES, st.integers(0, 150).map(str), max_size=4)
+CONTAINERS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b", "c"]), "image": st.just("any")},
+    optional={
+        "resources": st.none() | st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS}),
+        "restartPolicy": st.just("Always"),
+        "future": st.just([{"field": None}]),
+    },
+)
+EQUAL = AMOUNTS.map(lambda amounts: container("equal", amounts))
+COUNTS = st.integers(1, 4).map(str) | st.text(max_size=2)
+ANNOTATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        CARDS: COUNTS,
+        RATIO: COUNTS,
+        "gpu.mps.io/container": st.sampled_from(["a", "b"]),
+        "gpu-webhook.k8s.io/min-memory": st.sampled_from(["10Gi", "half"]),
+        "other": st.text(max_size=2),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(CONTAINERS | EQUAL, max_size=3)},
+            optional={"initContainers": st.lists(CONTAINERS | EQUAL, max_size=2), "future": st.just({})},
+        )
+    },
+    optional={"metadata": st.fixed_dictionaries({}, optional={"annotations": st.none() | ANNOTATIONS})},
+)
+NODES = st.lists(
+    st.dictionaries(st.sampled_from([GPU, ONE_G, TWO_G, THREE_G]), st.sampled_from(["0", "1", "8"])),
+    max_size=2,
+)
+POLICIES = st.builds(
+    Policy,
+    direction=st.sampled_from(["nearest", "down", "up", "off"]),
+    prefer_available=st.booleans(),
+    quantities=st.sampled_from(["keep", "scale"]),
+)
+WORLDS = st.tuples(PODS, NODES.map(lambda nodes: cluster(*nodes)), POLICIES)
+
+
+@given(WORLDS)
+def test_whatever_is_sent_gets_a_verdict_and_stays_as_it_was(world):
+    asked, known, policy = world
+    kept = deepcopy(asked)
+
+    verdict = mutate.rewrite(asked, known, policy)
+
+    assert asked == kept
+    assert verdict.allowed or (verdict.sentence and not verdict.operations)
+
+
+@given(WORLDS)
+def test_a_second_pass_changes_nothing(world):
+    asked, known, policy = world
+    verdict = mutate.rewrite(asked, known, policy)
+    if not verdict.allowed:
+        return
+
+    again = mutate.rewrite(jsonpatch.apply(asked, verdict.operations), known, policy)
+
+    assert again.allowed, again.sentence
+    assert (again.operations, again.fallbacks) == ((), ())
+
+
+@given(WORLDS)
+def test_only_resources_and_our_annotation_are_touched(world):
+    asked, known, policy = world
+    verdict = mutate.rewrite(asked, known, policy)
+    if not verdict.allowed:
+        return
+
+    after = jsonpatch.apply(asked, verdict.operations)
+
+    assert _rest(after) == _rest(asked)
+
+
+@given(WORLDS)
+def test_nothing_is_asked_for_in_the_end_that_nobody_has_or_asked_for(world):
+    asked, known, policy = world
+    verdict = mutate.rewrite(asked, known, policy)
+    if not verdict.allowed:
+        return
+
+    invented = _named(jsonpatch.apply(asked, verdict.operations)) - _named(asked)
+
+    assert all(known.exists(name) for name in invented - {PERCENT, MARK})
+
+
+@given(WORLDS)
+def test_the_extender_reads_the_pod_as_it_was_meant(world):
+    asked, known, policy = world
+    verdict = mutate.rewrite(asked, known, policy)
+    if not verdict.allowed or verdict.fallbacks:
+        return
+
+    before = pods.view(_decoded(asked))
+    after = pods.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
+
+    assert (after.wants, after.trouble) == (before.wants, before.trouble)
+    assert after.marked or not after.wants
+
+
+def _decoded(found: Raw) -> Pod:
+    plain = deepcopy(found)
+    for one in (*plain["spec"]["containers"], *plain["spec"].get("initContainers", ())):
+        if one.get("resources") is None:
+            one.pop("resources", None)
+    if (plain.get("metadata") or {}).get("annotations") is None:
+        plain.get("metadata", {}).pop("annotations", None)
+    return msgspec.convert(plain, Pod)
+
+
+def _rest(found: Raw) -> Raw:
+    """The pod without card resources and our annotation, and without the maps that were made for them."""
+    plain = deepcopy(found)
+    for one in (*plain["spec"]["containers"], *plain["spec"].get("initContainers", ())):
+        resources = one.pop("resources", None) or {}
+        for kind in ("requests", "limits"):
+            one[kind] = {
+                name: amount for name, amount in (resources.get(kind) or {}).items() if name == "cpu"
+            }
+    metadata = plain.pop("metadata", None) or {}
+    annotations = metadata.pop("annotations", None) or {}
+    annotations.pop(fallback.ANNOTATION, None)
+    return plain | {"rest": (metadata, annotations)}
+
+
+def _named(found: Raw) -> set[str]:
+    """Resources that are asked for, by any container."""
+    return {
+        name
+        for one in (*found["spec"]["containers"], *found["spec"].get("initContainers", ()))
+        for kind in ("requests", "limits")
+        for name, amount in ((one.get("resources") or {}).get(kind) or {}).items()
+        if amount != "0" and name != "cpu"
+    }
