@@ -1,8 +1,8 @@
 """BUILD. The one place where processes are put together: which kinds they follow, which book they keep.
 
-Everything else gets what it needs handed in. `manager` runs the controllers of the ledger under an election;
-`extender` answers kube-scheduler; `webhook` answers the API server about new pods. With the book in memory the
-extender is the one process that may change it, so the controllers run in there
+Everything else gets what it needs handed in. `manager` runs the controllers of the ledger under an
+election; `extender` answers kube-scheduler; `webhook` answers the API server about new pods. With the book in
+memory the extender is the one process that may change it, so the controllers run in there
 (docs/decisions/0006-who-keeps-the-book.md).
 """
 

@@ -11,6 +11,7 @@ import typer
 
 from croupier.cli import (
     audit,
+    available,
     demo,
     explain,
     extender,
@@ -38,6 +39,7 @@ app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
 app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
 app.add_typer(explain.app, name="explain", rich_help_panel="Who holds what")
 app.command("what-if", rich_help_panel="Who holds what")(what_if.what_if)
+app.command("available", rich_help_panel="Who holds what")(available.available)
 app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
 app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
 app.command("audit", rich_help_panel="Who holds what")(audit.audit)

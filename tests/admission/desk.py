@@ -1,0 +1,171 @@
+"""A webhook beside a real API server, for the pods of one namespace, and what it was asked."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from croupier.admission import certificates_shared
+from croupier.admission.authority import RULES, Rules
+from croupier.admission.certificates_shared import SharedCertificate
+from croupier.admission.configurations import Url, Wish
+from croupier.admission.registration import KINDS, Registration
+from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.admission.server import Webhook
+from croupier.api import kinds
+from croupier.core.jsonpatch import Operation
+from croupier.kube.client import Client, Selection
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.errors import ApiError, NotFound
+from croupier.kube.reflector import Reflector
+from croupier.kube.serving import Address, Listen, Rotating
+from croupier.kube.store import Store
+from croupier.lab import ports
+from tests.kube.waiting import until_async
+
+PROBE = "probe"
+
+
+class Stamp:
+    """Admits every pod with a stamp, refuses those that ask for it, and remembers whom it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.requests: list[AdmissionRequest] = []
+
+    def mutate(self, request: AdmissionRequest) -> Verdict:
+        self.requests.append(request)
+        metadata = (request.object or {}).get("metadata", {})
+        name = metadata.get("name") or metadata.get("generateName", "")
+        if name != PROBE:
+            self.seen.append(name)
+        annotations = metadata.get("annotations") or {}
+        if "gpu.mps.io/bad" in annotations:
+            return Verdict(allowed=False, sentence="the annotation gpu.mps.io/bad is bad")
+        if "stamp" in annotations:
+            return Verdict()
+        value = {**annotations, "stamp": "here"}
+        return Verdict(operations=(Operation("add", "/metadata/annotations", value),), warnings=("stamped",))
+
+
+@dataclass
+class Desk:
+    """`open()` is one replica; a desk may have several, behind one address or behind their own."""
+
+    api: Client
+    namespace: str
+    wish: Wish
+    port: int
+    rules: Rules = RULES
+    clock: Clock = field(default_factory=SystemClock)
+    stamp: Stamp = field(default_factory=Stamp)
+    recheck: float = 0.2
+
+    @property
+    def registration(self) -> Registration:
+        return Registration(self.api, self.wish)
+
+    def certificate(self, served: Rotating, *, register: Any = None) -> SharedCertificate:
+        settings = certificates_shared.Settings(
+            self.namespace, hosts=self.wish.target.hosts, rules=self.rules, recheck=self.recheck
+        )
+        return SharedCertificate(self.api, register or self.registration, served, settings, clock=self.clock)
+
+    @contextlib.asynccontextmanager
+    async def replica(self, *, port: int | None = None) -> AsyncIterator[SharedCertificate]:
+        """A whole one: its certificate, its watches, its server."""
+        served = Rotating()
+        certificate = self.certificate(served)
+        listen = Listen(Address("127.0.0.1", self.port if port is None else port), served)
+        async with self.watching(certificate.wake):
+            keeping = asyncio.create_task(certificate.run())
+            try:
+                await asyncio.wait_for(certificate.loaded.wait(), 30)
+                async with Webhook(self.stamp, listen).serving():
+                    certificate.answer()
+                    yield certificate
+            finally:
+                keeping.cancel()
+                await asyncio.wait({keeping})
+
+    @contextlib.asynccontextmanager
+    async def watching(self, wake: Callable[..., None]) -> AsyncIterator[None]:
+        tasks = []
+        secret = Selection(namespace=self.namespace, fields=f"metadata.name={certificates_shared.NAME}")
+        ours = Selection(fields=f"metadata.name={self.wish.name}")
+        for kind, selection in ((kinds.SECRETS, secret), *((kind, ours) for kind in KINDS)):
+            store: Store[Any] = Store(kind)
+            store.subscribe(wake)
+            tasks.append(asyncio.create_task(Reflector(self.api, store, selection=selection).run()))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[SharedCertificate]:
+        """One replica that the API server is known to ask."""
+        async with self.replica() as certificate:
+            await self.asked()
+            yield certificate
+
+    async def asked(self) -> None:
+        """The API server has taken notice of the configurations and reaches us."""
+
+        async def stamped() -> bool:
+            with contextlib.suppress(ApiError):
+                pod = await self.create(PROBE, dry_run=True, annotations={"gpu.mps.io/x": "1"}, raw=True)
+                return "stamp" in pod["metadata"]["annotations"]
+            return False
+
+        await until_async(stamped, "the API server to ask us")
+
+    async def create(
+        self,
+        name: str = "",
+        *,
+        raw: bool = False,
+        dry_run: bool = False,
+        annotations: dict[str, str] | None = None,
+        spec: dict[str, Any] | None = None,
+        generate: str = "",
+        namespace: str = "",
+    ) -> Any:
+        named = {"name": name} if name else {"generateName": generate}
+        body = {
+            "metadata": {**named, "namespace": namespace or self.namespace, "annotations": annotations or {}},
+            "spec": spec or plain(),
+        }
+        kind: Any = kinds.PODS.raw if raw else kinds.PODS
+        return await self.api.create(kind, body, dry_run=dry_run)
+
+    async def leave(self) -> None:
+        """Nothing of us stays in the cluster."""
+        for kind in KINDS:
+            with contextlib.suppress(NotFound):
+                await self.api.delete(kind, self.wish.name)
+
+
+def plain(**resources: Any) -> dict[str, Any]:
+    """A pod's spec with one container; it never runs, because it wants a node nobody has."""
+    container = {"name": "main", "image": "any", **({"resources": resources} if resources else {})}
+    return {"containers": [container], "nodeSelector": {"no": "node"}}
+
+
+def gpu(resource: str = "nvidia.com/gpu", amount: str = "1") -> dict[str, Any]:
+    return plain(requests={resource: amount}, limits={resource: amount})
+
+
+def wish(namespace: str, port: int, **options: Any) -> Wish:
+    target = Url(f"https://127.0.0.1:{port}", "127.0.0.1")
+    return Wish(
+        target, namespaces={"kubernetes.io/metadata.name": namespace}, name=f"croupier-{namespace}", **options
+    )
+
+
+def free_port() -> int:
+    return ports.free(1, chance=random.Random())[0]  # noqa: S311  # ports, no secret
