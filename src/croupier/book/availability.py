@@ -1,19 +1,27 @@
-"""The availability index, kept by what the watches of nodes and pods bring.
+"""The availability index: kept by what the watches of nodes and pods bring, or counted for who asks once.
 
-It equals a recount of the two stores at every moment, so it is as fresh as they are, and asking it needs no
-request to the API server.
+Kept, it equals a recount of the two stores at every moment: it is as fresh as they are, and asking it needs
+no request to the API server.
 """
 
+import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 from croupier.api import occupancy
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.occupancy import LeanNode, LeanPod
+from croupier.api.occupancy import LEAN_NODES, LEAN_PODS, LeanNode, LeanPod
+from croupier.book.snapshot import BOUND
 from croupier.core.availability import Availability
+from croupier.kube.client import PAGE, Client, Selection
+from croupier.kube.errors import Gone
 from croupier.kube.store import Change, Store
 
 N = TypeVar("N", Node, LeanNode)
 P = TypeVar("P", Pod, LeanPod)
+
+Heard = Callable[[int], None]
+"""Is told how many pods more were read."""
 
 
 def follow(nodes: Store[N], pods: Store[P]) -> Availability:
@@ -25,6 +33,43 @@ def follow(nodes: Store[N], pods: Store[P]) -> Availability:
         see_pod(index, pod)
     nodes.subscribe(lambda change: _node_changed(index, change))
     pods.subscribe(lambda change: _pod_changed(index, change))
+    return index
+
+
+async def take(api: Client, heard: Heard = lambda _: None) -> Availability:
+    """Every node as it is now; nothing is watched, kept or written."""
+    try:
+        return await _counted(api, heard, page=PAGE)
+    except Gone:  # too slow for the token of the next page: all of it at once
+        return await _counted(api, heard, page=0)
+
+
+async def take_node(api: Client, name: str) -> Availability:
+    """One node alone, for the price of its own pods. NotFound if there is none of that name."""
+    index = Availability()
+    there = Selection(fields=f"spec.nodeName={name},{BOUND.fields}")
+    node, pods = await asyncio.gather(api.get(LEAN_NODES, name), api.list(LEAN_PODS, there))
+    see_node(index, node)
+    for pod in pods.items:
+        see_pod(index, pod)
+    return index
+
+
+async def _counted(api: Client, heard: Heard, *, page: int) -> Availability:
+    index = Availability()
+
+    async def read_nodes() -> None:
+        async for part in api.pages(LEAN_NODES, limit=page):
+            for node in part.items:
+                see_node(index, node)
+
+    async def read_pods() -> None:
+        async for part in api.pages(LEAN_PODS, BOUND, limit=page):
+            for pod in part.items:
+                see_pod(index, pod)
+            heard(len(part.items))
+
+    await asyncio.gather(read_nodes(), read_pods())
     return index
 
 
