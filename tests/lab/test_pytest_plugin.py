@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from croupier.lab import process, record
+from croupier.lab import process, realnode, record
 from croupier.lab.record import Record
 
 SETTINGS = """
@@ -57,6 +57,21 @@ FAILS = """
 def test_that_fails(lab):
     assert False
 """
+
+FILE_AFTER_FILE = {
+    "test_1_joins.py": """
+def test_it_is_there(lab, real_node):
+    assert "Ready" in lab.kubectl("get", "node", real_node).stdout
+""",
+    "test_2_counts.py": """
+def test_nobody_is_there(lab):
+    assert lab.kubectl("get", "nodes").stdout == ""
+""",
+    "test_3_joins_again.py": """
+def test_it_is_there_again(lab, real_node):
+    assert "Ready" in lab.kubectl("get", "node", real_node).stdout
+""",
+}
 
 WAITS = """
 import pathlib
@@ -164,13 +179,26 @@ def test_nodes_a_test_made_are_gone_for_the_next(run):
     assert code == 0, output
 
 
-def test_when_a_test_fails_its_logs_are_kept_and_named(run):
-    code, output = ended(run(FAILS))
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "by a worker"])
+def test_when_a_test_fails_its_logs_are_kept_and_named(run, workers):
+    code, output = ended(run(FAILS, *workers))
 
     (folder,) = run.kept()
     assert code == 1
     assert f"Logs of the lab the failed tests ran on: {folder / 'shared' / 'logs'}" in output
     assert (folder / "shared" / "logs" / "kube-apiserver.log").exists()
+    assert run.left_over() == []
+
+
+@pytest.mark.skipif(realnode.obstacle() is not None, reason=str(realnode.obstacle()))
+def test_a_real_node_stays_for_one_file(run):
+    for name, text in FILE_AFTER_FILE.items():
+        (run.folder / name).write_text(text)
+
+    code, output = ended(run("", *FILE_AFTER_FILE))
+
+    assert code == 0, output
+    assert "3 passed" in output
     assert run.left_over() == []
 
 

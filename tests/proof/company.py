@@ -40,7 +40,7 @@ class Player:
         assert self.child.stdin is not None
         self.child.stdin.write(f"{word}\n".encode())
 
-    async def ended(self, within: float = 60.0) -> int:
+    async def ended(self, within: float = 120.0) -> int:
         async with asyncio.timeout(within):
             return await self.child.wait()
 

@@ -40,7 +40,9 @@ log = structlog.get_logger(__name__)
 
 NODE_RESERVATIONS = kinds.NODE_RESERVATIONS.raw
 LONGEST_PAUSE = 1.0
-"""Seconds between two tries at most, however slow the API server is."""
+"""Seconds between two tries at most, while writes are quick."""
+CROWD = 32
+"""Or so many times what a write takes: there may be as many others, and each needs its turn."""
 LOST = (Unreachable, ServerError)
 """Errors after which a write may or may not have been carried out."""
 
@@ -334,7 +336,7 @@ class Writer:
         """
         backoff = self._desk.rules.backoff
         slow = max(1.0, self._took / backoff.first)
-        longest = min(backoff.delay(failures, 1.0) * slow, LONGEST_PAUSE)
+        longest = min(backoff.delay(failures, 1.0) * slow, max(LONGEST_PAUSE, CROWD * self._took))
         await self._desk.clock.sleep(longest * self._desk.chance())
 
 

@@ -106,6 +106,15 @@ async def join_real_node(lab: Lab, sources: Sources, show: Progress) -> str:
     return realnode.NAME
 
 
+async def part_with_real_node(lab: Lab) -> None:
+    """Undo `join_real_node`; the lab goes on, and the node may join again."""
+    from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
+
+    await realnode.leave(lab)
+    await asyncio.to_thread(lab.kubectl, "delete", "node", realnode.NAME, "--ignore-not-found")
+    lab.remember(real_node=None)
+
+
 def existing(env: Mapping[str, str]) -> list[Record]:
     """Every named lab there is a record of."""
     folder = places.labs(env)

@@ -178,15 +178,20 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
         await run.end(lab, keep_logs=pytestconfig.stash[FAILED_WITH_LAB])
 
 
-@pytest.fixture(scope="session")
-def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> str:
-    """The name of this machine as a node of the shared lab."""
+@pytest.fixture(scope="module")
+def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The name of this machine as a node of the shared lab, while the tests of one file run.
+
+    No longer: the next file may count nodes, or expect that its pods find no place.
+    """
     from croupier.lab import realnode  # noqa: PLC0415 (drags in what only a real node needs)
 
     if reason := realnode.obstacle():
         pytest.skip(reason)
     request.getfixturevalue("lab")
-    return pytestconfig.stash[RUN].join_real_node()
+    run = pytestconfig.stash[RUN]
+    yield run.join_real_node()
+    run.part_with_real_node()
 
 
 def _definitions() -> dict[str, dict[str, Any]]:

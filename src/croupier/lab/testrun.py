@@ -46,6 +46,9 @@ class TestRun:
     def join_real_node(self) -> str:
         return run(lifecycle.join_real_node(self.shared(), self._sources, self._show))
 
+    def part_with_real_node(self) -> None:
+        run(lifecycle.part_with_real_node(self.shared()))
+
     async def private(self, plan: Plan) -> Lab:
         self._count += 1
         return await self._raise(replace(plan, name=f"private-{self._count}"))
