@@ -1,0 +1,210 @@
+"""The whole webhook at the gate of a real cluster: it knows the nodes, decides, and tells the API server.
+
+Only namespaces with the label of the gate go through it, so that nobody else on the cluster notices.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from croupier.admission import certificates, configurations
+from croupier.admission.authority import RULES, Step
+from croupier.admission.configurations import Url, Wish
+from croupier.admission.mutate import Mutator
+from croupier.admission.registration import KINDS
+from croupier.admission.server import Webhook
+from croupier.api import kinds
+from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
+from croupier.book import availability
+from croupier.core import quantity
+from croupier.core.availability import Availability
+from croupier.core.fallback_policy import Policy
+from croupier.core.request import GPU, MARK
+from croupier.kube import client, config, transport
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.config import Config
+from croupier.kube.credentials import Credential
+from croupier.kube.errors import NotFound
+from croupier.kube.reflector import Reflector
+from croupier.kube.serving import Address, Listen, Rotating
+from croupier.kube.store import Store
+from croupier.lab import borrowed
+from croupier.lab.cluster import Cluster
+from tests.kube.waiting import until, until_async
+
+NAME = "croupier-gate"
+LOOPBACK = "127.0.0.1"
+WARNING = re.compile(r'299 \S+ "(.*)"')
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a pod: as the API server has it now, or the sentence it was refused with."""
+
+    pod: Raw | None
+    warnings: list[str]
+    refused: str = ""
+
+
+@dataclass
+class Gate:
+    api: Client
+    known: Availability
+    namespace: str
+    policy: Policy = field(default_factory=Policy)
+    """As the next pod will find it."""
+    nodes: dict[str, set[str]] = field(default_factory=dict)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    """On which node what resource is held."""
+    _config: Config = field(kw_only=True)
+
+    async def cut(self, wanted: Mapping[str, Mapping[str, int]]) -> None:
+        """These are the nodes now, and this is all they offer; the webhook has heard of it."""
+        gone = self.nodes.keys() - wanted.keys()
+        for name in gone:
+            await self.api.delete(kinds.NODES, name)
+            del self.nodes[name]
+        for name, amounts in wanted.items():
+            written = {resource: str(amount) for resource, amount in amounts.items()}
+            await self._cut_one(name, written)
+            self.nodes[name] = set(written)
+        await until(lambda: self._knows(wanted, gone), "the webhook to know the nodes")
+
+    def _knows(self, wanted: Mapping[str, Mapping[str, int]], gone: set[str]) -> bool:
+        offers = (
+            self.known.three(name, resource).allocatable == quantity.parse(str(amount))
+            for name, amounts in wanted.items()
+            for resource, amount in amounts.items()
+        )
+        return all(offers) and gone.isdisjoint(self.known.nodes())
+
+    async def _cut_one(self, name: str, written: dict[str, str]) -> None:
+        if name not in self.nodes:
+            await self.api.create(kinds.NODES, {"metadata": {"name": name}})
+        gone = dict.fromkeys(self.nodes.get(name, set()) - written.keys())
+        amounts = {"cpu": "64", "pods": "110", **gone, **written}
+        status = {"status": {"capacity": amounts, "allocatable": amounts}}
+        await self.api.patch(kinds.NODES, name, status, subresource="status")
+
+    async def take(self, taken: Mapping[str, Mapping[str, int]]) -> None:
+        """Pods that run there and hold this."""
+        for node, amounts in taken.items():
+            limits = {resource: str(amount) for resource, amount in amounts.items()}
+            await self.create(pod(f"holds-{node}", limits, nodeName=node))
+            for resource, amount in amounts.items():
+                self.taken.add((node, resource))
+                await self._allocated(node, resource, amount)
+
+    async def _allocated(self, node: str, resource: str, amount: int) -> None:
+        wanted = quantity.parse(str(amount))
+        await until(
+            lambda: self.known.three(node, resource).allocated == wanted,
+            f"{amount} of {resource} to be taken on {node}",
+        )
+
+    async def create(self, body: Raw, *, dry_run: bool = False) -> Answer:
+        """As a person creates it, with the warnings a person sees."""
+        url = f"{self._config.server}/api/v1/namespaces/{self.namespace}/pods"
+        context = transport.tls(self._config, Credential(None, None, None))
+        query = {"dryRun": "All"} if dry_run else {}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=body, params=query, ssl=context) as answer,
+        ):
+            said = msgspec.json.decode(await answer.read())
+            warnings = [_unquoted(one) for one in answer.headers.getall("Warning", ())]
+        return Answer(said, warnings) if answer.status < 300 else Answer(None, warnings, said["message"])
+
+    async def sweep(self) -> None:
+        """No pod is left, and the webhook has heard of it."""
+        now = Deletion(grace_seconds=0)
+        await self.api.delete_collection(kinds.PODS, Selection(namespace=self.namespace), how=now)
+        while self.taken:
+            await self._allocated(*self.taken.pop(), 0)
+
+    async def clear(self) -> None:
+        await self.sweep()
+        await self.cut({})
+
+    async def is_open(self) -> bool:
+        answer = await self.create(pod("probe", {GPU: "1"}), dry_run=True)
+        return answer.pod is not None and MARK in limits(answer.pod)["main"]
+
+
+def pod(name: str, amounts: dict[str, str], annotations: dict[str, str] | None = None, **spec: Any) -> Raw:
+    """Of one container, and for a scheduler that nobody is."""
+    container = {"name": "main", "image": "any", "resources": {"limits": amounts}}
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"schedulerName": "nobody", "containers": [container], **spec},
+    }
+
+
+def limits(found: Raw) -> dict[str, dict[str, str]]:
+    """Of each container; its requests are the same, or the API server would not have taken the pod."""
+    containers = (*found["spec"]["containers"], *found["spec"].get("initContainers", ()))
+    return {one["name"]: one["resources"].get("limits", {}) for one in containers}
+
+
+@contextlib.asynccontextmanager
+async def opened(cluster: Cluster) -> AsyncIterator[Gate]:
+    namespace = borrowed.create_namespace(cluster, "gate")
+    cluster.kubectl("label", "namespace", namespace, f"{NAME}={namespace}")
+    reached = config.load(cluster.kubeconfig)
+    try:
+        async with client.connect(reached) as api, _index(api) as known:
+            gate = Gate(api, known, namespace, _config=reached)
+            async with _serving(gate):
+                await until_async(gate.is_open, "the API server to ask us")
+                yield gate
+                await gate.clear()
+    finally:
+        borrowed.delete_namespace(cluster, namespace)
+
+
+@contextlib.asynccontextmanager
+async def _index(api: Client) -> AsyncIterator[Availability]:
+    nodes, pods = Store(LEAN_NODES), Store(LEAN_PODS)
+    bound = Selection(fields="spec.nodeName!=")
+    reflectors = (Reflector(api, nodes), Reflector(api, pods, selection=bound))
+    reading = [asyncio.create_task(one.run()) for one in reflectors]
+    try:
+        for one in reflectors:
+            await one.synced()
+        yield availability.follow(nodes, pods)
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+
+
+@contextlib.asynccontextmanager
+async def _serving(gate: Gate) -> AsyncIterator[None]:
+    ring = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=RULES)
+    served = Rotating()
+    served.replace(ring.certificate, ring.key)
+    hook = Webhook(Mutator(gate.known, lambda: gate.policy), Listen(Address(LOOPBACK, 0), served))
+    async with hook.serving() as taken:
+        wish = Wish(Url(taken.url, LOOPBACK), namespaces={NAME: gate.namespace}, name=NAME)
+        try:
+            for kind, wanted in zip(KINDS, configurations.documents(wish, ring.bundle), strict=True):
+                await gate.api.apply(kind, wanted, force=True)
+            yield
+        finally:
+            for kind in KINDS:
+                with contextlib.suppress(NotFound):
+                    await gate.api.delete(kind, NAME)
+
+
+def _unquoted(warning: str) -> str:
+    found = WARNING.fullmatch(warning)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else warning

@@ -1,0 +1,181 @@
+"""The API server itself holds the rule of the mark, whether anybody answers at the webhook or not."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.admission import policy
+from croupier.api import kinds
+from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import Forbidden
+from croupier.lab import borrowed
+from croupier.lab.cluster import Cluster
+from tests.admission import gate as gates
+from tests.kube.waiting import until_async
+
+ONE_G = f"{MIG}1g.10gb"
+SYSTEM = "kube-system"
+KINDS = "validatingadmissionpolicybinding,validatingadmissionpolicy"
+
+Raw = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster) -> Iterator[str]:
+    """A namespace with a pod from before; the policy is for it, and for kube-system as far as it goes."""
+    name = borrowed.create_namespace(cluster, "policy")
+    cluster.kubectl("apply", "-n", name, "-f", "-", stdin=_json(asking({GPU: "1"}, name="old")))
+    where = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [name, SYSTEM]}
+    wanted = policy.documents({"matchExpressions": [where]})
+    try:
+        for one in wanted:
+            cluster.kubectl("apply", "-f", "-", stdin=json.dumps(one))
+        yield name
+    finally:
+        cluster.kubectl("delete", KINDS, policy.NAME, "--ignore-not-found")
+        borrowed.delete_namespace(cluster, name)
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Cluster, guarded: str) -> AsyncIterator[Client]:
+    """The policy is compiled a moment after it was accepted."""
+    async with client.connect(config.load(cluster.kubeconfig)) as connected:
+
+        async def holds() -> bool:
+            try:
+                await create(connected, asking({GPU: "1"}), guarded)
+            except Forbidden:
+                return True
+            return False
+
+        await until_async(holds, "the policy")
+        yield connected
+
+
+async def create(api: Client, pod: Raw, namespace: str) -> Raw:
+    return await api.create(kinds.PODS.raw, pod, namespace=namespace, dry_run=True)
+
+
+def asking(limits: dict[str, str], early: dict[str, str] | None = None, **how: Any) -> Raw:
+    made = gates.pod(how.pop("name", "new"), limits, how.pop("annotations", None), **how)
+    if early is not None:
+        made["spec"]["initContainers"] = [{"name": "early", "image": "any", "resources": {"limits": early}}]
+    return made
+
+
+def crowd(count: int, limits: dict[str, str]) -> Raw:
+    one = {"image": "any", "resources": {"limits": limits}}
+    pod = asking({})
+    pod["spec"]["containers"] = [{"name": f"c{number}", **one} for number in range(count)]
+    return pod
+
+
+REFUSED = {
+    "whole cards": (asking({GPU: "1"}), policy.unmarked(GPU)),
+    "MIG devices": (asking({ONE_G: "1", "cpu": "1"}), policy.unmarked(ONE_G)),
+    "percent": (asking({PERCENT: "50"}), policy.unmarked(PERCENT)),
+    "a pool": (asking({f"{POOL}a": "1"}), policy.unmarked(f"{POOL}a")),
+    "an init container": (asking({"cpu": "1"}, {GPU: "1"}), policy.unmarked(GPU)),
+    "a mark of zero": (asking({GPU: "1", MARK: "0"}), policy.unmarked(GPU)),
+    "annotations nobody turned into a request": (asking({}, annotations={RATIO: "50"}), policy.unturned()),
+    "cards alone, and marked by hand": (asking({MARK: "1"}, annotations={CARDS: "2"}), policy.unturned()),
+    "a node of its own choice": (asking({GPU: "1", MARK: "1"}, nodeName="n"), policy.names_its_node(GPU)),
+    "a mirror that no node sent": (
+        asking({GPU: "1"}, nodeName="n", annotations={policy.MIRROR: "hash"}),
+        policy.unmarked(GPU),
+    ),
+    "a crowd": (crowd(200, {GPU: "1", "cpu": "1"}), policy.unmarked(GPU)),
+}
+
+ADMITTED = {
+    "no cards": asking({"cpu": "1", "example.com/gpu": "1"}),
+    "nothing at all": asking({}),
+    "zero cards": asking({GPU: "0"}),
+    "marked": asking({GPU: "1", MARK: "1"}),
+    "marked elsewhere": asking({MARK: "1"}, {GPU: "1"}),
+    "percent and annotations": asking({PERCENT: "100", MARK: "1"}, annotations={CARDS: "2", RATIO: "50"}),
+    "a pool shared by annotations": asking({f"{POOL}a": "50", MARK: "1"}, annotations={RATIO: "50"}),
+    "a node of its own choice, and no cards": asking({"cpu": "1"}, nodeName="n"),
+    "a crowd": crowd(200, {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"}),
+}
+
+
+@pytest.mark.parametrize(("pod", "sentence"), REFUSED.values(), ids=REFUSED)
+async def test_cards_past_the_ledger_are_refused(pod, sentence, api: Client, guarded: str):
+    with pytest.raises(Forbidden) as refused:
+        await create(api, pod, guarded)
+
+    assert f"denied request: {sentence}" in str(refused.value)
+
+
+@pytest.mark.parametrize("pod", ADMITTED.values(), ids=ADMITTED)
+async def test_all_others_are_let_in(pod, api: Client, guarded: str):
+    await create(api, pod, guarded)
+
+
+async def test_what_was_there_before_can_still_be_changed(api: Client, guarded: str):
+    change = {"metadata": {"labels": {"note": "new"}, "annotations": {RATIO: "50"}}}
+
+    await api.patch(kinds.PODS, "old", change, namespace=guarded)
+
+
+async def test_kube_system_does_without_us(api: Client):
+    await create(api, asking({GPU: "1"}), SYSTEM)
+
+
+async def test_a_node_may_show_its_static_pods(api: Client, cluster: Cluster, guarded: str):
+    node = f"shows-{guarded}"
+    made = await api.create(kinds.NODES, {"metadata": {"name": node}})
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": made.metadata.uid, "controller": True}
+    mirror = asking({GPU: "1"}, nodeName=node, annotations={policy.MIRROR: "hash"})
+    mirror["metadata"]["ownerReferences"] = [owner]
+    del mirror["spec"]["schedulerName"]
+    identity = {"Impersonate-User": (f"system:node:{node}",), "Impersonate-Group": ("system:nodes",)}
+    try:
+        async with client.connect(replace(config.load(cluster.kubeconfig), impersonate=identity)) as kubelet:
+            await create(kubelet, mirror, guarded)
+    finally:
+        await api.delete(kinds.NODES, node)
+
+
+async def test_a_webhook_that_answers_is_asked_first(api: Client, cluster: Cluster, lab: object):
+    async with gates.opened(cluster) as gate, _also_guarding(cluster, gate.namespace):
+        await until_async(lambda: _refuses(gate), "the policy to hold for another namespace")
+
+        marked = await gate.create(asking({GPU: "1"}))
+        shared = await gate.create(asking({}, name="shared", annotations={CARDS: "2", RATIO: "50"}))
+
+        assert marked.pod is not None, marked.refused
+        assert gates.limits(marked.pod) == {"main": {GPU: "1", MARK: "1"}}
+        assert shared.pod is not None, shared.refused
+        assert gates.limits(shared.pod) == {"main": {PERCENT: "100", MARK: "1"}}
+
+
+@contextlib.asynccontextmanager
+async def _also_guarding(cluster: Cluster, namespace: str) -> AsyncIterator[None]:
+    """A second binding of the policy, for another namespace."""
+    where = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    _, binding = policy.documents(where)
+    binding["metadata"]["name"] = f"{policy.NAME}-too"
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(binding))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "validatingadmissionpolicybinding", binding["metadata"]["name"])
+
+
+async def _refuses(gate: gates.Gate) -> bool:
+    """A node of one's own choice is nothing the webhook can mend."""
+    answer = await gate.create(asking({GPU: "1"}, nodeName="n"), dry_run=True)
+    return policy.names_its_node(GPU) in answer.refused
+
+
+def _json(pod: Raw) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", **pod})

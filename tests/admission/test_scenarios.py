@@ -1,0 +1,122 @@
+"""The stories of the fallback, told to a real API server: what its users get, read and are refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from croupier.api import kinds
+from croupier.core import fallback
+from croupier.core.fallback_policy import Policy
+from croupier.core.request import MARK
+from croupier.lab.cluster import Cluster
+from tests.admission import gate as gates
+from tests.admission.gate import Answer, Gate
+from tests.core import fallback_stories
+from tests.core.fallback_stories import Ending, Story
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NO_CARDS = (MARK, "cpu", "memory")
+STORIES = fallback_stories.stories()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def open_gate(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
+    async with gates.opened(cluster) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gate(open_gate: Gate) -> AsyncIterator[Gate]:
+    yield open_gate
+    await open_gate.clear()
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+async def test_a_story_ends_as_told(story: Story, gate: Gate):
+    gate.policy = story.policy
+    for act in story.acts:
+        await gate.sweep()
+        await gate.cut(act.nodes)
+        await gate.take(act.taken)
+        for part in act.parts:
+            answer = await gate.create({**part.pod, "spec": {**part.pod["spec"], "schedulerName": "nobody"}})
+            assert ended(answer, part.ending) == part.ending, f"{part.name}: {answer.refused}"
+
+
+def ended(answer: Answer, told: Ending) -> Ending:
+    """The ending as it was, with sentences cut to the part that was told where they contain it."""
+    if answer.pod is None:
+        return Ending(refused=_cut(answer.refused, told.refused))
+    amounts = gates.limits(answer.pod)
+    cards = {
+        name: {resource: amount for resource, amount in one.items() if resource not in NO_CARDS}
+        for name, one in amounts.items()
+    }
+    asked = any(amount != "0" for one in cards.values() for amount in one.values())
+    assert any(MARK in one for one in amounts.values()) == asked, "cards and the mark come together"
+    return Ending(
+        asks={name: one for name, one in cards.items() if one},
+        annotation=answer.pod["metadata"].get("annotations", {}).get(fallback.ANNOTATION),
+        warning=_cut("\n".join(answer.warnings), told.warning) if answer.warnings else None,
+    )
+
+
+def _cut(said: str, told: str | None) -> str:
+    return told if told and told in said else said
+
+
+MISSION = {
+    "a smaller slice": (
+        {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-2g.20gb": 0},
+        ("training-job", "trainer", "nvidia.com/mig-2g.20gb"),
+        ("nvidia.com/mig-1g.10gb", "2g.20gb->1g.10gb"),
+        "container trainer gets nvidia.com/mig-1g.10gb instead, the nearest smaller profile there is",
+    ),
+    "what was asked for": (
+        {"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4},
+        ("training-job", "trainer", "nvidia.com/mig-2g.20gb"),
+        ("nvidia.com/mig-2g.20gb", ""),
+        "",
+    ),
+    "a larger slice": (
+        {"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-1g.10gb": 0},
+        ("test", "test", "nvidia.com/mig-1g.10gb"),
+        ("nvidia.com/mig-2g.20gb", "1g.10gb->2g.20gb"),
+        "container test gets nvidia.com/mig-2g.20gb instead, the nearest larger profile, "
+        "as there is no smaller one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "asks", "gets", "warning"), MISSION.values(), ids=MISSION)
+async def test_a_person_sees_with_kubectl_what_was_done(
+    node, asks, gets, warning, gate: Gate, cluster: Cluster
+):
+    gate.policy = Policy()
+    await gate.cut({"gpu-worker": node})
+    name, container, resource = asks
+    manifest = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: {gate.namespace}}}
+spec:
+  schedulerName: nobody
+  containers:
+  - name: {container}
+    image: any
+    resources:
+      requests: {{{resource}: 1}}
+      limits: {{{resource}: 1}}
+"""
+
+    told = await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", stdin=manifest)
+
+    shown = f"no node offers {resource}: {warning}"
+    assert told.stderr == (f"Warning: {shown}\n" if warning else "")
+    made = await gate.api.get(kinds.PODS, name, namespace=gate.namespace)
+    (only,) = made.spec.containers
+    assert only.resources.limits == only.resources.requests == {gets[0]: "1", MARK: "1"}
+    assert made.metadata.annotations.get(fallback.ANNOTATION, "") == gets[1]
