@@ -1,0 +1,233 @@
+"""A pod as it comes: what is absent is empty, what has the wrong type is refused, nothing else is lost."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import jsonpatch, podspec, quantity
+from croupier.core.ledger import Refused
+from croupier.core.podspec import PodSpec
+
+SLICE = "nvidia.com/mig-1g.10gb"
+ONE, TWO = quantity.parse("1"), quantity.parse("2")
+
+
+def pod(container: Any, **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "pod", **meta}, "spec": {"containers": [container]}}
+
+
+def read(given: Any) -> PodSpec:
+    spec = podspec.read(given)
+    assert isinstance(spec, PodSpec), spec
+    return spec
+
+
+EMPTY = {
+    "nothing at all": {},
+    "null": None,
+    "nulls inside": {"metadata": None, "spec": None},
+    "no containers": {
+        "metadata": {"annotations": None},
+        "spec": {"containers": None, "initContainers": None},
+    },
+}
+
+
+@pytest.mark.parametrize("given", EMPTY.values(), ids=EMPTY)
+def test_what_is_absent_is_empty(given):
+    spec = read(given)
+
+    assert (spec.containers, spec.annotations, spec.name) == ((), {}, "")
+
+
+ASKED = {
+    "quantities in quotes": ({"limits": {SLICE: "2"}}, {SLICE: TWO}),
+    "a number": ({"limits": {SLICE: 2}}, {SLICE: TWO}),
+    "a number with a fraction that is none": ({"limits": {SLICE: 2.0}}, {SLICE: TWO}),
+    "null": ({"limits": {SLICE: None}}, {SLICE: quantity.ZERO}),
+    "a limit alone": ({"requests": None, "limits": {SLICE: 1}}, {SLICE: ONE}),
+    "a request alone": ({"requests": {SLICE: 1}}, {SLICE: ONE}),
+    "what is no card": ({"requests": {"cpu": "a lot", "example.com/foo": []}}, {}),
+    "no resources": (None, {}),
+}
+
+
+@pytest.mark.parametrize(("resources", "asks"), ASKED.values(), ids=ASKED)
+def test_what_a_container_asks_for(resources, asks):
+    [container] = read(pod({"name": "main", "resources": resources})).containers
+
+    assert container.asks == asks
+
+
+def test_containers_come_before_init_containers_and_know_where_they_are():
+    spec = read(
+        {
+            "spec": {
+                "initContainers": [{"name": "warm-up"}, {"name": "cache", "restartPolicy": "Always"}],
+                "containers": [{"name": "main", "restartPolicy": "Always"}, {}],
+                "ephemeralContainers": [{"name": "debugger"}],
+            }
+        }
+    )
+
+    assert [(one.path, one.name, one.init, one.sidecar) for one in spec.containers] == [
+        ("/spec/containers/0", "main", False, False),
+        ("/spec/containers/1", "", False, False),
+        ("/spec/initContainers/0", "warm-up", True, False),
+        ("/spec/initContainers/1", "cache", True, True),
+    ]
+
+
+def test_the_whole_pod_is_counted_as_kubernetes_counts_it():
+    def asking(name: str, count: int, **more: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"limits": {SLICE: count}}, **more}
+
+    spec = read(
+        {
+            "spec": {
+                "initContainers": [asking("sidecar", 1, restartPolicy="Always"), asking("once", 5)],
+                "containers": [asking("one", 2), asking("two", 1)],
+            }
+        }
+    )
+
+    assert podspec.total(spec) == {SLICE: quantity.parse("6")}
+    assert podspec.total(spec, [{SLICE: ONE}, {}, {}, {}]) == {SLICE: ONE}
+
+
+NONSENSE = {
+    "a list": ([], "the pod must be a mapping, and is a list"),
+    "a number for metadata": ({"metadata": 7}, "metadata must be a mapping, and is a number"),
+    "text for spec": ({"spec": "pod"}, "spec must be a mapping, and is text"),
+    "containers by name": (
+        {"spec": {"containers": {"main": {}}}},
+        "spec.containers must be a list, and is a mapping",
+    ),
+    "a container that is text": (pod("main"), "spec.containers[0] must be a mapping, and is text"),
+    "a container that is a number": (
+        {"spec": {"containers": [{}, 3]}},
+        "spec.containers[1] must be a mapping",
+    ),
+    "a name that is a number": (
+        pod({"name": 1}),
+        "spec.containers[0].name must be text, and is a number; put it in quotes",
+    ),
+    "resources that are a list": (
+        pod({"resources": []}),
+        "spec.containers[0].resources must be a mapping, and is a list",
+    ),
+    "limits that are text": (
+        pod({"resources": {"limits": "1"}}),
+        "spec.containers[0].resources.limits must be a mapping, and is text",
+    ),
+    "a quantity that is a list": (
+        pod({"resources": {"limits": {SLICE: []}}}),
+        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, and is a list",
+    ),
+    "a quantity that is true": (
+        pod({"resources": {"limits": {SLICE: True}}}),
+        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, and is true or false",
+    ),
+    "a quantity that is none": (
+        pod({"resources": {"requests": {SLICE: "one"}}}),
+        f"spec.containers[0].resources.requests[{SLICE}]: 'one' is no quantity",
+    ),
+    "an annotation without quotes": (
+        pod({}, annotations={"gpu.mps.io/cards": 2}),
+        "metadata.annotations[gpu.mps.io/cards] must be text, and is a number; put it in quotes",
+    ),
+    "a key without quotes": (
+        pod({}, annotations={1: "2"}),
+        "metadata.annotations must have names for keys, and has 1; put it in quotes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "sentence"), NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_refused_in_a_sentence(given, sentence):
+    refused = podspec.read(given)
+
+    assert isinstance(refused, Refused)
+    assert sentence in str(refused)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+    max_leaves=5,
+)
+FIELDS = st.sampled_from(
+    ("name", "annotations", "containers", "initContainers", "resources", "limits", "requests", SLICE)
+)
+SHAPED = st.recursive(
+    JSON, lambda inside: st.lists(inside, max_size=3) | st.dictionaries(FIELDS, inside), max_leaves=12
+)
+
+
+@given(st.fixed_dictionaries({"metadata": SHAPED, "spec": SHAPED}) | JSON)
+def test_nothing_that_comes_makes_it_fall(given):
+    assert isinstance(podspec.read(given), PodSpec | Refused)
+
+
+PLACES = {
+    "where there are no resources": {"name": "main"},
+    "where resources are null": {"name": "main", "resources": None},
+    "where they are empty": {"name": "main", "resources": {}},
+    "where maps are null": {"name": "main", "resources": {"requests": None, "limits": None}},
+    "beside others": {
+        "name": "main",
+        "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}, "claims": []},
+    },
+    "in place of what was": {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 3, SLICE: 9}}},
+}
+
+
+@pytest.mark.parametrize("container", PLACES.values(), ids=PLACES)
+def test_resources_are_set_and_the_others_stay(container):
+    given = pod(container)
+    [view] = read(given).containers
+    operations = podspec.set_resources(view, requests={SLICE: ONE}, limits={SLICE: ONE})
+
+    after = jsonpatch.apply(given, operations)
+
+    [set_to] = read(after).containers
+    assert (set_to.requests, set_to.limits) == ({SLICE: ONE}, {SLICE: ONE})
+    assert podspec.set_resources(set_to, requests={SLICE: ONE}, limits={SLICE: ONE}) == ()
+    before = container.get("resources") or {}
+    resources = after["spec"]["containers"][0]["resources"]
+    for key in ("requests", "limits"):
+        others = {name: one for name, one in (before.get(key) or {}).items() if not name.startswith("nvidia")}
+        assert resources[key] == {**others, SLICE: "1"}
+    assert resources.get("claims") == before.get("claims")
+
+
+def test_a_resource_is_moved_by_a_remove_and_an_add():
+    [view] = read(pod({"name": "main", "resources": {"limits": {"nvidia.com/mig-2g.20gb": "1"}}})).containers
+
+    operations = podspec.set_resources(view, requests={}, limits={SLICE: ONE})
+
+    assert jsonpatch.data(operations) == [
+        {"op": "remove", "path": "/spec/containers/0/resources/limits/nvidia.com~1mig-2g.20gb"},
+        {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1mig-1g.10gb", "value": "1"},
+    ]
+
+
+NOTED = {
+    "no metadata": {},
+    "metadata is null": {"metadata": None},
+    "no annotations": {"metadata": {"name": "x"}},
+    "annotations are null": {"metadata": {"name": "x", "annotations": None}},
+    "other annotations": {"metadata": {"annotations": {"b/c": "d"}}},
+    "an older one": {"metadata": {"annotations": {"a/b~c": "older", "b/c": "d"}}},
+}
+
+
+@pytest.mark.parametrize("given", NOTED.values(), ids=NOTED)
+def test_an_annotation_is_set_wherever_there_is_none(given):
+    before = read(given)
+    after = jsonpatch.apply(given, podspec.set_annotation(before, "a/b~c", "new"))
+
+    assert read(after).annotations == {**before.annotations, "a/b~c": "new"}
+    assert podspec.set_annotation(read(after), "a/b~c", "new") == ()
