@@ -92,8 +92,13 @@ def _named(index: "Availability", wanted: "Sequence[str]", node: str | None) -> 
         if len(fit) > 1:
             terminal.refuse(f"--resource {name}: write {_either(sorted(fit))}.")
         if not fit:
-            who = f"node {node} does not have" if node is not None else "no node has"
-            _missing(f"{who} {name}, and no pod there asks for it", name, there)
+            _missing(
+                f"node {node} does not have {name} and no pod there asks for it"
+                if node is not None
+                else f"no node has {name} and no pod asks for it",
+                name,
+                there,
+            )
         found += fit
     return list(dict.fromkeys(found))
 

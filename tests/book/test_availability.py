@@ -1,0 +1,179 @@
+"""The index follows the real API server through thousands of changes, and equals a recount all along."""
+
+import asyncio
+import contextlib
+import random
+import re
+from collections.abc import AsyncIterator, Iterable
+from itertools import chain
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.api import kinds, occupancy
+from croupier.api.core_v1 import Node, Pod
+from croupier.api.occupancy import LEAN_NODES, LEAN_PODS, LeanNode, LeanPod
+from croupier.book import availability
+from croupier.core import quantity
+from croupier.core.availability import Availability, Three
+from croupier.core.quantity import ZERO, Quantity
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import NotFound
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.store import Store
+from tests.book.traffic import ACTS, Traffic, offer, workload
+from tests.kube import waiting
+
+ROUNDS, STEPS = 4, 24
+"""Steps of every hand between two comparisons with the API server."""
+EVERY = 40
+"""Notifications between two comparisons with the stores."""
+
+Table = dict[str, dict[str, Three]]
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+        yield connected
+
+
+def recount(nodes: Iterable[Node | LeanNode], pods: Iterable[Pod | LeanPod]) -> Table:
+    """The naive way: look at every pod for every node that is there."""
+    asked: dict[str, dict[str, Quantity]] = {}
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
+            sums = asked.setdefault(pod.spec.node_name, {})
+            for name, amount in occupancy.requests(pod).items():
+                sums[name] = sums.get(name, ZERO) + amount
+    return {node.metadata.name: _numbers(node, asked.get(node.metadata.name, {})) for node in nodes}
+
+
+def _numbers(node: Node | LeanNode, asked: dict[str, Quantity]) -> dict[str, Three]:
+    capacity, allocatable = node.status.capacity, node.status.allocatable
+    return {
+        name: Three(
+            quantity.parse(capacity.get(name, "0")),
+            quantity.parse(allocatable.get(name, "0")),
+            asked.get(name, ZERO),
+        )
+        for name in {*capacity, *allocatable, *asked}
+    }
+
+
+@contextlib.asynccontextmanager
+async def following(
+    api: Client, nodes: Resource[Any], pods: Resource[Any]
+) -> AsyncIterator[tuple[Availability, Store[Any], Store[Any]]]:
+    """Real watches, and an index that follows from before the first list."""
+    stores = Store(nodes), Store(pods)
+    index = availability.follow(*stores)
+    reading = [Reflector(api, store) for store in stores]
+    tasks = [asyncio.create_task(one.run()) for one in reading]
+    try:
+        for one in reading:
+            await one.synced()
+        yield index, *stores
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def check_on_the_way(index: Availability, nodes: Store[Any], pods: Store[Any]) -> list[bool]:
+    """Every so many notifications: does the index equal a recount of what the watches brought?"""
+    found: list[bool] = []
+    heard = 0
+
+    def look(_: object) -> None:
+        nonlocal heard
+        heard += 1
+        if heard % EVERY == 0:
+            found.append(index.every() == recount(nodes, pods))
+
+    nodes.subscribe(look)
+    pods.subscribe(look)
+    return found
+
+
+async def test_thousands_of_random_events(api, namespace, clean_cluster):
+    traffic = Traffic(api, namespace, seed=2026)
+    async with (
+        following(api, LEAN_NODES, LEAN_PODS) as (index, nodes, pods),
+        following(api, kinds.NODES, kinds.PODS) as (other, _, _),
+    ):
+        on_the_way = check_on_the_way(index, nodes, pods)
+        for round_ in range(ROUNDS):
+            await traffic.flow(STEPS + round_)
+            await caught_up(api, index)
+            assert index.every() == other.every()
+
+    assert all(on_the_way)
+    assert len(on_the_way) > 20
+    assert traffic.done.total() > 2000, traffic.refused
+    assert min(traffic.done[act] for act in chain.from_iterable(ACTS.values())) > 50, traffic.refused
+    assert min(traffic.done[act] for act in ("open", "renew", "close")) > 10, traffic.refused
+
+
+async def caught_up(api: Client, index: Availability) -> None:
+    """Nobody writes now: what a fresh list of everything sums up to is what the index must come to say."""
+
+    async def same() -> bool:
+        nodes, pods = await asyncio.gather(api.list(kinds.NODES), api.list(kinds.PODS))
+        return index.every() == recount(nodes.items, pods.items)
+
+    await waiting.until_async(same, "the index to equal a recount by list")
+
+
+async def test_kubectl_describe_says_the_same(api, namespace, clean_cluster, cluster):
+    chance = random.Random(2026)  # noqa: S311  # no secret: the same pods again
+    async with runtime_with_overhead(api) as runtime:
+        await api.create(kinds.NODES, {"metadata": {"name": "gpu-worker2"}, "status": offer(chance)})
+        async with asyncio.TaskGroup() as creating:
+            for number in range(24):
+                spec = workload(chance) | {"nodeName": "gpu-worker2"}
+                spec |= {"runtimeClassName": runtime} if number % 3 == 0 else {}
+                body = {"metadata": {"name": f"p-{number}"}, "spec": spec}
+                creating.create_task(api.create(kinds.PODS, body, namespace=namespace))
+        for number, phase in ((2, "Succeeded"), (5, "Failed"), (7, "Running")):
+            status = {"status": {"phase": phase}}
+            await api.patch(kinds.PODS, f"p-{number}", status, namespace=namespace, subresource="status")
+
+        ours = (await availability.take_node(api, "gpu-worker2")).node("gpu-worker2")
+        theirs = allocated(cluster.kubectl("describe", "node", "gpu-worker2").stdout)
+
+    assert {name: str(amount) for name, amount in theirs.items()} == {
+        name: str(ours[name].allocated) for name in theirs
+    }
+    assert theirs.keys() == ours.keys()
+    assert theirs["pods"] == quantity.parse("22")
+    assert (await availability.take(api)).node("gpu-worker2") == ours
+
+
+def allocated(described: str) -> dict[str, Quantity]:
+    """The requests column of "Allocated resources", and how many pods there are."""
+    (pods,) = re.findall(r"Non-terminated Pods:\s+\((\d+) in total\)", described)
+    table = described.partition("Allocated resources:")[2].partition("Events:")[0]
+    rows = re.findall(r"^  (\S+)\s+(-?[0-9]\S*)\s", table, re.MULTILINE)
+    return {name: quantity.parse(text) for name, text in rows} | {"pods": quantity.parse(pods)}
+
+
+@contextlib.asynccontextmanager
+async def runtime_with_overhead(api: Client) -> AsyncIterator[str]:
+    """Pods that name this runtime cost more than their containers ask for."""
+    classes: Resource[Any] = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, dict)
+    overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+    body = {"metadata": {"name": "heavy-availability"}, "handler": "heavy", "overhead": overhead}
+    await api.create(classes, body)
+    try:
+        yield "heavy-availability"
+    finally:
+        await api.delete(classes, "heavy-availability")
+
+
+async def test_a_node_that_is_not_there_is_not_found(api, namespace):
+    with pytest.raises(NotFound, match="no-such-node"):
+        await availability.take_node(api, "no-such-node")
