@@ -1,0 +1,215 @@
+"""`croupier available`: the three numbers of every node, as a person and as a program reads them."""
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from croupier.api import kinds
+from croupier.cli import amounts
+from croupier.core import quantity
+from croupier.kube.client import Client
+from croupier.lab import nodes
+from tests.cli.asking import Answer, croupier
+from tests.kube import waiting
+
+SCENARIOS = {
+    scenario["name"]: scenario
+    for path in sorted((Path(__file__).parents[2] / "scenarios/availability").glob("*.yaml"))
+    for scenario in [yaml.safe_load(path.read_text())]
+}
+
+
+async def node(api: Client, name: str, devices: dict[str, str], *, reserved_cpu: str = "0") -> None:
+    """A simulated one, with 64 CPUs and 256Gi, and these devices."""
+    body = nodes.manifest(nodes.SimulatedNode(name, "zone-a"), datetime.now(UTC))
+    status = body["status"]
+    status["capacity"] = {**status["capacity"], **devices}
+    cpu = quantity.parse("64") - quantity.parse(reserved_cpu)
+    status["allocatable"] = {**status["capacity"], "cpu": str(cpu)}
+    await api.create(kinds.NODES, body)
+
+
+async def pod(api: Client, namespace: str, name: str, asks: dict[str, str], *, on: str = "") -> None:
+    """Bound to a node, or left to the scheduler."""
+    resources: dict[str, Any] = {"requests": asks, "limits": {one: asks[one] for one in asks if "/" in one}}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "any", "resources": resources}]}
+    spec |= {"nodeName": on} if on else {}
+    await api.create(kinds.PODS, {"metadata": {"name": name}, "spec": spec}, namespace=namespace)
+
+
+async def ask(cluster: Any, *args: str) -> Answer:
+    return await asyncio.to_thread(croupier, "available", *args, kubeconfig=cluster.kubeconfig)
+
+
+def line_of(first: str, table: str) -> str:
+    """The line that begins with this, spaces counted once: how wide columns are depends on other nodes."""
+    (line,) = [line for line in table.splitlines() if re.match(rf"{re.escape(first)}(   |$)", line)]
+    return re.sub(" +", " ", line)
+
+
+def of_devices(data: dict[str, Any]) -> dict[str, str]:
+    """`4 / 3 / 1` of every device in the JSON of a node, or of all."""
+    return {
+        name: " / ".join(found[number] for number in ("allocatable", "allocated", "available"))
+        for name, found in data.items()
+        if "/" in name
+    }
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+async def test_the_worked_examples(scenario, api, namespace, clean_cluster, cluster):
+    for name, devices in scenario["nodes"].items():
+        await node(api, name, devices)
+    async with asyncio.TaskGroup() as creating:
+        for group, them in enumerate(scenario.get("pods", ())):
+            for number in range(them["count"]):
+                name = f"taken-{group}-{number}"
+                creating.create_task(pod(api, namespace, name, them["asks"], on=them["node"]))
+
+    data = (await ask(cluster, "-o", "json")).data
+    shown = {one["node"]: of_devices(one["resources"]) for one in data["nodes"]}
+    assert {name: shown[name] for name in scenario["nodes"]} == scenario["shows"]
+    assert of_devices(data["totals"]) == scenario["totals"]
+    table = (await ask(cluster)).out
+    for name, devices in scenario["shows"].items():
+        assert all(numbers in line_of(name, table) for numbers in devices.values()), table
+
+    if "next" in scenario:
+        await play_next(scenario["next"], api, namespace, cluster)
+
+
+async def play_next(coming: dict[str, Any], api: Client, namespace: str, cluster: Any) -> None:
+    """One more pod, placed by the cluster's own scheduler."""
+    await pod(api, namespace, "next", coming["asks"])
+
+    async def placed() -> str:
+        return (await api.get(kinds.PODS, "next", namespace=namespace)).spec.node_name
+
+    where = await waiting.until_async(placed, "the scheduler to place the next pod")
+    assert where == coming["goes to"]
+    (one,) = (await ask(cluster, where, "-o", "json")).data["nodes"]
+    assert of_devices(one["resources"]) == coming["then shows"]
+
+
+async def test_every_way_to_ask(api, namespace, clean_cluster, cluster):
+    """One cluster, and all that a person may type about it."""
+    await node(api, "node-2", {"nvidia.com/gpu": "8"}, reserved_cpu="100m")
+    await node(api, "node-10", {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0"})
+    await node(api, "cpu-1", {"hugepages-2Mi": "512Mi"})
+    half = {"cpu": "1500m", "memory": "22.5Gi", "nvidia.com/gpu": "1", "gpu.mps.io/ledger": "1"}
+    for number in range(4):
+        await pod(api, namespace, f"trainer-{number}", half, on="node-10")
+
+    await _tables(cluster)
+    await _wide_and_json(cluster)
+    await _typing_errors(cluster)
+
+
+async def _tables(cluster: Any) -> None:
+    every = (await ask(cluster)).out
+    assert line_of("NODE", every) == "NODE cpu memory nvidia.com/gpu"
+    assert line_of("cpu-1", every) == "cpu-1 64 / 0 / 64 256Gi / 0 / 256Gi -"
+    assert line_of("node-2", every) == "node-2 63.9 / 0 / 63.9 256Gi / 0 / 256Gi 8 / 0 / 8"
+    assert line_of("node-10", every) == "node-10 64 / 6 / 58 256Gi / 90Gi / 166Gi 4 / 4 / 0"
+    assert every.index("node-2") < every.index("node-10")
+    assert line_of("nvidia.com/gpu", every) == "nvidia.com/gpu 12 4 8 ███████░░░░░░░░░░░░░ 33 %"
+
+    one = (await ask(cluster, "node-10")).out
+    assert one.splitlines() == [
+        "Node node-10, with 4 of 110 pods:",
+        "RESOURCE         ALLOCATABLE   ALLOCATED   AVAILABLE   TAKEN",
+        "cpu                       64           6          58   ██░░░░░░░░░░░░░░░░░░   9 %",
+        "memory                 256Gi        90Gi       166Gi   ████████░░░░░░░░░░░░  35 %",
+        "nvidia.com/gpu             4           4           0   ████████████████████ 100 %",
+    ]
+
+    ranked = (await ask(cluster, "-r", "gpu")).out
+    assert ranked.startswith("nvidia.com/gpu:\n")
+    assert ranked.index("node-2") < ranked.index("node-10")
+    assert "cpu-1" not in ranked
+
+    several = (await ask(cluster, "--resource", "nvidia.com/gpu", "-r", "cpu")).out
+    assert line_of("NODE", several) == "NODE nvidia.com/gpu cpu"
+
+
+async def _wide_and_json(cluster: Any) -> None:
+    wide = (await ask(cluster, "node-2", "-o", "wide")).out
+    assert line_of("NODE", wide) == "NODE RESOURCE CAPACITY RESERVED ALLOCATABLE ALLOCATED AVAILABLE TAKEN"
+    assert "node-2 cpu 64 0.1 63.9 0 63.9 ░" in re.sub(" +", " ", wide)
+    assert [line.split()[1] for line in wide.splitlines()[1:]] == [
+        "cpu",
+        "memory",
+        "nvidia.com/gpu",
+        "ephemeral-storage",
+        "pods",
+    ]
+
+    data = (await ask(cluster, "-o", "json")).data
+    there = {one["node"]: one["resources"] for one in data["nodes"]}
+    assert there["node-10"]["memory"] == {
+        "capacity": "256Gi",
+        "reserved": "0",
+        "allocatable": "256Gi",
+        "allocated": "90Gi",
+        "available": "166Gi",
+    }
+    assert there["node-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # no node has the mark, pods do
+    assert there["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
+    assert data["totals"]["nvidia.com/gpu"]["available"] == "8"
+
+
+async def _typing_errors(cluster: Any) -> None:
+    for typed, code, sentence in (
+        (("node-3",), 1, "there is no node node-3; did you mean node-2 or node-10?"),
+        (("-r", "gpus"), 1, "no node has gpus and no pod asks for it; did you mean nvidia.com/gpu?"),
+        (("node-2", "-r", "zebra"), 1, "node node-2 does not have zebra and no pod there asks for it."),
+        (("-o", "yaml"), 2, "--output yaml: it is table, wide or json."),
+    ):
+        answer = await ask(cluster, *typed)
+        assert (answer.code, answer.out) == (code, "")
+        assert answer.err == f"croupier: {sentence}\n"
+
+
+WRITTEN = {
+    "cores": ("cpu", "64", "64"),
+    "a fraction of a core": ("cpu", "63900m", "63.9"),
+    "a thousandth": ("cpu", "1m", "0.001"),
+    "devices": ("nvidia.com/gpu", "4", "4"),
+    "nothing": ("memory", "0", "0"),
+    "bytes": ("memory", "1023", "1023"),
+    "kibibytes that a kubelet reports": ("memory", "263921132Ki", "251.6Gi"),
+    "never more than there is": ("memory", "1073741823", "1023.9Mi"),
+    "less than nothing": ("memory", "-1536Mi", "-1.5Gi"),
+    "other pages": ("hugepages-1Gi", "4Gi", "4Gi"),
+    "devices short": ("nvidia.com/gpu", "-3", "-3"),
+}
+
+
+@pytest.mark.parametrize(("resource", "amount", "text"), WRITTEN.values(), ids=WRITTEN)
+def test_how_amounts_are_written(resource, amount, text):
+    assert amounts.text(resource, quantity.parse(amount)) == text
+
+
+def test_the_order_of_resources():
+    names = ["pods", "nvidia.com/mig-10g.80gb", "hugepages-2Mi", "nvidia.com/mig-2g.20gb", "memory", "cpu"]
+
+    assert sorted(names, key=amounts.rank) == [
+        "cpu",
+        "memory",
+        "nvidia.com/mig-2g.20gb",
+        "nvidia.com/mig-10g.80gb",
+        "hugepages-2Mi",
+        "pods",
+    ]
+
+
+def test_help_has_examples():
+    shown = croupier("available", "--help")
+
+    assert shown.code == 0
+    assert "croupier available -r mig-2g.20gb" in shown.out
