@@ -11,12 +11,11 @@ because refusing it would hide a pod that runs.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from croupier.admission.configurations import EXCLUDED
 from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 
 NAME: Final = "croupier-require-mark"
 MIRROR: Final = "kubernetes.io/config.mirror"
-SPARED: Final = ("kube-system", "d8-gpu-operator")
-"""Namespaces that must come up without us."""
 
 _WEBHOOK: Final = "croupier webhook is down or was passed by"
 _UNMARKED: Final = (
@@ -62,7 +61,7 @@ _NO_MIRROR: Final = (
 
 def documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The policy and its binding; `namespaces` is a label selector of those it is for, all by default."""
-    everywhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(SPARED)}
+    everywhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED)}
     narrowed = {"matchResources": {"namespaceSelector": namespaces}} if namespaces else {}
     return [
         {

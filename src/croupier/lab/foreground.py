@@ -62,7 +62,7 @@ async def _fill(lab: Lab, wish: Wish, show: Progress, *, end_on_failure: bool) -
         if wish.real_node and lab.record.real_node is None:
             await lifecycle.join_real_node(lab, wish.plan.sources, show)
         if wish.dealer is not None:
-            await dealer.join(lab, wish.dealer, show)
+            await dealer.join(lab, wish.dealer, show, webhook=True)
     except BaseException:
         if end_on_failure:
             await asyncio.shield(lifecycle.end(lab))

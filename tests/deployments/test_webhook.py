@@ -1,0 +1,198 @@
+"""What deployments/webhook installs: as the code has it, as narrow as promised, and enough for a day."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+import yaml
+
+from croupier.admission import configurations, policy
+from croupier.admission.configurations import Service, Wish
+from croupier.lab import dealer, fleet, nodes
+from croupier.lab.controlplane import PARTS
+from croupier.lab.dealer import EXTENDER, MANAGER, NAMESPACE, WEBHOOK
+from croupier.lab.lab import Lab
+from croupier.lab.progress import Plain
+from tests.cli.command import CROUPIER
+from tests.kube.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2] / "deployments"
+FOLDER = ROOT / "webhook"
+QUIET = Plain(lambda _: None)
+ACCOUNTS = {WEBHOOK: "gpu-admission-webhook", EXTENDER: EXTENDER, MANAGER: MANAGER}
+
+TRAINING_JOB = """
+apiVersion: v1
+kind: Pod
+metadata: {name: training-job}
+spec:
+  containers:
+  - name: trainer
+    image: any
+    resources:
+      requests: {nvidia.com/mig-2g.20gb: 1}
+      limits: {nvidia.com/mig-2g.20gb: 1}
+"""
+
+
+def documents(name: str = "*") -> list[dict[str, Any]]:
+    return [
+        one
+        for path in sorted(FOLDER.glob(f"{name}.yaml"))
+        for one in yaml.safe_load_all(path.read_text())
+        if one["kind"] != "Kustomization"
+    ]
+
+
+def test_the_policy_is_the_one_the_code_writes():
+    assert documents("require-mark") == policy.documents()
+
+
+def test_the_registrations_are_those_the_command_prints():
+    assert documents("configurations") == configurations.documents(Wish(Service(NAMESPACE)))
+
+
+def test_the_process_is_started_with_options_it_knows_behind_the_service_that_is_registered():
+    found = {one["kind"]: one for one in documents("webhook")}
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {f"--listen=:{ports['webhook']}", f"--health=:{ports['health']}"} <= set(container["args"])
+
+    service, registered = found["Service"], Service(NAMESPACE)
+    assert (service["metadata"]["name"], service["metadata"]["namespace"]) == (registered.name, NAMESPACE)
+    assert service["spec"]["ports"] == [{"name": "webhook", "port": registered.port, "targetPort": "webhook"}]
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        service["spec"]["selector"],
+        found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+
+
+def test_two_replicas_run_with_little():
+    (one,) = (each for each in documents() if each["kind"] == "Deployment")
+    spec = one["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert one["spec"]["replicas"] == 2
+    assert spec["serviceAccountName"] == ACCOUNTS[WEBHOOK]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_no_rule_has_a_wildcard_or_writes_a_pod_or_a_node():
+    rules = [rule for one in documents() if one["kind"].endswith("Role") for rule in one["rules"]]
+
+    assert "*" not in json.dumps(rules)
+    read_only = [rule["verbs"] for rule in rules if {"pods", "nodes"} & set(rule["resources"])]
+    assert read_only == [["list", "watch"]]
+
+
+class Day:
+    """A lab with one node, where everybody speaks as their own account only."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def account(self, name: str) -> Path:
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+        said = yaml.safe_load(self.lab.kubeconfig.read_text())
+        for user in said["users"]:
+            user["user"] |= {"as": f"system:serviceaccount:{NAMESPACE}:{name}", "as-groups": groups}
+        path = self.lab.folder / f"{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(said))
+        return path
+
+    def reach_by_url(self) -> None:
+        """No Service leads anywhere in a lab; where the webhook really is, it writes itself."""
+        nowhere = [
+            {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://127.0.0.1:1"}}
+        ]
+        for one in documents("configurations"):
+            name = one["metadata"]["name"]
+            self.lab.kubectl("patch", one["kind"], name, "--type=json", f"-p={json.dumps(nowhere)}")
+
+    def may(self, *what: str) -> bool:
+        account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNTS[WEBHOOK]}"
+        return self.lab.kubectl("auth", "can-i", *what, account, check=False).stdout.strip() == "yes"
+
+    def cut(self, **amounts: int) -> None:
+        """The node reports these slices, by their short names, and nothing else."""
+        every = dict.fromkeys(("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"), "0")
+        now = {
+            **every,
+            **{f"nvidia.com/mig-{name[1:].replace('_', '.')}": str(n) for name, n in amounts.items()},
+        }
+        patch = {"status": {"capacity": now, "allocatable": now}}
+        self.lab.kubectl(
+            "patch", "node", "gpu-worker", "--subresource=status", "--type=merge", f"-p={json.dumps(patch)}"
+        )
+
+    def runs(self, name: str, manifest: str) -> tuple[str, dict[str, Any]]:
+        """Create it and wait until it runs: what kubectl warned of, and the pod."""
+        warned = self.lab.kubectl("apply", "-f", "-", stdin=manifest).stderr
+        self.lab.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+        return warned, json.loads(self.lab.kubectl("get", "pod", name, "-o", "json").stdout)
+
+    def try_to(self, *args: str, stdin: str) -> str:
+        ended = self.lab.kubectl(*args, "-f", "-", stdin=stdin, check=False)
+        return ended.stdout + ended.stderr
+
+    def events(self) -> list[str]:
+        listed = json.loads(self.lab.kubectl("get", "events", "-o", "json").stdout)["items"]
+        return [one["message"] for one in listed if one["reason"] == "GPUFallback"]
+
+
+@pytest_asyncio.fixture
+async def day(private_lab: Any) -> AsyncIterator[Day]:
+    lab = await private_lab(parts=PARTS)
+    for folder in (ROOT / "mps-dra", FOLDER):
+        lab.kubectl("apply", "-k", str(folder))
+    await fleet.create(lab, nodes.fleet(0, cards=None, named=["gpu-worker=SIM-70GB:4"]), QUIET)
+    made = Day(lab)
+    made.reach_by_url()
+    speaking = {name: made.account(account) for name, account in ACCOUNTS.items()}
+    await dealer.join(lab, "CRD", QUIET, webhook=True, kubeconfigs=speaking)
+    yield made
+
+
+async def test_a_day_with_what_was_installed(day: Day):
+    lab = day.lab
+    again = lab.kubectl("apply", "-f", str(FOLDER / "require-mark.yaml"), "--dry-run=server").stdout
+    assert all(line.split(" (")[0].endswith("unchanged") for line in again.splitlines())
+
+    day.cut(m1g_10gb=28)
+    warned, pod = await asyncio.to_thread(day.runs, "training-job", TRAINING_JOB)
+    (container,) = pod["spec"]["containers"]
+    told = "no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/mig-1g.10gb instead"
+    assert warned.startswith(f"Warning: {told}")
+    assert container["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1", "gpu.mps.io/ledger": "1"}
+    assert pod["metadata"]["annotations"]["gpu-webhook.k8s.io/fallback"] == "2g.20gb->1g.10gb"
+    await until(lambda: any(said.startswith(told) for said in day.events()), "the Event")
+
+    lab.kubectl("delete", "pod", "training-job")
+    day.cut(m2g_20gb=8, m3g_30gb=4)
+    warned, pod = await asyncio.to_thread(day.runs, "training-job", TRAINING_JOB)
+    (container,) = pod["spec"]["containers"]
+    assert warned == ""
+    assert container["resources"]["limits"] == {"nvidia.com/mig-2g.20gb": "1", "gpu.mps.io/ledger": "1"}
+    assert "gpu-webhook.k8s.io/fallback" not in pod["metadata"]["annotations"]
+
+    assert "forbidden" not in Path(lab.process(WEBHOOK).log).read_text().lower()
+    lab.kill(WEBHOOK)
+    another = TRAINING_JOB.replace("training-job", "another")
+    plain = TRAINING_JOB.replace("training-job", "plain").replace("nvidia.com/mig-2g.20gb", "cpu")
+    assert policy.unmarked("nvidia.com/mig-2g.20gb") in day.try_to("create", stdin=another)
+    assert "pod/plain created" in day.try_to("create", stdin=plain)
+
+    assert day.may("list", "nodes")
+    assert not day.may("create", "pods")
+    assert not day.may("get", "secrets", "-n", "kube-system")
+    assert not day.may("get", "secret/another", "-n", NAMESPACE)
+    assert not day.may("patch", "mutatingwebhookconfigurations/another")
