@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bench import filtering, hot, pile, place, reconcile, sync
+from bench import available, filtering, hot, pile, place, reconcile, sync
 from bench.figures import Figure
 from bench.ground import Ground
 from bench.world import World
@@ -25,6 +25,7 @@ IN_WORLD: Final[Mapping[str, Bench[World]]] = {
     "burst": Bench(sync.burst, 0.5),
     "sync": Bench(sync.first_sync, 3),
     "reconcile": Bench(reconcile.loop, 1),
+    "available": Bench(available.asking, 1),
 }
 """They share one cluster with thousands of Nodes and Pods in it."""
 

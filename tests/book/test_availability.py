@@ -55,7 +55,7 @@ def recount(nodes: Iterable[Node | LeanNode], pods: Iterable[Pod | LeanPod]) -> 
 def _numbers(node: Node | LeanNode, asked: dict[str, Quantity]) -> dict[str, Three]:
     capacity, allocatable = node.status.capacity, node.status.allocatable
     return {
-        name: Three(
+        name: Three.of(
             quantity.parse(capacity.get(name, "0")),
             quantity.parse(allocatable.get(name, "0")),
             asked.get(name, ZERO),

@@ -28,7 +28,7 @@ def pod(number: int, node: str, requests: Mapping[str, str], *, uid: str = "") -
 
 
 def three(capacity: str, allocatable: str, allocated: str) -> Three:
-    return Three(*map(quantity.parse, (capacity, allocatable, allocated)))
+    return Three.of(*map(quantity.parse, (capacity, allocatable, allocated)))
 
 
 def test_three_pods_with_a_gpu_each_leave_one_of_four():

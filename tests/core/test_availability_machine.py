@@ -101,7 +101,7 @@ class Recounted(RuleBasedStateMachine):
                 for resource, amount in pod.requests.items() if pod.node == name else ():
                     asked[resource] = asked.get(resource, ZERO) + amount
             counted[name] = {
-                resource: Three(
+                resource: Three.of(
                     capacity.get(resource, ZERO), allocatable.get(resource, ZERO), asked.get(resource, ZERO)
                 )
                 for resource in {*allocatable, *capacity, *asked}

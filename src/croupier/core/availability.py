@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from croupier.core.effective import Amounts
 from croupier.core.quantity import NANO, ZERO, Quantity, Style
@@ -39,11 +39,12 @@ class Three(NamedTuple):
     capacity: Quantity
     allocatable: Quantity
     allocated: Quantity
+    available: Quantity
+    """Below zero where more is asked for than there is: a node that shrank, a pod no scheduler placed."""
 
-    @property
-    def available(self) -> Quantity:
-        """Below zero where more is asked for than there is: a node that shrank, a pod no scheduler placed."""
-        return self.allocatable - self.allocated
+    @classmethod
+    def of(cls, capacity: Quantity, allocatable: Quantity, allocated: Quantity) -> Self:
+        return cls(capacity, allocatable, allocated, allocatable - allocated)
 
     @property
     def reserved(self) -> Quantity:
@@ -51,7 +52,7 @@ class Three(NamedTuple):
         return self.capacity - self.allocatable
 
 
-NOTHING: Final = Three(ZERO, ZERO, ZERO)
+NOTHING: Final = Three.of(ZERO, ZERO, ZERO)
 
 Account: TypeAlias = Mapping[str, Three]
 """Every resource that a node reports, or that a pod there asks for."""
@@ -77,7 +78,7 @@ class _Node:
         capacity = (self.capacity or {}).get(resource, ZERO)
         allocatable = self.allocatable.get(resource, ZERO)
         style = allocatable.style if allocatable.nanos else capacity.style
-        return Three(capacity, allocatable, Quantity(self.allocated.get(resource, 0), style))
+        return Three.of(capacity, allocatable, Quantity(self.allocated.get(resource, 0), style))
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ class Availability:
         if found is None:
             return NOTHING
         sums = (found.capacity, found.allocatable, found.allocated)
-        return Three(*(Quantity(nanos, found.style) for nanos in sums))
+        return Three.of(*(Quantity(nanos, found.style) for nanos in sums))
 
     def exists(self, resource: str) -> bool:
         """Whether some node can give at least one, taken or not."""
@@ -221,7 +222,7 @@ class Availability:
                 now = node.three(resource) if node.knows(resource) else None
                 self._count(resource, was, now)
             else:
-                now = Three(*was[:2], Quantity(was.allocated.nanos + step, was.allocated.style))
+                now = _more(was, step)
                 self._totals[resource].allocated += step
             if now is None:
                 del account[resource]
@@ -283,6 +284,17 @@ class Availability:
             del self._heaps[resource]
         else:
             heappush(heap, (-three.available.nanos, name))
+
+
+def _more(was: Three, step: int) -> Three:
+    """So much more of it is allocated."""
+    capacity, allocatable, allocated, available = was
+    return Three(
+        capacity,
+        allocatable,
+        Quantity(allocated.nanos + step, allocated.style),
+        Quantity(available.nanos - step, available.style),
+    )
 
 
 def _steps(before: Amounts, after: Amounts) -> dict[str, int]:

@@ -1,0 +1,65 @@
+"""What it costs to know what is available: asked of the index we keep, and counted anew as others do.
+
+On the cluster that all share, counting anew is listing everything; with more pods than that cluster has,
+both sides have every object in memory, decoded, and counting anew is adding up.
+"""
+
+from collections.abc import Mapping
+
+from bench import contender
+from bench.figures import OURS, Figure
+from bench.world import Sizes, World
+
+FULL = Sizes(nodes=5_000, pods=100_000, events=0)
+QUICK = Sizes(nodes=50, pods=500, events=0)
+
+RECOUNT = "recount of the same objects in memory"
+LIST = "list and sum, our types"
+JSON = "list and sum, plain json"
+STORE = "a store nobody follows"
+
+
+async def asking(on: World) -> list[Figure]:
+    more = QUICK if on.quick else FULL
+    async with contender.started("available", on.kubeconfig, more.nodes, more.pods) as running:
+        listed, memory = await running.hear(), await running.hear()
+    return [*_in_memory(more, memory), *_on_the_cluster(on.sizes, listed)]
+
+
+def _in_memory(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
+    here = f"{size.nodes:,} nodes, {size.pods:,} pods"
+    every, one = took["recounted every"], took["recounted node"]
+    return [
+        _figure(f"every node and resource, {here}", took["every"], {RECOUNT: every}),
+        _figure(f"the same, and every number looked at, {here}", took["every read"], {RECOUNT: every}),
+        _figure(f"all resources of one node, {here}", took["node"], {RECOUNT: one}),
+        _figure(f"one resource of one node, {here}", took["three"], {RECOUNT: one}),
+        _figure(f"one resource of all nodes, {here}", took["total"], {RECOUNT: every}),
+        _figure(
+            f"the most that is free on one node, after two changes and with them, {here}",
+            took["most free"],
+            {RECOUNT: every},
+        ),
+        _figure(f"whether a resource exists, {here}", took["exists"], {}),
+        *(_event(what, took) for what in ("touched", "come", "gone")),
+    ]
+
+
+def _event(what: str, took: Mapping[str, float]) -> Figure:
+    told = {"touched": "changes in nothing that counts", "come": "is bound", "gone": "is gone"}
+    title = f"an event: a decoded pod {told[what]}, {OURS}'s index kept"
+    return _figure(title, took[f"followed {what}"], {STORE: took[f"alone {what}"]})
+
+
+def _on_the_cluster(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
+    here = f"{size.nodes:,} nodes, {size.pods:,} pods, API server"
+    lists = {LIST: took["listed every"], JSON: took["plain json every"]}
+    return [
+        _figure(f"every node and resource, {here}", took["every"], lists),
+        _figure(f"all resources of one node, {here}", took["node"], {LIST: took["listed node"]}),
+    ]
+
+
+def _figure(what: str, ours: float, others: Mapping[str, float]) -> Figure:
+    seconds = {OURS: ours, **others}
+    return Figure("available", what, "µs", {who: taken * 1e6 for who, taken in seconds.items()})
