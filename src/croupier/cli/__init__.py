@@ -15,6 +15,7 @@ from croupier.cli import (
     demo,
     explain,
     extender,
+    fallback,
     lab,
     ledger,
     manager,
@@ -39,6 +40,7 @@ app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
 app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
 app.add_typer(explain.app, name="explain", rich_help_panel="Who holds what")
 app.command("what-if", rich_help_panel="Who holds what")(what_if.what_if)
+app.command("fallback", rich_help_panel="Who holds what")(fallback.fallback)
 app.command("available", rich_help_panel="Who holds what")(available.available)
 app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
 app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)

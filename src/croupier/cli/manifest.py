@@ -18,20 +18,24 @@ _KINDS: Final = ("Pod", *_TEMPLATE)
 
 def read(path: Path) -> dict[str, Any]:
     """The Pod as plain data; whatever else the file has is passed over. Refuses with exit code 2."""
+    return _only(path, [one for document in documents(path) for one in _flat(document)])
+
+
+def documents(path: Path, option: str = "-f") -> list[Any]:
+    """All that the file has, YAML or JSON; `-` is stdin. Refuses with exit code 2."""
     import yaml
 
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = list(yaml.safe_load_all(text))
+        return list(yaml.safe_load_all(text))
     except OSError as error:
-        terminal.refuse(f"-f {path}: {error.strerror}.")
+        terminal.refuse(f"{option} {path}: {error.strerror}.")
     except UnicodeDecodeError:
-        terminal.refuse(f"-f {path}: it is no text.")
+        terminal.refuse(f"{option} {path}: it is no text.")
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where is not None else ""
-        terminal.refuse(f"-f {path}: it is neither YAML nor JSON{line}.")
-    return _only(path, [one for document in documents for one in _flat(document)])
+        terminal.refuse(f"{option} {path}: it is neither YAML nor JSON{line}.")
 
 
 def _flat(document: Any) -> list[dict[str, Any]]:

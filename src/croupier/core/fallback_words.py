@@ -45,7 +45,9 @@ def stuck(resource: str, containers: Sequence[str], offer: Offer, policy: Policy
         return f"{head}, which names no MIG profile such as {request.MIG}1g.10gb"
     if policy.direction == "off":
         return f"{head}, and fallback is off: {_offered(offer)}"
-    return f"{head}, nor what may stand in by policy {policy.direction}{_floor(policy)}: {_offered(offer)}"
+    floor = f", at least {policy.min_memory}" if policy.min_memory else ""
+    rule = f"policy {policy.direction}{floor}"
+    return f"{head}, nor what may take its place ({rule}): {_offered(offer)}"
 
 
 def unequal(container: str, resource: str, asked: Quantity, limit: Quantity) -> str:
@@ -63,9 +65,10 @@ def _which(choice: Choice, policy: Policy) -> str:
     """What it is, and why nothing before it in the chain."""
     step, floor = choice.candidate.step, _floor(policy)
     if step == "whole card":
+        card = "a whole card, whatever its memory" if floor else "a whole card"
         if choice.passed:
-            return f"a whole card, as no profile{floor} has enough free now"
-        return f"a whole card, as there is no {_OTHER[policy.direction]} profile{floor}"
+            return f"{card}, as no profile{floor} has enough free now"
+        return f"{card}, as there is no {_OTHER[policy.direction]} profile{floor}"
     if choice.passed:
         return f"the nearest {step} profile{floor} with enough free on one node now"
     if step == "larger" and policy.direction == "nearest":

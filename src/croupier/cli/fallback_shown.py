@@ -1,0 +1,200 @@
+"""What admission would make of a pod: as a difference for people, as plain data for programs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import typer
+
+from croupier.cli import showing, tables
+
+if TYPE_CHECKING:
+    from croupier.core.availability import Availability
+    from croupier.core.effective import Amounts
+    from croupier.core.fallback import Decision
+    from croupier.core.fallback_policy import Policy
+    from croupier.core.jsonpatch import Operation
+    from croupier.core.podspec import PodSpec
+
+State: TypeAlias = Literal["Unchanged", "Mended", "Rewritten", "Waits", "Refused"]
+
+CODES: Final[dict[State, int]] = {"Unchanged": 0, "Mended": 3, "Rewritten": 3, "Waits": 4, "Refused": 4}
+SAID: Final[dict[State, str]] = {
+    "Unchanged": "would be admitted as it is",
+    "Mended": "would get the limits it lacks",
+    "Rewritten": "would be changed",
+    "Waits": "would be admitted, and wait",
+    "Refused": "would be refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    pod: dict[str, Any]
+    spec: "PodSpec"
+    decision: "Decision"
+    index: "Availability"
+    policy: "Policy"
+
+    @property
+    def state(self) -> State:
+        from croupier.core.fallback import Denied, Fallback
+
+        if isinstance(self.decision, Denied):
+            return "Refused"
+        if isinstance(self.decision, Fallback) and self.decision.rewrites:
+            return "Rewritten"
+        if self.decision.warnings:
+            return "Waits"
+        return "Mended" if self.operations else "Unchanged"
+
+    @property
+    def operations(self) -> "tuple[Operation, ...]":
+        from croupier.core.fallback import Fallback
+
+        return self.decision.operations if isinstance(self.decision, Fallback) else ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        from croupier.core.fallback import Denied
+
+        return (self.decision.sentence,) if isinstance(self.decision, Denied) else self.decision.warnings
+
+    @property
+    def after(self) -> "PodSpec":
+        from croupier.core import jsonpatch, podspec
+        from croupier.core.podspec import PodSpec
+
+        spec = podspec.read(jsonpatch.apply(self.pod, self.operations))
+        return spec if isinstance(spec, PodSpec) else self.spec
+
+
+def show(outcome: Outcome, output: str) -> int:
+    """Print it, and say with which exit code to end."""
+    if output == "json":
+        typer.echo(showing.json(as_data(outcome)))
+    elif output == "yaml":
+        import yaml
+
+        typer.echo(yaml.safe_dump(as_data(outcome), sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        tell(outcome)
+    return CODES[outcome.state]
+
+
+def tell(outcome: Outcome) -> None:
+    """What would be, the difference, the reasons, and what there is to choose from."""
+    typer.echo(f"Pod {outcome.spec.name or 'without a name'} {SAID[outcome.state]}{_because(outcome)}.")
+    changed = list(difference(outcome))
+    if changed:
+        typer.echo()
+    for line in changed:
+        colour = {"-": typer.colors.RED, "+": typer.colors.GREEN}.get(line.lstrip()[:1])
+        typer.secho(line, fg=colour)
+    if outcome.sentences:
+        typer.echo()
+    for sentence in outcome.sentences:
+        typer.echo(f"{sentence[0].upper()}{sentence[1:]}.")
+    if outcome.state != "Unchanged":
+        _tell_offer(outcome)
+
+
+def _because(outcome: Outcome) -> str:
+    if outcome.state != "Unchanged":
+        return ""
+    asked = {name for view in outcome.spec.containers for name, amount in view.asks.items() if amount}
+    if not asked:
+        return ": it asks for no cards"
+    lacking = sorted(name for name in asked if not outcome.index.exists(name))
+    return f": {', '.join(lacking)} is no MIG profile" if lacking else ": nodes offer all it asks for"
+
+
+def difference(outcome: Outcome) -> Iterator[str]:
+    """`-` and `+` lines below the container and the map they are in."""
+    for before, after in zip(outcome.spec.containers, outcome.after.containers, strict=True):
+        parts = [
+            ("requests", list(_changed(before.requests, after.requests))),
+            ("limits", list(_changed(before.limits, after.limits))),
+        ]
+        if any(lines for _, lines in parts):
+            yield f"  {'init container' if before.init else 'container'} {before.name}"
+        for key, lines in parts:
+            yield from (f"    {key}:",) if lines else ()
+            yield from (f"    {line}" for line in lines)
+    old, new = outcome.spec.annotations, outcome.after.annotations
+    if old != new:
+        yield "  annotations"
+        yield from (f"    - {key}: {value}" for key, value in old.items() if new.get(key) != value)
+        yield from (f"    + {key}: {value}" for key, value in new.items() if old.get(key) != value)
+
+
+def _changed(old: "Amounts", new: "Amounts") -> Iterator[str]:
+    yield from (f"- {name}: {amount}" for name, amount in old.items() if new.get(name) != amount)
+    yield from (f"+ {name}: {amount}" for name, amount in new.items() if old.get(name) != amount)
+
+
+def _tell_offer(outcome: Outcome) -> None:
+    found = offered(outcome)
+    count = len(outcome.index.nodes())
+    typer.echo()
+    if not found:
+        typer.echo(f"{_nodes(count)} {'has' if count == 1 else 'have'} no cards.")
+        return
+    typer.echo(f"What {_nodes(count).lower()} {'offers' if count == 1 else 'offer'}:")
+    free = [str(one["mostFree"]) if "mostFree" in one else "" for one in found.values()]
+    tables.echo(
+        ("resource", "nodes", "allocatable", "most free on one node"),
+        [
+            (name, str(one["nodes"]), one["allocatable"], most)
+            for (name, one), most in zip(found.items(), free, strict=True)
+        ],
+    )
+
+
+def _nodes(count: int) -> str:
+    return f"{count:,} {'node' if count == 1 else 'nodes'}"
+
+
+def offered(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    """Whole cards and MIG profiles, the largest first; what nodes report none of is there with 0."""
+    from croupier.core import profile
+    from croupier.core.request import GPU, MIG
+
+    index = outcome.index
+    accounts = list(index.every().values())
+    found = {name: profile.read(name) for name in index.resources() if name.startswith(MIG)}
+    ranked = sorted((one for one in found.values() if one is not None), reverse=True)
+    strange = sorted(name for name, one in found.items() if one is None)
+    offers: dict[str, dict[str, Any]] = {}
+    for name in (*((GPU,) if GPU in index.resources() else ()), *(one.resource for one in ranked), *strange):
+        having = sum(1 for one in accounts if name in one and one[name].allocatable.whole >= 1)
+        offers[name] = {"nodes": having, "allocatable": str(index.total(name).allocatable)}
+        if outcome.policy.prefer_available:
+            offers[name]["mostFree"] = str(index.most_free(name))
+    return offers
+
+
+def as_data(outcome: Outcome) -> dict[str, Any]:
+    from croupier.core import jsonpatch
+    from croupier.core.fallback import Fallback
+
+    decision = outcome.decision
+    made = decision if isinstance(decision, Fallback) else Fallback(())
+    return {
+        "pod": outcome.spec.name,
+        "state": outcome.state,
+        "rewrites": [
+            {
+                "container": one.container,
+                "from": one.pair[0],
+                "to": one.pair[1],
+                "asked": one.asked,
+                "given": one.given,
+            }
+            for one in made.rewrites
+        ],
+        "annotation": made.annotation or None,
+        "sentences": list(outcome.sentences),
+        "patch": jsonpatch.data(outcome.operations),
+        "offers": offered(outcome),
+    }

@@ -1,0 +1,176 @@
+"""`croupier fallback`: what admission would make of a pod, told without a single write."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from croupier.api import kinds
+from croupier.kube.client import Client, Selection
+from croupier.lab import nodes
+from tests.cli.asking import Answer, croupier
+
+SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+
+
+def pod(*, of: str = LARGE, count: int = 1, **meta: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "any", "resources": {"limits": {of: count}}}
+    return {"kind": "Pod", "metadata": {"name": "job", **meta}, "spec": {"containers": [container]}}
+
+
+def ask(workload: Any, *args: str, offers: Any, tmp_path: Path) -> Answer:
+    """With what nodes offer in a file."""
+    path = tmp_path / "nodes.yaml"
+    path.write_text(yaml.safe_dump_all(offers) if isinstance(offers, list) else yaml.safe_dump(offers))
+    return croupier("fallback", "-f", "-", "--nodes", str(path), *args, stdin=yaml.safe_dump(workload))
+
+
+ENDINGS = {
+    "changed": (pod(), {"n": {SMALL: 28}}, (), 3, "Pod job would be changed."),
+    "as it is": (pod(), {"n": {LARGE: 8}}, (), 0, "would be admitted as it is: nodes offer all it asks for."),
+    "no cards": (pod(of="cpu"), {"n": {LARGE: 8}}, (), 0, "as it is: it asks for no cards."),
+    "whole cards are not replaced": (
+        pod(of="nvidia.com/gpu"),
+        {"n": {LARGE: 8}},
+        (),
+        0,
+        "as it is: nvidia.com/gpu is no MIG profile.",
+    ),
+    "nothing fits": (pod(), {"n": {SMALL: 28}}, ("--direction", "up"), 4, "would be admitted, and wait."),
+    "refused": (
+        pod(),
+        {"n": {"cpu": 8}},
+        ("--when-nothing-fits", "Deny"),
+        4,
+        "Pod job would be refused.\n\nNo node offers nvidia.com/mig-2g.20gb",
+    ),
+    "unreadable": (
+        pod(annotations={"gpu-webhook.k8s.io/fallback-policy": "left"}),
+        {"n": {SMALL: 28}},
+        (),
+        4,
+        'Annotation gpu-webhook.k8s.io/fallback-policy is "left": it must be nearest, down, up or off.',
+    ),
+    "its own floor": (
+        pod(annotations={"gpu-webhook.k8s.io/min-memory": "15Gi"}),
+        {"n": {SMALL: 28, "gpu": 1}},
+        (),
+        3,
+        "+ nvidia.com/gpu: 1",
+    ),
+    "scaled": (pod(), {"n": {SMALL: 28}}, ("--quantities", "scale"), 3, "+ nvidia.com/mig-1g.10gb: 2"),
+    "a limit only": (
+        {"kind": "Pod", "spec": {"containers": [{"name": "m", "resources": {"requests": {SMALL: 1}}}]}},
+        {"n": {SMALL: 28}},
+        (),
+        3,
+        "Pod without a name would get the limits it lacks.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("workload", "offers", "args", "code", "said"), ENDINGS.values(), ids=ENDINGS)
+def test_the_ending_and_its_exit_code(workload, offers, args, code, said, tmp_path):
+    told = ask(workload, *args, offers=offers, tmp_path=tmp_path)
+
+    assert (told.code, told.err) == (code, "")
+    assert said in told.out
+
+
+def test_programs_get_all_of_it_as_json_or_yaml(tmp_path):
+    job = {"kind": "Job", "metadata": {"name": "batch"}, "spec": {"template": {"spec": pod()["spec"]}}}
+
+    told = ask(job, "-o", "json", offers={"n": {SMALL: 28}}, tmp_path=tmp_path)
+    same = ask(job, "-o", "yaml", offers={"n": {SMALL: 28}}, tmp_path=tmp_path)
+
+    assert told.data == yaml.safe_load(same.out)
+    limits = "/spec/containers/0/resources/limits"
+    assert told.data == {
+        "pod": "batch",
+        "state": "Rewritten",
+        "rewrites": [{"container": "main", "from": "2g.20gb", "to": "1g.10gb", "asked": 1, "given": 1}],
+        "annotation": "2g.20gb->1g.10gb",
+        "sentences": [
+            "no node offers nvidia.com/mig-2g.20gb: container main gets nvidia.com/mig-1g.10gb instead, "
+            "the nearest smaller profile there is"
+        ],
+        "patch": [
+            {"op": "remove", "path": f"{limits}/nvidia.com~1mig-2g.20gb"},
+            {"op": "add", "path": f"{limits}/nvidia.com~1mig-1g.10gb", "value": "1"},
+            {
+                "op": "add",
+                "path": "/metadata/annotations",
+                "value": {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"},
+            },
+        ],
+        "offers": {SMALL: {"nodes": 1, "allocatable": "28"}},
+    }
+
+
+BAD = {
+    "no pod": (["-f", "-"], "kind: Service", "has none"),
+    "wrong types": (
+        ["-f", "-"],
+        "kind: Pod\nspec: {containers: 7}",
+        "it is no pod: spec.containers must be a list",
+    ),
+    "no such file of nodes": (["-f", "-", "--nodes", "none.yaml"], "kind: Pod\nspec: {}", "No such file"),
+    "no direction": (["-f", "-", "--direction", "left"], "kind: Pod", "it is nearest, down, up or off"),
+    "no memory": (["-f", "-", "--min-memory", "10GB"], "kind: Pod", "such as 10Gi"),
+    "no way to count": (["-f", "-", "--quantities", "double"], "kind: Pod", "it is keep or scale"),
+    "no way to print": (["-f", "-", "-o", "xml"], "kind: Pod", "it is table, json or yaml"),
+}
+
+
+@pytest.mark.parametrize(("args", "stdin", "said"), BAD.values(), ids=BAD)
+def test_what_cannot_be_meant_is_refused_with_exit_code_2(args, stdin, said):
+    refused = croupier("fallback", *args, stdin=stdin)
+
+    assert refused.code == 2
+    assert said in refused.err
+
+
+def test_a_file_that_tells_of_no_nodes_is_refused(tmp_path):
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(pod()))
+
+    refused = croupier("fallback", "-f", str(path), "--nodes", "-", stdin="kind: Pod")
+
+    assert (refused.code, refused.err) == (2, "croupier: --nodes -: it tells of no node.\n")
+
+
+async def node(api: Client, name: str, **allocatable: str) -> None:
+    """A KWOK node that was cut; profiles with _ for the dot."""
+    body = nodes.manifest(nodes.SimulatedNode(name, "zone-a"), datetime.now(UTC))
+    cut = {f"nvidia.com/mig-{profile.replace('_', '.')}": count for profile, count in allocatable.items()}
+    resources = {**body["status"]["allocatable"], **cut}
+    body["status"] = {**body["status"], "allocatable": resources, "capacity": resources}
+    await api.create(kinds.NODES, body)
+
+
+async def test_a_cluster_is_asked_and_not_changed(api, crds, clean_cluster, cluster, namespace, tmp_path):
+    await node(api, "cut-1", **{"1g_10gb": "2", "2g_20gb": "4"})
+    await node(api, "cut-2", **{"2g_20gb": "0"})
+    holder = pod(count=4, name="holder", namespace=namespace)
+    await api.create(kinds.PODS.raw, {**holder, "spec": {**holder["spec"], "nodeName": "cut-1"}})
+    wanted = pod(of="nvidia.com/mig-3g.40gb")
+
+    def live(*args: str) -> Answer:
+        asked = ("fallback", "-f", "-", "-o", "json", *args)
+        return croupier(*asked, stdin=yaml.safe_dump(wanted), kubeconfig=cluster.kubeconfig)
+
+    plain, free = live(), live("--prefer-available")
+    printed = json.loads(cluster.kubectl("get", "nodes,pods", "-A", "-o", "json").stdout)
+    same = ask(wanted, "-o", "json", "--prefer-available", offers=printed, tmp_path=tmp_path)
+
+    assert (plain.code, free.code) == (3, 3)
+    assert plain.data["annotation"] == "3g.40gb->2g.20gb"
+    assert plain.data["offers"][LARGE] == {"nodes": 1, "allocatable": "4"}
+    assert free.data["annotation"] == "3g.40gb->1g.10gb"
+    assert free.data["offers"][LARGE] == {"nodes": 1, "allocatable": "4", "mostFree": "0"}
+    assert same.data == free.data
+    there = (await api.list(kinds.PODS, Selection(namespace=namespace))).items
+    assert [one.metadata.name for one in there] == ["holder"]
