@@ -1,0 +1,326 @@
+"""Nobody ever meets a certificate it cannot trust: not while it is renewed, not when two replicas begin."""
+
+import asyncio
+import ssl
+from base64 import b64encode
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from croupier.admission import authority, certificates, certificates_files
+from croupier.admission.authority import Ring, Rules, Serving, Span, Step
+from croupier.admission.certificates_files import MountedCertificate
+from croupier.admission.certificates_shared import NAME
+from croupier.api import kinds
+from croupier.kube.client import PatchType
+from croupier.kube.errors import NotFound
+from croupier.kube.serving import BadCertificate, Rotating
+from tests.kube.waiting import until, until_async
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+RULES = Rules()
+HOSTS = ("croupier-webhook.gpu.svc", "127.0.0.1")
+
+
+def span(key: str, *, age: timedelta = timedelta(0), life: timedelta = RULES.authority_lifetime) -> Span:
+    return Span(key, NOW - age, NOW - age + life)
+
+
+def ring(
+    *authorities: Span, signed_by: str = "", age: timedelta = timedelta(0), can_sign: bool = True
+) -> Ring:
+    known = authorities or (span("a", age=age),)
+    leaf = span("leaf", age=age, life=RULES.serving_lifetime)
+    return Ring(known, Serving(leaf, signed_by or known[0].key, frozenset(HOSTS)), can_sign=can_sign)
+
+
+OLD, YOUNG = span("a", age=500 * DAY), span("b", age=2 * HOUR)
+STEPS = {
+    "nothing there": (None, True, Step.BEGIN),
+    "fresh": (ring(), True, Step.NOTHING),
+    "a certificate in its last third": (ring(age=130 * DAY), True, Step.ISSUE),
+    "a certificate that ended": (ring(age=181 * DAY), True, Step.BEGIN),
+    "an authority in its last third": (ring(OLD, age=DAY), True, Step.JOIN),
+    "no key to sign with": (ring(can_sign=False), True, Step.JOIN),
+    "a young authority nobody knows yet": (ring(OLD, YOUNG, age=DAY), False, Step.NOTHING),
+    "a young authority known too short": (ring(OLD, span("b", age=HOUR / 2), age=DAY), True, Step.NOTHING),
+    "a young authority known long enough": (ring(OLD, YOUNG, age=DAY), True, Step.ISSUE),
+    "an old authority still needed by some": (
+        ring(OLD, YOUNG, signed_by="b", age=HOUR / 2),
+        True,
+        Step.NOTHING,
+    ),
+    "an old authority nobody needs": (ring(OLD, YOUNG, signed_by="b", age=2 * HOUR), True, Step.LEAVE),
+    "signed by a stranger": (ring(signed_by="x"), True, Step.BEGIN),
+    "signed by an authority that ended": (ring(span("a", age=800 * DAY), age=DAY), True, Step.BEGIN),
+}
+
+
+@pytest.mark.parametrize(("found", "published", "step"), STEPS.values(), ids=STEPS)
+def test_the_next_step(found, published, step):
+    assert authority.decide(found, NOW, published=published, hosts=HOSTS, rules=RULES) is step
+
+
+def test_a_name_it_does_not_carry_is_added():
+    assert authority.decide(ring(), NOW, published=True, hosts=("new.svc",), rules=RULES) is Step.ISSUE
+
+
+@dataclass
+class Rollout:
+    """An API server with bundles and replicas with certificates, each as old as they may be."""
+
+    lag: timedelta
+    now: datetime = NOW
+    ring: Ring | None = None
+    history: list[tuple[datetime, Ring]] = field(default_factory=list)
+    made: int = 0
+
+    def step(self, published: bool) -> None:
+        taken = authority.decide(self.ring, self.now, published=published, hosts=HOSTS, rules=RULES)
+        if taken is Step.NOTHING:
+            return
+        self.made += 1
+        self.ring = self._after(taken)
+        self.history.append((self.now, self.ring))
+
+    def _after(self, step: Step) -> Ring:
+        young = Span(f"{self.made}", self.now, self.now + RULES.authority_lifetime)
+        if self.ring is None or step is Step.BEGIN:
+            assert self.ring is None, "began anew under load"
+            return Ring((young,), self._leaf(young))
+        if step is Step.JOIN:
+            signing = [one for one in self.ring.authorities if one.key == self.ring.serving.signed_by]
+            return replace(self.ring, authorities=(*signing, young))
+        if step is Step.ISSUE:
+            return replace(self.ring, serving=self._leaf(self.ring.youngest))
+        return replace(self.ring, authorities=(self.ring.youngest,))
+
+    def _leaf(self, signer: Span) -> Serving:
+        end = min(self.now + RULES.serving_lifetime, signer.end)
+        return Serving(Span(f"leaf {self.made}", self.now, end), signer.key, frozenset(HOSTS))
+
+    def in_use(self) -> list[Ring]:
+        """What somebody may still go by: the latest, and whatever it replaced within the lag."""
+        replaced = [when for when, _ in self.history[1:]]
+        older = zip(self.history, replaced, strict=False)
+        return [one for (_, one), until in older if until + self.lag > self.now] + [self.history[-1][1]]
+
+
+@settings(max_examples=30, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a long life shrinks slowly
+@given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=60, max_size=200))
+def test_whatever_is_served_is_trusted_by_whatever_bundle_is_in_use(days):
+    """For years, with looks at odd times; a look is repeated until nothing is left to do."""
+    world = Rollout(lag=HOUR / 2)
+    for index, (apart, published) in enumerate(days):
+        for _ in range(4):
+            world.step(published or index % 5 == 0)
+            users = world.in_use()
+            for serving in (one.serving for one in users):
+                for bundle in (one.authorities for one in users):
+                    assert serving.signed_by in {one.key for one in bundle}
+                assert serving.span.end > world.now
+            world.now += HOUR / 4
+        world.now += apart * DAY / 2
+
+
+def test_the_made_ones_are_what_they_are_said_to_be():
+    rules, now = Rules(overlap=HOUR), datetime.now(UTC).replace(microsecond=0)
+    keys = certificates.taken(Step.BEGIN, None, now, hosts=HOSTS, rules=rules)
+    bundles = [keys.bundle]
+    for step, later in ((Step.JOIN, HOUR / 4), (Step.ISSUE, HOUR / 2), (Step.LEAVE, HOUR)):
+        keys = certificates.taken(step, keys, now + later, hosts=("new.svc",), rules=rules)
+        bundles.append(keys.bundle)
+        read = certificates.read(keys.data())
+        assert read == keys
+
+    assert [bundle.count(b"BEGIN CERTIFICATE") for bundle in bundles] == [1, 2, 2, 1]
+    assert keys.ring.serving.hosts == {*HOSTS, "new.svc"}
+    assert keys.ring.serving.span.start == now + HOUR / 2
+    assert keys.ring.youngest.start == now + HOUR / 4
+    _handshake(keys, bundles[1])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _handshake(keys, bundles[0])
+
+
+def test_a_certificate_ends_no_later_than_its_authority():
+    rules = Rules(authority_lifetime=DAY, serving_lifetime=30 * DAY)
+    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=rules)
+
+    assert keys.ring.serving.span.end == keys.ring.youngest.end == NOW + DAY
+
+
+BROKEN = {
+    "empty": lambda data: {},
+    "no base64": lambda data: {**data, "tls.crt": "%"},
+    "no PEM": lambda data: {**data, "ca.crt": b64encode(b"x").decode()},
+    "the key of another": lambda data: {**data, "tls.key": data["ca.key"]},
+    "an authority for a certificate": lambda data: {
+        **data,
+        "tls.crt": data["ca.crt"],
+        "tls.key": data["ca.key"],
+    },
+}
+
+
+@pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
+def test_a_broken_secret_serves_nobody(damage):
+    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
+
+    assert certificates.read(damage(keys.data())) is None
+
+
+def test_a_lost_signing_key_only_means_a_new_authority():
+    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
+    lost = certificates.read({**keys.data(), "ca.key": ""})
+
+    assert lost is not None
+    assert not lost.ring.can_sign
+
+
+class TestShared:
+    async def test_replicas_that_begin_together_end_with_one_authority(self, desk):
+        served = [Rotating() for _ in range(6)]
+        replicas = [desk.certificate(one) for one in served]
+
+        await asyncio.gather(*(replica.look() for replica in replicas))
+
+        secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+        kept = certificates.read(secret.data)
+        assert kept is not None
+        assert len(kept.ring.authorities) == 1
+        assert {replica._ring.bundle for replica in replicas} == {kept.bundle}
+        assert {replica._ring.certificate for replica in replicas} == {kept.certificate}
+        assert all(one.loaded for one in served)
+
+    async def test_a_damaged_secret_is_replaced_and_what_others_keep_in_it_stays(self, desk):
+        replica = desk.certificate(Rotating())
+        await replica.look()
+        damage = {
+            "data": {"tls.crt": "", "note": b64encode(b"theirs").decode()},
+            "metadata": {"labels": {"a": "b"}},
+        }
+        await desk.api.patch(kinds.SECRETS, NAME, damage, namespace=desk.namespace)
+
+        await replica.look()
+
+        secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+        assert certificates.read(secret.data) is not None
+        assert secret.data["note"] == b64encode(b"theirs").decode()
+        assert secret.metadata.labels == {"a": "b"}
+
+    async def test_a_deleted_secret_comes_back_as_it_was(self, desk):
+        async with desk.open() as certificate:
+            before = certificate._ring
+            await desk.api.delete(kinds.SECRETS, NAME, namespace=desk.namespace)
+
+            async def back() -> bool:
+                try:
+                    secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+                except NotFound:
+                    return False
+                return secret.data == before.data()
+
+            await until_async(back, "the Secret to be written again")
+
+    async def test_a_change_by_one_replica_is_served_by_all(self, desk):
+        async with desk.open() as one, desk.replica(port=0) as other:
+            begun = other._ring.ring.youngest
+            without = [{"op": "remove", "path": "/data/ca.key"}]
+            await desk.api.patch(
+                kinds.SECRETS, NAME, without, namespace=desk.namespace, patch_type=PatchType.JSON
+            )
+
+            await until(lambda: len(other._ring.ring.authorities) == 2, "the new authority to join")
+            await until(lambda: one._ring == other._ring, "both to have the same")
+            assert other._ring.ring.authorities[0] == begun
+            assert other._ring.ring.serving.signed_by == begun.key
+
+
+class TestMounted:
+    def test_a_changed_file_is_served_and_a_broken_one_is_not(self, tmp_path):
+        served = Rotating()
+        mounted = MountedCertificate(tmp_path, None, served)
+        with pytest.raises(BadCertificate, match="holds no certificate"):
+            mounted.look()
+        assert mounted.missing() is not None
+
+        first, second = (
+            certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+            for _ in range(2)
+        )
+        _mount(tmp_path, first.certificate, first.key)
+        mounted.look()
+        assert mounted.missing() is None
+        _handshake_with(served, first.bundle)
+
+        _mount(tmp_path, second.certificate, first.key)
+        with pytest.raises(BadCertificate):
+            mounted.look()
+        _handshake_with(served, first.bundle)
+
+        _mount(tmp_path, second.certificate, second.key)
+        mounted.look()
+        _handshake_with(served, second.bundle)
+
+    async def test_the_folder_is_looked_at_for_change(self, tmp_path):
+        served = Rotating()
+        mounted = MountedCertificate(tmp_path, None, served, every=0.02)
+        looking = asyncio.create_task(mounted.run())
+        await until(lambda: mounted.trouble, "it to say that there is nothing")
+        keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+        _mount(tmp_path, keys.certificate, keys.key)
+        await until(lambda: mounted.missing() is None, "the certificate to be found")
+        looking.cancel()
+        await asyncio.wait({looking})
+
+    async def test_the_bundle_is_left_to_the_injector(self, desk, tmp_path):
+        keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+        _mount(tmp_path, keys.certificate, keys.key)
+        desk.wish = replace(desk.wish, inject_from="gpu/cert")
+        mounted = MountedCertificate(tmp_path, desk.registration, Rotating(), every=0.02)
+        looking = asyncio.create_task(mounted.run())
+        mounted.answer()
+
+        async def registered() -> dict[str, object] | None:
+            try:
+                return await desk.api.get(kinds.MUTATING_WEBHOOKS.raw, desk.wish.name)
+            except NotFound:
+                return None
+
+        found = await until_async(registered, "the configuration")
+        looking.cancel()
+        await asyncio.wait({looking})
+        assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}
+        assert "caBundle" not in found["webhooks"][0]["clientConfig"]
+
+
+def _mount(folder: Path, certificate: bytes, key: bytes) -> None:
+    (folder / certificates_files.CERTIFICATE).write_bytes(certificate)
+    (folder / certificates_files.KEY).write_bytes(key)
+
+
+def _handshake(keys: certificates.Keyring, bundle: bytes) -> None:
+    served = Rotating()
+    served.replace(keys.certificate, keys.key)
+    _handshake_with(served, bundle)
+
+
+def _handshake_with(served: Rotating, bundle: bytes) -> None:
+    """A client that trusts `bundle`, in memory."""
+    context = ssl.create_default_context(cadata=bundle.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname=HOSTS[0])
+    server = served.context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    client.do_handshake()

@@ -1,0 +1,300 @@
+"""What the API server never sends gets an answer as well, and a going server lets nobody down."""
+
+import asyncio
+import contextlib
+import io
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from croupier.admission import certificates, server
+from croupier.admission.authority import RULES, Step
+from croupier.admission.certificates import Keyring
+from croupier.admission.metrics import MOST_PAIRS, AdmissionMetrics
+from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.admission.server import Webhook
+from croupier.core.fallback import Note
+from croupier.kube.serving import Address, BadCertificate, Listen, Rotating
+from tests.admission.desk import Stamp, free_port
+from tests.admission.test_review import body, said
+
+JSON = {"Content-Type": "application/json"}
+
+
+def ring(*hosts: str) -> Keyring:
+    return certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=hosts or ("127.0.0.1",), rules=RULES)
+
+
+def trusting(keys: Keyring) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=keys.bundle.decode())
+
+
+class Book:
+    """Writes down what is measured and what is to be told."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, str]] = []
+        self.pairs: list[tuple[str, str]] = []
+        self.notes: list[tuple[Note, ...]] = []
+
+    def answered(self, webhook: str, outcome: str, seconds: float) -> None:
+        self.outcomes.append((webhook, outcome))
+
+    def refused(self, webhook: str, outcome: str) -> None:
+        self.outcomes.append((webhook, outcome))
+
+    def rewritten(self, before: str, after: str) -> None:
+        self.pairs.append((before, after))
+
+    def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None:
+        self.notes.append(notes)
+
+
+@asynccontextmanager
+async def opened(mutator: server.Mutator, book: Book | None = None) -> AsyncIterator["Client"]:
+    keys, served = ring(), Rotating()
+    served.replace(keys.certificate, keys.key)
+    noted = book or Book()
+    hook = Webhook(mutator, Listen(Address("127.0.0.1", 0), served), gauge=noted, notices=noted)
+    connector = aiohttp.TCPConnector(ssl=trusting(keys))
+    async with hook.serving() as taken, aiohttp.ClientSession(connector=connector) as web:
+        yield Client(web, taken, keys)
+
+
+class Client:
+    def __init__(self, web: aiohttp.ClientSession, taken: Listen, keys: Keyring) -> None:
+        self.web, self.url, self.port, self.keys = web, taken.url, taken.address.port, keys
+
+    async def post(self, path: str = "/mutate", data: object = None, **how: object) -> tuple[int, bytes]:
+        asked = body() if data is None else data
+        async with self.web.post(self.url + path, data=asked, headers=JSON, **how) as answer:
+            content = await answer.read()
+            assert int(answer.headers["Content-Length"]) == len(content)
+            return answer.status, content
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[Client]:
+    async with opened(Stamp()) as ready:
+        yield ready
+
+
+async def test_a_review_is_answered(client):
+    status, content = await client.post()
+
+    assert status == 200
+    assert said(content)["uid"] == "u-1"
+    assert "patch" in said(content)
+
+
+async def test_validate_refuses_or_is_silent(client):
+    bad = body(object={"metadata": {"name": "p", "annotations": {"gpu.mps.io/bad": ""}}})
+
+    assert said((await client.post("/validate"))[1]) == {"uid": "u-1", "allowed": True}
+    assert said((await client.post("/validate", bad))[1])["allowed"] is False
+
+
+async def test_what_is_none_of_our_business_passes(client):
+    update = body(operation="UPDATE")
+
+    assert said((await client.post(data=update))[1]) == {"uid": "u-1", "allowed": True}
+
+
+HUGE = io.BytesIO(b" " * (server.LARGEST_BODY + 1))
+ODD = {
+    "another type": ("POST", "/mutate", {"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415),
+    "no type": ("POST", "/mutate", {"data": b"{}", "headers": {"Content-Type": ""}}, 415),
+    "another method": ("GET", "/mutate", {}, 405),
+    "another path": ("POST", "/", {"data": b"{}", "headers": JSON}, 404),
+    "a huge body": ("POST", "/validate", {"data": HUGE, "headers": JSON}, 413),
+    "no review": ("POST", "/mutate", {"data": b"{}", "headers": JSON}, 400),
+    "an older version": (
+        "POST",
+        "/mutate",
+        {"data": body().replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "headers": JSON},
+        400,
+    ),
+    "a type with a charset": (
+        "POST",
+        "/mutate",
+        {"data": body(), "headers": {"Content-Type": "Application/JSON; charset=utf-8"}},
+        200,
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "how", "status"), ODD.values(), ids=ODD)
+async def test_odd_requests_get_a_status_and_do_no_harm(client, method, path, how, status):
+    async with client.web.request(method, client.url + path, **how) as answer:
+        assert answer.status == status
+        assert "Content-Length" in answer.headers
+    assert (await client.post())[0] == 200
+
+
+async def test_a_huge_body_without_a_length_ends_too(client):
+    async def flood() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b" " * 1024 * 1024
+
+    with contextlib.suppress(aiohttp.ClientError):  # we hung up before everything was sent
+        assert (await client.post(data=flood()))[0] == 413
+    assert (await client.post())[0] == 200
+
+
+async def test_a_review_in_pieces_is_read_whole(client):
+    async def pieces() -> AsyncIterator[bytes]:
+        whole = body()
+        for start in range(0, len(whole), 50):
+            yield whole[start : start + 50]
+
+    assert "patch" in said((await client.post(data=pieces()))[1])
+
+
+async def test_a_slow_body_times_out_and_holds_nobody_up(client, monkeypatch):
+    monkeypatch.setattr(server, "SLOWEST_BODY", 0.2)
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
+    writer.write(head)
+
+    assert (await client.post())[0] == 200
+    assert b"408" in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_client_that_hangs_up_is_forgotten(client):
+    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    _, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
+    writer.write(head)
+    await writer.drain()
+    writer.transport.abort()
+
+    assert (await client.post())[0] == 200
+
+
+async def test_a_bug_is_a_failed_call_and_the_next_one_is_answered():
+    class Trap:
+        calls = 0
+
+        def mutate(self, request: AdmissionRequest) -> Verdict:
+            self.calls += 1
+            return Verdict() if self.calls > 1 else 1 / 0
+
+    book = Book()
+    async with opened(Trap(), book) as client:
+        assert (await client.post())[0] == 500
+        assert (await client.post())[0] == 200
+    assert book.outcomes == [("mutate", "crashed"), ("mutate", "unchanged")]
+
+
+async def test_connections_are_used_again(client):
+    for _ in range(3):
+        await client.post()
+
+    assert len(client.web.connector._conns) == 1
+
+
+class Rewriter:
+    def mutate(self, request: AdmissionRequest) -> Verdict:
+        return Verdict(events=(Note("GPUFallback", "told"),), fallbacks=(("2g.20gb", "1g.10gb"),))
+
+
+async def test_a_rewrite_is_counted_and_told_but_not_of_a_dry_run():
+    book = Book()
+    async with opened(Rewriter(), book) as client:
+        await client.post(data=body(dryRun=True))
+        assert (book.pairs, book.notes) == ([], [])
+        await client.post()
+
+    assert book.pairs == [("2g.20gb", "1g.10gb")]
+    assert book.notes == [(Note("GPUFallback", "told"),)]
+
+
+async def test_the_last_look_tells_nothing_twice():
+    book = Book()
+    async with opened(Rewriter(), book) as client:
+        await client.post("/validate")
+
+    assert (book.pairs, book.notes) == ([], [])
+
+
+async def test_a_server_that_goes_answers_to_the_end_and_asks_to_hang_up():
+    keys, served, stop, listening = ring(), Rotating(), asyncio.Event(), asyncio.Event()
+    served.replace(keys.certificate, keys.key)
+    listen = Listen(Address("127.0.0.1", free_port()), served)
+    hook = Webhook(Stamp(), listen, drain=1.0)
+    assert hook.silent() == "not answering yet"
+    running = asyncio.create_task(hook.run(stop, listening=listening.set))
+    await listening.wait()
+    assert hook.silent() is None
+
+    async def hangs_up() -> bool:
+        async with web.post(f"{listen.url}/mutate", data=body(), headers=JSON) as answer:
+            assert answer.status == 200
+            return answer.headers.get("Connection") == "close"
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(keys))) as web:
+        assert not await hangs_up()
+        stop.set()
+        await asyncio.sleep(0)  # let it hear
+        assert await hangs_up()
+        await running
+        with pytest.raises(aiohttp.ClientError):
+            await hangs_up()
+
+
+class TestCertificate:
+    async def test_a_new_one_is_served_at_once_and_open_connections_go_on(self):
+        old, new, served = ring(), ring(), Rotating()
+        served.replace(old.certificate, old.key)
+        async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
+            port = taken.address.port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(old))
+            served.replace(new.certificate, new.key)
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await asyncio.open_connection("127.0.0.1", port, ssl=trusting(old))
+            _, other = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(new))
+            sent = body()
+            writer.write(
+                b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(sent), sent)
+            )
+            assert b"200" in await asyncio.wait_for(reader.readline(), 10)
+            for one in (writer, other):
+                one.close()
+                await one.wait_closed()
+
+    async def test_one_that_does_not_fit_its_key_changes_nothing(self):
+        good, other, served = ring(), ring(), Rotating()
+        served.replace(good.certificate, good.key)
+        for certificate, key in ((other.certificate, good.key), (b"no", b"pem")):
+            with pytest.raises(BadCertificate, match="cannot be served"):
+                served.replace(certificate, key)
+        async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
+            _, writer = await asyncio.open_connection("127.0.0.1", taken.address.port, ssl=trusting(good))
+            writer.close()
+            await writer.wait_closed()
+
+
+def test_the_metrics_are_named_for_what_they_count():
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    metrics = AdmissionMetrics(registry)
+    metrics.answered("mutate", "changed", 0.002)
+    metrics.refused("none", "refused with 404")
+    metrics.serving_until(datetime(2030, 1, 1, tzinfo=UTC))
+    for index in range(MOST_PAIRS + 20):
+        metrics.rewritten(f"{index}g.10gb", "gpu")
+
+    shown = generate_latest(registry).decode()
+    assert 'croupier_admission_answers_total{outcome="changed",webhook="mutate"} 1.0' in shown
+    assert 'croupier_admission_seconds_bucket{le="0.0025",webhook="mutate"} 1.0' in shown
+    assert 'croupier_fallbacks_total{from="0g.10gb",to="gpu"} 1.0' in shown
+    assert 'croupier_fallbacks_total{from="other",to="other"} 20.0' in shown
+    assert "croupier_webhook_certificate_expiry_timestamp_seconds 1.893456e+09" in shown
