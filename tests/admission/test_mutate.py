@@ -1,10 +1,12 @@
 """One pass over a pod: the patch is valid, does its work once, and touches nothing but its business."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 
 ONE_G, TWO_G, THREE_G = f"{MIG}1g.10gb", f"{MIG}2g.20gb", f"{MIG}3g.40gb"
 SMALL_SLICES = {ONE_G: "28", TWO_G: "0"}
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/pod"
 
 Raw = dict[str, Any]
 
@@ -117,6 +121,16 @@ def test_a_refused_pod_is_not_changed(asked, sentence):
     assert verdict.sentence.startswith(sentence)
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_let_in_and_marked(path):
+    example = yaml.safe_load(path.read_text())
+
+    after, verdict = rewritten(example, cluster({GPU: "8", TWO_G: "3"}))
+
+    assert after["spec"]["containers"][0]["resources"]["limits"][MARK] == "1"
+    assert verdict.warnings == ()
+
+
 def test_the_mirror_of_a_static_pod_is_only_shown():
     mirror = pod({TWO_G: "1"}, **{"kubernetes.io/config.mirror": "hash"})
 
@@ -159,7 +173,7 @@ ANNOTATIONS = st.fixed_dictionaries(
 PODS = st.fixed_dictionaries(
     {
         "spec": st.fixed_dictionaries(
-            {"containers": st.lists(CONTAINERS | EQUAL, max_size=3)},
+            {"containers": st.lists(CONTAINERS | EQUAL, min_size=1, max_size=3)},
             optional={"initContainers": st.lists(CONTAINERS | EQUAL, max_size=2), "future": st.just({})},
         )
     },

@@ -29,6 +29,8 @@ def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
         "default/my-pod 50 %",
         "needs 12 cards with 80 % free but has",
         "All 3 copies would fit now",
+        "Warning: no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/gpu instead",
+        "2g.20gb->gpu",
         "card gpu-worker-0000-10-00-0 is overcommitted",
         "Nothing found: 4 nodes looked at.",
     ):

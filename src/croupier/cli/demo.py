@@ -28,6 +28,19 @@ metadata: {name: example-reservation, namespace: default}
 spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50}
 """
 
+JOB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: training-job}
+spec:
+  containers:
+  - name: trainer
+    image: any
+    resources: {limits: {nvidia.com/mig-2g.20gb: 1}}
+"""
+COLUMNS = "NAME:.metadata.name,GETS:.spec.containers[0].resources.limits,NODE:.spec.nodeName"
+FALLBACK = r"FALLBACK:.metadata.annotations.gpu-webhook\.k8s\.io/fallback"
+
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running afterwards.")] = False,
@@ -54,7 +67,7 @@ async def _run(*, keep: bool) -> None:
     try:
         await fleet.create(lab, wanted, show)
         await _exhibit(lab, wanted)
-        await dealer.join(lab, "CRD", show)
+        await dealer.join(lab, "CRD", show, webhook=True)
         _tell(lab)
         if keep:
             lifecycle.detach(lab)
@@ -96,6 +109,11 @@ def _tell(lab: "Lab") -> None:
     _croupier(lab, "explain", "pod", "greedy")
     _croupier(lab, "what-if", "-f", "-", "--count", "3", stdin=json.dumps(_pod("next", gpus=4)))
 
+    _heading("A pod asks for a slice that no node offers: it gets what there is, and its owner is told")
+    _kubectl(lab, "apply", "-f", "-", stdin=JOB)
+    lab.kubectl("wait", "pod/training-job", "--for=condition=Ready", "--timeout=60s")
+    _kubectl(lab, "get", "pod", "training-job", "-o", f"custom-columns={COLUMNS},{FALLBACK}")
+
     _heading("60 % of a card for one, 50 % more: whoever writes it, the API server refuses")
     _kubectl(lab, *_give({"team-a/first": 60, "team-b/second": 50}))
     _croupier(lab, "audit")
@@ -118,8 +136,7 @@ async def _exhibit(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
 
 
 def _pod(name: str, *, gpus: int = 0, cards: int = 0, ratio: int = 0) -> dict[str, Any]:
-    """The mark is what admission will add by itself."""
-    limits = {"gpu.mps.io/ledger": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)} if cards else {}
     return {
         "apiVersion": "v1",

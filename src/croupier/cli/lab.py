@@ -56,7 +56,7 @@ def up(
         str | None,
         typer.Option(
             metavar="InMemory|CRD",
-            help="Also run Croupier, and let kube-scheduler ask it; its book is there.",
+            help="Also run Croupier: kube-scheduler asks it, new pods pass it. Its book is there.",
         ),
     ] = None,
     bin_folder: Bin = None,
