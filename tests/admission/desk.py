@@ -62,6 +62,7 @@ class Desk:
     clock: Clock = field(default_factory=SystemClock)
     stamp: Stamp = field(default_factory=Stamp)
     recheck: float = 0.2
+    _hooks: list[Webhook] = field(default_factory=list)
 
     @property
     def registration(self) -> Registration:
@@ -83,7 +84,9 @@ class Desk:
             keeping = asyncio.create_task(certificate.run())
             try:
                 await asyncio.wait_for(certificate.loaded.wait(), 30)
-                async with Webhook(self.stamp, listen).serving():
+                hook = Webhook(self.stamp, listen)
+                self._hooks.append(hook)
+                async with hook.serving():
                     certificate.answer()
                     yield certificate
             finally:
@@ -112,6 +115,11 @@ class Desk:
         async with self.replica() as certificate:
             await self.asked()
             yield certificate
+
+    def hangs_up(self) -> None:
+        """From now on after every answer, as when it is about to end."""
+        for hook in self._hooks:
+            hook._leaving = True
 
     async def asked(self) -> None:
         """The API server has taken notice of the configurations and reaches us."""
