@@ -1,6 +1,7 @@
 """`croupier fallback`: what admission would make of a pod, told without a single write."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from croupier.kube.client import Client, Selection
 from croupier.lab import nodes
 from tests.cli.asking import Answer, croupier
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
 
 
@@ -174,3 +176,14 @@ async def test_a_cluster_is_asked_and_not_changed(api, crds, clean_cluster, clus
     assert same.data == free.data
     there = (await api.list(kinds.PODS, Selection(namespace=namespace))).items
     assert [one.metadata.name for one in there] == ["holder"]
+
+
+PAGE = (ROOT / "docs/fallback.md").read_text()
+PRINTED = dict(re.findall(r"```console\n\$ croupier ([^\n]+)\n(.*?)```", PAGE, re.DOTALL))
+
+
+@pytest.mark.parametrize(("typed", "printed"), PRINTED.items(), ids=PRINTED)
+def test_the_page_shows_what_is_printed(typed, printed, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    assert croupier(*typed.split()).out == printed

@@ -2,6 +2,8 @@
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from croupier.core import fallback_offer
 from croupier.core.availability import Availability
@@ -106,3 +108,28 @@ def test_what_tells_of_no_nodes_is_refused_in_a_sentence(text, said):
 
     assert isinstance(refused, Refused)
     assert str(refused).startswith(said)
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(("Node", "Pod", "List")),
+    lambda inside: (
+        st.lists(inside, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ("kind", "items", "metadata", "name", "status", "allocatable", "spec", "nodeName", SMALL)
+            ),
+            inside,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JUNK, max_size=3))
+def test_nothing_in_a_file_makes_it_fall(documents):
+    assert isinstance(fallback_offer.read(documents), Availability | Refused)

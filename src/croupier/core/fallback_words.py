@@ -1,6 +1,6 @@
 """The sentences of the fallback: what kubectl shows as a warning, and what the Event says.
 
-They stay well below the 256 characters after which the API server may cut a warning.
+With names of usual length they stay below the 256 characters after which the API server may cut a warning.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,73 @@
+"""The page about the fallback says what is so: its order of profiles, its table of examples."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from croupier.core import fallback, jsonpatch, podspec, profile
+from croupier.core.availability import Availability
+from croupier.core.fallback import Fallback, Unchanged
+from croupier.core.fallback_policy import DIRECTIONS, Policy
+from croupier.core.podspec import PodSpec
+from croupier.core.quantity import NANO, Quantity, parse
+from croupier.core.request import GPU, MIG
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/fallback.md").read_text()
+TABLE = PAGE[PAGE.index("## Examples") : PAGE.index("## What is told")]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TABLE.splitlines()
+    if line.startswith("| `")
+]
+
+
+def resource(name: str) -> str:
+    return GPU if name == "gpu" else MIG + name.replace("+", ".")
+
+
+def counts(cell: str) -> dict[str, int]:
+    return {resource(name): int(count) for name, count in re.findall(r"`([^`]+): (\d+)`", cell)}
+
+
+def policy(cell: str) -> Policy:
+    words = re.findall(r"`([^`]+)`", cell)
+    return Policy(
+        direction=next((one for one in DIRECTIONS if one in words), "nearest"),
+        quantities="scale" if "scale" in words else "keep",
+        min_memory=next((parse(word) for word in words if word.endswith("Gi")), None),
+    )
+
+
+def test_the_table_is_read():
+    assert len(ROWS) >= 10
+
+
+@pytest.mark.parametrize(
+    ("asks", "offers", "by", "gets", "annotation"), ROWS, ids=[" · ".join(row) for row in ROWS]
+)
+def test_an_example_is_true(asks, offers, by, gets, annotation):
+    index = Availability()
+    index.set_node("node-1", {resource(name): Quantity(NANO) for name in re.findall(r"`([^`]+)`", offers)})
+    pod = {"spec": {"containers": [{"name": "main", "resources": {"limits": counts(asks)}}]}}
+    spec = podspec.read(pod)
+    assert isinstance(spec, PodSpec)
+
+    decision = fallback.decide(spec, index, policy(by))
+
+    assert isinstance(decision, Fallback | Unchanged)
+    made = decision if isinstance(decision, Fallback) else Fallback(())
+    after = podspec.read(jsonpatch.apply(pod, made.operations))
+    assert isinstance(after, PodSpec)
+    assert {name: amount.whole for name, amount in after.containers[0].asks.items()} == counts(gets)
+    assert made.annotation == annotation.strip("`")
+    assert bool(isinstance(decision, Unchanged) and decision.warnings) == ("waits" in gets)
+
+
+def test_profiles_rank_as_the_page_says():
+    found = re.search(r"extras: `([^`]+)`", PAGE)
+    assert found is not None
+    ladder = [profile.read(resource(name)) for name in found[1].split(" < ")]
+
+    assert all(one is not None for one in ladder)
+    assert sorted(one for one in ladder if one is not None) == ladder
