@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
+from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
 from croupier.cli.process import HealthAddress, LogLevel
 
 if TYPE_CHECKING:
     from croupier.admission.configurations import Wish
-    from croupier.core.fallback_policy import Policy
 
 Namespace = Annotated[
     str,
@@ -63,18 +64,10 @@ def webhook(
     fallback: Annotated[
         str, typer.Option(metavar="nearest|down|up|off", help="Where to look for what no node offers.")
     ] = "nearest",
-    min_memory: Annotated[
-        str, typer.Option(metavar="QUANTITY", help="The least memory of what takes its place, such as 10Gi.")
-    ] = "",
-    prefer_available: Annotated[
-        bool, typer.Option(help="Rather take what one node has enough of free now.")
-    ] = False,
-    quantities: Annotated[
-        str, typer.Option(metavar="keep|scale", help="As many as asked for, or as much memory.")
-    ] = "keep",
-    when_nothing_fits: Annotated[
-        str, typer.Option(metavar="Admit|Deny", help="What becomes of a pod nothing can be found for.")
-    ] = "Admit",
+    min_memory: MinMemory = "",
+    prefer_available: PreferAvailable = False,
+    quantities: Quantities = "keep",
+    when_nothing_fits: WhenNothingFits = "Admit",
     drain: Annotated[
         float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to answer on when stopped.")
     ] = 3.0,
@@ -105,8 +98,13 @@ def webhook(
     admission = Admission(
         listen=asked,
         wish=wish(url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from),
-        policy=_policy(
-            fallback, min_memory, prefer_available, quantities=quantities, nothing=when_nothing_fits
+        policy=fallback_options.policy(
+            fallback,
+            min_memory,
+            prefer=prefer_available,
+            quantities=quantities,
+            nothing=when_nothing_fits,
+            option="--fallback",
         ),
         installs=register,
         mounted=tls_dir,
@@ -140,23 +138,3 @@ def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: 
         namespaces={label: value} if labelled else {},
         inject_from=inject_from,
     )
-
-
-def _policy(direction: str, floor: str, prefer: bool, *, quantities: str, nothing: str) -> "Policy":
-    from typing import Any, cast
-
-    from croupier.cli import terminal
-    from croupier.core import fallback_policy
-    from croupier.core.fallback_policy import DIRECTIONS, Policy
-
-    for option, word, words in (
-        ("--fallback", direction, DIRECTIONS),
-        ("--quantities", quantities, ("keep", "scale")),
-        ("--when-nothing-fits", nothing, ("Admit", "Deny")),
-    ):
-        if word not in words:
-            terminal.refuse(f"{option} {word}: it is {', '.join(words[:-1])} or {words[-1]}.")
-    memory = fallback_policy.memory(floor) if floor else None
-    if floor and memory is None:
-        terminal.refuse(f"--min-memory {floor}: it is an amount of memory, such as 10Gi.")
-    return Policy(cast("Any", direction), memory, prefer, cast("Any", quantities), cast("Any", nothing))
