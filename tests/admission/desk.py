@@ -20,6 +20,7 @@ from croupier.kube.client import Client, Selection
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import ApiError, NotFound
 from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
 from croupier.kube.serving import Address, Listen, Rotating
 from croupier.kube.store import Store
 from croupier.lab import ports
@@ -98,7 +99,8 @@ class Desk:
         tasks = []
         secret = Selection(namespace=self.namespace, fields=f"metadata.name={certificates_shared.NAME}")
         ours = Selection(fields=f"metadata.name={self.wish.name}")
-        for kind, selection in ((kinds.SECRETS, secret), *((kind, ours) for kind in KINDS)):
+        followed: list[tuple[Resource[Any], Selection]] = [(kinds.SECRETS, secret)]
+        for kind, selection in followed + [(kind, ours) for kind in KINDS]:
             store: Store[Any] = Store(kind)
             store.subscribe(wake)
             tasks.append(asyncio.create_task(Reflector(self.api, store, selection=selection).run()))

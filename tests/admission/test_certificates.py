@@ -6,12 +6,13 @@ from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from croupier.admission import authority, certificates, certificates_files
+from croupier.admission import authority, certificates
 from croupier.admission.authority import Ring, Rules, Serving, Span, Step
 from croupier.admission.certificates_files import MountedCertificate
 from croupier.admission.certificates_shared import NAME
@@ -223,7 +224,7 @@ class TestShared:
                     secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
                 except NotFound:
                     return False
-                return secret.data == before.data()
+                return bool(secret.data == before.data())
 
             await until_async(back, "the Secret to be written again")
 
@@ -286,7 +287,7 @@ class TestMounted:
         looking = asyncio.create_task(mounted.run())
         mounted.answer()
 
-        async def registered() -> dict[str, object] | None:
+        async def registered() -> Any:
             try:
                 return await desk.api.get(kinds.MUTATING_WEBHOOKS.raw, desk.wish.name)
             except NotFound:
@@ -300,8 +301,8 @@ class TestMounted:
 
 
 def _mount(folder: Path, certificate: bytes, key: bytes) -> None:
-    (folder / certificates_files.CERTIFICATE).write_bytes(certificate)
-    (folder / certificates_files.KEY).write_bytes(key)
+    (folder / certificates.CERTIFICATE).write_bytes(certificate)
+    (folder / certificates.KEY).write_bytes(key)
 
 
 def _handshake(keys: certificates.Keyring, bundle: bytes) -> None:

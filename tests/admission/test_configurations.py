@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import b64decode, b64encode
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Webhook, WebhookClientConfig, WebhookConfiguration
 from croupier.api.meta import ObjectMeta
 from croupier.kube.client import PatchType
+from croupier.lab import borrowed
 from tests.admission.desk import gpu, plain
 from tests.kube.waiting import until_async
 
@@ -64,10 +66,14 @@ async def test_only_pods_that_name_something_of_ours_reach_us(desk):
     assert all(request.dry_run for request in desk.stamp.requests)
 
 
-async def test_other_namespaces_and_other_changes_do_not_reach_us(desk):
+async def test_excluded_namespaces_and_other_changes_do_not_reach_us(desk, cluster, request):
+    excluded = borrowed.create_namespace(cluster, "excluded")
+    request.addfinalizer(lambda: borrowed.delete_namespace(cluster, excluded))
+    for name in (desk.namespace, excluded):
+        cluster.kubectl("label", "namespace", name, f"guarded-by={desk.namespace}")
+    desk.wish = replace(desk.wish, namespaces={"guarded-by": desk.namespace}, excluded=(excluded,))
     async with desk.open():
-        for namespace in ("kube-system", "default"):
-            await desk.create("elsewhere", spec=gpu(), namespace=namespace, dry_run=True)
+        await desk.create("elsewhere", spec=gpu(), namespace=excluded, dry_run=True)
         await desk.create("here", spec=gpu())
         await desk.api.patch(
             kinds.PODS, "here", {"metadata": {"labels": {"a": "b"}}}, namespace=desk.namespace

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,10 @@ def enveloped(request: object, **other: object) -> bytes:
     return json.dumps(shell | other).encode()
 
 
-def said(answer: bytes) -> dict[str, object]:
+def said(answer: bytes) -> dict[str, Any]:
     decoded = json.loads(answer)
     assert (decoded["apiVersion"], decoded["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    response: dict[str, object] = decoded["response"]
+    response: dict[str, Any] = decoded["response"]
     return response
 
 
