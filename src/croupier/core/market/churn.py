@@ -62,8 +62,8 @@ def decrease_held(history: History, *, called: bool, churn: Churn, now: int) -> 
         return Held(f"it started lately; it may fall in {_seconds(wait)}")
     if not called and (wait := _since(history.throttled, churn.quiet, now)) > 0:
         return Held(f"it was throttled lately; it may fall in {_seconds(wait)}")
-    # Half of the moves are kept for raises: one who was lowered must be able to come back.
-    if available(history.tokens, churn.pod, now) <= (0 if called else churn.pod.burst // 2):
+    # Some moves are kept for raises: one who was lowered must be able to come back.
+    if available(history.tokens, churn.pod, now) <= churn.pod.burst // (5 if called else 2):
         return Held("its remaining moves are kept for raises")
     return None
 

@@ -5,16 +5,19 @@ reports the decrease. So what it holds is the larger of both, and raises share t
 held.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from croupier.core.market import churn, filling, units
-from croupier.core.market.churn import Held
 from croupier.core.market.clearing import Clearing, Share
 from croupier.core.market.filling import Claimant
 from croupier.core.market.policy import Policy
 from croupier.core.market.standing import Standing
 from croupier.core.market.terms import Terms
+
+NOT_WORTH: Final = "the difference is not worth a move"
+NO_MOVES: Final = "the node has used up its moves for now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,16 @@ class _Wish:
         return (not self.standing.throttled, -(1000 * larger // max(1, smaller)), self.key)
 
 
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What decreases are for, in quanta; not above 0 when nothing is needed."""
+
+    waiting: int
+    """What raises lack."""
+    beyond: int
+    """The same with what is held beyond the supply: others are entitled to it, even if nobody waits now."""
+
+
 @dataclass(slots=True)
 class _Desk:
     """One tick at one book, while it is being decided."""
@@ -63,54 +76,53 @@ class _Desk:
 def settle(book: Clearing, standings: Sequence[Standing], *, policy: Policy, tokens: int, now: int) -> Moved:
     """`standings` are those who bid, in the order of the book's shares."""
     desk = _Desk(policy, now, tokens, {}, {})
-    pressed = book.contested or book.short > 0 or sum(one.held for one in standings) > book.supply
-    wishes = [
-        wish
-        for one, share in zip(standings, book.shares, strict=True)
-        if (wish := _wish(desk, one, share, pressed))
-    ]
-    _lower(
-        desk,
-        sorted((one for one in wishes if one.to < one.standing.current), key=lambda one: one.urgency),
-        pressed,
-    )
-    taken = sum(max(one.held, desk.limits.get(one.pod.key, 0)) for one in standings)
-    _raise(
-        desk,
-        sorted((one for one in wishes if one.to > one.standing.current), key=lambda one: one.urgency),
-        book.supply - taken,
-    )
+    raises = _raises(desk, standings, book.shares)
+    room = book.supply - sum(one.held for one in standings)
+    wanted = sum(max(0, wish.to - wish.standing.held) for wish in raises)
+    lowered = [pair for pair in zip(standings, book.shares, strict=True) if pair[1].amount < pair[0].current]
+    _lower(desk, lowered, _Need(waiting=wanted - max(0, room), beyond=wanted - room))
+    _raise(desk, raises, room)
     return Moved(desk.limits, desk.held, desk.tokens)
 
 
-def _wish(desk: _Desk, one: Standing, share: Share, pressed: bool) -> _Wish | None:
-    """The move its own budget allows, if it is worth one."""
-    budget, target = desk.policy.churn, share.amount
-    if target == one.current:
-        return None
-    if not churn.worth(one.current, target, churn=budget, throttled=one.throttled):
-        desk.held[one.pod.key] = "the difference is not worth a move"
-        return None
-    history = one.record.history
-    held: Held | None
-    if target > one.current:
-        held = churn.raise_held(history, churn=budget, now=desk.now)
-    else:
-        held = churn.decrease_held(history, called=pressed, churn=budget, now=desk.now)
-    if held is not None:
-        desk.held[one.pod.key] = held.reason
-        return None
-    return _Wish(one, churn.step(one.current, target))
-
-
-def _lower(desk: _Desk, wishes: Sequence[_Wish], pressed: bool) -> None:
-    """Half of the node's moves are kept for raises, unless somebody waits for what is given back."""
-    kept = 0 if pressed else desk.policy.churn.node.burst // 2
-    for wish in wishes:
-        if desk.left() > kept:
-            desk.move(wish, wish.to)
+def _raises(desk: _Desk, standings: Sequence[Standing], shares: Sequence[Share]) -> list[_Wish]:
+    """Those its own budget allows a raise that is worth one; the most urgent first."""
+    budget, wishes = desk.policy.churn, []
+    for one, share in zip(standings, shares, strict=True):
+        if share.amount <= one.current:
+            continue
+        if not churn.worth(one.current, share.amount, churn=budget, throttled=one.throttled):
+            desk.held[one.pod.key] = NOT_WORTH
+        elif held := churn.raise_held(one.record.history, churn=budget, now=desk.now):
+            desk.held[one.pod.key] = held.reason
         else:
-            desk.held[wish.key] = "the node has used up its moves for now"
+            wishes.append(_Wish(one, churn.step(one.current, share.amount)))
+    return sorted(wishes, key=lambda wish: wish.urgency)
+
+
+def _lower(desk: _Desk, pairs: Iterable[tuple[Standing, Share]], need: _Need) -> None:
+    """Who has most above his share gives first."""
+    wishes = [_Wish(one, churn.step(one.current, share.amount)) for one, share in pairs]
+    for wish in sorted(wishes, key=lambda wish: (wish.to - wish.standing.current, wish.key)):
+        if held := _lower_held(desk, wish, need):
+            desk.held[wish.key] = held
+        else:
+            desk.move(wish, wish.to)
+            given = wish.standing.current - wish.to
+            need = _Need(need.waiting - given, need.beyond - given)
+
+
+def _lower_held(desk: _Desk, wish: _Wish, need: _Need) -> str:
+    """While somebody waits even what is not worth a move is given back.
+
+    Without that, many who keep a little too much could keep one from getting anything.
+    """
+    budget, one, called = desk.policy.churn, wish.standing, need.beyond > 0
+    if need.waiting <= 0 and not churn.worth(one.current, wish.to, churn=budget, throttled=one.throttled):
+        return NOT_WORTH
+    if held := churn.decrease_held(one.record.history, called=called, churn=budget, now=desk.now):
+        return held.reason
+    return "" if desk.left() > (0 if called else budget.node.burst // 2) else NO_MOVES
 
 
 def _raise(desk: _Desk, wishes: Sequence[_Wish], room: int) -> None:
@@ -162,5 +174,5 @@ def _useful(desk: _Desk, wish: _Wish, amount: int) -> bool:
 
 def _why_waiting(desk: _Desk, room: int) -> str:
     if desk.left() < 1:
-        return "the node has used up its moves for now"
+        return NO_MOVES
     return f"only {units.text(max(0, room))} is free until others have given back"

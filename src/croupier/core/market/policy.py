@@ -30,9 +30,9 @@ class Churn:
     """No decrease so soon after the last move."""
     quiet: int = 60 * SECOND
     """No decrease so soon after throttling or a start."""
-    up_band: int = 100
+    up_band: int = 300
     """Thousandths of the limit that a raise must be worth."""
-    down_band: int = 250
+    down_band: int = 400
     """Thousandths of the limit that a decrease must be worth."""
     pod: Rate = Rate(burst=10, every=6 * MINUTE)
     node: Rate = Rate(burst=40, every=2 * SECOND)
@@ -52,8 +52,10 @@ class Policy:
     """Limits of latency pods together, for each CPU of the node: never held to less than this,"""
     most_factor: int = 8000
     """and never let above this."""
-    peaks: int = 10 * MINUTE
-    """How long a latency pod keeps what it once needed."""
+    latency_peaks: int = 30 * MINUTE
+    """How long a latency pod may keep what it once needed, while nobody else needs it."""
+    elastic_peaks: int = 2 * MINUTE
+    """How long an elastic pod may."""
     patience: int = 30 * SECOND
     """For what was decided to be seen written; after that what is seen counts again."""
     churn: Churn = field(default_factory=Churn)

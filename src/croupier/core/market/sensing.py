@@ -18,6 +18,7 @@ from croupier.core.market.units import MICROS, SECOND
 
 MEMORY: Final = 15 * SECOND
 """How slowly a fall is believed: after so long about two thirds of it."""
+AVERAGE: Final = 60 * SECOND
 LONGEST_GAP: Final = 30 * SECOND
 """Readings further apart are no pair: too much may have happened in between."""
 _MOST_DOUBLINGS: Final = 3
@@ -46,7 +47,7 @@ class Estimate:
     """In millionths of a CPU."""
 
     usage: int = 0
-    """What it really uses: a rise at once, a fall slowly."""
+    """What it really uses, averaged over a minute: what others cannot have is no matter of a moment."""
     demand: int = 0
     """What it would use."""
     throttling: int = 0
@@ -89,7 +90,7 @@ def estimate(before: Estimate, sample: Sample | None, *, target: int = 0) -> Est
         wanted += (sample.throttled - last.throttled) * SECOND // gap
         wanted = _believable(wanted, used, before=before, sample=sample, gap=gap)
     return Estimate(
-        usage=_follow(before.usage, used, gap),
+        usage=used if before.doubt == "first" else _drawn(before.usage, used, gap, memory=AVERAGE),
         demand=_follow(before.demand, max(wanted, used), gap),
         throttling=throttling,
         sample=sample,
@@ -135,4 +136,8 @@ def _doubled(amount: int, gap: int) -> int:
 
 
 def _follow(before: int, seen: int, gap: int) -> int:
-    return seen if seen >= before else seen + (before - seen) * MEMORY // (MEMORY + gap)
+    return seen if seen >= before else _drawn(before, seen, gap, memory=MEMORY)
+
+
+def _drawn(before: int, seen: int, gap: int, *, memory: int) -> int:
+    return seen + (before - seen) * memory // (memory + gap)

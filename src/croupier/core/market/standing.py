@@ -46,9 +46,10 @@ class Standing:
         return self.held if isinstance(self.terms, Terms) else self.pod.shape.request
 
     def bid(self) -> Bid:
-        """A latency pod keeps what it came with and what it lately needed, while nobody else needs it."""
+        """What it lately needed it keeps while nobody else needs it; a latency pod what it came with, too."""
         assert isinstance(self.terms, Terms)  # noqa: S101  only those who trade bid
-        keep = max(self.pod.shape.original, self.record.peak.most) if self.terms.book == "latency" else 0
+        original = self.pod.shape.original if self.terms.book == "latency" else 0
+        keep = max(original, self.record.peak.most)
         return Bid(self.pod.key, self.ask, self.terms.weight, self.terms.floor, self.terms.cap, keep)
 
 
@@ -78,7 +79,7 @@ def _of(pod: Pod, known: Record | None, *, node_capacity: int, policy: Policy, n
         record=Record(
             _history(before.history, estimates, held_back),
             estimates,
-            _peak(before.peak, ask, policy, now),
+            _peak(before.peak, ask, window=_window(allowed, policy), now=now),
             order,
         ),
         current=current,
@@ -108,7 +109,12 @@ def _history(before: History, estimates: Mapping[str, Estimate], held_back: list
     return replace(before, throttled=throttled, started=max([before.started, *restarts]))
 
 
-def _peak(before: Peak, ask: int, policy: Policy, now: int) -> Peak:
-    if now - before.since >= policy.peaks:
+def _window(allowed: Terms | Unfit, policy: Policy) -> int:
+    elastic = isinstance(allowed, Terms) and allowed.book == "elastic"
+    return policy.elastic_peaks if elastic else policy.latency_peaks
+
+
+def _peak(before: Peak, ask: int, *, window: int, now: int) -> Peak:
+    if now - before.since >= window:
         return Peak(ask, before.now, now)
     return replace(before, now=max(before.now, ask))

@@ -46,8 +46,9 @@ def _factor(
     state: State, seen: Observation, everyone: Sequence[Standing], *, policy: Policy, now: int
 ) -> Factor:
     factor = state.factor or books.begin(policy, now)
-    latency = [one.bid() for one in everyone if _in(one, "latency")]
-    wanting = sum(bid.want for bid in latency) > books.latency_supply(seen.node, factor)
+    latency = [one for one in everyone if _in(one, "latency")]
+    wanted = sum(max(one.bid().want, one.held) for one in latency)
+    wanting = wanted > books.latency_supply(seen.node, factor)
     usage = seen.node.other_usage + sum(one.usage for one in everyone)
     return books.adapt(factor, usage, node=seen.node, wanting=wanting, policy=policy, now=now)
 

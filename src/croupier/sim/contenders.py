@@ -1,0 +1,124 @@
+"""Who sets the limits: nobody, a person once, a recommender that looks back, or the market.
+
+All see the same node second by second: counters of each pod, never its demand.
+"""
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from croupier.core.market import terms, ticking
+from croupier.core.market.books import Node
+from croupier.core.market.policy import Policy
+from croupier.core.market.seen import Move, Observation, Pod, State
+from croupier.core.market.terms import Shape
+from croupier.core.market.units import MICROS, SECOND
+from croupier.sim.node import Meter, Tenant
+
+APPLIED_AFTER = 2
+"""Seconds from writing a desired limit to the kubelet's report."""
+
+
+class Contender(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def limits(self) -> Mapping[str, int | None]: ...
+
+    def look(self, second: int, meters: Mapping[str, Meter]) -> int:
+        """After a second has passed: change limits, and say how many."""
+        ...
+
+
+class Fixed:
+    """Limits that nobody moves, or none at all."""
+
+    def __init__(self, name: str, limits: Mapping[str, int | None]) -> None:
+        self.name = name
+        self.limits = limits
+
+    def look(self, second: int, meters: Mapping[str, Meter]) -> int:
+        del second, meters
+        return 0
+
+
+class Recommender:
+    """After the manner of the VerticalPodAutoscaler.
+
+    Once a minute the 90th percentile of what was used, and 15 % on top, is the request; the limit keeps its
+    proportion to it; both are moved when they are off by more than a tenth.
+    """
+
+    name = "recommender"
+
+    def __init__(self, tenants: Sequence[Tenant]) -> None:
+        self._tenants = tenants
+        self._used: dict[str, list[int]] = {tenant.name: [] for tenant in tenants}
+        self._last = {tenant.name: 0 for tenant in tenants}
+        self.limits: dict[str, int | None] = {tenant.name: tenant.limit for tenant in tenants}
+
+    def look(self, second: int, meters: Mapping[str, Meter]) -> int:
+        if second % 60:
+            return 0
+        return sum(self._moved(tenant, meters[tenant.name].usage) for tenant in self._tenants)
+
+    def _moved(self, tenant: Tenant, usage: int) -> bool:
+        used = self._used[tenant.name]
+        insort(used, (usage - self._last[tenant.name]) // 60)
+        self._last[tenant.name] = usage
+        request = max(1, -(-used[len(used) * 9 // 10] * 115 // (100 * MICROS)))
+        limit = max(1, request * tenant.limit // tenant.request)
+        now = self.limits[tenant.name] or 0
+        if abs(limit - now) * 10 <= now:
+            return False
+        self.limits[tenant.name] = limit
+        return True
+
+
+class Market:
+    """The real thing: `core/market` as the agent calls it, once a second."""
+
+    def __init__(self, name: str, tenants: Sequence[Tenant], *, capacity: int, policy: Policy) -> None:
+        self.name = name
+        self._tenants = tenants
+        self._capacity = capacity
+        self._policy = policy
+        self._state = State()
+        self._desired = {tenant.name: tenant.limit for tenant in tenants}
+        self._due: list[tuple[int, str, int]] = []
+        self.limits: dict[str, int | None] = {tenant.name: tenant.limit for tenant in tenants}
+
+    def look(self, second: int, meters: Mapping[str, Meter]) -> int:
+        for _, name, limit in [one for one in self._due if one[0] <= second]:
+            self.limits[name] = limit
+        self._due = [one for one in self._due if one[0] > second]
+        pods = tuple(self._seen(tenant, meters[tenant.name], second) for tenant in self._tenants)
+        done = ticking.tick(
+            self._state, Observation(Node(self._capacity), pods), self._policy, second * SECOND
+        )
+        self._state = done.state
+        moves = [one for one in done.decisions if isinstance(one, Move)]
+        for move in moves:
+            name = move.key.removeprefix("trace/")
+            self._desired[name] = move.limit
+            self._due.append((second + APPLIED_AFTER, name, move.limit))
+        return len(moves)
+
+    def _seen(self, tenant: Tenant, meter: Meter, second: int) -> Pod:
+        applied = self.limits[tenant.name] or 0
+        return Pod(
+            key=f"trace/{tenant.name}",
+            uid=tenant.name,
+            shape=Shape(
+                namespace="trace",
+                request=tenant.request,
+                original=tenant.limit,
+                labels={terms.MANAGED: "true"},
+                annotations={terms.CLASS: tenant.book},
+            ),
+            limit=applied,
+            readings={"main": meter.sample(second, applied)},
+            desired=self._desired[tenant.name],
+            applied=applied,
+        )
