@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bench import available, filtering, hot, pile, place, reconcile, sync
+from bench import admission, available, filtering, hot, pile, place, reconcile, sync
 from bench.figures import Figure
 from bench.ground import Ground
 from bench.world import World
@@ -34,6 +34,7 @@ ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "filter": Bench(filtering.latency, 0.5),
     "place": Bench(place.placement, 8),
     "pile": Bench(pile.onto_one_node, 1),
+    "admission": Bench(admission.cost, 4),
 }
 """Each raises the cluster it needs."""
 

@@ -1,0 +1,177 @@
+"""A cluster with `croupier webhook` at its gate, as a person starts it; its nodes, and questions to it."""
+
+import asyncio
+import random
+import re
+import ssl
+import sys
+import time
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+import psutil
+
+from bench import objects, world
+from bench.ground import Ground
+from croupier.api import kinds
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.lab import ports, process
+from croupier.lab.controlplane import FOUNDATION
+from croupier.lab.lab import Lab
+from croupier.lab.lifecycle import Plan
+from croupier.lab.probe import Endpoint
+from croupier.lab.process import Program
+
+NAME = "croupier-webhook"
+SPACE, OURS = "bench", "d8-gpu-operator"
+LOOPBACK = "127.0.0.1"
+PATIENCE = 120.0
+POLL = 0.1
+ASKED, GIVEN = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
+"""What every pod asks for, and what every node has instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where questions are asked, and whom to trust there."""
+
+    url: str
+    trust: ssl.SSLContext
+
+
+@dataclass(slots=True)
+class Gatehouse:
+    lab: Lab
+    api: Client
+    port: int
+    health: int
+    nodes: int = 0
+
+    @property
+    def cpu(self) -> float:
+        """Seconds the webhook has worked."""
+        spent = psutil.Process(self.lab.process(NAME).pid).cpu_times()
+        return spent.user + spent.system
+
+    async def door(self) -> Door:
+        found = await self.api.get(kinds.MUTATING_WEBHOOKS, NAME)
+        bundle = b64decode(found.webhooks[0].client_config.ca_bundle).decode()
+        return door(f"https://{LOOPBACK}:{self.port}/mutate", bundle)
+
+    async def grow(self, nodes: int) -> None:
+        """So many nodes, and the webhook knows them."""
+        await world.in_parallel(self._node, range(self.nodes, nodes))
+        self.nodes = nodes
+        await self.knows("nodes", nodes)
+
+    async def knows(self, cache: str, count: int) -> None:
+        line = re.compile(rf'^croupier_store_objects{{resource="{cache}"}} {count}(\.0)?$', re.MULTILINE)
+        url = f"http://{LOOPBACK}:{self.health}/metrics"
+        async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(url) as answer:
+                    if line.search(await answer.text()):
+                        return
+                await asyncio.sleep(POLL)
+
+    async def _node(self, number: int) -> None:
+        body, status = objects.node(number), objects.node_status(number)
+        for amounts in ("capacity", "allocatable"):
+            status["status"][amounts] = {**status["status"][amounts], GIVEN: "28"}
+        await self.api.create(world.NODES, body)
+        await self.api.patch(world.NODES, body["metadata"]["name"], status, subresource="status")
+
+
+@asynccontextmanager
+async def raised(on: Ground) -> AsyncIterator[Gatehouse]:
+    async with (
+        on.raised(Plan(parts=FOUNDATION)) as lab,
+        client.connect(config.load(lab.kubeconfig)) as api,
+    ):
+        for space in (SPACE, OURS):
+            await api.create(world.SPACES, {"metadata": {"name": space}})
+        await api.create(world.ACCOUNTS, {"metadata": {"name": "default"}}, namespace=SPACE)
+        yield await _started(lab, api)
+
+
+async def _started(lab: Lab, api: Client) -> Gatehouse:
+    port, health = ports.free(2, chance=random.Random())  # noqa: S311 (ports, no secret)
+    options = (f"--listen={LOOPBACK}:{port}", f"--url=https://{LOOPBACK}:{port}")
+    speaking = (f"--health={LOOPBACK}:{health}", f"--kubeconfig={lab.kubeconfig}", "--log-level=warning")
+    # With this policy it follows the pods as well: the dearest there is.
+    command = (sys.executable, "-m", "croupier.cli", "webhook", "--prefer-available", *options, *speaking)
+    lab.adopt(process.start(Program(NAME, command), lab.logs))
+    endpoint, deadline = Endpoint(f"http://{LOOPBACK}:{health}/readyz"), time.monotonic() + PATIENCE
+    await lab.answers(NAME, endpoint, deadline, within=PATIENCE)
+    house = Gatehouse(lab, api, port, health)
+    async with asyncio.timeout(PATIENCE):
+        while not await _asks(house):  # noqa: ASYNC110 (the API server takes notice when it does)
+            await asyncio.sleep(POLL)
+    return house
+
+
+async def _asks(house: Gatehouse) -> bool:
+    """Whether the API server sends pods through us."""
+    made = await house.api.create(world.PODS, pod("probe"), namespace=SPACE, dry_run=True)
+    return is_marked(made)
+
+
+def is_marked(made: dict[str, Any]) -> bool:
+    return "gpu.mps.io/ledger" in made["spec"]["containers"][0]["resources"]["limits"]
+
+
+def pod(name: str, resource: str = ASKED) -> dict[str, Any]:
+    """A pod as large as pods are, that nobody schedules."""
+    made: dict[str, Any] = objects.pod(0, 1)
+    made["metadata"] |= {"name": name, "namespace": SPACE}
+    del made["spec"]["nodeName"]
+    made["spec"]["schedulerName"] = "nobody"
+    amounts = {"cpu": "2", resource: "1"}
+    made["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    return made
+
+
+def question(number: int) -> bytes:
+    request = {
+        "uid": f"00000000-0000-0000-0000-{number:012d}",
+        "operation": "CREATE",
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": SPACE,
+        "dryRun": True,
+        "object": pod(f"question-{number}"),
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return msgspec.json.encode(body)
+
+
+def door(url: str, bundle: str) -> Door:
+    return Door(url, ssl.create_default_context(cadata=bundle))
+
+
+async def asked(there: Door, questions: Sequence[bytes], *, at_once: int) -> list[float]:
+    """Seconds each took; every pod must come back with what the nodes have."""
+    taken: list[float] = []
+    waiting = iter(questions)
+    connector = aiohttp.TCPConnector(limit=at_once)
+    async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(_ask(session, there, waiting, taken.append))
+    return taken
+
+
+async def _ask(
+    session: aiohttp.ClientSession, there: Door, waiting: Any, took: Callable[[float], None]
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    for body in waiting:
+        began = time.perf_counter()
+        async with session.post(there.url, data=body, headers=headers, ssl=there.trust) as got:
+            answer = msgspec.json.decode(await got.read())["response"]
+        took(time.perf_counter() - began)
+        assert GIVEN.encode().replace(b"/", b"~1") in b64decode(answer["patch"])

@@ -1,0 +1,65 @@
+"""The webhook as it is usually written: for each pod it asks the API server for all nodes.
+
+Everything else is ours and the same: the server, the decision, the decoder that reads only what matters.
+"""
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.subjects.meter import asked, say
+from croupier.admission import certificates, mutate, review
+from croupier.admission.authority import RULES, Step
+from croupier.admission.review import AdmissionRequest
+from croupier.api.occupancy import LEAN_NODES
+from croupier.book import availability
+from croupier.core.availability import Availability
+from croupier.core.fallback_policy import Policy
+from croupier.kube import client, config, logs, serving
+from croupier.kube.client import Client
+from croupier.kube.serving import Address, Listen, Rotating
+
+LOOPBACK = "127.0.0.1"
+
+
+class Listing:
+    def __init__(self, api: Client) -> None:
+        self._api = api
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        answer = await self._answer(body)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, body: bytes) -> bytes:
+        question = review.read(body)
+        assert isinstance(question, AdmissionRequest)
+        offer = Availability()
+        for node in (await self._api.list(LEAN_NODES, limit=0)).items:
+            availability.see_node(offer, node)
+        return review.answer(question.uid, mutate.rewrite(question.object, offer, Policy()))
+
+
+async def main(kubeconfig: Path) -> None:
+    logs.setup(level="error")
+    ring = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=RULES)
+    served = Rotating()
+    served.replace(ring.certificate, ring.key)
+    async with (
+        client.connect(config.load(kubeconfig)) as api,
+        serving.serve(Listing(api), Listen(Address(LOOPBACK, 0), served)) as listening,
+    ):
+        say(url=listening.url, authority=ring.bundle.decode())
+        while await asked():
+            pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
