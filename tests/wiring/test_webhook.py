@@ -1,0 +1,193 @@
+"""`croupier webhook` as a person starts it: ready when it can answer, frozen, thawed, ended in a rush."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest_asyncio
+
+from croupier.admission.registration import KINDS
+from croupier.api import kinds
+from croupier.kube import client, config
+from croupier.kube.client import Client, PatchType
+from croupier.kube.errors import ApiError, NotFound
+from croupier.lab.lab import Lab
+from tests.admission.desk import free_port, gpu, plain
+from tests.kube.waiting import until_async
+
+MARK = "gpu.mps.io/ledger"
+WITHIN = 60.0
+
+
+@dataclass
+class Replica:
+    process: Process
+    port: int
+    health: int
+    web: aiohttp.ClientSession
+
+    async def says(self, path: str = "/readyz") -> tuple[int, str]:
+        try:
+            async with self.web.get(f"http://127.0.0.1:{self.health}{path}") as answer:
+                return answer.status, await answer.text()
+        except aiohttp.ClientError as error:
+            return 0, str(error)
+
+    async def is_ready(self) -> bool:
+        assert self.process.returncode is None, "it ended"
+        return (await self.says())[0] == 200
+
+    async def end(self) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), WITHIN)
+
+
+@dataclass
+class House:
+    api: Client
+    lab: Lab
+    namespace: str
+    web: aiohttp.ClientSession
+
+    async def start(self, *options: str) -> Replica:
+        port, health = free_port(), free_port()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "croupier.cli", "webhook", f"--kubeconfig={self.lab.kubeconfig}", "--log-level=warning"),
+            *(
+                f"--listen=127.0.0.1:{port}",
+                f"--url=https://127.0.0.1:{port}",
+                f"--health=127.0.0.1:{health}",
+            ),
+            *(f"--namespace={self.namespace}", f"--only-labelled=guarded-by={self.namespace}", *options),
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        return Replica(process, port, health, self.web)
+
+    async def create(self, name: str, spec: dict[str, Any], namespace: str) -> str:
+        """Empty if the pod was marked, `unmarked` if not, else why it was refused."""
+        body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+        try:
+            pod = await self.api.create(kinds.PODS, body, dry_run=True)
+        except ApiError as error:
+            return str(error)
+        return "" if MARK in pod.spec.containers[0].resources.requests else "unmarked"
+
+    async def send_to(self, replica: Replica) -> None:
+        """As a Service does when one of two is not ready any more."""
+        for kind, path in zip(KINDS, ("/mutate", "/validate"), strict=True):
+            (webhook,) = (await self.api.get(kind, "croupier-webhook")).webhooks
+            there = {"name": webhook.name, "clientConfig": {"url": f"https://127.0.0.1:{replica.port}{path}"}}
+            patch = {"webhooks": [there]}
+            await self.api.patch(kind, "croupier-webhook", patch, patch_type=PatchType.STRATEGIC)
+
+
+@pytest_asyncio.fixture
+async def house(lab: Lab, namespace: str) -> AsyncIterator[House]:
+    async with (
+        client.connect(config.load(lab.kubeconfig)) as api,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as web,
+    ):
+        yield House(api, lab, namespace, web)
+        for kind in KINDS:
+            with contextlib.suppress(NotFound):
+                await api.delete(kind, "croupier-webhook")
+
+
+@pytest_asyncio.fixture
+async def guarded(house: House) -> AsyncIterator[str]:
+    """Where pods are looked at; the certificate is elsewhere, as our own namespace is left out."""
+    name = f"{house.namespace}-guarded"
+    house.lab.kubectl("create", "namespace", name)
+    house.lab.kubectl("label", "namespace", name, f"guarded-by={house.namespace}")
+    house.lab.kubectl(
+        "wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s"
+    )
+    yield name
+    house.lab.kubectl("delete", "namespace", name, "--wait=false")
+
+
+async def test_two_replicas_share_a_certificate_survive_a_freeze_and_end_without_cutting_anybody_off(
+    house, guarded
+):
+    one, other = await asyncio.gather(house.start("--failure-policy=Fail"), house.start("--no-register"))
+    try:
+        for replica in (one, other):
+            await until_async(replica.is_ready, "the webhook to be ready", within=WITHIN)
+
+        async def asked() -> bool:
+            return bool(await house.create("probe", gpu(), guarded) == "")
+
+        await until_async(asked, "the API server to ask it")
+        assert await _certificate(one.port) == await _certificate(other.port)
+        assert "croupier_webhook_certificate_expiry_timestamp_seconds 1.8" in (await one.says("/metrics"))[1]
+
+        one.process.send_signal(signal.SIGSTOP)
+        waiting = asyncio.create_task(house.create("frozen", gpu(), guarded))
+        assert await house.create("other", plain(), guarded) == "unmarked"
+        assert not waiting.done()
+        assert "context deadline exceeded" in await waiting
+        one.process.send_signal(signal.SIGCONT)
+        await until_async(asked, "it to answer again")
+
+        assert await _refused_in_a_rush(house, (one, other), guarded) == []
+        assert one.process.returncode == 0
+    finally:
+        ended = [await replica.end() for replica in (one, other)]
+    assert ended == [0, 0]
+
+
+async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], namespace: str) -> list[str]:
+    """What pods were refused with while the first replica was ended and the second took over."""
+    leaving, staying = replicas
+    done, refused, passed = asyncio.Event(), [], 0
+
+    async def customer(number: int) -> None:
+        nonlocal passed
+        while not done.is_set():
+            if said := await house.create(f"rush-{number}", gpu(), namespace):
+                refused.append(said)
+            passed += 1
+
+    async def many(more: int) -> None:
+        enough = passed + more
+
+        async def come() -> bool:
+            return passed >= enough
+
+        await until_async(come, "more pods")
+
+    customers = [asyncio.create_task(customer(number)) for number in range(4)]
+    await many(20)
+    leaving.process.terminate()
+
+    async def goes() -> bool:
+        return (await leaving.says())[0] == 503
+
+    await until_async(goes, "it to say that it goes")
+    await house.send_to(staying)
+    await asyncio.wait_for(leaving.process.wait(), WITHIN)
+    await many(20)
+    done.set()
+    await asyncio.gather(*customers)
+    return refused
+
+
+async def _certificate(port: int) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return found
