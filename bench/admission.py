@@ -1,4 +1,4 @@
-"""What admission costs those who create pods, over TLS as the API server asks: one by one, at once, in a burst.
+"""What admission costs those who create pods, over TLS as the API server asks: one by one, many, in a burst.
 
 Beside it the same decision by a webhook that lists the nodes for every pod. What matters is that ours grows
 neither with the nodes nor with the pods, and that of a burst through the real API server nobody is passed by.

@@ -58,7 +58,7 @@ def rewrite(pod: Any, offer: Offer, policy: Policy) -> Verdict:
             return Verdict()  # a static pod runs already; this only shows it
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
-        return replace(verdict, operations=_mark(draft).operations)
+        return replace(verdict, operations=draft.operations + _mark(draft.spec))
     except _Refusal as refusal:
         return Verdict(allowed=False, sentence=str(refusal))
 
@@ -84,12 +84,9 @@ def _fallback(draft: _Draft, offer: Offer, policy: Policy) -> tuple[_Draft, Verd
             return draft.after(made.operations), told
 
 
-def _mark(draft: _Draft) -> _Draft:
-    match marking.mark(draft.spec):
-        case marking.Changed(operations):
-            return draft.after(operations)
-        case marking.Unchanged():
-            return draft
+def _mark(spec: PodSpec) -> tuple[Operation, ...]:
+    decision = marking.mark(spec)
+    return decision.operations if isinstance(decision, marking.Changed) else ()
 
 
 def _read(pod: Any) -> PodSpec:
