@@ -68,7 +68,7 @@ async def join(
     for name, check in checks.items():
         speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, lab.kubeconfig)}"
         _start(lab, name, speaking, f"--health={LOOPBACK}:{check}", *options[name])
-    lab.remember(ports={**lab.record.ports, EXTENDER: placing})
+    lab.remember(ports={**lab.record.ports, EXTENDER: placing, WEBHOOK: guarding})
     await _answer(lab, checks)
     await _ask(lab, f"http://{LOOPBACK}:{placing}")
     if webhook:
