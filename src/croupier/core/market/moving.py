@@ -74,12 +74,19 @@ class _Desk:
 
 
 def settle(book: Clearing, standings: Sequence[Standing], *, policy: Policy, tokens: int, now: int) -> Moved:
-    """`standings` are those who bid, in the order of the book's shares."""
+    """`standings` are those who bid, in the order of the book's shares.
+
+    Who was told to move is not told again before the first is seen written.
+    """
     desk = _Desk(policy, now, tokens, {}, {})
     raises = _raises(desk, standings, book.shares)
     room = book.supply - sum(one.held for one in standings)
     wanted = sum(max(0, wish.to - wish.standing.held) for wish in raises)
-    lowered = [pair for pair in zip(standings, book.shares, strict=True) if pair[1].amount < pair[0].current]
+    lowered = [
+        (one, share)
+        for one, share in zip(standings, book.shares, strict=True)
+        if share.amount < one.current and one.record.order is None
+    ]
     _lower(desk, lowered, _Need(waiting=wanted - max(0, room), beyond=wanted - room))
     _raise(desk, raises, room)
     return Moved(desk.limits, desk.held, desk.tokens)
@@ -89,7 +96,7 @@ def _raises(desk: _Desk, standings: Sequence[Standing], shares: Sequence[Share])
     """Those its own budget allows a raise that is worth one; the most urgent first."""
     budget, wishes = desk.policy.churn, []
     for one, share in zip(standings, shares, strict=True):
-        if share.amount <= one.current:
+        if share.amount <= one.current or one.record.order is not None:
             continue
         if not churn.worth(one.current, share.amount, churn=budget, throttled=one.throttled):
             desk.held[one.pod.key] = NOT_WORTH
