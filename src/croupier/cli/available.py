@@ -240,17 +240,17 @@ def _patiently() -> "Iterator[Callable[[int], None]]":
     import time
 
     watched = sys.stderr.isatty()
-    read, next_at = 0, time.monotonic() + PATIENCE
+    read, said, next_at = 0, False, time.monotonic() + PATIENCE
 
     def heard(more: int) -> None:
-        nonlocal read, next_at
+        nonlocal read, said, next_at
         read += more
         if time.monotonic() >= next_at:
-            next_at = time.monotonic() + (0.1 if watched else EVERY)
+            said, next_at = True, time.monotonic() + (0.1 if watched else EVERY)
             typer.echo(f"{CLEAR if watched else ''}Reading pods: {read:,} so far", err=True, nl=not watched)
 
     try:
         yield heard
     finally:
-        if watched:
+        if watched and said:
             typer.echo(CLEAR, err=True, nl=False)
