@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import pytest
 import pytest_asyncio
+import yaml
+from typer.testing import CliRunner
 
 from croupier.admission.registration import KINDS
 from croupier.api import kinds
+from croupier.cli import app
 from croupier.kube import client, config
 from croupier.kube.client import Client, PatchType
 from croupier.kube.errors import ApiError, NotFound
@@ -145,6 +149,54 @@ async def test_two_replicas_share_a_certificate_survive_a_freeze_and_end_without
     finally:
         ended = [await replica.end() for replica in (one, other)]
     assert ended == [0, 0]
+
+
+async def test_before_it_knows_the_nodes_it_says_so_and_nobody_reaches_it(house, tmp_path):
+    """An answer from an empty memory would be a wrong one."""
+    nowhere = yaml.safe_load(house.lab.kubeconfig.read_text())
+    for one in nowhere["clusters"]:
+        one["cluster"]["server"] = "https://127.0.0.1:9"
+    unreachable = tmp_path / "nowhere.kubeconfig"
+    unreachable.write_text(yaml.safe_dump(nowhere))
+    replica = await house.start(f"--kubeconfig={unreachable}")
+    try:
+
+        async def heard() -> str:
+            status, said = await replica.says()
+            return said if status == 503 and "cannot reach" in said else ""
+
+        said = await until_async(heard, "it to say why it is not ready", within=WITHIN)
+        assert "not listed yet: pods as they come, nodes, secrets" in said
+        assert "no certificate yet: " in said
+        assert "not answering yet" in said
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", replica.port)
+    finally:
+        assert await replica.end() == 0
+
+
+NONSENSE = {
+    "--failure-policy=Maybe": "it is Ignore or Fail",
+    "--url=http://127.0.0.1:1": "it is https://HOST:PORT",
+    "--only-labelled=team": "it is KEY=VALUE",
+    "--listen=here": "is not HOST:PORT",
+    "--fallback=sideways": "it is nearest, down, up or off",
+}
+
+
+@pytest.mark.parametrize(("option", "words"), NONSENSE.items(), ids=NONSENSE)
+def test_what_cannot_be_meant_is_refused_with_a_sentence(option, words):
+    ended = CliRunner().invoke(app, ["webhook", option])
+
+    assert ended.exit_code == 2
+    assert words in ended.stderr
+
+
+def test_the_printed_configurations_are_accepted_as_they_are(lab):
+    printed = CliRunner().invoke(app, ["webhook-config", "--inject-ca-from=gpu/cert"])
+
+    said = lab.kubectl("apply", "--dry-run=server", "-f", "-", stdin=printed.stdout).stdout
+    assert said.count("created (server dry run)") == 2
 
 
 async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], namespace: str) -> list[str]:
