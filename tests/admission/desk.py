@@ -61,7 +61,8 @@ class Desk:
     port: int
     rules: Rules = RULES
     clock: Clock = field(default_factory=SystemClock)
-    stamp: Stamp = field(default_factory=Stamp)
+    stamp: Any = field(default_factory=Stamp)
+    """Who decides."""
     recheck: float = 0.2
     _hooks: list[Webhook] = field(default_factory=list)
 

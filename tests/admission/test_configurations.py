@@ -9,12 +9,15 @@ import pytest
 from croupier.admission import configurations
 from croupier.admission.configurations import FALLBACK, REQUEST, Service, Url, Wish
 from croupier.admission.registration import KINDS
+from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.api import kinds
 from croupier.api.core_v1 import Webhook, WebhookClientConfig, WebhookConfiguration
 from croupier.api.meta import ObjectMeta
+from croupier.core.jsonpatch import Operation
 from croupier.kube.client import PatchType
+from croupier.kube.errors import ApiError
 from croupier.lab import borrowed
-from tests.admission.desk import gpu, plain
+from tests.admission.desk import Desk, free_port, gpu, plain
 from tests.kube.waiting import until_async
 
 MINE = {"nvidia.com/gpu": "1"}
@@ -83,28 +86,41 @@ async def test_excluded_namespaces_and_other_changes_do_not_reach_us(desk, clust
     assert desk.stamp.seen == ["here"]
 
 
-async def test_what_a_later_webhook_breaks_is_refused_after_all(desk):
-    """Stands in for that webhook: the pod arrives at /validate with an annotation /mutate has not seen."""
-    from croupier.kube.errors import ApiError
+class Spoiler:
+    """A webhook of somebody else that brings in what nobody can obey."""
 
-    async with desk.open():
-        await desk.api.patch(
-            KINDS[0],
-            desk.wish.name,
-            {"webhooks": [{"name": FALLBACK, "matchConditions": [{"name": "never", "expression": "false"}]}]},
-            patch_type=PatchType.STRATEGIC,
-        )
+    def mutate(self, request: AdmissionRequest) -> Verdict:
+        annotations = (request.object or {})["metadata"].get("annotations", {})
+        return Verdict(operations=(Operation("add", "/metadata/annotations", {**annotations, **BAD}),))
+
+
+BAD = {"gpu.mps.io/bad": "1"}
+LOOKS = {
+    "asked again, we see it ourselves": ("IfNeeded", FALLBACK),
+    "if not, at the last look": ("Never", REQUEST),
+}
+
+
+@pytest.mark.parametrize(("again", "refuses"), LOOKS.values(), ids=LOOKS)
+async def test_what_a_later_webhook_breaks_is_refused_after_all(desk, again, refuses):
+    later = Desk(desk.api, desk.namespace, replace(desk.wish, name=f"z-{desk.wish.name}"), free_port())
+    later.wish = replace(later.wish, target=Url(f"https://127.0.0.1:{later.port}", "127.0.0.1"))
+    later.stamp = Spoiler()
+    async with desk.open(), later.replica():
+        fields = {"webhooks": [{"name": FALLBACK, "reinvocationPolicy": again}]}
+        await desk.api.patch(KINDS[0], desk.wish.name, fields, patch_type=PatchType.STRATEGIC)
 
         async def refused() -> str:
             try:
-                await desk.create("late", annotations={"gpu.mps.io/bad": "1"}, dry_run=True)
+                await desk.create("late", spec=gpu(), dry_run=True)
             except ApiError as error:
-                return str(error) if REQUEST in str(error) else ""
+                return str(error) if refuses in str(error) else ""
             return ""
 
-        said = await until_async(refused, "the refusal to come from the last look")
+        said = await until_async(refused, "both configurations to be in force")
+    await later.leave()
 
-    assert "the annotation gpu.mps.io/bad is bad" in said
+    assert f'admission webhook "{refuses}" denied the request: the annotation gpu.mps.io/bad is bad' in said
 
 
 async def test_a_foreign_hand_in_our_configuration_is_undone_only_where_it_is_wrong(desk):
