@@ -19,6 +19,7 @@ from croupier.cli import (
     lab,
     ledger,
     manager,
+    market,
     reservations,
     scheduler_config,
     version,
@@ -45,6 +46,7 @@ app.command("available", rich_help_panel="Who holds what")(available.available)
 app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
 app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
 app.command("audit", rich_help_panel="Who holds what")(audit.audit)
+app.add_typer(market.app, name="market", rich_help_panel="CPU limits")
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
 app.command("webhook", rich_help_panel="Processes")(webhook.webhook)

@@ -44,7 +44,7 @@ def _service(name: str, seconds: int, storms: list[int], dice: random.Random) ->
     usual = dice.uniform(0.05, 0.4)
     phase, length = dice.uniform(0, 2 * math.pi), dice.uniform(1200, 3600)
     bursts = _bursts(seconds, storms, dice)
-    for second in range(0, seconds, STEP):
+    for second in [*range(0, seconds, STEP), seconds - 1]:
         wave = 1 + 0.4 * math.sin(phase + 2 * math.pi * second / length)
         noise = max(0.3, dice.gauss(1, 0.15))
         cpu = usual * wave * noise * bursts.get(second // STEP, 1.0)

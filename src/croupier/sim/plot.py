@@ -1,0 +1,124 @@
+"""Plots as plain SVG: a few lines and some text, which every browser and every forge can show.
+
+Written by hand because that is all there is to draw; a plotting library would be our largest dependency.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from xml.sax.saxutils import escape
+
+from croupier.core.market.units import SECOND
+from croupier.sim.replay import Minute, Score
+
+WIDTH: Final = 860
+HEIGHT: Final = 320
+LEFT: Final = 64
+RIGHT: Final = 170
+TOP: Final = 40
+BOTTOM: Final = 44
+COLOURS: Final = ("#7f7f7f", "#d62728", "#ff7f0e", "#1f77b4", "#2ca02c", "#9467bd")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    unit: str
+    value: Callable[[Minute, int], float]
+    """Of one minute, with so many pods."""
+
+
+CHARTS: Final[Mapping[str, Chart]] = {
+    "late": Chart(
+        "Late work", "CPU spent on work that had waited too long", lambda one, _: one.late / _micros(one)
+    ),
+    "throttling": Chart(
+        "Throttling",
+        "% of pods held back by their limit",
+        lambda one, pods: 100 * one.throttled / (pods * one.seconds),
+    ),
+    "slack": Chart("Slack", "CPU allowed by limits and not used", lambda one, _: one.slack / _micros(one)),
+    "resizes": Chart(
+        "Resizes", "per pod and hour", lambda one, pods: 3600 * one.resizes / (pods * one.seconds)
+    ),
+}
+
+
+def draw(scores: Sequence[Score]) -> dict[str, str]:
+    """SVG documents by name; one line a contender, one point a minute."""
+    return {name: _drawn(chart, scores) for name, chart in CHARTS.items()}
+
+
+def _micros(minute: Minute) -> int:
+    return minute.seconds * SECOND
+
+
+def _drawn(chart: Chart, scores: Sequence[Score]) -> str:
+    series = [[chart.value(minute, score.pods) for minute in score.minutes] for score in scores]
+    top = _round_up(max((max(values) for values in series), default=0.0))
+    minutes = max(len(values) for values in series)
+    parts = [
+        _text(LEFT, 22, chart.title, size=15, bold=True),
+        _text(LEFT + 110, 22, chart.unit),
+        *_axes(top, minutes),
+    ]
+    for index, (score, values) in enumerate(zip(scores, series, strict=True)):
+        colour = COLOURS[index % len(COLOURS)]
+        row = TOP + 14 + 20 * index
+        edge = WIDTH - RIGHT + 14
+        parts.append(_path(values, top, minutes, colour))
+        parts.append(f'<path d="M{edge} {row - 4}h18" stroke="{colour}" stroke-width="3"/>')
+        parts.append(_text(edge + 24, row, score.name))
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
+        f' height="{HEIGHT}" font-family="sans-serif" font-size="12" fill="none">\n'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'
+    )
+
+
+def _axes(top: float, minutes: int) -> list[str]:
+    parts = []
+    for step in range(5):
+        value = top * step / 4
+        y = _y(value, top)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>')
+        parts.append(_text(LEFT - 8, y + 4, f"{value:.3g}", anchor="end"))
+    for step in range(5):
+        minute = round((minutes - 1) * step / 4)
+        parts.append(_text(_x(minute, minutes), HEIGHT - BOTTOM + 18, str(minute), anchor="middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "minutes", anchor="middle"))
+    return parts
+
+
+def _path(values: Sequence[float], top: float, minutes: int, colour: str) -> str:
+    points = " ".join(f"{_x(index, minutes):.1f},{_y(value, top):.1f}" for index, value in enumerate(values))
+    return f'<polyline points="{points}" stroke="{colour}" stroke-width="1.6" stroke-linejoin="round"/>'
+
+
+def _x(minute: int, minutes: int) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * minute / max(1, minutes - 1)
+
+
+def _y(value: float, top: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / top
+
+
+def _text(
+    x: float, y: float, words: str, *, anchor: str = "start", size: int = 12, bold: bool = False
+) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{weight} fill="#333333">'
+        f"{escape(words)}</text>"
+    )
+
+
+def _round_up(value: float) -> float:
+    """To a number that divides nicely by four; never 0."""
+    size = 1.0
+    while size * 10 <= value:
+        size *= 10
+    while value and size > value:
+        size /= 10
+    return next((size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= value), size) if value else 1.0

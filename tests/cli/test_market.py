@@ -1,0 +1,65 @@
+"""`croupier market`: invent a trace, rehearse on it, and say clearly what is wrong with one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.asking import croupier
+
+EXAMPLE = Path(__file__).parents[2] / "examples/market/six-pods.csv"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    plots = tmp_path_factory.mktemp("rehearsal") / "plots"
+    return croupier("market", "simulate", str(EXAMPLE), "--out", str(plots)), plots
+
+
+def test_it_compares_and_draws(told):
+    answer, plots = told
+
+    assert answer.code == 0, answer
+    for name in ("no limits", "static limits", "recommender", "market", "market, strict"):
+        assert name in answer.out
+    assert "6 pods on a node with" in answer.out
+    assert sorted(path.name for path in plots.iterdir()) == [
+        "late.svg",
+        "resizes.svg",
+        "slack.svg",
+        "throttling.svg",
+    ]
+
+
+def test_a_trace_goes_from_the_one_to_the_other():
+    invented = croupier("market", "trace", "--pods", "3", "--minutes", "2", "--seed", "1")
+    answer = croupier("market", "simulate", "-", "--capacity", "3", "-o", "json", stdin=invented.out)
+
+    assert answer.code == 0, answer
+    assert (answer.data["capacity"], answer.data["pods"], answer.data["seconds"]) == (3, 3, 120)
+    assert answer.data["contenders"][0]["name"] == "no limits"
+    assert {"lateLatencyPercent", "throttledPercent", "slackCPU", "resizesPerPodHour"} <= set(
+        answer.data["contenders"][0]
+    )
+
+
+HEADER = "time,pod,class,demand\n"
+REFUSED = {
+    "a bad line": (["-"], HEADER + "0,a,latency,1\n1,a,latency,lots\n", 'line 3: demand "lots" must be CPU'),
+    "no file": (["nowhere.csv"], "", "nowhere.csv: No such file or directory."),
+    "no node": (["-", "--capacity", "0"], HEADER, "--capacity 0: it is 1 to 10000 CPUs."),
+    "another output": (["-", "-o", "yaml"], HEADER, "--output yaml: it is table or json."),
+}
+
+
+@pytest.mark.parametrize(("args", "stdin", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused_in_one_sentence(args, stdin, sentence):
+    refused = croupier("market", "simulate", *args, stdin=stdin)
+
+    assert refused.code == 2
+    assert sentence in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+
+
+def test_a_trace_needs_pods_and_time():
+    assert "--pods 0: it is 1 to 1000." in croupier("market", "trace", "--pods", "0").err
+    assert "--minutes 0: it is 1 to" in croupier("market", "trace", "--minutes", "0").err

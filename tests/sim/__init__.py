@@ -1,0 +1,1 @@
+"""Rehearsals on a virtual clock."""
