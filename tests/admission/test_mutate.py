@@ -23,7 +23,14 @@ from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 ONE_G, TWO_G, THREE_G = f"{MIG}1g.10gb", f"{MIG}2g.20gb", f"{MIG}3g.40gb"
 SMALL_SLICES = {ONE_G: "28", TWO_G: "0"}
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples/pod"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples/pod"
+READINGS = {
+    f"{path.stem}: {case['name']}": case
+    for path in sorted((ROOT / "scenarios/requests").glob("*.yaml"))
+    for case in yaml.safe_load(path.read_text())["cases"]
+}
+"""Every way a pod can ask, as the ledger reads it."""
 
 Raw = dict[str, Any]
 
@@ -119,6 +126,23 @@ def test_a_refused_pod_is_not_changed(asked, sentence):
 
     assert (verdict.allowed, verdict.operations) == (False, ())
     assert verdict.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize("case", READINGS.values(), ids=READINGS)
+def test_admission_and_the_ledger_read_a_request_alike(case):
+    requests = case.get("requests", {})
+    asked = pod(requests, **case.get("annotations", {}))
+    offers_all = cluster({name: "8" for name in requests if name.startswith(MIG)})
+    if asked["metadata"]["annotations"].get("gpu.mps.io/container"):
+        asked["metadata"]["annotations"].pop("gpu.mps.io/container")  # admission looks at that one, too
+
+    verdict = mutate.rewrite(asked, offers_all, Policy())
+
+    assert verdict.sentence == case.get("refused", "")
+    if verdict.allowed:
+        seen = pods.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
+        assert [str(want) for want in seen.wants] == case["wants"]
+        assert seen.marked == bool(seen.wants) or MARK in requests
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

@@ -152,10 +152,13 @@ async def test_a_webhook_that_answers_is_asked_first(api: Client, cluster: Clust
         marked = await gate.create(asking({GPU: "1"}))
         shared = await gate.create(asking({}, name="shared", annotations={CARDS: "2", RATIO: "50"}))
 
+        wrong = await gate.create(asking({}, name="wrong", annotations={RATIO: "50%"}))
+
         assert marked.pod is not None, marked.refused
         assert gates.limits(marked.pod) == {"main": {GPU: "1", MARK: "1"}}
         assert shared.pod is not None, shared.refused
         assert gates.limits(shared.pod) == {"main": {PERCENT: "100", MARK: "1"}}
+        assert 'denied the request: annotation gpu.mps.io/ratio is "50%": it must be' in wrong.refused
 
 
 @contextlib.asynccontextmanager
