@@ -133,8 +133,7 @@ def test_admission_and_the_ledger_read_a_request_alike(case):
     requests = case.get("requests", {})
     asked = pod(requests, **case.get("annotations", {}))
     offers_all = cluster({name: "8" for name in requests if name.startswith(MIG)})
-    if asked["metadata"]["annotations"].get("gpu.mps.io/container"):
-        asked["metadata"]["annotations"].pop("gpu.mps.io/container")  # admission looks at that one, too
+    asked["metadata"]["annotations"].pop("gpu.mps.io/container", None)  # only admission looks at that one
 
     verdict = mutate.rewrite(asked, offers_all, Policy())
 
