@@ -125,7 +125,7 @@ def tell(scores: "list[Score]", cpus: int) -> None:
     tables.echo(HEADERS, [_row(score) for score in scores])
     typer.echo(
         "\nlate: work not done in the second it came (latency) or within a minute (elastic), of all such work"
-        "\nthrottled: pod-seconds in which a limit kept a pod from CPU; slack: CPU allowed by limits and not used"
+        "\nthrottled: pod-seconds in which a limit kept a pod from CPU; slack: CPU allowed and not used"
         "\nlimits / CPU: the largest sum of limits for each CPU of the node; resizes: per pod and hour"
     )
 

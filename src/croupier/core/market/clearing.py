@@ -10,10 +10,10 @@ keep.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from croupier.core.market import filling
-from croupier.core.market.filling import Claimant
+from croupier.core.market.filling import Claimant, Columns
 
 Why: TypeAlias = Literal["floor", "cap", "demand", "share", "slack"]
 
@@ -34,12 +34,12 @@ class Bid:
         return max(self.floor, min(self.demand, self.cap))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
+    """`why` is what stopped it from being more: `share` is the price, `demand` that he asks for no more."""
+
     name: str
     amount: int
     why: Why
-    """What stopped it from being more: `share` is the price, `demand` that he asks for no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,12 @@ class Clearing:
 
 def clear(bids: Sequence[Bid], supply: int) -> Clearing:
     wants = [bid.want for bid in bids]
-    rows = zip(bids, wants, strict=True)
-    filled = filling.fill([Claimant(bid.name, bid.floor, want, bid.weight) for bid, want in rows], supply)
+    names = [bid.name for bid in bids]
+    floors = [bid.floor for bid in bids]
+    columns = Columns(names, floors, wants, [bid.weight for bid in bids], [0] * len(bids))
+    filled = filling.fill_columns(columns, supply)
     kept = _kept(bids, filled.amounts, filled.left) if filled.left else filled.amounts
-    shares = tuple(
-        Share(bid.name, amount, _why(bid, want, amount))
-        for bid, want, amount in zip(bids, wants, kept, strict=True)
-    )
+    shares = tuple(map(Share, names, kept, map(_why, bids, wants, kept)))
     contested = filled.left == 0 and sum(wants) > sum(filled.amounts)
     left = supply - sum(kept) + filled.short
     return Clearing(supply, shares, filled.theta, contested=contested, left=left, short=filled.short)
