@@ -17,9 +17,10 @@ from croupier.admission.authority import Ring, Rules, Serving, Span, Step
 from croupier.admission.certificates_files import MountedCertificate
 from croupier.admission.certificates_shared import NAME
 from croupier.api import kinds
-from croupier.kube.client import PatchType
+from croupier.kube.client import PatchType, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.serving import BadCertificate, Rotating
+from croupier.kube.watch import Change
 from tests.kube.waiting import until, until_async
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -197,6 +198,23 @@ class TestShared:
         assert {replica._ring.bundle for replica in replicas} == {kept.bundle}
         assert {replica._ring.certificate for replica in replicas} == {kept.certificate}
         assert all(one.loaded for one in served)
+
+    async def test_a_step_that_many_see_is_taken_once(self, desk):
+        replicas = [desk.certificate(Rotating()) for _ in range(6)]
+        await replicas[0].look()
+        without = [{"op": "remove", "path": "/data/ca.key"}]
+        asked = await desk.api.patch(
+            kinds.SECRETS, NAME, without, namespace=desk.namespace, patch_type=PatchType.JSON
+        )
+
+        await asyncio.gather(*(replica.look() for replica in replicas))
+
+        here = Selection(namespace=desk.namespace, fields=f"metadata.name={NAME}")
+        since = asked.metadata.resource_version
+        watch = desk.api.watch(kinds.SECRETS, here, resource_version=since, seconds=1)
+        written = [one.object async for batch in watch for one in batch if isinstance(one, Change)]
+        assert len(written) == 1
+        assert {replica._ring.data()["ca.crt"] for replica in replicas} == {written[0].data["ca.crt"]}
 
     async def test_a_damaged_secret_is_replaced_and_what_others_keep_in_it_stays(self, desk):
         replica = desk.certificate(Rotating())
