@@ -24,9 +24,12 @@ SCENARIOS = {
 }
 
 
-async def node(api: Client, name: str, devices: dict[str, str], *, reserved_cpu: str = "0") -> None:
+async def node(
+    api: Client, name: str, devices: dict[str, str], *, reserved_cpu: str = "0", **spec: Any
+) -> None:
     """A simulated one, with 64 CPUs and 256Gi, and these devices."""
     body = nodes.manifest(nodes.SimulatedNode(name, "zone-a"), datetime.now(UTC))
+    body["spec"] = spec
     status = body["status"]
     status["capacity"] = {**status["capacity"], **devices}
     cpu = quantity.parse("64") - quantity.parse(reserved_cpu)
@@ -100,7 +103,7 @@ async def test_every_way_to_ask(api, namespace, clean_cluster, cluster):
     """One cluster, and all that a person may type about it."""
     await node(api, "node-2", {"nvidia.com/gpu": "8"}, reserved_cpu="100m")
     await node(api, "node-10", {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0"})
-    await node(api, "cpu-1", {"hugepages-2Mi": "512Mi"})
+    await node(api, "cpu-1", {"hugepages-2Mi": "512Mi"}, unschedulable=True)
     half = {"cpu": "1500m", "memory": "22.5Gi", "nvidia.com/gpu": "1", "gpu.mps.io/ledger": "1"}
     for number in range(4):
         await pod(api, namespace, f"trainer-{number}", half, on="node-10")
@@ -113,7 +116,7 @@ async def test_every_way_to_ask(api, namespace, clean_cluster, cluster):
 async def _tables(cluster: Any) -> None:
     every = (await ask(cluster)).out
     assert line_of("NODE", every) == "NODE cpu memory nvidia.com/gpu"
-    assert line_of("cpu-1", every) == "cpu-1 64 / 0 / 64 256Gi / 0 / 256Gi -"
+    assert line_of("cpu-1 (cordoned)", every) == "cpu-1 (cordoned) 64 / 0 / 64 256Gi / 0 / 256Gi -"
     assert line_of("node-2", every) == "node-2 63.9 / 0 / 63.9 256Gi / 0 / 256Gi 8 / 0 / 8"
     assert line_of("node-10", every) == "node-10 64 / 6 / 58 256Gi / 90Gi / 166Gi 4 / 4 / 0"
     assert every.index("node-2") < every.index("node-10")
@@ -161,6 +164,8 @@ async def _wide_and_json(cluster: Any) -> None:
     assert there["node-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # no node has the mark, pods do
     assert there["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
     assert data["totals"]["nvidia.com/gpu"]["available"] == "8"
+    cordoned = {one["node"]: one["cordoned"] for one in data["nodes"]}
+    assert (cordoned["cpu-1"], cordoned["node-2"]) == (True, False)
 
 
 async def _typing_errors(cluster: Any) -> None:

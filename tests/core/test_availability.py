@@ -130,6 +130,18 @@ def test_what_is_taken_exists_all_the_same():
     assert shown.most_free(MEDIUM) == ZERO
 
 
+def test_what_is_free_on_a_cordoned_node_is_free_for_nobody():
+    shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
+    assert shown.most_free(GPU) == quantity.parse("8")
+
+    shown.set_node("node-1", amounts({GPU: "8"}), cordoned=True)
+    assert shown.most_free(GPU) == quantity.parse("4")
+    assert shown.total(GPU) == three("12", "12", "0")  # it is there all the same
+
+    shown.set_node("node-1", amounts({GPU: "8"}))
+    assert shown.most_free(GPU) == quantity.parse("8")
+
+
 def test_a_name_anybody_may_invent_is_not_remembered():
     shown = index(node_1={GPU: "1"})
 

@@ -27,22 +27,33 @@ class Recounted(RuleBasedStateMachine):
         super().__init__()
         self.index = Availability()
         self.nodes: dict[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]] = {}
+        self.cordoned: set[str] = set()
         self.pods: dict[str, Occupant] = {}
         self.born = 0
         self.kept: list[tuple[Mapping[str, Mapping[str, Three]], dict[str, dict[str, Three]]]] = []
 
-    @rule(name=st.sampled_from(NODES), allocatable=REPORTED, reserved=REPORTED)
-    def a_node_reports(self, name, allocatable, reserved):
+    @rule(name=st.sampled_from(NODES), allocatable=REPORTED, reserved=REPORTED, cordoned=st.booleans())
+    def a_node_reports(self, name, allocatable, reserved, cordoned):
         capacity = {
             resource: allocatable.get(resource, ZERO) + reserved.get(resource, ZERO)
             for resource in {*allocatable, *reserved}
         }
         self.nodes[name] = (allocatable, capacity)
-        self.index.set_node(name, allocatable, capacity)
+        self._cordon(name, cordoned)
+
+    @rule(name=st.sampled_from(NODES), cordoned=st.booleans())
+    def somebody_cordons_a_node(self, name, cordoned):
+        if name in self.nodes:
+            self._cordon(name, cordoned)
+
+    def _cordon(self, name: str, cordoned: bool) -> None:
+        (self.cordoned.add if cordoned else self.cordoned.discard)(name)
+        self.index.set_node(name, *self.nodes[name], cordoned=cordoned)
 
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name):
         self.nodes.pop(name, None)
+        self.cordoned.discard(name)
         self.index.drop_node(name)
 
     @rule(key=NAMES, node=st.sampled_from(NODES), requests=AMOUNTS)
@@ -113,6 +124,7 @@ class Recounted(RuleBasedStateMachine):
         counted = self.recount()
         assert self.index.every() == counted
         assert set(self.index.nodes()) == set(counted)
+        assert {name for name in NODES if self.index.cordoned(name)} == self.cordoned
         assert set(self.index.resources()) == {resource for one in counted.values() for resource in one}
         for resource in RESOURCES:
             threes = [one[resource] for one in counted.values() if resource in one]
@@ -127,7 +139,9 @@ class Recounted(RuleBasedStateMachine):
     @invariant()
     def the_most_that_is_free_is_on_one_node(self):
         for resource in self.index._heaps.keys() & {*RESOURCES}:
-            free = [one[resource].available for one in self.recount().values() if resource in one]
+            counted = self.recount().items()
+            open_ = [one for name, one in counted if name not in self.cordoned and resource in one]
+            free = [one[resource].available for one in open_]
             assert self.index.most_free(resource) == max(free, default=ZERO)
 
     @invariant()

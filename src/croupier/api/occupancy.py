@@ -95,6 +95,10 @@ class LeanPod(Wire, frozen=True, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
 
+class _NodeSpec(Wire, frozen=True, kw_only=True):
+    unschedulable: bool = False
+
+
 class _NodeStatus(Wire, frozen=True, kw_only=True):
     capacity: ResourceList = field(default_factory=dict)
     allocatable: ResourceList = field(default_factory=dict)
@@ -104,6 +108,7 @@ class LeanNode(Wire, frozen=True, kw_only=True):
     """A node read for nothing but what it offers."""
 
     metadata: _Metadata = _Metadata()
+    spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 
 

@@ -75,7 +75,7 @@ async def _counted(api: Client, heard: Heard, *, page: int) -> Availability:
 
 def see_node(index: Availability, node: Node | LeanNode) -> None:
     allocatable, capacity = occupancy.offer(node)
-    index.set_node(node.metadata.name, allocatable, capacity)
+    index.set_node(node.metadata.name, allocatable, capacity, cordoned=node.spec.unschedulable)
 
 
 def see_pod(index: Availability, pod: Pod | LeanPod) -> None:

@@ -142,7 +142,7 @@ def lines(
 ) -> "list[str]":
     if not index.nodes():
         return ["The cluster has no nodes."]
-    nodes = _sorted(index, names[0] if ranked else None)
+    nodes = [(_label(index, name), account) for name, account in _sorted(index, names[0] if ranked else None)]
     if wide:
         return _wide(index, nodes, names, alone=node is not None)
     if node is not None:
@@ -168,9 +168,13 @@ def _sorted(index: "Availability", by: str | None) -> "list[tuple[str, Account]]
     return sorted(having, key=lambda one: one[1][by].available, reverse=True)
 
 
+def _label(index: "Availability", node: str) -> str:
+    return f"{node} (cordoned)" if index.cordoned(node) else node
+
+
 def _title(index: "Availability", node: str) -> str:
     pods = index.three(node, "pods")
-    return f"Node {node}, with {pods.allocated} of {pods.allocatable} pods:"
+    return f"Node {_label(index, node)}, with {pods.allocated} of {pods.allocatable} pods:"
 
 
 def _all(index: "Availability") -> str:
@@ -216,7 +220,11 @@ def _wide(
 
 def as_data(index: "Availability", names: "Sequence[str]") -> dict[str, Any]:
     nodes = [
-        {"node": node, "resources": {name: _data(account[name]) for name in names if name in account}}
+        {
+            "node": node,
+            "cordoned": index.cordoned(node),
+            "resources": {name: _data(account[name]) for name in names if name in account},
+        }
         for node, account in _sorted(index, None)
     ]
     return {"nodes": nodes, "totals": {name: _data(index.total(name)) for name in names}}

@@ -69,6 +69,7 @@ class _Node:
     allocated: dict[str, int] = field(default_factory=dict)
     """In nanos; what comes to nothing is left out."""
     pods: int = 0
+    cordoned: bool = False
 
     def knows(self, resource: str) -> bool:
         reported = resource in self.allocatable or (self.capacity is not None and resource in self.capacity)
@@ -99,7 +100,7 @@ class Availability:
 
     def __init__(self) -> None:
         self.version = 0
-        """Raised by every change that changed a number."""
+        """Raised by every change that shows."""
         self._pods: dict[str, Occupant] = {}
         self._uids: dict[str, str] = {}
         self._nodes: dict[str, _Node] = {}
@@ -138,8 +139,13 @@ class Availability:
         found = self._totals.get(resource)
         return found is not None and found.offering > 0
 
+    def cordoned(self, node: str) -> bool:
+        """Whether nothing is placed there for now."""
+        found = self._nodes.get(node)
+        return found is not None and found.cordoned
+
     def most_free(self, resource: str) -> Quantity:
-        """The most that is available on one node; nothing if no node knows the resource."""
+        """The most that is available on one node that is not cordoned; nothing if none knows the resource."""
         if resource not in self._totals:
             return ZERO  # and keep nothing for a name anybody may invent
         heap = self._heaps.get(resource)
@@ -148,20 +154,22 @@ class Availability:
         while heap:
             free, name = heap[0]
             now = self.node(name).get(resource)
-            if now is not None and now.available.nanos == -free:
+            if now is not None and now.available.nanos == -free and not self.cordoned(name):
                 return now.available
             heappop(heap)
         return ZERO
 
-    def set_node(self, name: str, allocatable: Amounts, capacity: Amounts | None = None) -> None:
+    def set_node(
+        self, name: str, allocatable: Amounts, capacity: Amounts | None = None, *, cordoned: bool = False
+    ) -> None:
         """The node is there and reports this; without `capacity`, all of it is allocatable."""
         capacity = allocatable if capacity is None else capacity
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _Node()
-        elif node.capacity == capacity and node.allocatable == allocatable:
+        elif (node.capacity, node.allocatable, node.cordoned) == (capacity, allocatable, cordoned):
             return
-        node.capacity, node.allocatable = dict(capacity), dict(allocatable)
+        node.capacity, node.allocatable, node.cordoned = dict(capacity), dict(allocatable), cordoned
         names = {**node.capacity, **node.allocatable, **node.allocated}
         self._replace(name, {resource: node.three(resource) for resource in names})
 
@@ -171,7 +179,7 @@ class Availability:
         if node is None or node.capacity is None:
             return
         self._replace(name, None)
-        node.capacity, node.allocatable = None, {}
+        node.capacity, node.allocatable, node.cordoned = None, {}, False
         self._forget_if_empty(name, node)
 
     def set_pod(self, pod: Occupant) -> None:
@@ -270,7 +278,7 @@ class Availability:
         heap = [
             (-account[resource].available.nanos, name)
             for name, account in self._accounts.items()
-            if resource in account
+            if resource in account and not self.cordoned(name)
         ]
         heapify(heap)
         return heap
