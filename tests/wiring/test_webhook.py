@@ -124,7 +124,9 @@ async def guarded(house: House) -> AsyncIterator[str]:
 async def test_two_replicas_share_a_certificate_survive_a_freeze_and_end_without_cutting_anybody_off(
     house, guarded
 ):
-    one, other = await asyncio.gather(house.start("--failure-policy=Fail"), house.start("--no-register"))
+    one, other = await asyncio.gather(
+        house.start("--failure-policy=Fail", "--drain=3"), house.start("--no-register", "--drain=0")
+    )
     try:
         for replica in (one, other):
             await until_async(replica.is_ready, "the webhook to be ready", within=WITHIN)

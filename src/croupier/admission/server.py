@@ -30,7 +30,7 @@ SLOWEST_BODY = 5.0
 """Seconds a body may take to arrive; the API server has given up by then."""
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
-DRAIN: Final = 3.0
+DRAIN: Final = 5.0
 """Seconds we go on answering after we stopped being ready: so long others may still come to us."""
 
 _JSON: Final = (b"content-type", b"application/json")

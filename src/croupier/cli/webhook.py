@@ -70,7 +70,7 @@ def webhook(
     when_nothing_fits: WhenNothingFits = "Admit",
     drain: Annotated[
         float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to answer on when stopped.")
-    ] = 3.0,
+    ] = 5.0,
     health: HealthAddress = ":8082",
     log_level: LogLevel = "info",
     kubeconfig: Kubeconfig = None,
