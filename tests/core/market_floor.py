@@ -26,7 +26,6 @@ class Guest:
     desired: int | None = None
     readable: bool = True
     uid: str = ""
-    started: int = -3600 * SECOND
     _usage: int = 0
     _throttled: int = 0
     _periods: int = 0
@@ -57,7 +56,6 @@ class Guest:
             readings={"main": sample if self.readable else None},
             desired=self.desired,
             applied=self.limit,
-            started=self.started,
         )
 
 

@@ -47,10 +47,10 @@ def test_it_equals_the_unit_by_unit_greedy(crowd, supply):
 
 def test_equals_are_served_in_turn_at_every_size():
     """Where all levels coincide a level that is only a little too high would give to all of them."""
-    for size in (1, 2, 9, 33, 64):
+    for size in (1, 2, 9, 33):
         for weight in (1, 3, 1000):
             crowd = [Claimant(f"c{index:02}", 0, 50, weight) for index in range(size)]
-            for supply in (1, size - 1, size, size + 1, 7 * size - 1, 7 * size):
+            for supply in (size - 1, size, size + 1, 3 * size - 1):
                 assert list(filling.fill(crowd, supply).amounts) == one_by_one(crowd, supply)
 
 

@@ -95,6 +95,19 @@ def test_elastic_pods_get_what_latency_pods_leave_of_the_target():
     assert floor.guests["job"].limit <= 420
 
 
+def test_what_an_idle_elastic_pod_must_keep_others_may_use_until_it_wakes():
+    """A limit cannot go below the request; but nobody uses it, and the kernel gives it back at once."""
+    idle = Guest("idle", wants=1, limit=400, request=400, annotations=ELASTIC)
+    busy = Guest("busy", wants=2000, limit=100, request=100, annotations=ELASTIC)
+    floor = Floor(idle, busy)
+    floor.run(60)
+    assert busy.limit > 720 - 400
+
+    idle.wants = 2000
+    floor.run(200)
+    assert busy.limit <= 720 - 400
+
+
 def test_decreases_land_before_increases():
     """Strict: what one gives back is not given to another before the kubelet has reported it."""
     rich = Guest("rich", wants=5, limit=700, request=10, annotations=ELASTIC)
@@ -195,7 +208,7 @@ WORDS = {
         Move,
         "raised from 1 to 2: with headroom it asks for 4 and is throttled in 100 % of its periods",
     ),
-    "within its throttle target": (
+    "above its throttle target": (
         Guest("pod", wants=101, annotations={"throttle_target": "0.999", "max_cpu": "1"}),
         Keep,
         "is throttled in 100 % of its periods",

@@ -32,7 +32,7 @@ class Node:
 
     capacity: int
     other_requests: int = 0
-    """Quanta that pods outside the market ask for."""
+    """Quanta that pods which are not in the observation ask for."""
     other_usage: int = 0
     """What they, and everything else on the node, use."""
 

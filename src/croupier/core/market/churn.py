@@ -20,7 +20,7 @@ class History:
     throttled: int | None = None
     """When it was last seen held back."""
     started: int = 0
-    """When it, one of its containers, or our knowledge of it began."""
+    """When it was first seen, which is after it began, or when one of its containers began again."""
     tokens: int = 0
     """The moment from which its bucket is full again."""
 

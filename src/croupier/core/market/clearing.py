@@ -69,7 +69,7 @@ def clear(bids: Sequence[Bid], supply: int) -> Clearing:
     filled = filling.fill_columns(columns, supply)
     kept = _kept(bids, filled.amounts, filled.left) if filled.left else filled.amounts
     shares = tuple(map(Share, names, kept, map(_why, bids, wants, kept)))
-    contested = filled.left == 0 and sum(wants) > sum(filled.amounts)
+    contested = sum(wants) > sum(filled.amounts)
     left = supply - sum(kept) + filled.short
     return Clearing(supply, shares, filled.theta, contested=contested, left=left, short=filled.short)
 

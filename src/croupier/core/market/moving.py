@@ -133,20 +133,18 @@ def _lower_held(desk: _Desk, wish: _Wish, need: _Need) -> str:
 
 
 def _raise(desk: _Desk, wishes: Sequence[_Wish], room: int) -> None:
-    """Round by round until nobody can move any more, so that asking again right away changes nothing."""
-    waiting = list(wishes)
-    while waiting:
-        able = waiting[: max(0, desk.left())]
-        granted = _granted(desk, able, room)
-        if not granted:
-            break
-        for wish in able:
-            if wish.key in granted:
-                room -= max(0, granted[wish.key] - wish.standing.held)
-                desk.move(wish, granted[wish.key])
-        waiting = [wish for wish in waiting if wish.key not in granted]
-    for wish in waiting:
-        desk.held[wish.key] = _why_waiting(desk, room)
+    """Those the room is enough for, the most urgent first as long as the node has moves."""
+    granted = _granted(desk, wishes, room)
+    for wish in wishes:
+        if wish.key in granted and desk.left() > 0:
+            desk.move(wish, granted[wish.key])
+            room -= max(0, granted[wish.key] - wish.standing.held)
+    for wish in wishes:
+        if wish.key not in granted:
+            free = units.text(max(0, room))
+            desk.held[wish.key] = f"only {free} is free until others have given back"
+        elif wish.key not in desk.limits:
+            desk.held[wish.key] = NO_MOVES
 
 
 def _granted(desk: _Desk, wishes: Sequence[_Wish], room: int) -> dict[str, int]:
@@ -177,9 +175,3 @@ def _useful(desk: _Desk, wish: _Wish, amount: int) -> bool:
     return amount > current and churn.worth(
         current, amount, churn=desk.policy.churn, throttled=wish.standing.throttled
     )
-
-
-def _why_waiting(desk: _Desk, room: int) -> str:
-    if desk.left() < 1:
-        return NO_MOVES
-    return f"only {units.text(max(0, room))} is free until others have given back"

@@ -31,7 +31,6 @@ class Pod:
     """What its PodAllocation says, if it has one."""
     applied: int | None = None
     """What the kubelet reports."""
-    started: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ class Standing:
         """What it takes from a strict supply without trading."""
         return self.held if isinstance(self.terms, Terms) else self.pod.shape.request
 
+    @property
+    def idle_floor(self) -> int:
+        """Of its floor, what it has no use for: not to be taken away, but others may use it meanwhile.
+
+        When it wakes up, the kernel gives it its request first.
+        """
+        return max(0, self.terms.floor - self.ask) if isinstance(self.terms, Terms) else 0
+
     def bid(self) -> Bid:
         """What it lately needed it keeps while nobody else needs it; a latency pod what it came with, too."""
         assert isinstance(self.terms, Terms)  # noqa: S101  only those who trade bid
@@ -63,7 +71,7 @@ def of_all(state: State, seen: Observation, policy: Policy, now: int) -> list[St
 
 def _of(pod: Pod, known: Record | None, *, node_capacity: int, policy: Policy, now: int) -> Standing:
     allowed = terms.read(pod.shape, capacity=node_capacity, protected=policy.protected)
-    before = known or Record(History(started=max(pod.started, now)), peak=Peak(since=now))
+    before = known or Record(History(started=now), peak=Peak(since=now))
     target = allowed.throttle_target if isinstance(allowed, Terms) else 0
     estimates = {
         name: sensing.estimate(before.estimates.get(name, sensing.NOTHING), reading, target=target)

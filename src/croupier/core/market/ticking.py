@@ -68,9 +68,10 @@ def _two(seen: Observation, everyone: Sequence[Standing], factor: Factor, policy
     elastic = [one for one in everyone if _in(one, "elastic")]
     outside = sum(one.others_usage for one in everyone if not one.trades)
     used = outside + sum(one.usage for one in latency)
+    supply = books.elastic_supply(seen.node, used, policy) + sum(one.idle_floor for one in elastic)
     return [
         _opened("latency", latency, books.latency_supply(seen.node, factor)),
-        _opened("elastic", elastic, books.elastic_supply(seen.node, used, policy)),
+        _opened("elastic", elastic, supply),
     ]
 
 
