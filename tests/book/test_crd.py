@@ -112,9 +112,17 @@ async def test_lazy_changes_do_not_wait_for_ever(kubeconfig):
         assert one.count("update") == written + 1
 
 
-async def test_a_write_that_gathers_carries_those_who_come_meanwhile(kubeconfig):
-    async with desk(kubeconfig, rules=Rules(gather=0.5)) as one:
+async def test_a_claim_that_comes_alone_waits_for_nobody(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(gather=600.0)) as one, asyncio.timeout(60):
         await one.book.open(NODE, node())
+
+        assert not isinstance(await one.book.claim(NODE, claim(pod(1), Shares(1, 10))), Refused)
+
+
+async def test_a_write_that_gathers_carries_those_who_come_meanwhile(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(gather=2.0)) as one:
+        await one.book.open(NODE, node())
+        await one.book.claim(NODE, claim(pod(0), Shares(1, 10)))
         written = one.count("update")
 
         first = asyncio.create_task(one.book.claim(NODE, claim(pod(1), Shares(1, 10))))

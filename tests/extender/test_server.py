@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from croupier.extender import server
 from croupier.extender.server import Extender, Surroundings
-from croupier.kube import client, serving
+from croupier.kube import client, posting, serving
 from croupier.kube.config import Config
 from croupier.kube.serving import TLS, Address, BadCertificate, CannotListen, Listen
 from croupier.lab import certificates
@@ -119,7 +119,7 @@ async def test_a_huge_body_without_a_length_ends_too(url, web):
 
 
 async def test_a_slow_body_times_out_and_holds_nobody_up(url, web, monkeypatch):
-    monkeypatch.setattr(server, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(
         b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"

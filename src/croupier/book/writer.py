@@ -61,9 +61,23 @@ class Rules:
     linger: float = 2.0
     """Seconds a lazy change waits for company."""
     gather: float = 0.0
-    """Seconds every write waits for more to share it."""
+    """Seconds a write waits for more to share it, while claims come faster than that."""
     doubt: float = 2.0
     """Seconds the watch has to show what we are unsure of, before it is read."""
+
+
+class Traffic:
+    """How close claims follow each other, on whichever node: whoever comes alone need not wait for others."""
+
+    def __init__(self) -> None:
+        self._last = self._before = float("-inf")
+
+    def came(self, now: float) -> None:
+        self._before, self._last = self._last, now
+
+    def is_dense(self, now: float, gap: float) -> bool:
+        """Whether the last two came within `gap` seconds of each other, and not long ago."""
+        return self._last - self._before < gap and now - self._last < gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,13 @@ class Desk:
     rules: Rules
     changed: Callable[[Page], None]
     """Told whenever a page may look different."""
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def company(self) -> float:
+        """Seconds to wait for others before a write."""
+        gap, now = self.rules.gather, self.clock.monotonic()
+        return gap if gap and self.traffic.is_dense(now, gap) else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,6 +173,7 @@ class Writer:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(step, future))
         if isinstance(step, Take):
+            self._desk.traffic.came(self._desk.clock.monotonic())
             self._page.expect(step)
             self._desk.changed(self._page)
         if not within:
@@ -185,8 +207,8 @@ class Writer:
         """Until the queue is empty; an idle node has no task."""
         try:
             while self._queue:
-                if self._desk.rules.gather and not self._ending:
-                    await self._desk.clock.sleep(self._desk.rules.gather)
+                if not self._ending and (wait := self._desk.company):
+                    await self._desk.clock.sleep(wait)
                 self._batch, self._queue = self._queue, []
                 async with self._turn:
                     await self._settle(self._batch)

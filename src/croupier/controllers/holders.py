@@ -41,8 +41,11 @@ RESYNC: Final = 60.0
 """Seconds after which every node is looked at, changed or not."""
 MOST_GONE: Final = 20_000
 """Pods remembered as gone."""
-PATIENCE: Final = 3.0
+PATIENCE: Final = 10.0
 """Seconds a pod may be unseen before the API server is asked: it is being bound, or the watch is behind."""
+CALM: Final = 1.0
+"""Seconds after which a changed ledger is looked at. Mostly it changed because a pod is being bound, and the
+next are bound there at the same time; what must not wait comes from the pods."""
 
 log = structlog.get_logger(__name__)
 
@@ -212,7 +215,7 @@ class HolderController:
 
     def _ledger_changed(self, node: str) -> None:
         self._index(node)
-        self.controller.add(node)
+        self.controller.add(node, within=CALM)
 
     def _index(self, node: str) -> None:
         """Which pods that are not bound yet concern the node."""

@@ -2,7 +2,7 @@
 
 It is for people; nobody decides by it. And every write of it makes a writer of the ledger
 that comes after lose a compare-and-swap. So it is written when the ledger has been still for a while,
-at the latest every minute, and never when it would say the same.
+at the latest every two minutes, and never when it would say the same.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ NAME: Final = "standing"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    calm: float = 10.0
+    calm: float = 30.0
     """Seconds a ledger must have been still."""
-    at_most: float = 60.0
+    at_most: float = 120.0
     """Seconds after which a status is written even if the ledger is never still."""
     options: Options = field(default_factory=Options)
     clock: Clock = field(default_factory=SystemClock)

@@ -1,9 +1,7 @@
 """The extender as kube-scheduler reaches it: three POSTs, for those who may ask.
 
 Whoever can call bind can have pods bound. So beyond loopback only TLS is spoken, and only with those
-whose certificate our authority signed. Bodies are bounded in size and time; whatever else is sent
-gets a short answer and does no harm. Every answer has a Content-Length, or the scheduler would open
-a new connection for each request.
+whose certificate our authority signed.
 """
 
 import asyncio
@@ -13,27 +11,23 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from croupier.book.manager import CapacityManager
 from croupier.core.placement import Strategy
 from croupier.extender import service
 from croupier.extender.binder import Binder
+from croupier.extender.configuration import BIND, FILTER, PRIORITIZE
 from croupier.extender.index import Index
 from croupier.extender.service import Answer, Service, Settings
 from croupier.extender.waker import Waker
-from croupier.kube import serving
+from croupier.kube import posting, serving
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.posting import Posts, Reply, Respond
 from croupier.kube.serving import Address, CannotListen, Listen
 
 LARGEST_BODY = 8 * 1024 * 1024
 """Bytes: 20,000 node names and a large pod fit four times."""
-SLOWEST_BODY = 5.0
-"""Seconds a body may take to arrive."""
 
 log = structlog.get_logger(__name__)
 
@@ -79,14 +73,10 @@ class Extender:
             self._index, self._binder, self._waker, ready=around.ready, choices=settings.choices
         )
 
-    def app(self) -> Starlette:
-        verbs = {name: getattr(self._service, name) for name in ("filter", "prioritize", "bind")}
-        return Starlette(
-            routes=[
-                Route(f"/{name}", self._endpoint(name, verb), methods=["POST"])
-                for name, verb in verbs.items()
-            ]
-        )
+    def app(self) -> Posts:
+        verbs = {FILTER: self._service.filter, PRIORITIZE: self._service.prioritize, BIND: self._service.bind}
+        answers = {f"/{name}": self._responder(name, verb) for name, verb in verbs.items()}
+        return Posts(answers, largest=LARGEST_BODY, refused=self._refused)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`, then finish what was begun."""
@@ -108,16 +98,10 @@ class Extender:
             await self._binder.drain(promotions=False)
             self._index.close()
 
-    def _endpoint(
-        self, name: str, verb: Callable[[bytes], Awaitable[Answer]]
-    ) -> Callable[[Request], Awaitable[Response]]:
+    def _responder(self, name: str, verb: Callable[[bytes], Awaitable[Answer]]) -> Respond:
         clock, gauge = self._around.clock, self._around.gauge
 
-        async def endpoint(request: Request) -> Response:
-            body = await _body(request)
-            if isinstance(body, Response):
-                gauge.answered(name, "refused by size, time or type", 0.0)
-                return body
+        async def respond(body: bytes) -> Reply:
             began = clock.monotonic()
             try:
                 answer = await verb(body)
@@ -125,39 +109,14 @@ class Extender:
                 log.exception(f"{name} failed", error=repr(bug))
                 answer = Answer(b"", "crashed", 500)
             gauge.answered(name, answer.outcome, clock.monotonic() - began)
-            return Response(answer.body, answer.status, media_type="application/json")
+            return Reply(answer.status, answer.body, posting.JSON)
 
-        return endpoint
+        return respond
 
-
-async def _body(request: Request) -> bytes | Response:
-    """All of it, or the answer to what is too large, too slow or no JSON."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return PlainTextResponse("send application/json\n", 415)
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > LARGEST_BODY:
-        return _too_large()
-    pieces = bytearray()
-    try:
-        async with asyncio.timeout(SLOWEST_BODY):
-            async for piece in request.stream():
-                pieces += piece
-                if len(pieces) > LARGEST_BODY:
-                    return _too_large()
-    except TimeoutError:
-        return _closing(f"the body took longer than {SLOWEST_BODY:g} seconds", 408)
-    except ClientDisconnect:
-        return _closing("", 400)
-    return bytes(pieces)
-
-
-def _too_large() -> Response:
-    return _closing(f"the body has more than {LARGEST_BODY} bytes", 413)
-
-
-def _closing(text: str, status: int) -> Response:
-    """The rest of the body is not read, so the connection cannot be used again."""
-    return PlainTextResponse(f"{text}\n", status, headers={"Connection": "close"})
+    def _refused(self, path: str, status: int) -> None:
+        name = path.strip("/")
+        known = name if name in (FILTER, PRIORITIZE, BIND) else "none"
+        self._around.gauge.answered(known, f"refused with {status}", 0.0)
 
 
 def _check(listen: Listen) -> None:

@@ -106,9 +106,16 @@ class Controller(Generic[K]):
         version = Version(resource.full_name, who.uid, "").gone
         self.expectations.wrote(key, version, asyncio.get_running_loop().time())
 
-    def add(self, key: K) -> None:
-        """Have a key reconciled for a reason no store knows of. Nothing happens while we do not run."""
-        if self._shift is not None:
+    def add(self, key: K, *, within: float = 0.0) -> None:
+        """Have a key reconciled for a reason no store knows of, at once or within so many seconds.
+
+        Nothing happens while we do not run.
+        """
+        if self._shift is None:
+            return
+        if within:
+            self._shift.wake_after(key, within)
+        else:
             self._shift.wake(key)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:

@@ -99,6 +99,11 @@ class Shift(Generic[K]):
         self._resting.discard(key)
         self._queue.add(key)
 
+    def wake_after(self, key: K, seconds: float) -> None:
+        """Something changed for `key` that can wait so long."""
+        self._resting.discard(key)
+        self._queue.add_after(key, seconds)
+
     def look_again(self, key: K) -> None:
         """Nothing changed, but a look does no harm; keys that were given up rest on."""
         if key not in self._resting:
