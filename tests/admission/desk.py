@@ -122,7 +122,7 @@ class Desk:
     def hangs_up(self) -> None:
         """From now on after every answer, as when it is about to end."""
         for hook in self._hooks:
-            hook._leaving = True
+            hook.posts.closing = True
 
     async def asked(self) -> None:
         """The API server has taken notice of the configurations and reaches us."""

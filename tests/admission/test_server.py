@@ -19,6 +19,7 @@ from croupier.admission.metrics import MOST_PAIRS, AdmissionMetrics
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.admission.server import Webhook
 from croupier.core.fallback import Note
+from croupier.kube import posting
 from croupier.kube.serving import Address, BadCertificate, Listen, Rotating
 from tests.admission.desk import Stamp, free_port
 from tests.admission.test_review import body, said
@@ -156,7 +157,7 @@ async def test_a_review_in_pieces_is_read_whole(client):
 
 
 async def test_a_slow_body_times_out_and_holds_nobody_up(client, monkeypatch):
-    monkeypatch.setattr(server, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
     writer.write(head)
