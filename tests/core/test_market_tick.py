@@ -124,6 +124,17 @@ def test_decreases_land_before_increases():
     assert floor.moved("poor")[0][0] >= first_fall + 5
 
 
+def test_what_is_on_its_way_down_is_not_called_in_twice():
+    """All shares are 200. `most` gives enough for `least`, and so `some` need not be asked for its little."""
+    limits = {"most": 280, "some": 215, "less": 175, "least": 130}
+    guests = [Guest(name, wants=2000, limit=limit, annotations=ELASTIC) for name, limit in limits.items()]
+    floor = Floor(*guests, policy=STRICT, lag=10)
+    floor.run(200)
+
+    told = {name: [limit for _, limit in floor.moved(name)] for name in limits}
+    assert told == {"most": [200], "some": [], "less": [], "least": [200]}
+
+
 def test_strict_never_promises_more_than_there_is_but_does_not_hurt_who_came_with_it():
     """Pods that arrive with too much are brought down in their own time; nobody is raised until then."""
     guests = [Guest(f"web-{number}", wants=5, limit=400) for number in range(4)]

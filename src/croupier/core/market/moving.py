@@ -5,7 +5,7 @@ reports the decrease. So what it holds is the larger of both, and raises share t
 held.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,16 +45,6 @@ class _Wish:
         return (not self.standing.throttled, -(1000 * larger // max(1, smaller)), self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """What decreases are for, in quanta; not above 0 when nothing is needed."""
-
-    waiting: int
-    """What raises lack."""
-    beyond: int
-    """The same with what is held beyond the supply: others are entitled to it, even if nobody waits now."""
-
-
 @dataclass(slots=True)
 class _Desk:
     """One tick at one book, while it is being decided."""
@@ -80,15 +70,16 @@ def settle(book: Clearing, standings: Sequence[Standing], *, policy: Policy, tok
     """
     desk = _Desk(policy, now, tokens, {}, {})
     raises = _raises(desk, standings, book.shares)
-    room = book.supply - sum(one.held for one in standings)
-    wanted = sum(max(0, wish.to - wish.standing.held) for wish in raises)
+    # What is on its way down counts as given back here, or every tick until it lands would call in more.
+    told = sum(one.current for one in standings)
+    missing = told + sum(wish.to - wish.standing.current for wish in raises) - book.supply
     lowered = [
         (one, share)
         for one, share in zip(standings, book.shares, strict=True)
         if share.amount < one.current and one.record.order is None
     ]
-    _lower(desk, lowered, _Need(waiting=wanted - max(0, room), beyond=wanted - room))
-    _raise(desk, raises, room)
+    _lower(desk, lowered, missing=missing, awaited=bool(raises))
+    _raise(desk, raises, book.supply - sum(one.held for one in standings))
     return Moved(desk.limits, desk.held, desk.tokens)
 
 
@@ -107,25 +98,25 @@ def _raises(desk: _Desk, standings: Sequence[Standing], shares: Sequence[Share])
     return sorted(wishes, key=lambda wish: wish.urgency)
 
 
-def _lower(desk: _Desk, pairs: Iterable[tuple[Standing, Share]], need: _Need) -> None:
-    """Who has most above his share gives first."""
+def _lower(desk: _Desk, pairs: Sequence[tuple[Standing, Share]], *, missing: int, awaited: bool) -> None:
+    """Who has most above his share gives first. `awaited`: somebody would be raised if there were room."""
     wishes = [_Wish(one, churn.step(one.current, share.amount)) for one, share in pairs]
     for wish in sorted(wishes, key=lambda wish: (wish.to - wish.standing.current, wish.key)):
-        if held := _lower_held(desk, wish, need):
+        if held := _lower_held(desk, wish, called=missing > 0, awaited=awaited):
             desk.held[wish.key] = held
         else:
             desk.move(wish, wish.to)
-            given = wish.standing.current - wish.to
-            need = _Need(need.waiting - given, need.beyond - given)
+            missing -= wish.standing.current - wish.to
 
 
-def _lower_held(desk: _Desk, wish: _Wish, need: _Need) -> str:
-    """While somebody waits even what is not worth a move is given back.
+def _lower_held(desk: _Desk, wish: _Wish, *, called: bool, awaited: bool) -> str:
+    """What somebody waits for is given back even if it is not worth a move.
 
     Without that, many who keep a little too much could keep one from getting anything.
     """
-    budget, one, called = desk.policy.churn, wish.standing, need.beyond > 0
-    if need.waiting <= 0 and not churn.worth(one.current, wish.to, churn=budget, throttled=one.throttled):
+    budget, one = desk.policy.churn, wish.standing
+    worth = churn.worth(one.current, wish.to, churn=budget, throttled=one.throttled)
+    if not worth and not (called and awaited):
         return NOT_WORTH
     if held := churn.decrease_held(one.record.history, called=called, churn=budget, now=desk.now):
         return held.reason
