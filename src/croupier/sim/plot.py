@@ -3,6 +3,7 @@
 Written by hand because that is all there is to draw; a plotting library would be our largest dependency.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ LEFT: Final = 64
 RIGHT: Final = 170
 TOP: Final = 40
 BOTTOM: Final = 44
+NOTHING: Final = 1e-6
 COLOURS: Final = ("#7f7f7f", "#d62728", "#ff7f0e", "#1f77b4", "#2ca02c", "#9467bd")
 
 
@@ -115,10 +117,8 @@ def _text(
 
 
 def _round_up(value: float) -> float:
-    """To a number that divides nicely by four; never 0."""
-    size = 1.0
-    while size * 10 <= value:
-        size *= 10
-    while value and size > value:
-        size /= 10
-    return next((size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= value), size) if value else 1.0
+    """To a number that reads well when divided by four; never 0, whatever so little is."""
+    if value < NOTHING:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(size * step for step in (1, 2, 4, 6, 8, 10, 20) if size * step >= value)

@@ -12,7 +12,6 @@ from croupier.core.quantity import Quantity
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
 CPU: Final = 100
 """Quanta in a CPU."""
 MICROS: Final = 10_000
