@@ -62,16 +62,16 @@ _Slots: TypeAlias = Annotated[
 ]
 """Rules stand on the list, not on each slot: every rule that is started costs. Ids are unique natively."""
 
-_SHARES: Final = "self.holders.map(k, self.holders[k]).sum()"
-
 
 class Card(Wire, frozen=True, kw_only=True):
     """One card: what it can give, and who holds how much of it."""
 
+    # The rules look each field up once: in an object that costs the API server more than any arithmetic.
+
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
-            "has(self.capacityPercent) == (self.mode == 'Percent')"
-            " && has(self.slots) == (self.mode == 'MIG') && has(self.slices) == (self.mode == 'TimeSlice')",
+            "[self.mode].all(m, has(self.capacityPercent) == (m == 'Percent')"
+            " && has(self.slots) == (m == 'MIG') && has(self.slices) == (m == 'TimeSlice'))",
             "a card has capacityPercent in mode Percent, slots in MIG, slices in TimeSlice, and nothing else",
             says="'card ' + self.id + ' is in mode ' + self.mode + ': it must have '"
             " + (self.mode == 'Percent' ? 'capacityPercent and neither slots nor slices' : self.mode == 'MIG'"
@@ -80,10 +80,10 @@ class Card(Wire, frozen=True, kw_only=True):
             " : 'neither capacityPercent nor slots nor slices')",
         ),
         rule(
-            "!has(self.holders) || size(self.holders) == 0"
-            f" || (has(self.capacityPercent) && {_SHARES} <= self.capacityPercent)"
-            f" || (has(self.slices) && {_SHARES} <= self.slices)"
-            f" || (self.mode == 'Exclusive' && size(self.holders) == 1 && {_SHARES} == 100)",
+            "!has(self.holders) || [self.holders].all(h, size(h) == 0 || [h.map(k, h[k]).sum()].all(given,"
+            " has(self.capacityPercent) ? given <= self.capacityPercent"
+            " : has(self.slices) ? given <= self.slices"
+            " : self.mode == 'Exclusive' && size(h) == 1 && given == 100))",
             "the holders of a card have more than it can give",
             says="'card ' + self.id + (self.mode == 'MIG'"
             " ? ' is in mode MIG: name its holders in its slots, not in holders' : self.mode == 'Exclusive'"
@@ -120,10 +120,13 @@ class Card(Wire, frozen=True, kw_only=True):
     """Who holds how much of it: namespace/pod/uid to percent, or to time slices in mode TimeSlice."""
 
 
-_KEY_HOLDS: Final = (
-    "self.cards.exists(c, (has(c.holders) && k in c.holders)"
-    " || (has(c.slots) && c.slots.exists(s, has(s.holder) && s.holder == k)))"
-)
+def _all_hold(field: str) -> str:
+    """Every key of a map holds something. A look into a card costs far more than one into a map."""
+    return (
+        f"!has(self.{field}) || [self.cards.filter(c, has(c.holders)).map(c, c.holders)].all(maps,"
+        f" self.{field}.all(k, maps.exists(m, k in m)"
+        " || self.cards.exists(c, has(c.slots) && c.slots.exists(s, has(s.holder) && s.holder == k))))"
+    )
 
 
 class NodeReservationSpec(Wire, frozen=True, kw_only=True):
@@ -131,17 +134,17 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
-            f"!has(self.held) || self.held.all(k, {_KEY_HOLDS})",
+            _all_hold("held"),
             "held names a holder that holds nothing on any card",
         ),
         rule(
-            f"!has(self.reservations) || self.reservations.all(k, {_KEY_HOLDS})",
+            _all_hold("reservations"),
             "reservations names a holder that holds nothing on any card",
         ),
         rule(
-            "[oldSelf.cards.map(o, o.id)].all(ids, self.cards.all(c, [ids.indexOf(c.id)].all(i, i < 0"
-            " || [oldSelf.cards[i]].all(o, c.epoch > o.epoch"
-            " || (c.epoch == o.epoch && c.mode == o.mode && c.healthy == o.healthy)))))",
+            "[oldSelf.cards].all(olds, [olds.map(o, o.id)].all(ids, self.cards.all(c,"
+            " [ids.indexOf(c.id)].all(i, i < 0 || [olds[i]].all(o, c.epoch == o.epoch"
+            " ? c.mode == o.mode && c.healthy == o.healthy : c.epoch > o.epoch)))))",
             "a card's epoch never goes back, and is raised when its mode or health changes",
         ),
     )
