@@ -109,8 +109,10 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
         default_factory=dict
     )
     """The same for each container."""
+    observed_restarts: Annotated[int, Meta(ge=0), INT64] | None = None
+    """Restarts of its containers when the change was asked for: after more, the proof begins anew."""
     last_applied_time: datetime | None = None
-    """When the limit was last seen in force."""
+    """When the limit was found in force."""
     last_attempt_time: datetime | None = None
     """When a change was last tried."""
     conditions: Conditions = ()
