@@ -12,5 +12,5 @@ SILENT: Final = 2 * MINUTE
 """Without a sign of life for longer than this, an agent counts as gone."""
 
 
-def limit(desired: int, original: int, *, silent_for: int) -> int:
-    return max(desired, original) if silent_for > SILENT else desired
+def limit(desired: int, original: int, *, silent_for: int, after: int = SILENT) -> int:
+    return max(desired, original) if silent_for > after else desired

@@ -1,0 +1,89 @@
+"""A tick as people see it: what was for sale, at what price, who gets what and why."""
+
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from croupier.api.market_report import BookLine, PodLine, Report
+from croupier.core.market import terms, units
+from croupier.core.market.clearing import Clearing
+from croupier.core.market.policy import Policy
+from croupier.core.market.seen import Alone, Decision, Keep, Move, Observation, Pod, Record, Round
+from croupier.core.market.terms import Terms
+
+
+def of(node: str, seen: Observation, done: Round, policy: Policy, *, dry_run: bool) -> Report:
+    pods = {pod.uid: pod for pod in seen.pods}
+    factor = done.state.factor
+    return Report(
+        node=node,
+        capacity=units.text(seen.node.capacity),
+        strict=policy.strict,
+        dry_run=dry_run,
+        factor=1.0 if policy.strict or factor is None else factor.thousandths / 1000,
+        outside=_millis(seen.node.other_usage),
+        books=tuple(_book(name, book) for name, book in done.books.items()),
+        pods=tuple(
+            _pod(one, pods[one.uid], record=done.state.records.get(one.uid), seen=seen, policy=policy)
+            for one in done.decisions
+        ),
+    )
+
+
+def _book(name: str, book: Clearing) -> BookLine:
+    return BookLine(
+        name=name,
+        supply=units.text(book.supply),
+        given=units.text(sum(share.amount for share in book.shares)),
+        left=units.text(max(0, book.left)),
+        short=units.text(book.short),
+        price=float(round(book.price, 6)),
+    )
+
+
+def _pod(one: Decision, pod: Pod, *, record: Record | None, seen: Observation, policy: Policy) -> PodLine:
+    allowed = terms.read(pod.shape, capacity=seen.node.capacity, protected=policy.protected)
+    estimates = list(record.estimates.values()) if record is not None else []
+    limit, target = _limits(one, pod)
+    return PodLine(
+        pod=one.key,
+        book=_book_of(allowed, policy),
+        limit=units.text(limit),
+        applied="" if pod.applied is None else units.text(pod.applied),
+        target=units.text(target),
+        original=units.text(pod.shape.original),
+        usage=_millis(sum(estimate.usage for estimate in estimates)),
+        demand=_millis(sum(estimate.demand for estimate in estimates)),
+        throttled_percent=max((estimate.throttling for estimate in estimates), default=0) / 10,
+        moves=isinstance(one, Move),
+        why=f"{one.word}: {one.sentence}" if isinstance(one, Alone) else one.sentence,
+    )
+
+
+def _book_of(allowed: object, policy: Policy) -> str:
+    if not isinstance(allowed, Terms):
+        return ""
+    return "strict" if policy.strict else allowed.book
+
+
+def _limits(one: Decision, pod: Pod) -> tuple[int, int]:
+    match one:
+        case Move():
+            return one.limit, one.limit
+        case Keep():
+            return one.limit, one.target
+        case Alone():
+            return pod.limit, pod.limit
+
+
+def _millis(micros: int) -> str:
+    """Millionths of a CPU as a quantity."""
+    return f"{-(-micros // 1000)}m" if micros else "0"
+
+
+def reworded(report: Report, sentences: Mapping[str, str]) -> Report:
+    """With other sentences for some pods, by key."""
+    pods = tuple(
+        structs.replace(one, why=sentences[one.pod]) if one.pod in sentences else one for one in report.pods
+    )
+    return structs.replace(report, pods=pods)
