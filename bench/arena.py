@@ -25,7 +25,7 @@ from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
 
 SPACE = "bench"
-POLL = 0.3
+POLL = 0.5
 PATIENCE = 600.0
 
 

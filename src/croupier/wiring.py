@@ -83,7 +83,7 @@ FAREWELL: Final = 3.0
 """Seconds for what is still to be written when the work ends."""
 GUARD: Final = 5.0
 """Seconds between looks for a book in memory."""
-SHARED: Final = WriterRules(linger=20.0, gather=0.1)
+SHARED: Final = WriterRules(linger=40.0, gather=0.1)
 """An extender's writes: a bind can wait a moment for others, and its promotion for the next bind there."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """A pod that waits holds nothing yet; who needs to know of one asks for it."""

@@ -79,13 +79,12 @@ class Standing:
                 end()
 
     async def reconcile(self, node: str) -> Result:
+        """A ledger that just changed is not even looked at; one that never had a status gets it at once."""
         record = self._records.store.named(node)
-        if record is None or self._is_told(record):
-            self._unrest.pop(node, None)
-            return DONE
-        if (wait := self._wait(node)) > 0:
+        if record is not None and record.status.cards is not None and (wait := self._wait(node)) > 0:
             return Result(again_after=wait)
-        await self._write(node)
+        if record is not None and not self._is_told(record):
+            await self._write(node)
         self._unrest.pop(node, None)
         return DONE
 
