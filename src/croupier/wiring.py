@@ -9,7 +9,7 @@ memory the extender is the one process that may change it, so the controllers ru
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -72,6 +72,11 @@ from croupier.kube.run import Part, Process
 from croupier.kube.serving import GRACE, Address, Listen, Rotating
 from croupier.kube.shift import Authority
 from croupier.kube.store import Store
+from croupier.node import market
+from croupier.node.cgroup import Tree
+from croupier.node.market import Agent
+from croupier.node.market_metrics import MarketMetrics
+from croupier.node.market_sight import Sources as MarketSources
 
 T = TypeVar("T")
 
@@ -468,6 +473,27 @@ def _certificate(
         ours = Selection(fields=f"metadata.name={admission.wish.name}")
         caches.follow(kind, ours).store.subscribe(shared.wake)
     return shared
+
+
+async def market_agent(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
+    """The CPU market of one node; nothing is decided before everything is listed."""
+    async with _surface(settings) as surface:
+        caches = Caches(surface.api, surface.metrics)
+        sources = MarketSources(
+            caches.follow(kinds.NODES, Selection(fields=f"metadata.name={chosen.node}")).store,
+            caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={chosen.node}")).store,
+            caches.follow(kinds.POD_ALLOCATIONS).store,
+        )
+        chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
+        api = surface.api.acting_as(market.REPORTER)
+        agent = Agent(sources, tree, api, chosen)
+
+        async def trade(stop: asyncio.Event) -> None:
+            await _first(stop, caches.synced())
+            await agent.run(stop)
+
+        surface.checks.ready |= {"caches": caches.behind, "control groups": tree.trouble}
+        return await _until_stopped(surface, [*caches.parts(), Part("market", trade)])
 
 
 async def _both(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`croupier market`: CPU limits that follow demand, rehearsed on a trace."""
+"""`croupier market`: CPU limits that follow demand, rehearsed on a trace; its other verbs have own files."""
 
 import sys
 from pathlib import Path
@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import showing, tables, terminal
+from croupier.cli import market_run, market_status, showing, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.sim.replay import Score
     from croupier.sim.trace import Trace
 
 app = typer.Typer(help="CPU limits that follow demand.", no_args_is_help=True)
+app.command("status")(market_status.status)
+app.command("run")(market_run.run)
 
 MOST_PODS = 1000
 MOST_MINUTES = 7 * 24 * 60

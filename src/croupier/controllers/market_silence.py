@@ -2,8 +2,8 @@
 
 The agent may have left a pod at the low point of its day. So whoever can see Leases looks at the agents', one
 for each node, and after two minutes without a sign of life raises every limit there to at least what its pod
-came with. It does so in the PodAllocation, where everybody can see it and where an agent that comes back finds
-it. Clocks are not compared: a Lease is silent since it was last seen to change.
+came with. It does so in the PodAllocation, where everybody sees it and an agent that comes back finds it.
+Clocks are not compared: a Lease is silent since it was last seen to change.
 """
 
 import asyncio

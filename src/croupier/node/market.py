@@ -31,8 +31,10 @@ from croupier.node import market_outside, market_report, market_sight
 from croupier.node.cgroup import Tree
 from croupier.node.cgroup_paths import Place
 from croupier.node.market_outside import Outside
-from croupier.node.market_sight import BY_HAND, Sight
+from croupier.node.market_sight import BY_HAND, Sight, Sources
 
+REPORTER: Final = "croupier-market"
+"""Who limits are written by."""
 WRITE_WITHIN: Final = 10.0
 """Seconds for all writes of one round; what was not written is decided again."""
 NO_LONGER: Final = "given back: it no longer takes part"
@@ -70,8 +72,8 @@ class Settings:
 
 
 class Agent:
-    def __init__(self, sight: Sight, tree: Tree, api: Client, settings: Settings) -> None:
-        self._sight = sight
+    def __init__(self, sources: Sources, tree: Tree, api: Client, settings: Settings) -> None:
+        self._sight = Sight(settings.node, sources)
         self._tree = tree
         self._api = api
         self._settings = settings

@@ -1,0 +1,96 @@
+"""`croupier market run`: the agent of one node."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.cli import terminal
+from croupier.cli.cluster import Context, Kubeconfig
+from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel
+
+if TYPE_CHECKING:
+    from croupier.core.market.policy import Policy
+
+LONGEST = 3600.0
+
+
+def run(
+    *,
+    node: Annotated[
+        str, typer.Option(metavar="NODE", envvar="NODE_NAME", help="Whose limits; else $NODE_NAME.")
+    ],
+    cgroup_mount: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the node's control groups are mounted.")
+    ] = Path("/sys/fs/cgroup"),
+    cgroup_root: Annotated[str, typer.Option(metavar="PATH", help="The kubelet's cgroupRoot.")] = "/",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no limit, only show it.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Limits together never exceed what the node has.")
+    ] = False,
+    target: Annotated[int, typer.Option(metavar="PERCENT", help="Of the node: what shall be used.")] = 90,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Between readings.")] = 1.0,
+    heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Between signs of life.")] = 10.0,
+    raise_after: Annotated[
+        float, typer.Option(metavar="SECONDS", help="No raise so soon after a move.")
+    ] = 10.0,
+    lower_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="No decrease so soon after a move, throttling or a start."),
+    ] = 60.0,
+    keep_peaks: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long an elastic pod keeps what it once needed.")
+    ] = 120.0,
+    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    health: HealthAddress = ":8083",
+    log_level: LogLevel = "info",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Move the CPU limits of this node's pods by demand. Only those labelled mbcas.io/managed: "true".
+
+    It reads control groups, so it runs on the node; it writes PodAllocations, which a controller enforces.
+
+    \b
+    croupier market run --node worker-1 --dry-run
+    croupier market run --node worker-1 --strict --target 80
+    """
+    from croupier import wiring
+    from croupier.cli import process
+    from croupier.node.cgroup import Tree
+    from croupier.node.market import Settings
+
+    wanted = process.settings(
+        book="InMemory",
+        strategy="Spread",
+        ttl=120,
+        namespace=lease_namespace,
+        health=health,
+        cluster=(kubeconfig, context),
+    )
+    times = {"every": every, "heartbeat": heartbeat, "raise-after": raise_after, "lower-after": lower_after}
+    for name, seconds in {**times, "keep-peaks": keep_peaks}.items():
+        if not 0 < seconds <= LONGEST:
+            terminal.refuse(f"--{name} {seconds:g}: it is above 0 and up to {LONGEST:g} seconds.")
+    if not 1 <= target <= 100:
+        terminal.refuse(f"--target {target}: it is 1 to 100 percent.")
+    policy = _policy(
+        strict=strict, target=target, churn=(raise_after, lower_after), peaks=keep_peaks, ours=lease_namespace
+    )
+    chosen = Settings(node, lease_namespace, policy, dry_run=dry_run, every=every, beat=heartbeat)
+    tree = Tree(cgroup_mount, cgroup_root)
+    process.start(lambda: wiring.market_agent(wanted, chosen, tree), log_level)
+
+
+def _policy(*, strict: bool, target: int, churn: tuple[float, float], peaks: float, ours: str) -> "Policy":
+    from croupier.core.market.policy import PROTECTED, Churn, Policy
+    from croupier.core.market.units import SECOND
+
+    up, down = (int(seconds * SECOND) for seconds in churn)
+    return Policy(
+        strict=strict,
+        target=target * 10,
+        elastic_peaks=int(peaks * SECOND),
+        churn=Churn(up_after=up, down_after=down, quiet=down),
+        protected=PROTECTED | {ours},
+    )
