@@ -1,0 +1,57 @@
+"""What is counted about PodAllocations."""
+
+from functools import partial
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from croupier.api.mbcas import AllocationPhase, PodAllocation
+from croupier.kube.store import Index, Store
+
+SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
+
+
+class PodAllocationMetrics:
+    """`mbcas_resizes_total{direction}`, `mbcas_resize_failures_total{reason}`, `mbcas_resize_seconds`,
+    `mbcas_status_writes_total` and `mbcas_podallocations{phase}`."""
+
+    def __init__(self, registry: CollectorRegistry, allocations: Store[PodAllocation]) -> None:
+        self._resizes = Counter(
+            "mbcas_resizes",
+            "Changes of a pod's CPU limit that the API server accepted",
+            ["direction"],
+            registry=registry,
+        )
+        self._failures = Counter(
+            "mbcas_resize_failures",
+            "Times a PodAllocation became Failed, or the reason changed",
+            ["reason"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "mbcas_resize_seconds",
+            "Time from a change to the kubelet's report that it is in force",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._writes = Counter("mbcas_status_writes", "Writes of a PodAllocation's status", registry=registry)
+        by_phase = allocations.index(lambda found: (found.status.phase,))
+        phases = Gauge("mbcas_podallocations", "PodAllocations by phase", ["phase"], registry=registry)
+        for phase in get_args(AllocationPhase):
+            phases.labels(phase).set_function(partial(_count, by_phase, phase))
+
+    def resized(self, direction: str) -> None:
+        self._resizes.labels(direction).inc()
+
+    def failed(self, reason: str) -> None:
+        self._failures.labels(reason).inc()
+
+    def applied(self, seconds: float) -> None:
+        self._seconds.observe(seconds)
+
+    def wrote(self) -> None:
+        self._writes.inc()
+
+
+def _count(by_phase: Index[PodAllocation, AllocationPhase], phase: AllocationPhase) -> int:
+    return len(by_phase.keys(phase))
