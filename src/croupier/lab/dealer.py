@@ -20,7 +20,7 @@ from croupier.book.manager import Book
 from croupier.core.request import GPU, MARK
 from croupier.extender import configuration
 from croupier.extender.configuration import Wish
-from croupier.lab import borrowed, controlplane, ports, process
+from croupier.lab import borrowed, controlplane, kubeconfig, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
@@ -32,6 +32,7 @@ NAMESPACE: Final = "d8-gpu-operator"
 EXTENDER: Final = "croupier-extender"
 MANAGER: Final = "croupier-manager"
 WEBHOOK: Final = "croupier-webhook"
+ACCOUNT: Final = "croupier-lab"
 LOOPBACK: Final = "127.0.0.1"
 WITHIN: Final = 60.0
 POLL: Final = 0.1
@@ -49,7 +50,7 @@ async def join(
     """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes.
 
     With `webhook` new pods are repaired and marked, too, and those that nobody marked are refused.
-    `kubeconfigs` says as whom each process speaks; the lab's own person where it says nothing.
+    `kubeconfigs` says as whom each process speaks; an account that may do everything where it says nothing.
     """
     wanted = [EXTENDER, *([MANAGER] if book == "CRD" else ()), *([WEBHOOK] if webhook else ())]
     if {one.name for one in _ours(lab) if process.alive(one)} == set(wanted):
@@ -58,6 +59,7 @@ async def join(
     show.step(f"Starting {', '.join(name.replace('-', ' ') for name in wanted)}")
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
     await asyncio.to_thread(lab.kubectl, "create", "namespace", NAMESPACE, check=False)
+    account = await asyncio.to_thread(_account, lab)
     placing, guarding, *health = ports.free(2 + len(wanted), chance=random.Random())  # noqa: S311 (ports, no secret)
     options = {
         EXTENDER: _keeping(book, strategy, f"--listen={LOOPBACK}:{placing}"),
@@ -66,7 +68,7 @@ async def join(
     }
     checks = dict(zip(wanted, health, strict=True))
     for name, check in checks.items():
-        speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, lab.kubeconfig)}"
+        speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, account)}"
         _start(lab, name, speaking, f"--health={LOOPBACK}:{check}", *options[name])
     lab.remember(ports={**lab.record.ports, EXTENDER: placing, WEBHOOK: guarding})
     await _answer(lab, checks)
@@ -83,6 +85,17 @@ async def leave(lab: Lab) -> None:
 
 def _ours(lab: Lab) -> list[Process]:
     return [one for one in lab.record.processes if one.name in (EXTENDER, MANAGER, WEBHOOK)]
+
+
+def _account(lab: Lab) -> Path:
+    """A service account and its token: what pods have, and cheaper to check than a certificate."""
+    lab.kubectl("create", "serviceaccount", ACCOUNT, "-n", NAMESPACE, check=False)
+    admin = ("--clusterrole=cluster-admin", f"--serviceaccount={NAMESPACE}:{ACCOUNT}")
+    lab.kubectl("create", "clusterrolebinding", ACCOUNT, *admin, check=False)
+    token = lab.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=8760h").stdout.strip()
+    return kubeconfig.with_token(
+        lab.folder / f"{ACCOUNT}.kubeconfig", lab.kubeconfig, user=ACCOUNT, token=token
+    )
 
 
 def _keeping(book: Book, strategy: str, *more: str) -> tuple[str, ...]:

@@ -34,5 +34,15 @@ def write(path: Path, *, server: str, name: str, authority: Path, pair: Pair) ->
     return path
 
 
+def with_token(path: Path, known: Path, *, user: str, token: str) -> Path:
+    """The same cluster as in the kubeconfig `known`, for somebody with a token, as pods have it."""
+    content = yaml.safe_load(known.read_text())
+    content["users"] = [{"name": user, "user": {"token": token}}]
+    content["contexts"][0]["context"]["user"] = user
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
 def _inline(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
