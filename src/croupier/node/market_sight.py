@@ -54,11 +54,11 @@ class Sight:
 
     def ours(self, pod: Pod) -> PodAllocation | None:
         """The one an agent wrote for this very pod."""
-        return next((one for one in self._for(pod) if _owner(one) == pod.metadata.uid), None)
+        return next((one for one in self._for(pod) if one.spec.node_name), None)
 
     def by_hand(self, pod: Pod) -> PodAllocation | None:
-        """One that a person wrote. (Of a namesake that is gone, the garbage collector removes it.)"""
-        return next((one for one in self._for(pod) if not _owner(one)), None)
+        """One that a person wrote."""
+        return next((one for one in self._for(pod) if not one.spec.node_name), None)
 
     def original(self, pod: Pod) -> int:
         """The limit it came with."""
@@ -102,7 +102,9 @@ class Sight:
         return [pod for pod in self._sources.pods if pod.spec.node_name == self._node]
 
     def _for(self, pod: Pod) -> list[PodAllocation]:
-        return self._allocations.get((pod.metadata.namespace, pod.metadata.name))
+        """What is owned by a namesake that is gone, the garbage collector is about to remove."""
+        found = self._allocations.get((pod.metadata.namespace, pod.metadata.name))
+        return [one for one in found if _owner(one) in ("", pod.metadata.uid)]
 
     def _pod(self, pod: Pod, readings: Mapping[str, Sample | None]) -> seen.Pod:
         shape = market_pod.shape(pod, self.original(pod))

@@ -1,0 +1,234 @@
+"""A node of a real API server whose control groups are made up, and the agent of its market.
+
+Time stands still between rounds, pods use what a test says, and the limits move when a test lets them.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Pod
+from croupier.api.mbcas import PodAllocation
+from croupier.core import quantity
+from croupier.core.market.policy import Churn, Policy
+from croupier.core.market.seen import Round
+from croupier.core.market.units import SECOND
+from croupier.kube.client import Client, Deletion, PatchType, Selection
+from croupier.kube.errors import NotFound
+from croupier.node.cgroup import Tree
+from croupier.node.market import Agent, Settings
+from croupier.node.market_sight import Sources
+from tests.controllers.world import watched
+from tests.kube.waiting import until
+
+QUICK = Policy(
+    elastic_peaks=2 * SECOND,
+    churn=Churn(up_after=1 * SECOND, down_after=2 * SECOND, quiet=2 * SECOND),
+)
+
+
+class StoppedClock:
+    """It moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@dataclass
+class Guest:
+    pod: Pod
+    wants: int
+    """Thousandths of a CPU."""
+    limit: int
+    usage: int = 0
+    throttled: int = 0
+    periods: int = 0
+    throttled_periods: int = 0
+
+    @property
+    def container(self) -> str:
+        return self.pod.metadata.uid.replace("-", "") * 2
+
+    def live(self, mount: Path) -> None:
+        """One second under its limit, written where the kernel would."""
+        self.usage += min(self.wants, self.limit) * 1000
+        self.periods += 10
+        if self.wants > self.limit:
+            self.throttled += (self.wants - self.limit) * 1000
+            self.throttled_periods += 10
+        group = mount / f"kubepods/burstable/pod{self.pod.metadata.uid}/{self.container}"
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cpu.max").write_text(f"{self.limit * 100} 100000\n")
+        (group / "cpu.stat").write_text(
+            f"usage_usec {self.usage}\nnr_periods {self.periods}\n"
+            f"nr_throttled {self.throttled_periods}\nthrottled_usec {self.throttled}\n"
+        )
+
+
+@dataclass
+class Stall:
+    api: Client
+    namespace: str
+    node: str
+    mount: Path
+    sources: Sources
+    clock: StoppedClock = field(default_factory=StoppedClock)
+    guests: dict[str, Guest] = field(default_factory=dict)
+
+    def agent(self, policy: Policy = QUICK, **chosen: Any) -> Agent:
+        """A new one, with nothing in its memory."""
+        api = chosen.pop("api", self.api)
+        settings = Settings(self.node, self.namespace, policy, beat=1.0, clock=self.clock, **chosen)
+        return Agent(self.sources, Tree(self.mount), api, settings)
+
+    async def pod(
+        self,
+        name: str,
+        wants: int = 0,
+        *,
+        limit: str = "200m",
+        labels: dict[str, str] | None = None,
+        **annotations: str,
+    ) -> Pod:
+        """Running, as the kubelet would say; `wants` in thousandths of a CPU. Takes part by default."""
+        cpu = {"requests": {"cpu": "50m"}, "limits": {"cpu": limit}}
+        meta = {
+            "name": name,
+            "labels": {"mbcas.io/managed": "true"} if labels is None else labels,
+            "annotations": {f"mbcas.io/{key.replace('_', '-')}": text for key, text in annotations.items()},
+        }
+        main = {"name": "main", "image": "none", "resources": cpu}
+        spec = {"nodeName": self.node, "terminationGracePeriodSeconds": 0, "containers": [main]}
+        created = await self.api.create(
+            kinds.PODS, {"metadata": meta, "spec": spec}, namespace=self.namespace
+        )
+        guest = self.guests[name] = Guest(created, wants, quantity.parse(limit).millis)
+        await self.reports(name, limit)
+        guest.live(self.mount)
+        await until(lambda: self._seen(name), f"pod {name} to be seen running")
+        return created
+
+    def _seen(self, name: str) -> bool:
+        pod = self.sources.pods.named(name, self.namespace)
+        return pod is not None and pod.status.phase == "Running"
+
+    async def reports(self, name: str, limit: str) -> None:
+        """What the kubelet says."""
+        guest = self.guests[name]
+        guest.limit = quantity.parse(limit).millis
+        cpu = {"requests": {"cpu": "50m"}, "limits": {"cpu": limit}}
+        told = {
+            "name": "main",
+            "image": "none",
+            "imageID": "",
+            "ready": True,
+            "restartCount": 0,
+            "containerID": f"containerd://{guest.container}",
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            "resources": cpu,
+        }
+        status = {"phase": "Running", "containerStatuses": [told]}
+        await self.api.patch(
+            kinds.PODS, name, {"status": status}, namespace=self.namespace, subresource="status"
+        )
+
+    async def enforce(self, name: str) -> None:
+        """What the controller and the kubelet do: record the original, move the limit, report it."""
+        found = await self.api.get(kinds.POD_ALLOCATIONS, name, namespace=self.namespace)
+        pod = await self.api.get(kinds.PODS, name, namespace=self.namespace)
+        came = found.status.original_cpu_limit or pod.spec.containers[0].resources.limits["cpu"]
+        desired = found.spec.desired_cpu_limit
+        status = {"originalCPULimit": came, "podUID": pod.metadata.uid, "phase": "Pending"}
+        await self.api.patch(
+            kinds.POD_ALLOCATIONS, name, {"status": status}, namespace=self.namespace, subresource="status"
+        )
+        change = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": desired}}}]}}
+        await self.api.patch(
+            kinds.PODS,
+            name,
+            change,
+            namespace=self.namespace,
+            subresource="resize",
+            patch_type=PatchType.STRATEGIC,
+        )
+        await self.reports(name, desired)
+        await until(lambda: self._reported(name) == desired, f"the cache to show {desired} of {name}")
+        await until(lambda: self._original(name) == came, f"the original of {name} to be seen")
+
+    def _reported(self, name: str) -> str:
+        pod = self.sources.pods.named(name, self.namespace)
+        told = pod.status.container_statuses[0].resources if pod else None
+        return told.limits["cpu"] if told else ""
+
+    def _original(self, name: str) -> str | None:
+        found = self.allocation(name)
+        return found.status.original_cpu_limit if found else None
+
+    def allocation(self, name: str) -> PodAllocation | None:
+        return self.sources.allocations.named(name, self.namespace)
+
+    def desired(self, name: str) -> str:
+        found = self.allocation(name)
+        return found.spec.desired_cpu_limit if found else ""
+
+    async def seconds(self, agent: Agent, count: int = 1) -> Round:
+        """Everybody lives, the agent has its round, and what it wrote is seen."""
+        ended: Round | None = None
+        for _ in range(count):
+            self.clock.seconds += 1
+            for guest in self.guests.values():
+                guest.live(self.mount)
+            ended = await agent.round()
+            await self.caught_up()
+        assert ended is not None
+        return ended
+
+    async def caught_up(self) -> None:
+        listed = await self.api.list(kinds.POD_ALLOCATIONS, Selection(self.namespace))
+        versions = {one.metadata.name: one.metadata.resource_version for one in listed.items}
+
+        def same() -> bool:
+            held = {name: self.allocation(name) for name in versions}
+            return all(one and one.metadata.resource_version == versions[name] for name, one in held.items())
+
+        await until(same, "the cache to show what was written")
+
+
+@contextlib.asynccontextmanager
+async def stall(api: Client, namespace: str, folder: Path, cpus: int = 4) -> AsyncIterator[Stall]:
+    name = f"stall-{namespace}"[:60].rstrip("-")
+    await api.create(kinds.NODES, {"metadata": {"name": name}})
+    amounts = {"cpu": str(cpus), "memory": "8Gi", "pods": "110"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts}}
+    await api.patch(kinds.NODES, name, status, subresource="status")
+    (folder / "kubepods").mkdir()
+    (folder / "cgroup.controllers").write_text("cpu\n")
+    (folder / "cpu.stat").write_text("usage_usec 0\n")
+    try:
+        async with (
+            watched(api, kinds.NODES, Selection(fields=f"metadata.name={name}")) as nodes,
+            watched(api, kinds.PODS, Selection(fields=f"spec.nodeName={name}")) as pods,
+            watched(api, kinds.POD_ALLOCATIONS, Selection()) as allocations,
+        ):
+            await until(lambda: bool(nodes.store.named(name)), "the node to be seen")
+            yield Stall(api, namespace, name, folder, Sources(nodes.store, pods.store, allocations.store))
+    finally:
+        for pod in (await api.list(kinds.PODS, Selection(namespace))).items:
+            with contextlib.suppress(NotFound):
+                await api.delete(
+                    kinds.PODS, pod.metadata.name, namespace=namespace, how=Deletion(grace_seconds=0)
+                )
+        await api.delete(kinds.NODES, name)

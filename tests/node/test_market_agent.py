@@ -1,0 +1,398 @@
+"""The agent of a node's market on a real API server: what it writes, leaves alone, and survives."""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds, market_report
+from croupier.controllers.market_silence import MarketSilence
+from croupier.controllers.market_silence import Settings as Silence
+from croupier.kube import client, config
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.elector import NotLeading
+from croupier.node.market_metrics import MarketMetrics
+from tests.cli.command import CROUPIER
+from tests.controllers.world import running, watched
+from tests.kube.waiting import until, until_async
+from tests.node.stall import QUICK, Stall, StoppedClock, stall
+
+STATUS = (*CROUPIER, "market", "status", "--lease-namespace")
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def floor(api: Client, namespace: str, crds: Any, tmp_path: Any) -> AsyncIterator[Stall]:
+    async with stall(api, namespace, tmp_path) as made:
+        yield made
+
+
+async def lease(floor: Stall) -> Any:
+    return await floor.api.get(kinds.LEASES, market_report.lease_name(floor.node), namespace=floor.namespace)
+
+
+async def test_a_throttled_pod_is_raised_in_an_object_of_its_own(floor):
+    pod = await floor.pod("busy", wants=800)
+    agent = floor.agent()
+
+    await floor.seconds(agent, 2)
+
+    written = floor.allocation("busy")
+    assert written is not None
+    assert written.spec.desired_cpu_limit == "400m", "twice what it had"
+    assert (written.spec.namespace, written.spec.pod_name) == (floor.namespace, "busy")
+    assert written.spec.node_name == floor.node
+    owners = [(one.kind, one.name, one.uid) for one in written.metadata.owner_references]
+    assert owners == [("Pod", "busy", pod.metadata.uid)]
+
+    await floor.enforce("busy")
+    await floor.seconds(agent)
+    assert floor.desired("busy") == "800m"
+
+
+async def test_an_idle_elastic_pod_falls_after_its_cool_down_and_not_below_its_request(floor):
+    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    agent = floor.agent()
+
+    await floor.seconds(agent, 2)
+    assert floor.allocation("idle") is None, "it started a moment ago"
+
+    for _ in range(8):
+        await floor.seconds(agent, 4)
+        if floor.allocation("idle") is not None:
+            await floor.enforce("idle")
+    assert floor.desired("idle") == "70m", "the rest is not worth a move"
+
+
+async def test_a_new_agent_knows_what_pods_came_with(floor):
+    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await floor.seconds(floor.agent(), 3)
+    await floor.enforce("idle")
+    assert floor.desired("idle") == "500m"
+
+    second = floor.agent()
+    await floor.seconds(second, 1)
+
+    assert second.report is not None
+    assert [(one.limit, one.original) for one in second.report.pods] == [("500m", "1")]
+
+
+LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "it does not ask to take part": ({"labels": {}}, ""),
+    "paused": ({"paused": "true"}, "paused by its owner"),
+    "unreadable": ({"weight": "heavy"}, "BadAnnotation"),
+    "at its own bound": ({"max_cpu": "200m"}, "the most it may have"),
+}
+
+
+@pytest.mark.parametrize(("how", "says"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+async def test_left_alone(floor, how, says):
+    await floor.pod("one", wants=900, **how)
+    await floor.seconds(agent := floor.agent(), 4)
+
+    assert floor.allocation("one") is None
+    assert agent.report is not None
+    assert all(says in one.why for one in agent.report.pods)
+    assert bool(agent.report.pods) == bool(says)
+
+
+async def test_our_own_namespaces_are_never_touched(floor):
+    await floor.pod("one", wants=900)
+    agent = floor.agent(replace(QUICK, protected=frozenset({floor.namespace})))
+
+    await floor.seconds(agent, 4)
+
+    assert floor.allocation("one") is None
+    assert "Protected" in agent.report.pods[0].why
+
+
+async def test_what_a_person_wrote_stays(floor):
+    await floor.pod("one", wants=900)
+    spec = {"namespace": floor.namespace, "podName": "one", "desiredCPULimit": "200m"}
+    body = {"metadata": {"name": "by-hand"}, "spec": spec}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
+    await floor.caught_up()
+
+    await floor.seconds(agent := floor.agent(), 4)
+
+    assert floor.desired("by-hand") == "200m"
+    assert floor.allocation("one") is None
+    assert "made by hand" in agent.report.pods[0].why
+
+
+async def test_who_leaves_the_market_gets_back_what_it_came_with(floor):
+    await floor.pod("busy", wants=900)
+    await floor.seconds(agent := floor.agent(), 2)
+    await floor.enforce("busy")
+    assert floor.desired("busy") == "400m"
+
+    gone = {"metadata": {"labels": {"mbcas.io/managed": None}}}
+    await floor.api.patch(kinds.PODS, "busy", gone, namespace=floor.namespace)
+    await until(lambda: not floor.sources.pods.named("busy", floor.namespace).metadata.labels)
+    await floor.seconds(agent)
+
+    assert floor.desired("busy") == "200m"
+
+
+async def test_another_pod_of_the_same_name_is_another_pod(floor):
+    await floor.pod("busy", wants=900)
+    await floor.seconds(agent := floor.agent(), 2)
+    await floor.enforce("busy")
+    first = floor.allocation("busy")
+    await floor.api.delete(kinds.PODS, "busy", namespace=floor.namespace, how=Deletion(grace_seconds=0))
+    await floor.pod("busy", wants=900, limit="100m")
+    assert first is not None
+
+    async def look() -> bool:
+        await floor.seconds(agent)
+        written = floor.allocation("busy")
+        return written is not None and written.metadata.uid != first.metadata.uid
+
+    await until_async(look, "an object of its own", within=60)
+    assert agent.report.pods[0].original == "100m"
+
+
+async def test_a_dry_run_writes_no_limit_and_tells_what_it_would_do(floor):
+    await floor.pod("busy", wants=900)
+    await floor.seconds(agent := floor.agent(dry_run=True), 8)
+
+    assert floor.allocation("busy") is None
+    found = await lease(floor)
+    assert found.metadata.labels == {market_report.AGENT: market_report.WATCHING}
+    told = market_report.read(found)
+    assert told is not None
+    assert told.dry_run
+    assert told.pods[0].limit == "800m", "what it would come to, step by step"
+    assert agent.report is not None
+
+
+async def test_the_books_are_in_the_lease_and_a_person_can_read_them(floor, cluster):
+    await floor.pod("busy", wants=900)
+    await floor.pod("batch", wants=300, limit="1", weight="2", **{"class": "elastic"})
+    await floor.seconds(floor.agent(), 2)
+
+    found = await lease(floor)
+    assert found.spec.holder_identity == floor.node
+    assert found.spec.lease_duration_seconds == 120
+
+    asked = [*STATUS, floor.namespace, "--kubeconfig", str(cluster.kubeconfig), floor.node]
+    shown = await asyncio.to_thread(subprocess.run, asked, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert f"Node {floor.node}: 4 CPU" in shown.stdout
+    assert "for sale (4 × the node)" in shown.stdout
+    assert "SILENT" in shown.stdout, "its clock stands in January"
+    busy = next(line for line in shown.stdout.splitlines() if "/busy" in line)
+    assert "200m → 400m" in busy
+    assert "is throttled in 100 % of its periods" in busy
+    assert "█" in busy
+
+    data = await asyncio.to_thread(
+        subprocess.run, [*asked, "-o", "json"], capture_output=True, text=True, check=True
+    )
+    node = json.loads(data.stdout)["nodes"][0]
+    assert node["alive"] is False
+    assert {book["name"] for book in node["books"]} == {"latency", "elastic"}
+    assert node["pods"][1]["pod"] == f"{floor.namespace}/busy"
+
+
+async def test_a_node_without_agent_is_said_to_have_none(namespace, cluster):
+    asked = [*STATUS, namespace, "--kubeconfig", str(cluster.kubeconfig), "nowhere"]
+    shown = await asyncio.to_thread(subprocess.run, asked, capture_output=True, text=True, check=False)
+    assert shown.returncode == 1
+    assert shown.stderr == (
+        "croupier: no market agent has run on node nowhere: start `croupier market run` there.\n"
+    )
+
+
+async def test_a_blind_agent_gives_no_sign_of_life(floor):
+    await floor.pod("busy", wants=900)
+    (floor.mount / "kubepods").rename(floor.mount / "elsewhere")
+    agent = floor.agent()
+    floor.clock.seconds += 1
+    await agent.round()
+
+    listed = await floor.api.list(kinds.LEASES, Selection(floor.namespace))
+    assert listed.items == []
+
+
+async def test_figures_are_named_mbcas(floor):
+    registry = CollectorRegistry()
+    await floor.pod("busy", wants=900)
+    await floor.seconds(floor.agent(gauge=MarketMetrics(registry)), 2)
+
+    pod = {"namespace": floor.namespace, "pod": "busy"}
+    assert registry.get_sample_value("mbcas_supply_cpu", {"book": "latency"}) == 16
+    assert registry.get_sample_value("mbcas_moves_total", {"direction": "up"}) == 1
+    assert registry.get_sample_value("mbcas_pod_limit_cpu", pod) == 0.4
+    assert registry.get_sample_value("mbcas_pod_throttled_ratio", pod) == 1
+    assert registry.get_sample_value("mbcas_tick_seconds_count") == 2
+
+
+def strict_sum(floor: Stall) -> int:
+    """The sum of max(desired, applied), in thousandths."""
+    total = 0
+    for name, guest in floor.guests.items():
+        desired = floor.desired(name)
+        told = (
+            int(float(desired.removesuffix("m")) * (1 if desired.endswith("m") else 1000)) if desired else 0
+        )
+        total += max(told, guest.limit)
+    return total
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_strict_mode_never_promises_more_than_there_is(floor, seed):
+    """Wishes change, limits land late or not at all for a while, and the agent is replaced now and then."""
+    chance = random.Random(seed)  # noqa: S311  a dice, not a secret
+    for index in range(6):
+        kind = {"class": chance.choice(("latency", "elastic"))}
+        await floor.pod(f"p{index}", wants=chance.randrange(900), limit="300m", **kind)
+    policy = replace(QUICK, strict=True, target=600)  # 2400m for six pods with 300m each
+    agent = floor.agent(policy)
+
+    sums, moved = [strict_sum(floor)], 0
+    for _ in range(25):
+        done = await floor.seconds(agent)
+        moved += sum(type(one).__name__ == "Move" for one in done.decisions)
+        sums.append(strict_sum(floor))
+        for name, guest in floor.guests.items():
+            if floor.allocation(name) and chance.random() < 0.4:
+                await floor.enforce(name)
+            if chance.random() < 0.1:
+                guest.wants = chance.randrange(900)
+        sums.append(strict_sum(floor))
+        if chance.random() < 0.1:
+            agent = floor.agent(policy)
+
+    assert moved > 6
+    assert max(sums) <= 2400
+    assert max(sums) > 1800, "what is there is also used"
+
+
+async def test_killed_between_decreases_and_raises_nothing_is_lost(floor):
+    """Its connection dies with the first write of the round; another agent goes on from what is there."""
+    for name in ("a", "b", "c"):
+        await floor.pod(name, wants=10, limit="1", **{"class": "elastic"})
+    await floor.seconds(agent := floor.agent(), 2)
+    written: list[str] = []
+
+    def once() -> None:
+        if written:
+            raise NotLeading("killed")
+        written.append("the first")
+
+    doomed = floor.agent(api=floor.api.fenced(once))
+    doomed._state = agent._state  # it is the same agent, on its last connection
+    await floor.seconds(doomed, 2)
+    assert len(written) == 1
+    lowered = [name for name in ("a", "b", "c") if floor.desired(name)]
+    assert len(lowered) == 1, "one of three decreases was written"
+    await floor.enforce(lowered[0])
+
+    again = floor.agent()
+    for _ in range(6):
+        await floor.seconds(again, 3)
+        for name in ("a", "b", "c"):
+            if floor.allocation(name):
+                await floor.enforce(name)
+    assert {floor.desired(name) for name in ("a", "b", "c")} == {"70m"}
+    assert {one.original for one in again.report.pods} == {"1"}
+
+
+@contextlib.asynccontextmanager
+async def keeper(floor: Stall, clock: StoppedClock) -> AsyncIterator[MarketSilence]:
+    trading = Selection(floor.namespace, labels=f"{market_report.AGENT}={market_report.TRADING}")
+    async with (
+        watched(floor.api, kinds.POD_ALLOCATIONS, Selection(floor.namespace)) as allocations,
+        watched(floor.api, kinds.LEASES, trading) as leases,
+    ):
+        made = MarketSilence(allocations, leases, floor.api, Silence(clock=clock))
+        async with running(made.run(asyncio.Event())):
+            yield made
+
+
+async def test_limits_go_back_when_the_agent_falls_silent(floor):
+    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await floor.pod("busy", wants=900)
+    await floor.seconds(agent := floor.agent(), 3)
+    for name in ("idle", "busy"):
+        await floor.enforce(name)
+    assert floor.desired("idle") == "500m"
+    clock = StoppedClock()
+
+    async with keeper(floor, clock) as keeping:
+        await keeping.reconcile(floor.node)
+        clock.seconds += 119
+        await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("idle") == "500m", "not yet"
+
+        await floor.seconds(agent)
+        before = floor.desired("busy")
+        renewed = (await lease(floor)).spec.renew_time
+        await until(lambda: keeping._leases.get(floor.node)[0].spec.renew_time == renewed)
+        await keeping.reconcile(floor.node)
+        clock.seconds += 119
+        await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("idle") == "500m", "it was heard of meanwhile"
+
+        clock.seconds += 2
+        await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("idle") == "1"
+        assert floor.desired("busy") == before, "nobody loses what it was given"
+
+
+async def test_an_agent_that_only_watches_does_not_count_as_alive(floor):
+    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await floor.seconds(floor.agent(), 3)
+    await floor.enforce("idle")
+    await floor.seconds(watching := floor.agent(dry_run=True))
+    clock = StoppedClock()
+
+    async with keeper(floor, clock) as keeping:
+        for _ in range(3):
+            await keeping.reconcile(floor.node)
+            clock.seconds += 61
+            await floor.seconds(watching)
+        await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("idle") == "1"
+
+
+async def test_what_a_person_wrote_is_not_given_back(floor):
+    await floor.pod("one", limit="1")
+    spec = {"namespace": floor.namespace, "podName": "one", "desiredCPULimit": "200m"}
+    body = {"metadata": {"name": "one"}, "spec": spec}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
+    await floor.caught_up()
+    await floor.enforce("one")
+    clock = StoppedClock()
+
+    async with keeper(floor, clock) as keeping:
+        await keeping.reconcile(floor.node)
+        clock.seconds += 3600
+        await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("one") == "200m"
+
+
+def test_a_long_name_of_a_node_still_makes_a_lease():
+    names = {market_report.lease_name("n" * 253), market_report.lease_name("n" * 252 + "m")}
+
+    assert len(names) == 2
+    assert all(len(name) <= 253 for name in names)
