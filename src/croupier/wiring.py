@@ -7,7 +7,7 @@ memory the extender is the one process that may change it, so the controllers ru
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -29,7 +29,7 @@ from croupier.admission.notices import Notices
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
 from croupier.admission.server import DRAIN, Webhook
-from croupier.api import kinds
+from croupier.api import kinds, market_report
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
@@ -42,11 +42,14 @@ from croupier.book.metrics import LedgerMetrics
 from croupier.book.switch import BookKept
 from croupier.book.writer import Rules as WriterRules
 from croupier.controllers import audit as auditing
-from croupier.controllers import capacity, holders, reservation, standing
+from croupier.controllers import capacity, holders, market_silence, podallocation, reservation, standing
 from croupier.controllers.audit import Audit
 from croupier.controllers.audit_metrics import AuditMetrics
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.holders import HolderController
+from croupier.controllers.market_silence import MarketSilence
+from croupier.controllers.podallocation import PodAllocationController
+from croupier.controllers.podallocation_metrics import PodAllocationMetrics
 from croupier.controllers.reservation import ReservationController
 from croupier.controllers.reservation_metrics import ReservationMetrics
 from croupier.controllers.sight import Sight, Sources
@@ -66,7 +69,7 @@ from croupier.kube.events import Recorder
 from croupier.kube.health import Health
 from croupier.kube.metrics import Metrics
 from croupier.kube.reflector import Reflector
-from croupier.kube.resource import Resource
+from croupier.kube.resource import Raw, Resource
 from croupier.kube.resumption import Rules
 from croupier.kube.run import Part, Process
 from croupier.kube.serving import GRACE, Address, Listen, Rotating
@@ -84,6 +87,15 @@ NAMESPACE: Final = "d8-gpu-operator"
 REPORTER: Final = "croupier-ledger"
 """Who Events come from."""
 MANAGER_LEASE: Final = "croupier-manager"
+LIMITS_LEASE: Final = "croupier-cpu-limits"
+ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, dict
+)
+MAY_RESIZE: Final[Raw] = {
+    "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
+}
+ALLOWED_AGAIN: Final = 60.0
+"""Seconds after which to ask again whether we may move CPU limits."""
 FAREWELL: Final = 3.0
 """Seconds for what is still to be written when the work ends."""
 GUARD: Final = 5.0
@@ -259,13 +271,9 @@ async def manager(settings: Settings) -> int:
             log.info(
                 "capacityManager is InMemory: croupier extender keeps the ledger and decides Reservations"
             )
-            return await _until_stopped(surface, [Part("nothing to do", _idle)])
+            return await _until_stopped(surface, [_limits(surface)])
         await switch.guard(surface.api, settings.namespace)
         return await _manage(surface)
-
-
-async def _idle(stop: asyncio.Event) -> None:
-    await stop.wait()
 
 
 async def _manage(surface: Surface) -> int:
@@ -286,8 +294,77 @@ async def _manage(surface: Surface) -> int:
         await elector.run(work, stop)
 
     surface.checks.ready["caches"] = caches.behind
-    parts = [*caches.parts(), keepers.events(), Part("controllers", lead), _guard(surface)]
+    parts = [*caches.parts(), keepers.events(), Part("controllers", lead), _guard(surface), _limits(surface)]
     return await _until_stopped(surface, parts)
+
+
+def _limits(surface: Surface) -> Part:
+    """Moves CPU limits, under an election of its own: whoever keeps a ledger need not be allowed to."""
+
+    async def work(stop: asyncio.Event) -> None:
+        if not await _allowed(surface.api, stop):
+            return
+        caches = Caches(surface.api, surface.metrics)
+        recorder = Recorder(surface.api, podallocation.FIELD_MANAGER, gauge=surface.metrics)
+        movers = _movers(surface, caches, recorder)
+        surface.checks.ready["caches of CPU limits"] = caches.behind
+        async with asyncio.TaskGroup() as group:
+            for part in (*caches.parts(), Part("events", recorder.run)):
+                group.create_task(_awaited(part.run(stop)))
+            elector = _elector(surface, LIMITS_LEASE)
+            await elector.run(lambda term: _all_of(movers(term), term, stop), stop)
+
+    return Part("CPU limits", work)
+
+
+def _movers(surface: Surface, caches: Caches, recorder: Recorder) -> Callable[[Leadership], list[Keeper]]:
+    """What works on CPU limits in a term of office."""
+    metrics, namespace = surface.metrics, surface.settings.namespace
+    agents = f"{market_report.AGENT}={market_report.TRADING}"
+    leases = caches.follow(kinds.LEASES, Selection(namespace, labels=agents))
+    pods = caches.follow(kinds.PODS, name="pods with CPU limits")
+    sources = podallocation.Sources(caches.follow(kinds.POD_ALLOCATIONS), pods)
+    figures = PodAllocationMetrics(metrics.registry, sources.allocations.store)
+
+    def movers(term: Leadership) -> list[Keeper]:
+        api = surface.api.fenced(term.require)
+        moving = podallocation.Settings(counts=figures, gauge=metrics.controller(podallocation.NAME))
+        quiet = market_silence.Settings(gauge=metrics.controller(market_silence.NAME))
+        return [
+            PodAllocationController(sources, api, recorder=recorder, settings=moving),
+            MarketSilence(sources.allocations, leases, api, quiet),
+        ]
+
+    return movers
+
+
+async def _all_of(keepers: Iterable[Keeper], term: Leadership, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        for keeper in keepers:
+            group.create_task(keeper.run(stop, term))
+
+
+async def _allowed(api: Client, stop: asyncio.Event) -> bool:
+    """Whether we may move CPU limits; asked again until we may. False: we were stopped before."""
+    told = False
+    while not stop.is_set():
+        try:
+            answer = await api.create(ACCESS_REVIEWS, MAY_RESIZE)
+            if answer["status"]["allowed"]:
+                return True
+            if not told:
+                log.info("this account may not patch pods/resize: CPU limits are left to others")
+            told = True
+        except KubeError as error:
+            log.warning("cannot see whether we may move CPU limits", error=str(error))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ALLOWED_AGAIN):
+                await stop.wait()
+    return False
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
 
 
 async def extender(settings: Settings, listen: Listen) -> int:

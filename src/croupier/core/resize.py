@@ -55,7 +55,7 @@ def decide(scene: Scene) -> Decision:
     if pod is None or not wish.is_of(pod.uid) or wish.pod_namespace != wish.namespace:
         return _not_ours(scene)
     if older := _older(scene, pod):
-        return Decision(words.duplicate(older), uid=pod.uid)
+        return Decision(words.duplicate(older), pod.uid, originals=older.told.originals)
     if hindrance := _hindrance(wish, pod):
         return Decision(hindrance, pod.uid, pod.reported, restarts=wish.told.restarts)
     known = _known(scene, pod)
@@ -103,10 +103,13 @@ def _not_ours(scene: Scene) -> Decision:
 
 
 def _older(scene: Scene, pod: Pod) -> Wish | None:
-    """The one that decides, if it is another: the oldest that is of this pod."""
+    """The one that decides, if it is another: the oldest that is of this pod.
+
+    Times are in whole seconds; of two made in the same, the one that is at work already.
+    """
     wish = scene.wish
     rivals = [one for one in scene.rivals if one.pod_namespace == one.namespace and one.is_of(pod.uid)]
-    first = min([wish, *rivals], key=lambda one: (one.created, one.name))
+    first = min([wish, *rivals], key=lambda one: (one.created, not one.at_work, one.name))
     return None if first is wish else first
 
 

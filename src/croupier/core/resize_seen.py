@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from croupier.core.market import units
 from croupier.core.market.terms import Shape
 from croupier.core.quantity import ZERO, Quantity
 
 Phase: TypeAlias = Literal["Pending", "Applied", "Failed"]
+DUPLICATE: Final = "DuplicateAllocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,11 @@ class Wish:
     def is_of(self, uid: str) -> bool:
         """Not of an earlier pod of the same name."""
         return (self.owner or uid) == uid and (self.told.uid or uid) == uid
+
+    @property
+    def at_work(self) -> bool:
+        """It has decided for the pod before."""
+        return bool(self.told.originals) and self.told.word != DUPLICATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from croupier.core.market import units
 from croupier.core.quantity import Quantity
-from croupier.core.resize_seen import Container, Phase, Pod, Wish
+from croupier.core.resize_seen import DUPLICATE, Container, Phase, Pod, Wish
 
 LONGEST: Final = 900
 ASKED: Final = frozenset(
@@ -76,7 +76,7 @@ def other_namespace(wish: Wish) -> Verdict:
 
 def duplicate(older: Wish) -> Verdict:
     return failed(
-        "DuplicateAllocation",
+        DUPLICATE,
         f"PodAllocation {older.name} is older and decides for pod {older.pod}; delete one of the two",
     )
 
@@ -184,7 +184,7 @@ def _word(status: int, message: str, causes: Collection[Mapping[str, Any]]) -> s
         return "NodeCapacity"
     if status == 403:
         return _forbidden(message)
-    if status == 404:
+    if status == 404 or "without support for resize" in message:
         return "NoResize"
     if status == 409:
         return "Conflict"

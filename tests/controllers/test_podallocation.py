@@ -1,0 +1,514 @@
+"""PodAllocations on a real API server: every way they can end, told in a word, and nothing written twice."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.api import kinds
+from croupier.kube import client, config
+from croupier.kube.client import Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.identity import Key
+from croupier.kube.resource import Raw, Resource
+from croupier.lab import borrowed
+from tests.controllers.limits import NODE, Limits, container, patch_of
+from tests.kube.waiting import until_async
+
+QUOTAS: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
+RANGES: Resource[Raw] = Resource("", "v1", "limitranges", "LimitRange", True, dict)
+
+
+@pytest.fixture(scope="module")
+def mall(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all stories of this file."""
+    name = borrowed.create_namespace(cluster, "limit-stories")
+    yield name
+    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+
+
+@pytest_asyncio.fixture
+async def limits(cluster: Any, mall: str) -> AsyncIterator[Limits]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+        made = Limits(api, mall)
+        await made.node(cpu="16", memory="32Gi", pods="110")
+        yield made
+        await api.delete(kinds.NODES, NODE)
+        for one in (await api.list(kinds.PODS, Selection(mall))).items:
+            await made.delete(one.metadata.name)
+        await api.delete_collection(kinds.POD_ALLOCATIONS, Selection(mall))
+
+
+async def test_a_limit_moves_and_is_applied_when_the_kubelet_says_so(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.wish("web", "0.8")
+        await limits.has("web", main="800m")
+        asked = await limits.becomes("web", "Pending", "Resizing: 800m was asked for")
+        assert (asked.status.applied_cpu_limit, asked.status.original_cpu_limit) == ("500m", "500m")
+
+        await limits.reports("web")
+        told = await limits.becomes("web", "Applied", "Enforced: the kubelet of no-kubelet reports 800m")
+
+    status = told.status
+    assert (status.applied_cpu_limit, status.observed_desired_cpu_limit) == ("800m", "800m")
+    assert status.original_container_limits == {"main": "500m"}
+    assert status.pod_uid == (await limits.get("web")).metadata.uid
+    assert [(one.kind, one.name) for one in told.metadata.owner_references] == [("Pod", "web")]
+    assert [(one.type, one.status, one.reason) for one in status.conditions] == [
+        ("Applied", "True", "Enforced")
+    ]
+    pod = await limits.get("web")
+    assert pod.spec.containers[0].resources.requests == {"cpu": "100m"}, "only limits move"
+    assert limits.metric("mbcas_resizes_total", direction="up") == 1
+    assert limits.metric("mbcas_resize_seconds_count") == 1
+    assert limits.metric("mbcas_podallocations", phase="Applied") == 1
+
+
+async def test_up_and_down_the_original_stays_on_record_also_over_a_restart(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.applied("web", "2", main="2")
+        await limits.applied("web", "200m", main="200m")
+    async with limits.moved():
+        told = await limits.applied("web", "300m", main="300m")
+
+    assert told.status.original_cpu_limit == "500m"
+
+
+async def test_a_limit_is_split_by_what_containers_came_with(limits):
+    sidecar = container("proxy", "10m", "100m", restartPolicy="Always")
+    await limits.runs("web", container("app", "100m", "400m"), container("log", "50m", "100m"))
+    await limits.runs("meshed", container("app", "100m", "400m"), spec={"initContainers": [sidecar]})
+    async with limits.moved():
+        await limits.applied("web", "1", app="800m", log="200m")
+        await limits.applied("web", "200m", app="150m", log="50m")
+        told = await limits.applied("meshed", "1", app="800m", proxy="200m")
+
+    assert told.status.original_container_limits == {"app": "400m", "proxy": "100m"}
+
+
+UNFIT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "guaranteed": (
+        [
+            {
+                "name": "main",
+                "image": "none",
+                "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
+            }
+        ],
+        {},
+        "Guaranteed: its QoS class is Guaranteed",
+    ),
+    "limitless": (
+        [container(), container("free", "100m", None)],
+        {},
+        "NoCPULimit: no CPU limit in container free",
+    ),
+    "best effort": ([container("main", None, None)], {}, "BestEffort: "),
+    "restarts": (
+        [container(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "RestartContainer"}])],
+        {},
+        "RestartPolicy: container main restarts",
+    ),
+    "windows": ([container()], {"spec": {"os": {"name": "windows"}}}, "WindowsPod: "),
+    "static": (
+        [container()],
+        {"annotations": {"kubernetes.io/config.source": "file"}},
+        "StaticPod: static pods cannot be resized",
+    ),
+    "autoscaled": (
+        [container()],
+        {
+            "annotations": {
+                "vpaUpdates": "Pod resources updated by tuner: container 0: cpu request, cpu limit"
+            }
+        },
+        "Autoscaler: VerticalPodAutoscaler tuner writes the same limit",
+    ),
+    "below its request": (
+        [container("main", "800m", "2")],
+        {},
+        "BelowRequest: Kubernetes refuses a limit below the request; ask for at least 800m",
+    ),
+    "would become guaranteed": (
+        [
+            {
+                "name": "main",
+                "image": "none",
+                "resources": {
+                    "requests": {"cpu": "700m", "memory": "1Gi"},
+                    "limits": {"cpu": "2", "memory": "1Gi"},
+                },
+            }
+        ],
+        {},
+        "BelowRequest: at its CPU requests its QoS class would become Guaranteed; ask for at least 710m",
+    ),
+}
+
+
+@pytest.mark.parametrize("story", UNFIT, ids=lambda story: story.replace(" ", "-"))
+async def test_a_pod_that_cannot_be_moved_says_why_and_is_left_alone(limits, story):
+    containers, extra, sentence = UNFIT[story]
+    await limits.runs("odd", *containers, **extra)
+    before = (await limits.get("odd")).spec
+    async with limits.moved():
+        await limits.wish("odd", "700m")
+        told = await limits.becomes("odd", "Failed", sentence)
+
+    assert (await limits.get("odd")).spec == before
+    assert told.status.last_attempt_time is None
+    assert limits.metric("mbcas_resize_failures_total", reason=sentence.partition(":")[0]) == 1
+
+
+async def test_opting_in_lets_a_guaranteed_pod_move_with_its_requests(limits):
+    resources = {"limits": {"cpu": "500m", "memory": "1Gi"}}
+    made = {"name": "main", "image": "none", "resources": resources}
+    await limits.runs("firm", made, labels={"mbcas.io/allow-guaranteed": "true"})
+    async with limits.moved():
+        await limits.applied("firm", "700m", main="700m")
+
+    pod = await limits.get("firm")
+    assert pod.spec.containers[0].resources.requests["cpu"] == "700m"
+    assert pod.status.qos_class == "Guaranteed"
+
+
+async def test_opting_in_lets_a_container_restart(limits):
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    await limits.runs("web", container(resizePolicy=policy), annotations={"mbcas.io/allow-restart": "true"})
+    async with limits.moved():
+        await limits.wish("web", "700m")
+        await limits.has("web", main="700m")
+        await limits.reports("web", restarts=1)
+        await limits.becomes("web", "Applied")
+
+
+async def test_a_pod_that_does_not_run_yet_is_waited_for(limits):
+    await limits.pod("web")
+    async with limits.moved():
+        await limits.wish("web", "700m")
+        await limits.becomes(
+            "web", "Pending", "PodPending: pod web does not run yet; it waits on node no-kubelet"
+        )
+        await limits.reports("web")
+        await limits.has("web", main="700m")
+
+
+async def test_deferred_in_progress_and_error_are_told_apart(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.wish("web", "700m")
+        await limits.has("web", main="700m")
+        await limits.condition("web", "PodResizePending", "Deferred", "Node didn't have enough resource: cpu")
+        await limits.becomes("web", "Pending", "Deferred: Node didn't have enough resource: cpu")
+        await limits.condition("web", "PodResizeInProgress")
+        await limits.becomes("web", "Pending", "InProgress: ")
+        await limits.condition("web", "PodResizeInProgress", "Error", "failed to write cpu.cfs_quota_us")
+        await limits.becomes("web", "Failed", "KubeletError: failed to write cpu.cfs_quota_us")
+        await limits.reports("web")
+        await limits.becomes("web", "Applied")
+
+
+async def test_what_is_infeasible_is_set_back_and_tried_again(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.wish("web", "64")
+        await limits.has("web", main="64")
+        await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
+        await limits.has("web", main="500m")
+        told = await limits.becomes(
+            "web", "Failed", "Infeasible: Node didn't have enough capacity; the limit is set back to 500m"
+        )
+        assert told.status.applied_cpu_limit == "500m"
+        await limits.reports("web")
+        await limits.has("web", main="64")  # tried again by itself
+        await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
+        await limits.has("web", main="500m")
+        await limits.reports("web")
+        await limits.applied("web", "700m", main="700m")  # a wish that can be granted is not made to wait
+
+    assert limits.metric("mbcas_resizes_total", direction="back") == 2
+    assert (
+        "Warning Infeasible: Node didn't have enough capacity; the limit is set back to 500m"
+        in await limits.events("web")
+    )
+
+
+async def test_a_kubelet_that_says_nothing_for_a_minute_is_named(limits):
+    await limits.runs("web")
+    async with limits.moved() as controller:
+        await limits.wish("web", "700m")
+        await limits.becomes("web", "Pending", "Resizing")
+        limits.clock.ahead = timedelta(seconds=61)
+        controller.controller.add(key(limits, "web"))
+        await limits.becomes(
+            "web",
+            "Failed",
+            "QuotaNotEnforced: 700m was asked for more than a minute ago"
+            " and the kubelet of no-kubelet has not looked at it",
+        )
+        await limits.reports("web", main="500m")
+        await limits.becomes(
+            "web",
+            "Failed",
+            "QuotaNotEnforced: 700m was asked for more than a minute ago"
+            " and the kubelet of no-kubelet reports 500m",
+        )
+        await limits.reports("web")
+        await limits.becomes("web", "Applied")
+
+
+async def test_an_old_report_proves_nothing(limits):
+    """The kubelet still reports 700m from before; only a look at the new spec makes that a proof."""
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.wish("web", "700m")
+        await limits.has("web", main="700m")
+        await limits.becomes("web", "Pending", "Resizing")
+        pod = await limits.get("web")
+        await limits.reports("web")
+        await limits.says("web", {"observedGeneration": pod.metadata.generation - 1})
+        await limits.becomes("web", "Pending", "Resizing")
+        await limits.says("web", {"observedGeneration": pod.metadata.generation})
+        await limits.becomes("web", "Applied")
+
+
+async def test_a_restart_begins_the_proof_anew(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        first = await limits.applied("web", "700m", main="700m")
+        await limits.reports("web", restarts=1)
+
+        async def again() -> bool:
+            status = (await limits.becomes("web", "Applied")).status
+            return bool(status.observed_restarts == 1)
+
+        await until_async(again, "the proof to be made again")
+        waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+        pod = json.loads(
+            json.dumps(
+                {
+                    "containerStatuses": [
+                        {
+                            "name": "main",
+                            "image": "none",
+                            "imageID": "",
+                            "ready": False,
+                            "restartCount": 2,
+                            "state": waiting,
+                        }
+                    ]
+                }
+            )
+        )
+        await limits.says("web", pod)
+        told = await limits.becomes("web", "Pending", "NotRunning: not running: main (CrashLoopBackOff)")
+        assert told.status.original_cpu_limit == first.status.original_cpu_limit
+
+
+async def test_another_writer_is_named_and_overruled(limits, cluster):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.applied("web", "700m", main="700m")
+        cluster.kubectl(
+            "patch",
+            "pod",
+            "web",
+            "-n",
+            limits.namespace,
+            "--subresource=resize",
+            "--field-manager=tuner",
+            "-p",
+            patch_of({"main": "900m"}),
+        )
+        await limits.becomes(
+            "web",
+            "Failed",
+            "ForeignWriter: tuner changed the limits (main 900m) after 700m was set; it will be set again",
+        )
+        await limits.has("web", main="700m")
+        await limits.reports("web")
+        await limits.becomes("web", "Applied")
+
+    assert limits.metric("mbcas_resize_failures_total", reason="ForeignWriter") == 1
+
+
+async def test_a_quota_says_no_and_the_limit_moves_when_it_does_not_any_more(limits):
+    await limits.runs("web")
+    async with existing(limits, QUOTAS, {"hard": {"limits.cpu": "1"}}):
+
+        async def counted() -> bool:
+            found = await limits.api.get(QUOTAS, "cap", namespace=limits.namespace)
+            return "limits.cpu" in found.get("status", {}).get("used", {})
+
+        await until_async(counted, "the quota to be counted")
+        async with limits.moved():
+            await limits.wish("web", "2")
+            told = await limits.becomes("web", "Failed", "QuotaExceeded: ")
+            assert "exceeded quota: cap" in told.status.reason
+            assert told.status.applied_cpu_limit == "500m"
+            assert told.status.last_attempt_time is not None
+            await limits.api.delete(QUOTAS, "cap", namespace=limits.namespace)
+            await limits.has("web", main="2")
+
+
+async def test_a_limit_range_says_no(limits):
+    await limits.runs("web")
+    most = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
+    async with existing(limits, RANGES, most), limits.moved():
+        await limits.wish("web", "2")
+        await limits.becomes("web", "Failed", "LimitRange: ")
+
+
+async def test_requests_beyond_the_node_are_refused_before_the_kubelet_sees_them(limits):
+    made = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}
+    await limits.runs("firm", made, labels={"mbcas.io/allow-guaranteed": "true"})
+    async with limits.moved():
+        await limits.wish("firm", "64")
+        await limits.becomes("firm", "Failed", "NodeCapacity: ")
+        assert await limits.limits("firm") == {"main": "500m"}
+
+
+async def test_whoever_may_not_resize_says_so(limits, cluster):
+    """Allowed to write PodAllocations, but not pods/resize, which must be granted by name."""
+    rules = [
+        {
+            "apiGroups": ["allocation.mbcas.io"],
+            "resources": ["podallocations", "podallocations/status"],
+            "verbs": ["patch"],
+        }
+    ]
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "half"},
+        "rules": rules,
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "half"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
+        "subjects": [{"kind": "User", "name": "half", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    for one in (role, binding):
+        cluster.kubectl("apply", "-n", limits.namespace, "-f", "-", stdin=json.dumps(one))
+    who = replace(config.load(cluster.kubeconfig), impersonate={"Impersonate-User": ("half",)})
+    await limits.runs("web")
+    async with client.connect(who) as half, limits.moved(by=half):
+        await limits.wish("web", "700m")
+        told = await limits.becomes("web", "Failed", "NotPermitted: ")
+        assert 'cannot patch resource "pods/resize"' in told.status.reason
+
+
+async def test_no_pod_another_pod_and_the_end_of_a_pod(limits):
+    async with limits.moved():
+        await limits.wish("web", "700m")
+        await limits.becomes("web", "Failed", f"PodNotFound: namespace {limits.namespace} has no pod web")
+        await limits.runs("web")
+        await limits.has("web", main="700m")
+        await limits.reports("web", phase="Succeeded")
+        await limits.becomes("web", "Failed", "PodFinished: pod web has ended (Succeeded)")
+        await limits.delete("web")
+        await limits.runs("web", container("main", "100m", "400m"))
+
+        async def gone_or_replaced() -> bool:
+            found = await limits.told("web")
+            return found is None or "PodReplaced: " in found.status.reason
+
+        await until_async(gone_or_replaced, "the successor to be told apart")
+
+        async def collected() -> bool:
+            return await limits.told("web") is None
+
+        await until_async(collected, "it to go with its pod", within=60)
+        assert await limits.limits("web") == {"main": "400m"}, "a recreated pod is another pod"
+
+
+async def test_a_pod_that_is_being_deleted_is_left_alone(limits):
+    await limits.runs("web", finalizers=["test.croupier/hold"])
+    async with limits.moved():
+        await limits.applied("web", "700m", main="700m")
+        await limits.delete("web")
+        await limits.becomes("web", "Failed", "PodTerminating: pod web is being deleted")
+        await limits.wish("web", "900m")
+        await limits.becomes("web", "Failed", "PodTerminating")
+        assert await limits.limits("web") == {"main": "700m"}
+    await limits.api.patch(kinds.PODS, "web", {"metadata": {"finalizers": None}}, namespace=limits.namespace)
+
+
+async def test_of_two_the_older_decides_and_the_other_takes_over(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        await limits.wish("web", "700m", name="b-first")
+        await limits.becomes("b-first", "Pending", "Resizing")
+        await limits.wish("web", "900m", name="a-second")
+        await limits.becomes(
+            "a-second",
+            "Failed",
+            "DuplicateAllocation: PodAllocation b-first is older and decides for pod web",
+        )
+        assert await limits.limits("web") == {"main": "700m"}
+
+        await limits.api.delete(kinds.POD_ALLOCATIONS, "b-first", namespace=limits.namespace)
+        await limits.has("web", main="900m")
+        told = await limits.becomes("a-second", "Pending", "Resizing")
+        assert told.status.original_cpu_limit == "500m", "it knows what the first one found"
+
+
+async def test_a_pod_of_another_namespace_is_out_of_reach(limits):
+    async with limits.moved():
+        await limits.wish("coredns", "700m", namespace="kube-system")
+        await limits.becomes(
+            "coredns",
+            "Failed",
+            f"NamespaceMismatch: it lives in namespace {limits.namespace} and names a pod of kube-system",
+        )
+
+
+async def test_while_nothing_changes_nothing_is_written(limits):
+    await limits.runs("web")
+    await limits.runs("odd", container("main", "100m", None))
+    async with limits.moved() as controller:
+        await limits.applied("web", "700m", main="700m")
+        for name in ("odd", "nobody"):
+            await limits.wish(name, "700m")
+            await limits.becomes(name, "Failed")
+        before = await versions(limits)
+        writes = limits.metric("mbcas_status_writes_total")
+        for _ in range(60):  # a minute, a second after the other
+            limits.clock.ahead += timedelta(seconds=1)
+            for name in ("web", "odd", "nobody"):
+                assert (await controller.reconcile(key(limits, name))).again_after is None
+
+    assert await versions(limits) == before
+    assert limits.metric("mbcas_status_writes_total") == writes
+
+
+async def versions(limits: Limits) -> set[str]:
+    here = Selection(limits.namespace)
+    allocations = (await limits.api.list(kinds.POD_ALLOCATIONS, here)).items
+    pods = (await limits.api.list(kinds.PODS, here)).items
+    found = [one.metadata for one in allocations] + [one.metadata for one in pods]
+    return {one.resource_version for one in found}
+
+
+def key(limits: Limits, name: str) -> Key:
+    return Key(limits.namespace, name)
+
+
+@contextlib.asynccontextmanager
+async def existing(limits: Limits, kind: Resource[Raw], spec: dict[str, Any]) -> AsyncIterator[None]:
+    body = {"metadata": {"name": "cap"}, "spec": spec}
+    await limits.api.create(kind, body, namespace=limits.namespace)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NotFound):
+            await limits.api.delete(kind, "cap", namespace=limits.namespace)
