@@ -87,13 +87,15 @@ def test_several_files_merge_and_the_first_wins(tmp_path, monkeypatch):
 
 
 def test_impersonation_becomes_headers(tmp_path):
-    user = {"as": "jane", "as-groups": ["dev", "ops"], "as-uid": "7", "as-user-extra": {"reason": ["test"]}}
+    extra = {"reason": ["test"], "example.com/node": ["n1"]}
+    user = {"as": "jane", "as-groups": ["dev", "ops"], "as-uid": "7", "as-user-extra": extra}
 
     assert config.load(kubeconfig(tmp_path, user=user)).impersonate == {
         "Impersonate-User": ("jane",),
         "Impersonate-Group": ("dev", "ops"),
         "Impersonate-Uid": ("7",),
         "Impersonate-Extra-reason": ("test",),
+        "Impersonate-Extra-example.com%2Fnode": ("n1",),
     }
 
 

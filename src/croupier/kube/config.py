@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from croupier.kube import kubeconfig as files
@@ -226,5 +226,8 @@ def _impersonation(user: files.Entry) -> dict[str, tuple[str, ...]]:
         headers["Impersonate-Group"] = tuple(str(group) for group in groups)
     if extra := user.entry("as-user-extra"):
         for key in extra.fields:
-            headers[f"Impersonate-Extra-{key}"] = tuple(str(value) for value in extra.items(key))
+            name = quote(
+                key, safe="!#$&'*+-.^_`|~"
+            )  # most keys have a slash, which no header's name may have
+            headers[f"Impersonate-Extra-{name}"] = tuple(str(value) for value in extra.items(key))
     return headers

@@ -1,0 +1,164 @@
+"""The agent as a process under the account of deployments/cpu: enough for its work, on its own node alone."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from croupier.api import kinds, market_report
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import ApiError, NotFound
+from croupier.lab import borrowed
+from croupier.lab.cluster import Cluster
+from tests.cli.command import CROUPIER
+from tests.kube.waiting import until, until_async
+from tests.node.stall import Stall, stall
+
+MANIFEST = Path(__file__).resolve().parents[2] / "deployments/cpu/agent.yaml"
+OURS = "d8-gpu-operator"
+ACCOUNT = "croupier-market"
+
+
+@pytest.fixture
+def rights(cluster: Cluster, crds: Any, namespace: str) -> Iterator[None]:
+    """All of the manifest but the DaemonSet, with the test's namespace in the place of ours."""
+    found = yaml.safe_load_all(MANIFEST.read_text().replace(OURS, namespace))
+    kept = "\n---\n".join(yaml.safe_dump(one) for one in found if one["kind"] != "DaemonSet")
+    cluster.kubectl("apply", "-f", "-", stdin=kept)
+    yield
+    cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=kept)
+
+
+@pytest.fixture
+def town(cluster: Cluster, crds: Any) -> Iterator[str]:
+    """Where pods are: in the agent's own namespace it touches none."""
+    name = borrowed.create_namespace(cluster, "market-town")
+    yield name
+    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+
+
+@pytest_asyncio.fixture
+async def floor(cluster: Cluster, town: str, rights: None, tmp_path: Path) -> AsyncIterator[Stall]:
+    (tmp_path / "cgroup").mkdir()
+    async with (
+        client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
+        stall(api, town, tmp_path / "cgroup") as made,
+    ):
+        yield made
+
+
+def account(cluster: Cluster, namespace: str, node: str, folder: Path) -> Path:
+    """A kubeconfig that speaks as the agent on that node does."""
+    said = yaml.safe_load(cluster.kubeconfig.read_text())
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    for user in said["users"]:
+        user["user"] |= {
+            "as": f"system:serviceaccount:{namespace}:{ACCOUNT}",
+            "as-groups": groups,
+            "as-user-extra": {"authentication.kubernetes.io/node-name": [node]},
+        }
+    path = folder / f"{node}.kubeconfig"
+    path.write_text(yaml.safe_dump(said))
+    return path
+
+
+async def living(floor: Stall) -> None:
+    """Time passes for the pods of a node whose control groups are made up."""
+    while True:
+        for guest in floor.guests.values():
+            guest.live(floor.mount)
+        await asyncio.sleep(0.5)
+
+
+async def test_the_account_of_the_manifest_is_enough_for_a_working_day(floor, cluster, namespace, tmp_path):
+    await floor.pod("busy", wants=800)
+    path = account(cluster, namespace, floor.node, tmp_path)
+    options = ["--node", floor.node, "--cgroup-mount", str(floor.mount), "--every", "0.5"]
+    options += ["--heartbeat", "0.5", "--health", "127.0.0.1:0", "--lease-namespace", namespace]
+    log = tmp_path / "agent.log"
+    with log.open("w") as out:
+        agent = await asyncio.create_subprocess_exec(
+            *CROUPIER, "market", "run", *options, "--kubeconfig", str(path), stdout=out, stderr=out
+        )
+    life = asyncio.create_task(living(floor))
+
+    async def reported() -> bool:
+        name = market_report.lease_name(floor.node)
+        try:
+            found = market_report.read(await floor.api.get(kinds.LEASES, name, namespace=namespace))
+        except NotFound:
+            return False
+        return found is not None and bool(found.pods)
+
+    try:
+        await until_async(reported, "its sign of life, with the books")
+        await until(lambda: floor.desired("busy"), "the pod to be raised")
+    finally:
+        life.cancel()
+        agent.terminate()
+        code = await agent.wait()
+    told = log.read_text()
+    assert code == 0, told
+    assert "forbidden" not in told
+
+
+def allocation(namespace: str, node: str | None, name: str) -> dict[str, Any]:
+    spec = {"namespace": namespace, "podName": name, "desiredCPULimit": "100m"}
+    return {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
+
+
+async def refusal(work: Any) -> str:
+    with pytest.raises(ApiError) as refused:
+        await work
+    return str(refused.value)
+
+
+async def test_an_agent_writes_for_its_own_node_alone(floor, cluster, namespace, tmp_path):
+    path = account(cluster, namespace, floor.node, tmp_path)
+    async with client.connect(config.load(path)) as agent:
+        await _until_held(floor, agent)
+        mine = allocation(floor.namespace, floor.node, "mine")
+        await agent.create(kinds.POD_ALLOCATIONS, mine, namespace=floor.namespace)
+        by_hand = allocation(floor.namespace, None, "by-hand")
+        await floor.api.create(kinds.POD_ALLOCATIONS, by_hand, namespace=floor.namespace)
+
+        stolen = allocation(floor.namespace, "another-node", "theirs")
+        said = await refusal(agent.create(kinds.POD_ALLOCATIONS, stolen, namespace=floor.namespace))
+        assert f"the market agent of node {floor.node} writes PodAllocations of that node alone" in said
+        taken = {"spec": {"nodeName": floor.node}}
+        said = await refusal(agent.patch(kinds.POD_ALLOCATIONS, "by-hand", taken, namespace=floor.namespace))
+        assert "of that node alone" in said
+        lease = {"metadata": {"name": "croupier-manager", "namespace": namespace}, "spec": {}}
+        assert "its own Lease alone" in await refusal(agent.create(kinds.LEASES, lease))
+        assert "forbidden" in await refusal(
+            agent.delete(kinds.POD_ALLOCATIONS, "by-hand", namespace=floor.namespace)
+        )
+
+
+async def _until_held(floor: Stall, agent: Client) -> None:
+    """A new policy takes a moment to be in force."""
+
+    async def held() -> bool:
+        probe = allocation(floor.namespace, "another-node", "probe")
+        try:
+            await agent.create(kinds.POD_ALLOCATIONS, probe, namespace=floor.namespace, dry_run=True)
+        except ApiError as error:
+            return "of that node alone" in str(error)
+        return False
+
+    await until_async(held, "the policy to be in force")
+
+
+def test_the_process_is_started_with_options_it_knows():
+    found = next(one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet")
+    main = found["spec"]["template"]["spec"]["containers"][0]
+
+    assert main["args"][:2] == ["market", "run"]
+    assert json.dumps(main["env"]).count("NODE_NAME") == 1
+    assert main["volumeMounts"][0]["readOnly"] is True
