@@ -168,10 +168,21 @@ def test_a_wrong_place_is_explained(tmp_path):
     assert "give the kubelet's cgroupRoot" in (Tree(tmp_path, "/other").trouble() or "")
 
 
+def test_a_kubelet_with_a_root_of_its_own_is_found_where_there_is_only_one(tmp_path):
+    v1(tmp_path, f"lab-1/{CGROUPFS}", V1)
+    assert Tree(tmp_path).sample(PLACE, lambda: AT) == SAID
+
+    v1(tmp_path, f"lab-2/{CGROUPFS}", V1)
+    assert "--cgroup-root (one of /lab-1, /lab-2)" in (Tree(tmp_path).trouble() or "")
+
+    v1(tmp_path, CGROUPFS, V1)
+    assert Tree(tmp_path).trouble() is None, "the top comes first"
+
+
 def test_this_machine_counts_its_own_cpu_time():
     if not cgroup.MOUNT.is_dir():
         pytest.skip("this machine mounts no control groups")
-    tree = Tree()
+    tree = Tree(root="/")
     before = tree.usage()
     if before is None:
         pytest.skip("the root of this machine's control groups counts no CPU time")

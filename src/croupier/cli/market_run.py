@@ -23,7 +23,9 @@ def run(
     cgroup_mount: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the node's control groups are mounted.")
     ] = Path("/sys/fs/cgroup"),
-    cgroup_root: Annotated[str, typer.Option(metavar="PATH", help="The kubelet's cgroupRoot.")] = "/",
+    cgroup_root: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The kubelet's cgroupRoot; else it is looked for.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no limit, only show it.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Limits together never exceed what the node has.")

@@ -18,11 +18,14 @@ MOST_KNOWN: Final = 4096
 
 
 class Tree:
-    """The control groups of one kubelet: `mount` is where they are, `root` what it calls its cgroupRoot."""
+    """The control groups of one kubelet: `mount` is where they are, `root` what it calls its cgroupRoot.
 
-    def __init__(self, mount: Path = MOUNT, root: str = "/") -> None:
+    Without a `root` it is the top if a kubelet uses that; else the one group right below where one does.
+    """
+
+    def __init__(self, mount: Path = MOUNT, root: str | None = None) -> None:
         self._mount = mount
-        self._root = cgroup_paths.names(root)
+        self._given = None if root is None else cgroup_paths.names(root)
         self._known: dict[str, str] = {}
 
     @property
@@ -33,13 +36,15 @@ class Tree:
         """Why nothing can be read here, in a sentence; None if it can."""
         if not self._cpu.is_dir():
             return f"{self._mount} holds no control groups with CPU counters: mount the node's there"
-        if self._driver() is None:
-            where = self._cpu / cgroup_paths.path(self._root, "cgroupfs")
-            return (
-                f"there is no {KUBEPODS} and no {KUBEPODS}.slice in {where}:"
-                " give the kubelet's cgroupRoot as --cgroup-root"
-            )
-        return None
+        if self._driver() is not None:
+            return None
+        where = self._cpu / cgroup_paths.path(self._root, "cgroupfs")
+        several = ", ".join(self._below()) if self._given is None else ""
+        among = f" (one of {several})" if several else ""
+        return (
+            f"there is no {KUBEPODS} and no {KUBEPODS}.slice in {where}:"
+            f" give the kubelet's cgroupRoot as --cgroup-root{among}"
+        )
 
     def sample(self, place: Place, now: Callable[[], int]) -> Sample | None:
         """The counters of a container, read at `now()`; None if it has no group (any more)."""
@@ -110,6 +115,20 @@ class Tree:
             if (self._cpu / cgroup_paths.path((*self._root, KUBEPODS), driver)).is_dir():
                 return driver
         return None
+
+    @property
+    def _root(self) -> tuple[str, ...]:
+        if self._given is None:
+            below = self._below()
+            if any((self._cpu / name).is_dir() for name in (KUBEPODS, f"{KUBEPODS}.slice")):
+                self._given = ()
+            elif len(below) == 1:
+                self._given = cgroup_paths.names(below[0])
+        return self._given or ()
+
+    def _below(self) -> list[str]:
+        """The groups right below the top in which a kubelet with the cgroupfs driver keeps its pods."""
+        return sorted(f"/{one.parent.name}" for one in self._cpu.glob(f"*/{KUBEPODS}"))
 
     @property
     def _cpu(self) -> Path:
