@@ -1,0 +1,140 @@
+"""A PodAllocation's life, played: wishes, a kubelet that takes its time, crashes, strangers, restarts.
+
+Whatever happens, in the end the limit in force is the one that was asked for, the one the pod came with is
+still on record, and nothing more is written.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from croupier.core import quantity, resize
+from croupier.core.market import units
+from croupier.core.market.terms import Shape
+from croupier.core.quantity import Quantity
+from croupier.core.resize import Change, Decision
+from croupier.core.resize_seen import Condition, Container, Pod, Scene, Told, Wish
+
+START = datetime(2030, 1, 31, 12, tzinfo=UTC)
+MOST = quantity.millis(4000)
+"""The kubelet of this play says Infeasible to more."""
+
+
+class Life(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = {"app": 400, "log": 100}
+        self.came_with = {name: quantity.millis(size) for name, size in sizes.items()}
+        held = tuple(
+            Container(name, limit, quantity.millis(50), limit) for name, limit in self.came_with.items()
+        )
+        self.pod = Pod("uid", held, Shape("default", request=10, original=50), node="node-1")
+        self.wish = Wish("default", "web", "web", quantity.millis(500), START, pod_namespace="default")
+        self.now = START
+        self.changes = 0
+
+    @rule(millis=st.integers(10, 600).map(lambda steps: steps * 10))
+    def somebody_wishes(self, millis: int) -> None:
+        desired = quantity.millis(millis)
+        self.wish = replace(self.wish, desired=desired, generation=self.wish.generation + 1)
+
+    @rule(millis=st.integers(1, 40).map(lambda steps: steps * 50), name=st.sampled_from(["app", "log"]))
+    def a_stranger_writes(self, millis: int, name: str) -> None:
+        self._write({name: quantity.millis(millis)})
+
+    @rule(name=st.sampled_from(["app", "log"]))
+    def a_container_restarts(self, name: str) -> None:
+        self._each(lambda one: replace(one, restarts=one.restarts + (one.name == name)))
+
+    @rule(due=st.booleans(), crash=st.sampled_from(["", "", "", "before the change", "before the status"]))
+    def we_look(self, due: bool, crash: str) -> None:
+        decision = resize.decide(Scene(self.wish, self.pod, self.now, due=due))
+        if crash == "before the change":
+            return
+        if decision.change is not None:
+            self._changed(decision.change)
+        if crash == "before the status":
+            return
+        if decision.verdict.phase == "Applied":
+            assert self.pod.reported == self.wish.desired
+        self.wish = replace(self.wish, told=self._told(decision))
+
+    @rule()
+    def the_kubelet_looks(self) -> None:
+        asked = sum((one.limit for one in self.pod.containers), Quantity(0))
+        generation = self.pod.generation
+        if asked > MOST:
+            no = Condition("Infeasible", "too much", generation)
+            self.pod = replace(self.pod, observed=generation, pending=no)
+            return
+        self.pod = replace(self.pod, observed=generation, pending=None)
+        self._each(lambda one: replace(one, reported=one.limit))
+
+    @rule(seconds=st.integers(1, 100))
+    def time_passes(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def what_it_came_with_is_not_forgotten(self) -> None:
+        """Once we moved anything; a stranger may have been there before us."""
+        if self.changes:
+            originals = self.wish.told.originals
+            assert originals
+            assert self.first in (None, originals)
+            self.first = originals
+
+    first: object = None
+
+    def teardown(self) -> None:
+        """Left alone with a kubelet that works, it comes to rest where it should."""
+        for _ in range(12):
+            self.we_look(due=True, crash="")
+            self.the_kubelet_looks()
+        self.we_look(due=False, crash="")
+        told, changes = self.wish.told, self.changes
+        assert self.pod.reported is not None
+        if self.wish.desired > MOST:
+            assert told.word == "Infeasible"
+            assert self.pod.reported <= MOST
+            return
+        assert told.phase == "Applied", told
+        assert self.pod.reported == self.wish.desired
+        self.we_look(due=True, crash="")
+        assert (self.wish.told, self.changes) == (told, changes), "nothing more is said or done"
+
+    def _changed(self, change: Change) -> None:
+        assert self.wish.told.originals
+        self.changes += 1
+        assert change.back or all(units.at_least(one) >= 5 for one in change.limits.values())
+        self._write(dict(change.limits))
+
+    def _write(self, limits: dict[str, Quantity]) -> None:
+        before = self.pod.containers
+        self._each(lambda one: replace(one, limit=limits.get(one.name, one.limit)))
+        if self.pod.containers != before:
+            self.pod = replace(self.pod, generation=self.pod.generation + 1)
+
+    def _each(self, change: Callable[[Container], Container]) -> None:
+        self.pod = replace(self.pod, containers=tuple(change(one) for one in self.pod.containers))
+
+    def _told(self, decision: Decision) -> Told:
+        before, verdict = self.wish.told, decision.verdict
+        return Told(
+            verdict.phase,
+            verdict.word,
+            verdict.sentence,
+            decision.uid,
+            self.wish.desired,
+            self.wish.generation,
+            before.originals or decision.originals,
+            restarts=decision.restarts,
+            attempted=self.now if decision.attempted else before.attempted,
+        )
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
