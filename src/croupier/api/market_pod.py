@@ -3,6 +3,7 @@
 Containers and sidecars bear a limit; other init containers are over before there is anything to move.
 """
 
+from collections.abc import Mapping
 from typing import Final, cast
 
 from croupier.api.core_v1 import Container, ContainerStatus, Pod, ResourceRequirements
@@ -14,6 +15,8 @@ from croupier.core.quantity import Quantity
 CPU: Final = "cpu"
 MIRROR: Final = "kubernetes.io/config.mirror"
 SOURCE: Final = "kubernetes.io/config.source"
+VPA_UPDATES: Final = "vpaUpdates"
+VPA_IN_PLACE: Final = "vpaInPlaceUpdated"
 
 
 def bearing(pod: Pod) -> tuple[Container, ...]:
@@ -62,6 +65,7 @@ def shape(pod: Pod, original: int | None = None) -> Shape:
         memory_pinned=all(_pinned(one.resources) for one in containers),
         unlimited=tuple(one.name for one in containers if not _cpu(one.resources.limits).nanos),
         restarting=tuple(one.name for one in containers if _restarts(one)),
+        autoscaler=_autoscaler(pod.metadata.annotations),
     )
 
 
@@ -71,6 +75,14 @@ def _kind(pod: Pod) -> Kind:
     if pod.metadata.annotations.get(SOURCE, "api") != "api":
         return "static"
     return "Windows" if pod.spec.os.name == "windows" else ""
+
+
+def _autoscaler(annotations: Mapping[str, str]) -> str:
+    """The VerticalPodAutoscaler that writes CPU limits of this pod; it leaves a note on what it wrote."""
+    note = annotations.get(VPA_UPDATES, "")
+    if "cpu limit" not in note and annotations.get(VPA_IN_PLACE) != "true":
+        return ""
+    return note.removeprefix("Pod resources updated by ").partition(":")[0] or "of this pod"
 
 
 def _pinned(resources: ResourceRequirements) -> bool:

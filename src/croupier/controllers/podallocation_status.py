@@ -1,7 +1,6 @@
 """A PodAllocation and its pod between their wire form and the values that are decided with."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -21,8 +20,6 @@ from croupier.core.resize_words import Verdict
 from croupier.kube.resource import Raw
 
 CONDITION: Final = "Applied"
-VPA_UPDATES: Final = "vpaUpdates"
-VPA_IN_PLACE: Final = "vpaInPlaceUpdated"
 _HOLDS: Final[Mapping[str, Literal["True", "False", "Unknown"]]] = {
     "Applied": "True",
     "Failed": "False",
@@ -64,12 +61,11 @@ def _told(status: PodAllocationStatus) -> Told:
 
 def seen(pod: Pod) -> resize_seen.Pod:
     meta, status = pod.metadata, pod.status
-    shape = replace(market_pod.shape(pod), autoscaler=_autoscaler(meta.annotations))
     told = market_pod.statuses(pod)
     return resize_seen.Pod(
         meta.uid,
         tuple(_container(one, told.get(one.name)) for one in market_pod.bearing(pod)),
-        shape,
+        market_pod.shape(pod),
         node=pod.spec.node_name,
         generation=meta.generation,
         observed=status.observed_generation,
@@ -120,14 +116,6 @@ def _condition(conditions: tuple[PodCondition, ...], kind: str) -> resize_seen.C
         if one.type == kind and one.status == "True":
             return resize_seen.Condition(one.reason, one.message, one.observed_generation)
     return None
-
-
-def _autoscaler(annotations: Mapping[str, str]) -> str:
-    """The VerticalPodAutoscaler that writes CPU limits of this pod; it leaves a note on what it wrote."""
-    note = annotations.get(VPA_UPDATES, "")
-    if "cpu limit" not in note and annotations.get(VPA_IN_PLACE) != "true":
-        return ""
-    return note.removeprefix("Pod resources updated by ").partition(":")[0] or "of this pod"
 
 
 def written(found: PodAllocation, decision: Decision, now: datetime) -> PodAllocationStatus:
