@@ -19,6 +19,7 @@ from croupier.extender.binder import Binder
 from croupier.extender.configuration import BIND, FILTER, PRIORITIZE
 from croupier.extender.index import Index
 from croupier.extender.service import Answer, Service, Settings
+from croupier.extender.turnstile import Turnstile
 from croupier.extender.waker import Waker
 from croupier.kube import posting, serving
 from croupier.kube.client import Client
@@ -70,7 +71,12 @@ class Extender:
         self._binder = Binder(api, manager, self._index, around.clock, ttl=settings.ttl)
         self._waker = Waker(api, manager, self._index, around.clock)
         self._service = Service(
-            self._index, self._binder, self._waker, ready=around.ready, choices=settings.choices
+            self._index,
+            self._binder,
+            self._waker,
+            turnstile=Turnstile(around.clock),
+            ready=around.ready,
+            choices=settings.choices,
         )
 
     def app(self) -> Posts:

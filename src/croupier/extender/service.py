@@ -28,6 +28,7 @@ from croupier.extender.protocol import (
     HostPriority,
     Malformed,
 )
+from croupier.extender.turnstile import Turnstile
 from croupier.extender.waker import Waker
 
 NOT_YET: Final = "the ledger is not read yet"
@@ -66,11 +67,19 @@ def strategist(settings: Settings, of_pool: Callable[[str], Strategy | None]) ->
 
 class Service:
     def __init__(
-        self, index: Index, binder: Binder, waker: Waker, *, ready: Callable[[], bool], choices: int = 1
+        self,
+        index: Index,
+        binder: Binder,
+        waker: Waker,
+        *,
+        turnstile: Turnstile,
+        ready: Callable[[], bool],
+        choices: int = 1,
     ) -> None:
         self._index = index
         self._binder = binder
         self._waker = waker
+        self._turnstile = turnstile
         self._ready = ready
         self._choices = choices
 
@@ -108,6 +117,7 @@ class Service:
         if not self._ready():
             return _bound(NOT_YET, "unready")
         why = await self._binder.bind(args)
+        await self._turnstile.leave()
         return _bound(why, "refused" if why else "bound")
 
     def _scores(self, args: ExtenderArgs) -> list[HostPriority]:
