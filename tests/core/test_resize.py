@@ -141,6 +141,64 @@ def test_applied_is_never_said_without_proof(scene):
         assert proven(scene)
 
 
+def holding(**changes: Any) -> Pod:
+    """A pod that has what is asked for, but for one thing."""
+    return pod(**{"generation": 2, "observed": 2, **changes})
+
+
+def main(**changes: Any) -> Container:
+    return replace(Container("main", cpu(500), cpu(100), cpu(500)), **changes)
+
+
+SPOILT: dict[str, tuple[Wish, Pod, str]] = {
+    "a pod of an earlier time": (wish(told=told(uid="uid-0")), holding(), "PodReplaced"),
+    "owned by an earlier pod": (wish(told=told(), owner="uid-0"), holding(), "PodReplaced"),
+    "another namespace": (wish(told=told(), pod_namespace="b"), holding(), "NamespaceMismatch"),
+    "not running yet": (wish(told=told()), holding(phase="Pending"), "PodPending"),
+    "ended": (wish(told=told()), holding(phase="Failed"), "PodFinished"),
+    "being deleted": (wish(told=told()), holding(terminating=True), "PodTerminating"),
+    "pod-level resources": (wish(told=told()), holding(pod_level=True), "PodLevelResources"),
+    "a container that does not run": (
+        wish(told=told()),
+        holding(containers=(main(state="CrashLoopBackOff"),)),
+        "NotRunning",
+    ),
+    "a restart": (wish(told=told()), holding(containers=(main(restarts=1),)), "Restarted"),
+    "another spec": (wish(told=told()), holding(containers=(main(limit=cpu(600)),)), "ForeignWriter"),
+    "not looked at": (wish(told=told()), holding(observed=1), "Resizing"),
+    "deferred": (wish(told=told()), holding(pending=Condition("Deferred")), "Deferred"),
+    "infeasible": (wish(told=told()), holding(pending=Condition("Infeasible")), "Infeasible"),
+    "in progress": (wish(told=told()), holding(in_progress=Condition()), "InProgress"),
+    "in error": (wish(told=told()), holding(in_progress=Condition("Error")), "KubeletError"),
+    "another report": (wish(told=told()), holding(containers=(main(reported=cpu(400)),)), "Resizing"),
+    "no report": (wish(told=told()), holding(containers=(main(reported=None),)), "Resizing"),
+    "silence": (
+        wish(told=told(attempted=NOW - timedelta(seconds=60))),
+        holding(containers=(main(reported=None),)),
+        "QuotaNotEnforced",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "seen", "word"), SPOILT.values(), ids=SPOILT)
+def test_each_rule_alone_keeps_applied_away(asked, seen, word):
+    assert decided(wish(told=told()), holding()).verdict.phase == "Applied"
+
+    verdict = decided(asked, seen).verdict
+
+    assert (verdict.word, verdict.phase == "Applied") == (word, False)
+
+
+def test_what_is_infeasible_goes_back_to_what_is_in_force():
+    asked = wish(900, told=told(millis=900))
+    seen = holding(containers=(main(limit=cpu(900)),), pending=Condition("Infeasible", "too much", 2))
+    found = decided(asked, seen)
+    assert found.change == resize.Change({"main": cpu(500)}, back=True)
+
+    again = decided(replace(asked, told=told("Infeasible", 900)), seen, due=False)
+    assert again.change is None, "a way back that was refused waits, too"
+
+
 @given(scenes())
 def test_a_change_is_what_kubernetes_accepts_and_only_what_was_asked(scene):
     decision = resize.decide(scene)
