@@ -27,7 +27,7 @@ from croupier.extender.server import Extender, Surroundings
 from croupier.extender.service import Settings
 from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
 from croupier.kube.errors import NotFound
-from croupier.kube.serving import Address, Listen
+from croupier.kube.serving import TLS, Address, Listen
 from croupier.lab import controlplane, fleet, nodes, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab
@@ -46,14 +46,14 @@ class Dealer:
     process: process.Process
 
 
-def hire(lab: Lab, folder: Path, wish: Wish | None = None, *, port: int = 0) -> Dealer:
+def hire(lab: Lab, folder: Path, wish: Wish | None = None, *, port: int = 0, name: str = NAME) -> Dealer:
     """Start a kube-scheduler with the configuration we print."""
     own, free = ports.free(2, chance=random.Random())  # noqa: S311  # ports, no secret
     port = port or free
     wish = replace(
         wish or Wish(url=f"http://127.0.0.1:{port}"),
         kubeconfig=str(lab.site.kubeconfig(SCHEDULER)),
-        scheduler_name=NAME,
+        scheduler_name=name,
         leader_elect=False,
         qps=controlplane.QPS,
     )
@@ -62,7 +62,7 @@ def hire(lab: Lab, folder: Path, wish: Wish | None = None, *, port: int = 0) -> 
     site = replace(lab.site, ports={**lab.site.ports, SCHEDULER: own})
     program = controlplane.program(SCHEDULER, site)
     argv = (*program.argv, f"--config={file}")  # the later of two counts
-    return Dealer(port, process.start(replace(program, name=f"{NAME}-{own}", argv=argv), folder))
+    return Dealer(port, process.start(replace(program, name=f"{name}-{own}", argv=argv), folder))
 
 
 @dataclass
@@ -77,9 +77,14 @@ class Table:
 
     @contextlib.asynccontextmanager
     async def extender(
-        self, settings: Settings = BRIEF, around: Surroundings | None = None, *, api: Client | None = None
+        self,
+        settings: Settings = BRIEF,
+        around: Surroundings | None = None,
+        *,
+        api: Client | None = None,
+        tls: TLS | None = None,
     ) -> AsyncIterator[Extender]:
-        listen = Listen(Address("127.0.0.1", self.port))
+        listen = Listen(Address("127.0.0.1", self.port), tls)
         made = Extender(self.manager, api or self.api, settings=settings, listen=listen, around=around)
         async with made.serving():
             yield made

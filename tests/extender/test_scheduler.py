@@ -1,10 +1,19 @@
 """The stock kube-scheduler places pods through us; what it cannot place waits with our sentence."""
 
 import asyncio
+import random
+from datetime import UTC, datetime
+from pathlib import Path
 
 from croupier.core.claim import Claim
 from croupier.core.ledger import Terms
 from croupier.core.want import Shares
+from croupier.extender.configuration import Files, Wish
+from croupier.kube.serving import TLS
+from croupier.lab import certificates, ports, process
+from croupier.lab.certificates import Identity
+from croupier.lab.lab import Lab
+from tests.extender import table as tables
 from tests.extender.table import Table
 
 
@@ -21,6 +30,27 @@ async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: Table):
         assert ledger is not None
         assert ledger.grant(f"{table.namespace}/trainer/{pod.metadata.uid}") == granted
         await table.settled(node)
+
+
+async def test_over_tls_with_the_certificates_of_both(table: Table, lab: Lab, tmp_path: Path):
+    """As `croupier scheduler-config` prints it for an extender that is not on loopback alone."""
+    now = datetime.now(UTC)
+    certificates.create(tmp_path, now=now)
+    ours = certificates.issue(tmp_path, Identity("extender", "extender", hosts=("127.0.0.1",)), now=now)
+    theirs = certificates.issue(tmp_path, Identity("scheduler", "kube-scheduler"), now=now)
+    authority = tmp_path / "ca.crt"
+    (table.port,) = ports.free(1, chance=random.Random())  # noqa: S311  # ports, no secret
+    files = Files(str(authority), str(theirs.certificate), str(theirs.key))
+    wish = Wish(url=f"https://127.0.0.1:{table.port}", files=files)
+    hired = tables.hire(lab, tmp_path, wish, name="careful")
+    try:
+        node = await table.node("node-1")
+        async with table.extender(tls=TLS(ours.certificate, ours.key, authority)):
+            await table.pod("trainer", cards="2", ratio="50", scheduler="careful")
+
+            assert (await table.placed("trainer"))[0] == node
+    finally:
+        await process.stop(hired.process)
 
 
 async def test_forty_pods_go_onto_one_node(table: Table):
