@@ -16,13 +16,14 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds, market_report
 from croupier.controllers.market_silence import MarketSilence
 from croupier.controllers.market_silence import Settings as Silence
+from croupier.core.market.units import SECOND
 from croupier.kube import client, config
-from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.client import Client, Selection
 from croupier.kube.elector import NotLeading
 from croupier.node.market_metrics import MarketMetrics
 from tests.cli.command import CROUPIER
 from tests.controllers.world import running, watched
-from tests.kube.waiting import until, until_async
+from tests.kube.waiting import until
 from tests.node.stall import QUICK, Stall, StoppedClock, stall
 
 STATUS = (*CROUPIER, "market", "status", "--lease-namespace")
@@ -148,21 +149,25 @@ async def test_who_leaves_the_market_gets_back_what_it_came_with(floor):
 
 
 async def test_another_pod_of_the_same_name_is_another_pod(floor):
+    """What was written for the first is on its way out, and means nothing to the second."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "busy", "uid": "11111111-2222-3333-4444-555555555555"}
+    meta = {"name": "busy", "ownerReferences": [owner], "finalizers": ["example.com/slow"]}
+    spec = {"namespace": floor.namespace, "podName": "busy", "desiredCPULimit": "900m"}
+    body = {"metadata": meta, "spec": spec | {"nodeName": floor.node}}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
     await floor.pod("busy", wants=900)
+    await floor.caught_up()
+
     await floor.seconds(agent := floor.agent(), 2)
-    await floor.enforce("busy")
-    first = floor.allocation("busy")
-    await floor.api.delete(kinds.PODS, "busy", namespace=floor.namespace, how=Deletion(grace_seconds=0))
-    await floor.pod("busy", wants=900, limit="100m")
-    assert first is not None
+    assert agent.report.pods[0].limit == "400m", "as one that has 200m and is throttled"
+    assert floor.desired("busy") == "900m", "and the other object is not touched"
 
-    async def look() -> bool:
-        await floor.seconds(agent)
-        written = floor.allocation("busy")
-        return written is not None and written.metadata.uid != first.metadata.uid
-
-    await until_async(look, "an object of its own", within=60)
-    assert agent.report.pods[0].original == "100m"
+    await floor.api.delete(kinds.POD_ALLOCATIONS, "busy", namespace=floor.namespace)
+    freed = {"metadata": {"finalizers": None}}
+    await floor.api.patch(kinds.POD_ALLOCATIONS, "busy", freed, namespace=floor.namespace)
+    await until(lambda: floor.allocation("busy") is None, "the first one's to be gone")
+    await floor.seconds(agent)
+    assert floor.desired("busy") == "400m"
 
 
 async def test_a_dry_run_writes_no_limit_and_tells_what_it_would_do(floor):
@@ -319,9 +324,7 @@ async def keeper(floor: Stall, clock: StoppedClock) -> AsyncIterator[MarketSilen
         watched(floor.api, kinds.POD_ALLOCATIONS, Selection(floor.namespace)) as allocations,
         watched(floor.api, kinds.LEASES, trading) as leases,
     ):
-        made = MarketSilence(allocations, leases, floor.api, Silence(clock=clock))
-        async with running(made.run(asyncio.Event())):
-            yield made
+        yield MarketSilence(allocations, leases, floor.api, Silence(clock=clock))
 
 
 async def test_limits_go_back_when_the_agent_falls_silent(floor):
@@ -355,6 +358,19 @@ async def test_limits_go_back_when_the_agent_falls_silent(floor):
         await floor.caught_up()
         assert floor.desired("idle") == "1"
         assert floor.desired("busy") == before, "nobody loses what it was given"
+
+
+async def test_silence_is_noticed_without_anybody_asking(floor):
+    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await floor.seconds(floor.agent(), 3)
+    await floor.enforce("idle")
+    async with (
+        watched(floor.api, kinds.POD_ALLOCATIONS, Selection(floor.namespace)) as allocations,
+        watched(floor.api, kinds.LEASES, Selection(floor.namespace)) as leases,
+    ):
+        keeping = MarketSilence(allocations, leases, floor.api, Silence(patience=SECOND // 2))
+        async with running(keeping.run(asyncio.Event())):
+            await until(lambda: floor.desired("idle") == "1", "the limit to go back")
 
 
 async def test_an_agent_that_only_watches_does_not_count_as_alive(floor):
