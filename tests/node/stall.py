@@ -4,6 +4,7 @@ Time stands still between rounds, pods use what a test says, and the limits move
 """
 
 import contextlib
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,6 @@ from croupier.core.market.policy import Churn, Policy
 from croupier.core.market.seen import Round
 from croupier.core.market.units import SECOND
 from croupier.kube.client import Client, Deletion, PatchType, Selection
-from croupier.kube.errors import NotFound
 from croupier.node.cgroup import Tree
 from croupier.node.market import Agent, Settings
 from croupier.node.market_sight import Sources
@@ -209,7 +209,7 @@ class Stall:
 
 @contextlib.asynccontextmanager
 async def stall(api: Client, namespace: str, folder: Path, cpus: int = 4) -> AsyncIterator[Stall]:
-    name = f"stall-{namespace}"[:60].rstrip("-")
+    name = f"stall-{secrets.token_hex(4)}"
     await api.create(kinds.NODES, {"metadata": {"name": name}})
     amounts = {"cpu": str(cpus), "memory": "8Gi", "pods": "110"}
     status = {"status": {"capacity": amounts, "allocatable": amounts}}
@@ -226,9 +226,6 @@ async def stall(api: Client, namespace: str, folder: Path, cpus: int = 4) -> Asy
             await until(lambda: bool(nodes.store.named(name)), "the node to be seen")
             yield Stall(api, namespace, name, folder, Sources(nodes.store, pods.store, allocations.store))
     finally:
-        for pod in (await api.list(kinds.PODS, Selection(namespace))).items:
-            with contextlib.suppress(NotFound):
-                await api.delete(
-                    kinds.PODS, pod.metadata.name, namespace=namespace, how=Deletion(grace_seconds=0)
-                )
+        for kind in (kinds.PODS, kinds.POD_ALLOCATIONS, kinds.LEASES):
+            await api.delete_collection(kind, Selection(namespace), how=Deletion(grace_seconds=0))
         await api.delete(kinds.NODES, name)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import random
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from croupier.core.market.units import SECOND
 from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
 from croupier.kube.elector import NotLeading
+from croupier.lab import borrowed
 from croupier.node.market_metrics import MarketMetrics
 from tests.cli.command import CROUPIER
 from tests.controllers.world import running, watched
@@ -35,9 +36,17 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
         yield connected
 
 
+@pytest.fixture(scope="module")
+def town(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all stories: each leaves it as it came."""
+    name = borrowed.create_namespace(cluster, "market-stories")
+    yield name
+    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+
+
 @pytest_asyncio.fixture
-async def floor(api: Client, namespace: str, crds: Any, tmp_path: Any) -> AsyncIterator[Stall]:
-    async with stall(api, namespace, tmp_path) as made:
+async def floor(api: Client, town: str, tmp_path: Any) -> AsyncIterator[Stall]:
+    async with stall(api, town, tmp_path) as made:
         yield made
 
 
