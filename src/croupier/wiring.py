@@ -1,8 +1,8 @@
 """BUILD. The one place where processes are put together: which kinds they follow, which book they keep.
 
-Everything else gets what it needs handed in. `manager` runs the controllers of the ledger under an
-election; `extender` answers kube-scheduler; `webhook` answers the API server about new pods. With the book in
-memory the extender is the one process that may change it, so the controllers run in there
+Everything else gets what it needs handed in. `manager` runs the controllers of the ledger and of CPU limits
+under elections; `extender` answers kube-scheduler; `webhook` answers the API server about new pods. With the
+book in memory the extender is the one process that may change it, so the ledger's controllers run in there
 (docs/decisions/0006-who-keeps-the-book.md).
 """
 
@@ -31,6 +31,7 @@ from croupier.admission.registration import Registration
 from croupier.admission.server import DRAIN, Webhook
 from croupier.api import kinds, market_report
 from croupier.api.gpu import GPUPool
+from croupier.api.mbcas import PodAllocation
 from croupier.api.mps import NodeReservation
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
 from croupier.api.sighting import SIGHTINGS
@@ -299,17 +300,27 @@ async def _manage(surface: Surface) -> int:
 
 
 def _limits(surface: Surface) -> Part:
-    """Moves CPU limits, under an election of its own: whoever keeps a ledger need not be allowed to."""
+    """Moves CPU limits, under an election of its own: whoever keeps a ledger need not be allowed to.
+
+    Where there is no PodAllocation, pods are not followed for it.
+    """
 
     async def work(stop: asyncio.Event) -> None:
         if not await _allowed(surface.api, stop):
             return
-        caches = Caches(surface.api, surface.metrics)
+        first, then = Caches(surface.api, surface.metrics), Caches(surface.api, surface.metrics)
         recorder = Recorder(surface.api, podallocation.FIELD_MANAGER, gauge=surface.metrics)
-        movers = _movers(surface, caches, recorder)
-        surface.checks.ready["caches of CPU limits"] = caches.behind
+        allocations, some = first.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
+        allocations.store.subscribe(lambda _: some.set())
+        surface.checks.ready["caches of CPU limits"] = lambda: first.behind() or then.behind()
         async with asyncio.TaskGroup() as group:
-            for part in (*caches.parts(), Part("events", recorder.run)):
+            for part in first.parts():
+                group.create_task(_awaited(part.run(stop)))
+            await _either(stop, some)
+            if stop.is_set():
+                return
+            movers = _movers(surface, then, allocations, recorder)
+            for part in (*then.parts(), Part("events", recorder.run)):
                 group.create_task(_awaited(part.run(stop)))
             elector = _elector(surface, LIMITS_LEASE)
             await elector.run(lambda term: _all_of(movers(term), term, stop), stop)
@@ -317,14 +328,24 @@ def _limits(surface: Surface) -> Part:
     return Part("CPU limits", work)
 
 
-def _movers(surface: Surface, caches: Caches, recorder: Recorder) -> Callable[[Leadership], list[Keeper]]:
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+
+
+def _movers(
+    surface: Surface, caches: Caches, allocations: Watched[PodAllocation], recorder: Recorder
+) -> Callable[[Leadership], list[Keeper]]:
     """What works on CPU limits in a term of office."""
     metrics, namespace = surface.metrics, surface.settings.namespace
     agents = f"{market_report.AGENT}={market_report.TRADING}"
     leases = caches.follow(kinds.LEASES, Selection(namespace, labels=agents))
-    pods = caches.follow(kinds.PODS, name="pods with CPU limits")
-    sources = podallocation.Sources(caches.follow(kinds.POD_ALLOCATIONS), pods)
-    figures = PodAllocationMetrics(metrics.registry, sources.allocations.store)
+    sources = podallocation.Sources(allocations, caches.follow(kinds.PODS, name="pods with CPU limits"))
+    figures = PodAllocationMetrics(metrics.registry, allocations.store)
 
     def movers(term: Leadership) -> list[Keeper]:
         api = surface.api.fenced(term.require)
@@ -332,7 +353,7 @@ def _movers(surface: Surface, caches: Caches, recorder: Recorder) -> Callable[[L
         quiet = market_silence.Settings(gauge=metrics.controller(market_silence.NAME))
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),
-            MarketSilence(sources.allocations, leases, api, quiet),
+            MarketSilence(allocations, leases, api, quiet),
         ]
 
     return movers

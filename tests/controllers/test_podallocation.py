@@ -11,9 +11,12 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
+from croupier.controllers import podallocation_status as wire
+from croupier.core import quantity, resize_words
+from croupier.core.resize import Change
 from croupier.kube import client, config
-from croupier.kube.client import Selection
-from croupier.kube.errors import NotFound
+from croupier.kube.client import PatchType, Selection
+from croupier.kube.errors import Invalid, NotFound
 from croupier.kube.identity import Key
 from croupier.kube.resource import Raw, Resource
 from croupier.lab import borrowed
@@ -441,6 +444,22 @@ async def test_a_pod_that_is_being_deleted_is_left_alone(limits):
         await limits.becomes("web", "Failed", "PodTerminating")
         assert await limits.limits("web") == {"main": "700m"}
     await limits.api.patch(kinds.PODS, "web", {"metadata": {"finalizers": None}}, namespace=limits.namespace)
+
+
+async def test_a_change_meant_for_an_earlier_pod_does_not_reach_its_successor(limits):
+    seen = replace(wire.seen(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000")
+    patch = wire.resize(seen, Change({"main": quantity.parse("2")}))
+    with pytest.raises(Invalid) as refused:
+        await limits.api.patch(
+            kinds.PODS,
+            "web",
+            patch,
+            namespace=limits.namespace,
+            patch_type=PatchType.STRATEGIC,
+            subresource="resize",
+        )
+    assert resize_words.refused(refused.value.status, refused.value.message).word == "Conflict"
+    assert await limits.limits("web") == {"main": "500m"}
 
 
 async def test_of_two_the_older_decides_and_the_other_takes_over(limits):

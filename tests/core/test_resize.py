@@ -271,6 +271,7 @@ REFUSALS = {
     (403, "denied by policy of the house"): "Refused",
     (404, 'pods "a" not found'): "NoResize",
     (409, "the object has been modified"): "Conflict",
+    (422, 'Pod "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'): "Conflict",
     (422, "Pod QOS Class may not change as a result of resizing"): "Invalid",
     (422, "Forbidden: Pod running on node without support for resize"): "NoResize",
     (429, "too many requests"): "Unavailable",

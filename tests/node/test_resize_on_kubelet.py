@@ -238,9 +238,13 @@ def test_another_namespace_is_refused_by_the_api_server(kubelet):
     kind = {"apiVersion": "allocation.mbcas.io/v1alpha1", "kind": "PodAllocation"}
     body = json.dumps({**kind, "metadata": {"name": "reach"}, "spec": spec})
 
-    answer = kubelet.lab.kubectl("create", "-n", kubelet.namespace, "-f", "-", stdin=body, check=False)
+    def refused() -> bool:
+        """The policy is compiled a moment after it was accepted."""
+        tried = ("create", "--dry-run=server", "-n", kubelet.namespace, "-f", "-")
+        said = kubelet.lab.kubectl(*tried, stdin=body, check=False).stderr
+        return f"spec.namespace is kube-system, but the PodAllocation is in {kubelet.namespace}" in said
 
-    assert f"spec.namespace is kube-system, but the PodAllocation is in {kubelet.namespace}" in answer.stderr
+    until(refused, "the policy to say no")
 
 
 def test_the_examples_work_as_printed(kubelet):

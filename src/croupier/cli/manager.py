@@ -15,10 +15,10 @@ def manager(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Run the controllers: they keep the ledger true and decide Reservations.
+    """Run the controllers: they keep the ledger true, decide Reservations and move CPU limits.
 
     Any number may run; one works, the others wait for its Lease. With --capacity-manager InMemory (the
-    default) `croupier extender` does this work, because it keeps the ledger.
+    default) `croupier extender` keeps the ledger and decides Reservations; CPU limits are moved here.
 
     \b
     croupier manager --capacity-manager CRD

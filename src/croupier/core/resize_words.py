@@ -186,7 +186,7 @@ def _word(status: int, message: str, causes: Collection[Mapping[str, Any]]) -> s
         return _forbidden(message)
     if status == 404 or "without support for resize" in message:
         return "NoResize"
-    if status == 409:
+    if status == 409 or "metadata.uid: Invalid value" in message:
         return "Conflict"
     if status in (400, 422):
         return "Invalid"
