@@ -209,7 +209,7 @@ def test_requests_that_move_along_wait_for_room_or_are_refused(kubelet):
     kubelet.becomes("moves", "Applied")
     assert kubelet.quotas("moves") == {"main": "20000"}
 
-    kubelet.runs("hog", container("main", requests={"cpu": f"{cores * 1000 - 900}m"}))
+    kubelet.runs("hog", container("main", requests={"cpu": f"{cores * 1000 - 700}m"}))
     kubelet.wish("moves", "0.9")
     kubelet.becomes("moves", "Pending", "Deferred: ")
     kubelet.kubectl("delete", "pod", "hog")
