@@ -38,10 +38,10 @@ def extender(
     croupier extender --capacity-manager CRD --strategy BinPack
     croupier extender --listen :9440 --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt
     """
-    from croupier import wiring
     from croupier.cli import process, terminal
     from croupier.kube import serving
     from croupier.kube.serving import TLS, Listen
+    from croupier.wiring import extender as wired
 
     wanted = process.settings(
         book=capacity_manager,
@@ -61,4 +61,4 @@ def extender(
     elif tls_cert or tls_key or client_ca:
         terminal.refuse("--tls-cert, --tls-key and --client-ca belong together.")
     where = Listen(address, tls)
-    process.start(lambda: wiring.extender(wanted, where), log_level)
+    process.start(lambda: wired.work(wanted, where), log_level)

@@ -24,8 +24,8 @@ def manager(
     croupier manager --capacity-manager CRD
     croupier manager --capacity-manager CRD --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
-    from croupier import wiring
     from croupier.cli import process
+    from croupier.wiring import manager as wired
 
     wanted = process.settings(
         book=capacity_manager,
@@ -35,4 +35,4 @@ def manager(
         health=health,
         cluster=(kubeconfig, context),
     )
-    process.start(lambda: wiring.manager(wanted), log_level)
+    process.start(lambda: wired.work(wanted), log_level)

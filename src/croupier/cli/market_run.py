@@ -57,10 +57,10 @@ def run(
     croupier market run --node worker-1 --dry-run
     croupier market run --node worker-1 --strict --target 80
     """
-    from croupier import wiring
     from croupier.cli import process
     from croupier.node.cgroup import Tree
     from croupier.node.market import Settings
+    from croupier.wiring import market as wired
 
     wanted = process.settings(
         book="InMemory",
@@ -81,7 +81,7 @@ def run(
     )
     chosen = Settings(node, lease_namespace, policy, dry_run=dry_run, every=every, beat=heartbeat)
     tree = Tree(cgroup_mount, cgroup_root)
-    process.start(lambda: wiring.market_agent(wanted, chosen, tree), log_level)
+    process.start(lambda: wired.work(wanted, chosen, tree), log_level)
 
 
 def _policy(*, strict: bool, target: int, churn: tuple[float, float], peaks: float, ours: str) -> "Policy":

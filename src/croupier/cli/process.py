@@ -9,7 +9,7 @@ import typer
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
-    from croupier.wiring import Settings
+    from croupier.wiring.surface import Settings
 
 STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
 BOOKS = ("InMemory", "CRD")
@@ -55,7 +55,7 @@ def settings(
     from typing import cast
 
     from croupier.kube import serving
-    from croupier.wiring import Settings
+    from croupier.wiring.surface import Settings
 
     if book not in BOOKS:
         terminal.refuse(f"--capacity-manager {book}: it is {' or '.join(BOOKS)}.")

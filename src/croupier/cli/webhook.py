@@ -86,10 +86,11 @@ def webhook(
     croupier webhook --tls-dir /tls --inject-ca-from d8-gpu-operator/croupier-webhook
     croupier webhook --listen 127.0.0.1:9443 --url https://127.0.0.1:9443
     """
-    from croupier import wiring
     from croupier.cli import process, terminal
     from croupier.kube import serving
-    from croupier.wiring import Admission, Settings
+    from croupier.wiring import webhook as wired
+    from croupier.wiring.surface import Settings
+    from croupier.wiring.webhook import Admission
 
     try:
         asked, checks = serving.parse(listen), serving.parse(health)
@@ -111,7 +112,7 @@ def webhook(
         drain=drain,
     )
     settings = Settings(namespace=namespace, kubeconfig=kubeconfig, context=context, health=checks)
-    process.start(lambda: wiring.webhook(settings, admission), log_level)
+    process.start(lambda: wired.work(settings, admission), log_level)
 
 
 def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: str) -> "Wish":

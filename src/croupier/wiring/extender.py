@@ -1,0 +1,99 @@
+"""`croupier extender`: what kube-scheduler asks."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUPool
+from croupier.book import switch
+from croupier.book.memory import InMemoryCapacityManager
+from croupier.book.metrics import LedgerMetrics
+from croupier.book.writer import Rules as WriterRules
+from croupier.controllers.watched import Watched
+from croupier.core.placement import Strategy
+from croupier.extender.metrics import ExtenderMetrics
+from croupier.extender.server import Extender, Surroundings
+from croupier.extender.service import Settings as Placing
+from croupier.kube.elector import Leadership
+from croupier.kube.run import Part
+from croupier.kube.serving import Listen
+from croupier.wiring import ledger
+from croupier.wiring.ledger import LedgerKeepers
+from croupier.wiring.surface import Caches, Settings, Surface, election, surfaced, until_stopped
+
+SHARED: Final = WriterRules(linger=40.0, gather=0.1)
+"""An extender's writes: a bind can wait a moment for others, and its promotion for the next bind there."""
+
+
+async def work(settings: Settings, listen: Listen) -> int:
+    """What kube-scheduler asks; with the book in memory also the controllers, under a Lease."""
+    async with surfaced(settings) as surface:
+        if settings.book == "InMemory":
+            return await _place_from_memory(surface, listen)
+        await switch.guard(surface.api, settings.namespace)
+        return await _place_from_ledgers(surface, listen)
+
+
+async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
+    caches = Caches(surface.api, surface.metrics)
+    pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
+    figures = LedgerMetrics(surface.metrics.registry)
+    book = ledger.shared(surface, ledgers, figures, surface.api, rules=SHARED)
+    around = Surroundings(
+        ready=lambda: caches.behind() is None,
+        of_pool=_strategy_of(pools),
+        gauge=ExtenderMetrics(surface.metrics.registry),
+    )
+    serving = Extender(book, surface.api, settings=_placing(surface.settings), listen=listen, around=around)
+
+    async def serve(stop: asyncio.Event) -> None:
+        try:
+            await serving.run(stop)
+        finally:
+            await ledger.finish(book)
+
+    surface.checks.ready["caches"] = caches.behind
+    return await until_stopped(surface, [*caches.parts(), Part("extender", serve), ledger.guard(surface)])
+
+
+async def _place_from_memory(surface: Surface, listen: Listen) -> int:
+    caches = Caches(surface.api, surface.metrics)
+    keepers = LedgerKeepers(surface, caches)
+    elector = election(surface, switch.LEASE)
+    settings, figures = surface.settings, ExtenderMetrics(surface.metrics.registry)
+    around = Surroundings(of_pool=_strategy_of(keepers.pools), gauge=figures)
+    complete = asyncio.Event()
+
+    async def lead(stop: asyncio.Event) -> None:
+        async def work(term: Leadership) -> None:
+            book = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
+            api = surface.api.fenced(term.require)
+            await book.carry_over(api)
+            await keepers.open(book)
+            serving = Extender(book, api, settings=_placing(settings), listen=listen, around=around)
+            complete.set()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(keepers.run(book, term, stop))
+                    group.create_task(serving.run(stop))
+            finally:
+                complete.clear()
+
+        await elector.run(work, stop)
+
+    waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or reading the book"
+    surface.checks.ready["book"] = lambda: None if complete.is_set() else waiting
+    return await until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
+
+
+def _strategy_of(pools: Watched[GPUPool]) -> Callable[[str], Strategy | None]:
+    def of_pool(name: str) -> Strategy | None:
+        found = pools.store.named(name)
+        return found.spec.scheduling.strategy if found is not None else None
+
+    return of_pool
+
+
+def _placing(settings: Settings) -> Placing:
+    return Placing(strategy=settings.strategy, ttl=settings.ttl)

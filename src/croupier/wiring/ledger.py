@@ -1,0 +1,155 @@
+"""The controllers that keep the ledger true, and the book in the API server."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUPool
+from croupier.api.mps import NodeReservation
+from croupier.book import switch
+from croupier.book.crd import CRDCapacityManager
+from croupier.book.manager import CapacityManager
+from croupier.book.metrics import LedgerMetrics
+from croupier.book.switch import BookKept
+from croupier.book.writer import Rules as WriterRules
+from croupier.controllers import audit as auditing
+from croupier.controllers import capacity, holders, reservation, standing
+from croupier.controllers.audit import Audit
+from croupier.controllers.audit_metrics import AuditMetrics
+from croupier.controllers.capacity import CapacityController
+from croupier.controllers.holders import HolderController
+from croupier.controllers.reservation import ReservationController
+from croupier.controllers.reservation_metrics import ReservationMetrics
+from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.standing import Standing
+from croupier.controllers.watched import Watched
+from croupier.kube import run
+from croupier.kube.client import Client
+from croupier.kube.elector import Leadership
+from croupier.kube.errors import KubeError
+from croupier.kube.events import Recorder
+from croupier.kube.run import Part
+from croupier.wiring.surface import BOUND_PODS, FAREWELL, Caches, Keeper, Surface
+
+REPORTER: Final = "croupier-ledger"
+"""Who Events come from."""
+GUARD: Final = 5.0
+"""Seconds between looks for a book in memory."""
+
+log = structlog.get_logger(__name__)
+
+
+class LedgerKeepers:
+    """The controllers that keep the ledger true, on whichever book."""
+
+    def __init__(self, surface: Surface, caches: Caches) -> None:
+        self._surface = surface
+        self._sources = Sources(
+            nodes=caches.follow(kinds.NODES),
+            devices=caches.follow(kinds.GPU_DEVICES),
+            pools=caches.follow(kinds.GPU_POOLS),
+            pods=caches.follow(kinds.PODS, BOUND_PODS),
+            reservations=caches.follow(kinds.RESERVATIONS),
+        )
+        self._sight = Sight(self._sources)
+        self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)
+        self._findings = AuditMetrics(surface.metrics.registry)
+        self._events = Recorder(surface.api, REPORTER, gauge=surface.metrics)
+
+    @property
+    def pools(self) -> Watched[GPUPool]:
+        return self._sources.pools
+
+    def events(self) -> Part:
+        return Part("events", self._events.run)
+
+    async def open(self, book: CapacityManager) -> None:
+        """Every node there is, so that a process can wait for the whole book before it serves."""
+        await self._cards(book).prime()
+
+    async def run(
+        self,
+        book: CapacityManager,
+        term: Leadership,
+        stop: asyncio.Event,
+        *,
+        records: Watched[NodeReservation] | None = None,
+    ) -> None:
+        """Work for one term of office, or until `stop`; with `records`, keep their status too."""
+        api = self._surface.api.fenced(term.require)
+        audit = self._audit(book, api)
+        keepers: list[Keeper] = [
+            self._cards(book),
+            self._holders(book, api),
+            self._reservations(book, api),
+            audit,
+        ]
+        if records is not None:
+            gauge = self._surface.metrics.controller(standing.NAME)
+            settings = standing.Settings(gauge=gauge)
+            keepers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
+        async with asyncio.TaskGroup() as group:
+            for keeper in keepers:
+                group.create_task(keeper.run(stop, term))
+
+    def _cards(self, book: CapacityManager) -> CapacityController:
+        gauge = self._surface.metrics.controller(capacity.NAME)
+        return CapacityController(self._sight, book, capacity.Settings(gauge=gauge))
+
+    def _holders(self, book: CapacityManager, api: Client) -> HolderController:
+        settings = holders.Settings(gauge=self._surface.metrics.controller(holders.NAME))
+        return HolderController(self._sight, api, book=book, recorder=self._events, settings=settings)
+
+    def _reservations(self, book: CapacityManager, api: Client) -> ReservationController:
+        settings = reservation.Settings(
+            strategy=self._surface.settings.strategy,
+            counts=self._counts,
+            gauge=self._surface.metrics.controller(reservation.NAME),
+        )
+        followed = self._sources
+        sources = reservation.Sources(followed.reservations, followed.pods, followed.nodes)
+        return ReservationController(sources, api, book=book, recorder=self._events, settings=settings)
+
+    def _audit(self, book: CapacityManager, api: Client) -> Audit:
+        settings = auditing.Settings(gauge=self._findings)
+        return Audit(self._sight, api, book=book, recorder=self._events, settings=settings)
+
+
+async def finish(book: CRDCapacityManager) -> None:
+    """What is queued is written, but whoever lost the lead has no time for that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL):
+            await book.finish()
+
+
+def guard(surface: Surface) -> Part:
+    """Ends the process when somebody begins to keep the book in memory: never both at once."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(GUARD)
+            try:
+                await switch.guard(surface.api, surface.settings.namespace)
+            except BookKept:
+                raise
+            except KubeError as error:
+                log.warning("cannot see whether somebody keeps the book in memory", error=str(error))
+
+    return run.endless("guard of the book", watch)
+
+
+def shared(
+    surface: Surface,
+    ledgers: Watched[NodeReservation],
+    figures: LedgerMetrics,
+    api: Client,
+    *,
+    rules: WriterRules | None = None,
+) -> CRDCapacityManager:
+    settings = surface.settings
+    return CRDCapacityManager(
+        api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures, rules=rules
+    )

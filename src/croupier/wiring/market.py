@@ -1,0 +1,35 @@
+"""`croupier market run`: the CPU market of one node."""
+
+import asyncio
+from dataclasses import replace
+
+from croupier.api import kinds
+from croupier.kube.client import Selection
+from croupier.kube.run import Part
+from croupier.node import market
+from croupier.node.cgroup import Tree
+from croupier.node.market import Agent
+from croupier.node.market_metrics import MarketMetrics
+from croupier.node.market_sight import Sources as MarketSources
+from croupier.wiring.surface import Caches, Settings, first, surfaced, until_stopped
+
+
+async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
+    """The CPU market of one node; nothing is decided before everything is listed."""
+    async with surfaced(settings) as surface:
+        caches = Caches(surface.api, surface.metrics)
+        sources = MarketSources(
+            caches.follow(kinds.NODES, Selection(fields=f"metadata.name={chosen.node}")).store,
+            caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={chosen.node}")).store,
+            caches.follow(kinds.POD_ALLOCATIONS).store,
+        )
+        chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
+        api = surface.api.acting_as(market.REPORTER)
+        agent = Agent(sources, tree, api, chosen)
+
+        async def trade(stop: asyncio.Event) -> None:
+            await first(stop, caches.synced())
+            await agent.run(stop)
+
+        surface.checks.ready |= {"caches": caches.behind, "control groups": tree.trouble}
+        return await until_stopped(surface, [*caches.parts(), Part("market", trade)])

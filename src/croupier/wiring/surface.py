@@ -1,0 +1,137 @@
+"""What every process has: settings, a connection, caches, figures, checks, and an orderly end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from croupier.book.manager import STRATEGY, TTL, Book
+from croupier.controllers.watched import Watched
+from croupier.core.placement import Strategy
+from croupier.kube import client, config, health, run, serving
+from croupier.kube.client import EVERYTHING, Client, Selection
+from croupier.kube.elector import Elector, Leadership
+from croupier.kube.health import Health
+from croupier.kube.metrics import Metrics
+from croupier.kube.reflector import Reflector
+from croupier.kube.resource import Resource
+from croupier.kube.resumption import Rules
+from croupier.kube.run import Part, Process
+from croupier.kube.serving import Address, Listen
+from croupier.kube.shift import Authority
+from croupier.kube.store import Store
+
+T = TypeVar("T")
+
+NAMESPACE: Final = "d8-gpu-operator"
+FAREWELL: Final = 3.0
+"""Seconds for what is still to be written when the work ends."""
+BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
+"""A pod that waits holds nothing yet; who needs to know of one asks for it."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person can choose, the same for every process."""
+
+    book: Book = "InMemory"
+    ttl: timedelta = TTL
+    strategy: Strategy = STRATEGY
+    namespace: str = NAMESPACE
+    """Where the Leases are."""
+    kubeconfig: Path | None = None
+    context: str | None = None
+    health: Address = field(default_factory=lambda: serving.parse(":8080"))
+
+
+class Caches:
+    """What one process follows of the API server. A kind that is not installed has no objects."""
+
+    def __init__(self, api: Client, metrics: Metrics) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._reflectors: dict[str, Reflector[Any]] = {}
+
+    def follow(
+        self, resource: Resource[T], selection: Selection = EVERYTHING, *, name: str = ""
+    ) -> Watched[T]:
+        """`name` tells two caches of one kind apart."""
+        store = Store(resource)
+        reflector = Reflector(self._api, store, selection=selection, rules=Rules(optional=True))
+        self._metrics.caches.add(store, reflector, name or None)
+        self._reflectors[name or resource.full_name] = reflector
+        return Watched(store, reflector)
+
+    def parts(self) -> list[Part]:
+        return [run.endless(f"cache of {name}", one.run) for name, one in self._reflectors.items()]
+
+    async def synced(self) -> None:
+        for one in self._reflectors.values():
+            await one.synced()
+
+    def behind(self) -> str | None:
+        """For a readiness check: which kinds have not been listed yet."""
+        missing = [name for name, one in self._reflectors.items() if not one.has_synced]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What every process has: a connection, figures, checks."""
+
+    api: Client
+    metrics: Metrics
+    checks: Health
+    settings: Settings
+
+
+@asynccontextmanager
+async def surfaced(settings: Settings) -> AsyncIterator[Surface]:
+    metrics, checks = Metrics(CollectorRegistry()), Health()
+    application = health.app(checks, metrics.registry)
+    connection = config.load(settings.kubeconfig, settings.context)
+    async with (
+        client.connect(connection, observe=metrics.request) as api,
+        serving.serve(application, Listen(settings.health)) as taken,
+    ):
+        log.info("serving health and metrics", url=taken.url)
+        yield Surface(api, metrics, checks, settings)
+
+
+async def until_stopped(surface: Surface, parts: list[Part]) -> int:
+    process = Process([run.endless("loop measure", surface.metrics.measure_loop), *parts])
+    surface.checks.ready["process"] = lambda: "stopping" if process.stopping else None
+    return await process.run()
+
+
+class Keeper(Protocol):
+    """A controller, or what works like one."""
+
+    def run(self, stop: asyncio.Event, authority: Authority) -> Coroutine[Any, Any, None]: ...
+
+
+async def all_of(keepers: Iterable[Keeper], term: Leadership, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        for keeper in keepers:
+            group.create_task(keeper.run(stop, term))
+
+
+def election(surface: Surface, lease: str) -> Elector:
+    return Elector(surface.api, lease, surface.settings.namespace, gauge=surface.metrics)
+
+
+async def first(stop: asyncio.Event, done: Coroutine[Any, Any, None]) -> None:
+    """Until it is done, or we are stopped."""
+    waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for one in waits:
+        one.cancel()
+    await asyncio.wait(waits)

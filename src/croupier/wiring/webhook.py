@@ -1,0 +1,117 @@
+"""`croupier webhook`: what the API server asks about new pods."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from croupier.admission import certificates_shared, notices
+from croupier.admission.authority import RULES as ROTATION
+from croupier.admission.authority import Rules as Rotation
+from croupier.admission.certificates_files import MountedCertificate
+from croupier.admission.certificates_shared import SharedCertificate
+from croupier.admission.configurations import Wish
+from croupier.admission.metrics import AdmissionMetrics
+from croupier.admission.mutate import Mutator
+from croupier.admission.notices import Notices
+from croupier.admission.registration import KINDS as REGISTRATIONS
+from croupier.admission.registration import Registration
+from croupier.admission.server import DRAIN, Webhook
+from croupier.api import kinds
+from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
+from croupier.api.sighting import SIGHTINGS
+from croupier.book import availability
+from croupier.core.availability import Availability
+from croupier.core.fallback_policy import Policy
+from croupier.kube import run
+from croupier.kube.client import Selection
+from croupier.kube.events import Recorder
+from croupier.kube.run import Part
+from croupier.kube.serving import GRACE, Address, Listen, Rotating
+from croupier.kube.store import Store
+from croupier.wiring.surface import (
+    BOUND_PODS,
+    FAREWELL,
+    Caches,
+    Settings,
+    Surface,
+    first,
+    surfaced,
+    until_stopped,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a person can choose of the webhook."""
+
+    listen: Address
+    wish: Wish
+    policy: Policy = field(default_factory=Policy)
+    installs: bool = True
+    """Whether the process registers itself with the API server."""
+    mounted: Path | None = None
+    """A folder with a certificate that somebody else keeps; without it we make our own."""
+    rotation: Rotation = ROTATION
+    drain: float = DRAIN
+
+
+async def work(settings: Settings, admission: Admission) -> int:
+    """Answers the API server about new pods, from memory: not before everything is listed."""
+    async with surfaced(settings) as surface:
+        caches, served = Caches(surface.api, surface.metrics), Rotating()
+        figures = AdmissionMetrics(surface.metrics.registry)
+        recorder = Recorder(surface.api, notices.REPORTER, gauge=surface.metrics, naming=notices.naming)
+        told = Notices(recorder)
+        caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
+        mutator = Mutator(_offer(caches, admission.policy), lambda: admission.policy)
+        certificate = _certificate(surface, caches, admission, (served, figures))
+        hook = Webhook(
+            mutator, Listen(admission.listen, served), gauge=figures, notices=told, drain=admission.drain
+        )
+
+        async def serve(stop: asyncio.Event) -> None:
+            await first(stop, _both(caches.synced(), certificate.loaded.wait()))
+            if not stop.is_set():
+                await hook.run(stop, listening=certificate.answer)
+
+        ready = surface.checks.ready
+        ready |= {"caches": caches.behind, "certificate": certificate.missing, "webhook": hook.silent}
+        parts = [*caches.parts(), Part("events", recorder.run), run.endless("certificate", certificate.run)]
+        return await until_stopped(
+            surface, [*parts, Part("webhook", serve, grace=admission.drain + GRACE + FAREWELL)]
+        )
+
+
+def _offer(caches: Caches, policy: Policy) -> Availability:
+    """Which pods there are matters only to those who prefer what is free."""
+    nodes = caches.follow(LEAN_NODES).store
+    bound = caches.follow(LEAN_PODS, BOUND_PODS).store if policy.prefer_available else Store(LEAN_PODS)
+    return availability.follow(nodes, bound)
+
+
+def _certificate(
+    surface: Surface, caches: Caches, admission: Admission, served: tuple[Rotating, AdmissionMetrics]
+) -> SharedCertificate | MountedCertificate:
+    tls, figures = served
+    api = surface.api.acting_as(notices.REPORTER)
+    registration = Registration(api, admission.wish, installs=admission.installs)
+    if admission.mounted is not None:
+        installer = registration if admission.installs else None
+        return MountedCertificate(admission.mounted, installer, tls, gauge=figures)
+    namespace = surface.settings.namespace
+    chosen = certificates_shared.Settings(
+        namespace, hosts=admission.wish.target.hosts, rules=admission.rotation
+    )
+    shared = SharedCertificate(api, registration, tls, chosen, gauge=figures)
+    secret = Selection(namespace=namespace, fields=f"metadata.name={chosen.name}")
+    caches.follow(kinds.SECRETS, secret).store.subscribe(shared.wake)
+    for kind in REGISTRATIONS:
+        ours = Selection(fields=f"metadata.name={admission.wish.name}")
+        caches.follow(kind, ours).store.subscribe(shared.wake)
+    return shared
+
+
+async def _both(*waits: Coroutine[Any, Any, Any]) -> None:
+    await asyncio.gather(*waits)
