@@ -6,7 +6,6 @@ decoded, where it means adding up. Both ways give the same numbers, or there is 
 
 import asyncio
 import gc
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ import msgspec
 
 from bench import objects
 from bench.subjects.meter import say
+from bench.subjects.plain_json import listed
 from croupier.api import occupancy
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS, LeanNode, LeanPod
 from croupier.book import availability
@@ -30,7 +30,6 @@ from croupier.kube.client import Client
 from croupier.kube.identity import Key
 from croupier.kube.reflector import Reflector
 from croupier.kube.store import Store
-from croupier.kube.transport import Request
 
 GPU = "nvidia.com/gpu"
 ROUNDS, BATCH, RECOUNTS, EVENTS = 15, 20, 3, 20_000
@@ -70,7 +69,7 @@ async def on_the_cluster(api: Client) -> dict[str, float]:
 
 async def by_plain_json(api: Client) -> Table:
     """As a webhook without an index would: every node and pod as dicts, requests of containers added up."""
-    nodes, pods = await everything(api, "/api/v1/nodes"), await everything(api, "/api/v1/pods")
+    nodes, pods = await listed(api, "/api/v1/nodes"), await listed(api, "/api/v1/pods")
     sums: Sums = {}
     for pod in pods:
         if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -80,17 +79,6 @@ async def by_plain_json(api: Client) -> Table:
                 add(asked, {name: quantity.parse(text) for name, text in requests.items()})
             add(asked, {"pods": Quantity(quantity.NANO)})
     return table(((one["metadata"]["name"], one["status"]) for one in nodes), sums)
-
-
-async def everything(api: Client, path: str) -> list[Any]:
-    kept: list[Any] = []
-    query = {"limit": "500"}
-    while True:
-        page = json.loads(await api.raw(Request("GET", path, query)))
-        kept += page["items"]
-        if not page["metadata"].get("continue"):
-            return kept
-        query["continue"] = page["metadata"]["continue"]
 
 
 def in_memory(nodes: int, pods: int) -> dict[str, float]:

@@ -5,7 +5,6 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,7 @@ from croupier.cli import lab_image
 from croupier.lab import cgroup, cni, image, process, realnode
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
-
-WITHIN = 60.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """The first truthy answer; the machine may be busy, so the deadline is generous."""
-    deadline = time.monotonic() + WITHIN
-    while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"not within {WITHIN:g} seconds: {what}")
+from tests.lab.patience import until
 
 
 def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **container: Any) -> str:

@@ -6,8 +6,7 @@ The kernel's own word counts: a limit has moved when the quota of the container'
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,12 @@ import yaml
 from croupier.lab import borrowed, cgroup, image
 from croupier.lab.lab import Lab
 from tests.cli.command import CROUPIER
+from tests.lab.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHTS = ("rbac", "own-namespace")
 OURS = "d8-gpu-operator"
 ACCOUNT = "croupier-cpu-limits"
-WITHIN = 60.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """The first truthy answer; the machine may be busy, so the deadline is generous."""
-    deadline = time.monotonic() + WITHIN
-    while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"not within {WITHIN:g} seconds: {what}")
 
 
 def container(name: str = "main", limit: str | None = "200m", **resources: Any) -> dict[str, Any]:

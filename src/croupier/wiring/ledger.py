@@ -32,7 +32,7 @@ from croupier.kube.elector import Leadership
 from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
-from croupier.wiring.surface import BOUND_PODS, FAREWELL, Caches, Keeper, Surface
+from croupier.wiring.surface import BOUND_PODS, FAREWELL, Caches, Keeper, Surface, all_of
 
 REPORTER: Final = "croupier-ledger"
 """Who Events come from."""
@@ -91,9 +91,7 @@ class LedgerKeepers:
             gauge = self._surface.metrics.controller(standing.NAME)
             settings = standing.Settings(gauge=gauge)
             keepers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
-        async with asyncio.TaskGroup() as group:
-            for keeper in keepers:
-                group.create_task(keeper.run(stop, term))
+        await all_of(keepers, term, stop)
 
     def _cards(self, book: CapacityManager) -> CapacityController:
         gauge = self._surface.metrics.controller(capacity.NAME)

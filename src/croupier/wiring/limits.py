@@ -20,7 +20,7 @@ from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.kube.resource import Raw, Resource
 from croupier.kube.run import Part
-from croupier.wiring.surface import Caches, Keeper, Surface, all_of, election
+from croupier.wiring.surface import Caches, Keeper, Surface, all_of, election, first
 
 LIMITS_LEASE: Final = "croupier-cpu-limits"
 ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
@@ -44,15 +44,15 @@ def limits(surface: Surface) -> Part:
     async def work(stop: asyncio.Event) -> None:
         if not await _allowed(surface.api, stop):
             return
-        first, then = Caches(surface.api, surface.metrics), Caches(surface.api, surface.metrics)
+        wishes, then = Caches(surface.api, surface.metrics), Caches(surface.api, surface.metrics)
         recorder = Recorder(surface.api, podallocation.FIELD_MANAGER, gauge=surface.metrics)
-        allocations, some = first.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
+        allocations, some = wishes.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
         allocations.store.subscribe(lambda _: some.set())
-        surface.checks.ready["caches of CPU limits"] = lambda: first.behind() or then.behind()
+        surface.checks.ready["caches of CPU limits"] = lambda: wishes.behind() or then.behind()
         async with asyncio.TaskGroup() as group:
-            for part in first.parts():
+            for part in wishes.parts():
                 group.create_task(_awaited(part.run(stop)))
-            await _either(stop, some)
+            await first(stop, some.wait())
             if stop.is_set():
                 return
             movers = _movers(surface, then, allocations, recorder)
@@ -62,15 +62,6 @@ def limits(surface: Surface) -> Part:
             await elector.run(lambda term: all_of(movers(term), term, stop), stop)
 
     return Part("CPU limits", work)
-
-
-async def _either(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waits:
-            one.cancel()
 
 
 def _movers(

@@ -128,10 +128,12 @@ def election(surface: Surface, lease: str) -> Elector:
     return Elector(surface.api, lease, surface.settings.namespace, gauge=surface.metrics)
 
 
-async def first(stop: asyncio.Event, done: Coroutine[Any, Any, None]) -> None:
+async def first(stop: asyncio.Event, done: Coroutine[Any, Any, Any]) -> None:
     """Until it is done, or we are stopped."""
     waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for one in waits:
-        one.cancel()
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
     await asyncio.wait(waits)
