@@ -12,12 +12,19 @@ ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 IGNORE: Final = "gpu.deckhouse.io/ignore"
 NODE_LABEL: Final = "gpu.deckhouse.io/node"
 INDEX_LABEL: Final = "gpu.deckhouse.io/device-index"
+DRAIN: Final = "gpu.deckhouse.io/drain"
+"""The annotation that keeps new holders off a card; its value says why."""
+OCCUPIED: Final = "Occupied"
+"""The condition the ledger keeps: who holds the card. `reason` is one of the four below."""
+OCCUPANCY: Final = ("Free", "Withdrawn", "Reserved", "InUse")
+"""Withdrawn: nobody holds anything of it, and the ledger gives it to nobody."""
 
 DeviceState: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
 DevicePhase: TypeAlias = Literal[
     "Discovered", "Validating", "Ready", "PendingAssignment", "Assigned", "Reserved", "InUse", "Faulted"
 ]
 MIGStrategy: TypeAlias = Literal["None", "Single", "Mixed"]
+CutState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
 
 STATE_OF_PHASE: Final[dict[DevicePhase, DeviceState]] = {
     "Discovered": "Unassigned",
@@ -198,6 +205,36 @@ class Health(Wire, frozen=True, kw_only=True):
     """Readings by name."""
 
 
+class CutSlot(Wire, frozen=True, kw_only=True):
+    """One MIG device that the card is cut into."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=63)]
+    """Profile and first memory slice, such as 1g.10gb-0."""
+    profile: MIGProfile
+    """Its profile."""
+    start: Annotated[int, Meta(ge=0, le=7), INT32]
+    """The first memory slice it occupies."""
+    size: Annotated[int, Meta(ge=1, le=8), INT32]
+    """How many memory slices it occupies."""
+    uuid: Text = ""
+    """The driver's UUID."""
+
+
+class Cut(Wire, frozen=True, kw_only=True):
+    """How the card is cut now, as the agent of its node sees it."""
+
+    enabled: bool = False
+    """Whether MIG mode is on."""
+    slots: Annotated[tuple[CutSlot, ...], Meta(max_length=8)] = ()
+    """The MIG devices there are."""
+    target: Annotated[str, Meta(max_length=253)] = ""
+    """How it shall be cut, such as 2g.20gb:2,3g.30gb:1; whole, or unset when nobody asks for anything."""
+    state: CutState = "Applied"
+    """Applied, or how far the change is: Waiting for its holders, Changing, Failed, Drifted."""
+    message: Annotated[str, Meta(max_length=1024)] = ""
+    """Why it is not cut as it shall be, in a sentence."""
+
+
 _MEANT: Final = f"{table(STATE_OF_PHASE)}[self.phase]"
 
 
@@ -234,8 +271,10 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """What it is."""
     health: Health | None = None
     """How it fares."""
+    cut: Cut | None = None
+    """How it is cut now; unset where nobody tells."""
     conditions: Conditions = ()
-    """ReadyForPooling, ManagedDisabled, Ignored, Faulted."""
+    """ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied."""
 
 
 class GPUDeviceSpec(Wire, frozen=True, kw_only=True):

@@ -271,6 +271,8 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     """How the pool fares."""
 
+    allocation: Allocation | None = None
+    """How its cards are shared now: spec.allocation, once a change of that is carried out."""
     capacity: PoolCapacity | None = None
     """What it can give; unset until it was first counted."""
     nodes: Annotated[tuple[PoolNode, ...], Meta(max_length=5000)] = ()
