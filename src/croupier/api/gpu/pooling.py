@@ -1,0 +1,116 @@
+"""Cards and pools as core/assignment.py decides about them, from the objects that tell it."""
+
+from collections.abc import Iterable
+
+from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, GPUDevice
+from croupier.api.gpu.node import GPUNodeInventory
+from croupier.api.gpu.pool import RESOURCE_PREFIX, Allocation, DeviceFilter, GPUPool
+from croupier.api.meta import Condition, LabelSelector
+from croupier.core import selection
+from croupier.core.assignment import LONG_AGO, Card, Pool
+from croupier.core.selection import Filter, Labelled, Requirement, Selector, Traits
+
+INCOMPLETE = "InventoryIncomplete"
+READY = "ReadyForPooling"
+
+
+def card(device: GPUDevice, *, obstacle: str = "") -> Card:
+    """`obstacle`: why no pool may take it now (see `obstacle` below)."""
+    meta, status = device.metadata, device.status
+    mig = status.hardware.mig if status.hardware is not None else None
+    occupied = condition(status.conditions, OCCUPIED)
+    return Card(
+        traits=traits(device),
+        annotation=meta.annotations.get(ASSIGNMENT, ""),
+        pool=status.pool_ref.name if status.pool_ref is not None else "",
+        obstacle=obstacle,
+        excluded=meta.labels.get(IGNORE) == "true" or status.managed is False,
+        drained=DRAIN in meta.annotations,
+        busy=occupied is not None and occupied.status == "True",
+        known_profiles=mig is not None,
+    )
+
+
+def traits(device: GPUDevice) -> Traits:
+    hardware, labels = device.status.hardware, device.metadata.labels
+    pci = hardware.pci if hardware is not None else None
+    mig = hardware.mig if hardware is not None else None
+    index = labels.get(INDEX_LABEL, "")
+    return Traits(
+        id=device.status.inventory_id or device.metadata.name,
+        index=int(index) if index.isascii() and index.isdigit() else None,
+        pci=f"{pci.vendor}/{pci.device}" if pci is not None else "",
+        labels=labels,
+        product=hardware.product if hardware is not None else "",
+        profiles=frozenset((*mig.profiles_supported, *(one.name for one in mig.types)))
+        if mig
+        else frozenset(),
+        mig_capable=mig.capable if mig is not None else None,
+    )
+
+
+def obstacle(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
+    """Why no pool may take the card now, as far as what stands in its objects tells; empty if one may."""
+    if inventory is None:
+        return "its node has no GPUNodeInventory yet"
+    incomplete = condition(inventory.status.conditions, INCOMPLETE)
+    if incomplete is not None and incomplete.status == "True":
+        return f"the inventory of its node is incomplete: {incomplete.message or incomplete.reason}"
+    if device.status.state == "Faulted":
+        health = device.status.health
+        return f"it is faulted: {health.last_error}" if health and health.last_error else "it is faulted"
+    ready = condition(device.status.conditions, READY)
+    if ready is None:
+        return "it has not been checked yet"
+    return "" if ready.status == "True" else f"it is not ready for pooling: {ready.message or ready.reason}"
+
+
+def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    return next((one for one in conditions if one.type == kind), None)
+
+
+def pool(found: GPUPool) -> Pool:
+    meta, spec = found.metadata, found.spec
+    selector, joining = spec.device_selector, spec.device_assignment
+    approves = joining.auto_approve_selector
+    return Pool(
+        name=meta.name,
+        resource=resource(found),
+        created=meta.creation_timestamp or LONG_AGO,
+        nodes=labelled(spec.node_selector),
+        devices=Selector(_filter(selector.include), _filter(selector.exclude)),
+        takes_all=not joining.require_annotation,
+        takes=labelled(approves) if approves is not None else None,
+        most_per_node=spec.allocation.max_devices_per_node,
+        profiles=_profiles(spec.allocation),
+        leaving=meta.deletion_timestamp is not None,
+    )
+
+
+def resource(found: GPUPool) -> str:
+    """What pods ask for."""
+    return found.spec.resource.name or f"{RESOURCE_PREFIX}{found.metadata.name}"
+
+
+def labelled(selector: LabelSelector) -> Labelled:
+    return Labelled(
+        selector.match_labels,
+        tuple(Requirement(one.key, one.operator, one.values) for one in selector.match_expressions),
+    )
+
+
+def _profiles(allocation: Allocation) -> frozenset[str]:
+    one = (allocation.mig_profile,) if allocation.mig_profile else ()
+    return frozenset((*one, *(line.profile for line in allocation.mig_layout or ())))
+
+
+def _filter(asked: DeviceFilter) -> Filter:
+    return Filter(
+        ids=frozenset(asked.inventory_ids),
+        pci=frozenset(asked.pci_ids),
+        indexes=tuple(selection.span(one) for one in asked.indexes),
+        labels=asked.labels,
+        products=frozenset(asked.products),
+        profiles=frozenset(asked.mig_profiles),
+        mig_capable=asked.mig_capable,
+    )
