@@ -12,6 +12,8 @@ import typer
 from croupier.cli import (
     audit,
     available,
+    card_moves,
+    cards,
     demo,
     explain,
     extender,
@@ -20,6 +22,7 @@ from croupier.cli import (
     ledger,
     manager,
     market,
+    pools,
     reservations,
     scheduler_config,
     version,
@@ -46,6 +49,12 @@ app.command("available", rich_help_panel="Who holds what")(available.available)
 app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
 app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
 app.command("audit", rich_help_panel="Who holds what")(audit.audit)
+app.command("cards", rich_help_panel="Cards and pools")(cards.cards)
+app.add_typer(pools.app, name="pools", rich_help_panel="Cards and pools")
+app.command("assign", rich_help_panel="Cards and pools")(card_moves.assign)
+app.command("unassign", rich_help_panel="Cards and pools")(card_moves.unassign)
+app.command("drain", rich_help_panel="Cards and pools")(card_moves.drain)
+app.command("retire", rich_help_panel="Cards and pools")(card_moves.retire)
 app.add_typer(market.app, name="market", rich_help_panel="CPU limits")
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)

@@ -61,10 +61,10 @@ def _part(card: "Card | None", part: "Part") -> dict[str, Any]:
 
 
 def cards(ledger: "Ledger") -> list[dict[str, Any]]:
-    return [_card(card) for card in ledger.cards]
+    return [card(one) for one in ledger.cards]
 
 
-def _card(card: "Card") -> dict[str, Any]:
+def card(card: "Card") -> dict[str, Any]:
     from croupier.api.mps import holder
 
     held = [
