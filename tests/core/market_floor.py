@@ -72,6 +72,8 @@ class Floor:
         self.second = 0
         self.lag = lag
         self.writes = True
+        self.refused: set[str] = set()
+        """Whose limit cannot be written."""
         self.history: list[tuple[int, Move]] = []
         self._due: list[tuple[int, str, str, int]] = []
         self.last: Round | None = None
@@ -100,6 +102,8 @@ class Floor:
 
     def _write(self, move: Move) -> None:
         guest = self.guests[move.key.removeprefix("team/")]
+        if guest.name in self.refused:
+            return
         guest.desired = move.limit
         self.history.append((self.second, move))
         self._due.append((self.second + self.lag, guest.name, guest.uid, move.limit))

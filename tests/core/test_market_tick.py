@@ -301,3 +301,27 @@ def test_an_empty_node_has_nothing_to_decide():
     done = ticking.tick(Floor().state, Floor().observe(), Policy(), 0)
 
     assert done.decisions == ()
+
+
+def test_a_decrease_that_could_not_be_written_frees_nothing():
+    """It was told 600 and has 100 yet; that it should fall again is decided, but the API server says no."""
+    slow = Guest("slow", wants=5, limit=100, desired=600, annotations=ELASTIC)
+    busy = Guest("busy", wants=700, limit=100, annotations=ELASTIC)
+    floor = Floor(slow, busy, policy=replace(STRICT, elastic_peaks=0), lag=10_000)
+    floor.refused = {"slow"}
+    floor.run(90)
+
+    assert floor.last is not None
+    assert [one.limit for one in moves(floor.last.decisions)] == [300], "it is told to fall, in vain"
+    assert held(floor) <= 800
+
+
+def test_whoever_cannot_be_traded_any_more_keeps_what_it_was_given():
+    """In strict mode what it holds is not for sale, although its annotations cannot be read now."""
+    given = Guest("given", wants=500, limit=600, desired=600, annotations={"weight": "heavy"})
+    busy = Guest("busy", wants=700, limit=100)
+    floor = Floor(given, busy, policy=STRICT)
+    floor.run(60)
+
+    assert floor.guests["busy"].limit == 200
+    assert held(floor) <= 800

@@ -108,6 +108,7 @@ def scenes(draw: Any) -> Scene:
         desired=desired,
         pod_namespace=draw(st.sampled_from(["default", "default", "default", "kube-system"])),
         owner=draw(st.sampled_from(["", "uid-1", "uid-1", "uid-0"])),
+        node=draw(st.sampled_from(["", "node-1", "node-1", "node-2"])),
     )
     seen = draw(st.sampled_from([True, True, True, True, True, False]))
     return Scene(made, replace(kept, shape=shape) if seen else None, NOW, due=draw(st.booleans()))
@@ -119,6 +120,7 @@ def proven(scene: Scene) -> bool:
     return (
         seen is not None
         and asked.pod_namespace == asked.namespace
+        and asked.node in ("", seen.node)
         and asked.owner in ("", seen.uid)
         and asked.told.uid in ("", seen.uid)
         and seen.phase == "Running"
@@ -126,10 +128,8 @@ def proven(scene: Scene) -> bool:
         and all(one.state == "" for one in seen.containers)
         and asked.told.restarts in (None, seen.restarts)
         and seen.observed >= seen.generation
-        and not any(
-            one is not None and (one.generation == 0 or one.generation >= seen.generation)
-            for one in (seen.pending, seen.in_progress)
-        )
+        and seen.pending is None
+        and seen.in_progress is None
         and all(one.reported == one.limit for one in seen.containers)
         and seen.reported == asked.desired
     )
@@ -154,6 +154,7 @@ SPOILT: dict[str, tuple[Wish, Pod, str]] = {
     "a pod of an earlier time": (wish(told=told(uid="uid-0")), holding(), "PodReplaced"),
     "owned by an earlier pod": (wish(told=told(), owner="uid-0"), holding(), "PodReplaced"),
     "another namespace": (wish(told=told(), pod_namespace="b"), holding(), "NamespaceMismatch"),
+    "the agent of another node": (wish(told=told(), node="node-2"), holding(), "WrongNode"),
     "not running yet": (wish(told=told()), holding(phase="Pending"), "PodPending"),
     "ended": (wish(told=told()), holding(phase="Failed"), "PodFinished"),
     "being deleted": (wish(told=told()), holding(terminating=True), "PodTerminating"),
@@ -208,6 +209,7 @@ def test_a_change_is_what_kubernetes_accepts_and_only_what_was_asked(scene):
     assert seen is not None
     assert scene.wish.is_of(seen.uid)
     assert scene.wish.namespace == scene.wish.pod_namespace
+    assert scene.wish.node in ("", seen.node)
     assert seen.shape.qos != "BestEffort"
     assert bool(change.requests) == (seen.shape.qos == "Guaranteed")
     if change.back:
@@ -269,7 +271,8 @@ REFUSALS = {
     (403, 'pods "a" is forbidden: maximum cpu usage per Container is 1, but limit is 2'): "LimitRange",
     (403, 'User "x" cannot patch resource "pods/resize" in API group ""'): "NotPermitted",
     (403, "denied by policy of the house"): "Refused",
-    (404, 'pods "a" not found'): "NoResize",
+    (404, "the server could not find the requested resource"): "NoResize",
+    (404, 'pods "a" not found'): "Conflict",
     (409, "the object has been modified"): "Conflict",
     (422, 'Pod "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'): "Conflict",
     (422, "Pod QOS Class may not change as a result of resizing"): "Invalid",
@@ -322,17 +325,27 @@ def test_a_new_wish_does_not_wait_for_the_delay_of_the_old():
     assert decided(asked, pod(), due=False).change is not None
 
 
-def test_a_condition_about_an_earlier_spec_says_nothing_of_this_one():
+def test_a_condition_about_an_earlier_spec_says_nothing_of_one_the_kubelet_has_not_seen():
     stale = Condition("Infeasible", "too much", generation=1)
-    seen = pod(generation=2, observed=2, pending=stale)
 
-    assert decided(wish(500, told=told()), seen).verdict.phase == "Applied"
+    unseen = pod(generation=2, observed=1, pending=stale)
+    assert decided(wish(500, told=told()), unseen).verdict.word == "Resizing"
+    seen = pod(generation=2, observed=2, pending=stale)
+    assert decided(wish(500, told=told()), seen).verdict.word == "Infeasible", (
+        "the change was of another field"
+    )
 
 
 def test_an_older_one_of_a_pod_that_is_gone_decides_nothing():
     dead = wish(900, name="dead", owner="uid-0", created=NOW - timedelta(days=1))
 
     assert decided(wish(500, told=told()), pod(), rivals=(dead,)).verdict.phase == "Applied"
+
+
+def test_an_older_one_by_the_agent_of_another_node_decides_nothing():
+    reaching = wish(900, name="reaching", node="node-2", created=NOW - timedelta(days=1))
+
+    assert decided(wish(500, told=told()), pod(), rivals=(reaching,)).verdict.phase == "Applied"
 
 
 def test_of_two_made_in_the_same_second_the_one_at_work_decides():

@@ -39,6 +39,7 @@ def wish(found: PodAllocation, now: datetime) -> Wish:
         created=meta.creation_timestamp or now,
         generation=meta.generation,
         owner=owners[0] if owners else "",
+        node=spec.node_name or "",
         told=_told(found.status),
     )
 

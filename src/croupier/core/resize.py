@@ -52,7 +52,7 @@ class Decision:
 
 def decide(scene: Scene) -> Decision:
     wish, pod = scene.wish, scene.pod
-    if pod is None or not wish.is_of(pod.uid) or wish.pod_namespace != wish.namespace:
+    if pod is None or not wish.may_move(pod):
         return _not_ours(scene)
     if older := _older(scene, pod):
         return Decision(words.duplicate(older), pod.uid, originals=older.told.originals)
@@ -99,7 +99,11 @@ def _not_ours(scene: Scene) -> Decision:
     wish = scene.wish
     if wish.pod_namespace != wish.namespace:
         return Decision(words.other_namespace(wish))
-    return Decision(words.no_pod(wish) if scene.pod is None else words.replaced(wish), uid=wish.told.uid)
+    if scene.pod is None:
+        return Decision(words.no_pod(wish), uid=wish.told.uid)
+    if not wish.is_of(scene.pod.uid):
+        return Decision(words.replaced(wish), uid=wish.told.uid)
+    return Decision(words.other_node(wish, scene.pod))
 
 
 def _older(scene: Scene, pod: Pod) -> Wish | None:
@@ -108,7 +112,7 @@ def _older(scene: Scene, pod: Pod) -> Wish | None:
     Times are in whole seconds; of two made in the same, the one that is at work already.
     """
     wish = scene.wish
-    rivals = [one for one in scene.rivals if one.pod_namespace == one.namespace and one.is_of(pod.uid)]
+    rivals = [one for one in scene.rivals if one.may_move(pod)]
     first = min([wish, *rivals], key=lambda one: (one.created, not one.at_work, one.name))
     return None if first is wish else first
 
@@ -207,10 +211,14 @@ def _infeasible(scene: Scene, pod: Pod, known: Decision, said: Condition) -> Dec
 
 
 def _fresh(condition: Condition | None, pod: Pod) -> Condition | None:
-    """One that is about an earlier spec says nothing of this one."""
-    if condition is None or 0 < condition.generation < pod.generation:
+    """One about an earlier spec says nothing as long as the kubelet has not seen this one.
+
+    What stands when it has is about this one, too: a change of something else does not make it look again.
+    """
+    if condition is None:
         return None
-    return condition
+    stale = 0 < condition.generation < pod.generation and pod.observed < pod.generation
+    return None if stale else condition
 
 
 def _matches(pod: Pod, target: Change) -> bool:

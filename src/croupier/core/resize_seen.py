@@ -98,7 +98,13 @@ class Wish:
     pod_namespace: str = ""
     generation: int = 1
     owner: str = ""
+    node: str = ""
+    """Whose agent wrote it; empty if a person did."""
     told: Told = Told()
+
+    def may_move(self, pod: "Pod") -> bool:
+        """An agent has a say on its own node alone, whatever it writes."""
+        return self.pod_namespace == self.namespace and self.node in ("", pod.node) and self.is_of(pod.uid)
 
     def is_of(self, uid: str) -> bool:
         """Not of an earlier pod of the same name."""

@@ -92,6 +92,14 @@ def replaced(wish: Wish) -> Verdict:
     )
 
 
+def other_node(wish: Wish, pod: Pod) -> Verdict:
+    where = f"on node {pod.node}" if pod.node else "on no node"
+    return failed(
+        "WrongNode",
+        f"the market of node {wish.node} wrote it, but pod {wish.pod} is {where}; delete it",
+    )
+
+
 def over(wish: Wish, pod: Pod) -> Verdict:
     if pod.terminating:
         return failed("PodTerminating", f"pod {wish.pod} is being deleted")
@@ -184,10 +192,10 @@ def _word(status: int, message: str, causes: Collection[Mapping[str, Any]]) -> s
         return "NodeCapacity"
     if status == 403:
         return _forbidden(message)
-    if status == 404 or "without support for resize" in message:
+    if "could not find the requested resource" in message or "without support for resize" in message:
         return "NoResize"
-    if status == 409 or "metadata.uid: Invalid value" in message:
-        return "Conflict"
+    if status in (404, 409) or "metadata.uid: Invalid value" in message:
+        return "Conflict"  # it came too late for its pod
     if status in (400, 422):
         return "Invalid"
     return "Unavailable"

@@ -28,8 +28,12 @@ class Standing:
 
     @property
     def held(self) -> int:
-        """What it may use until a decrease is reported applied."""
-        return max(self.current, self.pod.applied if self.pod.applied is not None else self.pod.limit)
+        """What it may use until a decrease is reported applied.
+
+        What stands in its PodAllocation counts even if we decided otherwise: that may not have been written.
+        """
+        pod = self.pod
+        return max(self.current, pod.limit, pod.desired or 0, pod.applied or 0)
 
     @property
     def trades(self) -> bool:
@@ -42,8 +46,9 @@ class Standing:
 
     @property
     def others_claim(self) -> int:
-        """What it takes from a strict supply without trading."""
-        return self.held if isinstance(self.terms, Terms) else self.pod.shape.request
+        """What it takes from a strict supply without trading; one that never traded, as those outside do."""
+        traded = isinstance(self.terms, Terms) or self.pod.desired is not None
+        return self.held if traded else self.pod.shape.request
 
     @property
     def idle_floor(self) -> int:
