@@ -1,7 +1,8 @@
 #!/bin/sh
 # What `croupier lab up --real-node` takes from the distribution: runc, CNI plugins, a static busybox and
-# the tools that make bridges and mount namespaces. The lab's control plane needs none of it, so a machine
-# where nothing can be installed is told what it misses and set up all the same.
+# the tools that make bridges and mount namespaces; and what a few tests do: promtool, which tries the
+# alert rules, and a C compiler for a driver library without cards. The lab's control plane needs none of it,
+# so a machine where nothing can be installed is told what it misses and set up all the same.
 set -eu
 
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -34,6 +35,7 @@ look() {
     program mount mount
     program unshare util-linux
     program nsenter util-linux
+    program gcc gcc
     static_busybox || miss busybox-static
     cni_plugins || miss containernetworking-plugins
 }
@@ -44,6 +46,20 @@ install() {
         -o DPkg::Lock::Timeout=60 $missing >/dev/null 2>&1
 }
 
+# Unpacked, not installed: the package would start a server.
+prometheus() {
+    folder="${CROUPIER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/croupier}/prometheus"
+    if command -v promtool >/dev/null 2>&1 || [ -x "$folder/usr/bin/promtool" ]; then return 0; fi
+    command -v apt-get >/dev/null 2>&1 || return 1
+    mkdir -p "$folder" && (
+        cd "$folder"
+        apt-get download -qq prometheus >/dev/null 2>&1 ||
+            { apt-get update -qq >/dev/null 2>&1 && apt-get download -qq prometheus >/dev/null 2>&1; }
+        dpkg -x prometheus_*.deb . && rm -f prometheus_*.deb
+    ) >/dev/null 2>&1
+}
+
+prometheus || echo "The alert rules can be tried with promtool only, of the package prometheus, which could not be had here: those tests are skipped."
 look
 [ -n "$missing" ] || exit 0
 
@@ -53,4 +69,4 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     look
 fi
 
-[ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) needs $missing, which could not be installed here: run 'apt-get install $missing' as root; everything else works without."
+[ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) and a few tests need $missing, which could not be installed here: run 'apt-get install $missing' as root; everything else works without."
