@@ -8,6 +8,9 @@ they run as printed.
 import difflib
 from dataclasses import dataclass
 
+from croupier.core import catalogue_kinds as cuts
+from croupier.core.mig import Kind
+
 NVIDIA = "10de"
 """PCI vendor of every model below."""
 
@@ -25,7 +28,12 @@ class CardModel:
     pci_device: str
     compute_major: int
     compute_minor: int
-    mig_capable: bool
+    kinds: tuple[Kind, ...] = ()
+    """What it can be cut into."""
+
+    @property
+    def mig_capable(self) -> bool:
+        return bool(self.kinds)
 
 
 class UnknownModel(ValueError):
@@ -33,14 +41,14 @@ class UnknownModel(ValueError):
 
 
 MODELS = (
-    CardModel("A100-40GB", "NVIDIA-A100-SXM4-40GB", "ampere", 40960, "20b0", 8, 0, mig_capable=True),
-    CardModel("A100-80GB", "NVIDIA-A100-SXM4-80GB", "ampere", 81920, "20b2", 8, 0, mig_capable=True),
-    CardModel("H100", "NVIDIA-H100-80GB-HBM3", "hopper", 81559, "2330", 9, 0, mig_capable=True),
-    CardModel("H200", "NVIDIA-H200", "hopper", 143771, "2335", 9, 0, mig_capable=True),
-    CardModel("A30", "NVIDIA-A30", "ampere", 24576, "20b7", 8, 0, mig_capable=True),
-    CardModel("L40S", "NVIDIA-L40S", "ada-lovelace", 46068, "26b9", 8, 9, mig_capable=False),
-    CardModel("T4", "Tesla-T4", "turing", 15360, "1eb8", 7, 5, mig_capable=False),
-    CardModel("SIM-70GB", "Croupier-Simulated-70GB", "simulated", 71680, "ff70", 8, 0, mig_capable=True),
+    CardModel("A100-40GB", "NVIDIA-A100-SXM4-40GB", "ampere", 40960, "20b0", 8, 0, cuts.A100_40GB),
+    CardModel("A100-80GB", "NVIDIA-A100-SXM4-80GB", "ampere", 81920, "20b2", 8, 0, cuts.A100_80GB),
+    CardModel("H100", "NVIDIA-H100-80GB-HBM3", "hopper", 81559, "2330", 9, 0, cuts.H100),
+    CardModel("H200", "NVIDIA-H200", "hopper", 143771, "2335", 9, 0, cuts.H200),
+    CardModel("A30", "NVIDIA-A30", "ampere", 24576, "20b7", 8, 0, cuts.A30),
+    CardModel("L40S", "NVIDIA-L40S", "ada-lovelace", 46068, "26b9", 8, 9),
+    CardModel("T4", "Tesla-T4", "turing", 15360, "1eb8", 7, 5),
+    CardModel("SIM-70GB", "Croupier-Simulated-70GB", "simulated", 71680, "ff70", 8, 0, cuts.SIM_70GB),
 )
 
 _BY_NAME = {model.name.casefold(): model for model in MODELS}
