@@ -1,0 +1,197 @@
+"""What admitted pods were promised of each pool: counted while they wait, told of when it expires.
+
+Nothing is written but Events. The number is worked out from the pods that wait, so a restart knows it again
+at once; and the Event of an expiry is named after the pod and the words, so that it is written once, whoever
+comes to office meanwhile.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal, Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from croupier.api import occupancy
+from croupier.api.core_v1 import Pod
+from croupier.api.gpu import GPUPool
+from croupier.api.kinds import GPU_POOLS, PODS
+from croupier.controllers.watched import Watched
+from croupier.core import booking
+from croupier.core.booking import TTL, Booking
+from croupier.core.pool_admission import POD_LABEL
+from croupier.core.quantity import ZERO
+from croupier.core.request import POOL
+from croupier.kube import events
+from croupier.kube.client import Selection
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.controller import Controller, Options
+from croupier.kube.journal import Happening, Reference
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.shift import ANYONE, Authority, Unmeasured
+from croupier.kube.shift import Gauge as ControllerGauge
+
+NAME: Final = "bookings"
+REPORTER: Final = "gpu-admission-webhook"
+EXPIRED: Final = "GPUReservationExpired"
+WAITING: Final = Selection(labels=POD_LABEL, fields="spec.nodeName=")
+"""The pods to follow: those that admission let into a pool and that have no node."""
+MARGIN: Final = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+class Recorder(Protocol):
+    """To be made with `naming`, so that an expiry is told once."""
+
+    def record(
+        self,
+        regarding: Reference,
+        reason: str,
+        note: str,
+        *,
+        action: str,
+        type: Literal["Normal", "Warning"] = "Normal",
+    ) -> None: ...
+
+
+class Gauge(Protocol):
+    def expired(self, pool: str) -> None: ...
+    def forget(self, pool: str) -> None: ...
+
+
+class _Unmeasured:
+    def expired(self, pool: str) -> None: ...
+    def forget(self, pool: str) -> None: ...
+
+
+class BookingMetrics:
+    """`gpupool_bookings_expired_total{pool}`; what GPUReservationExpired is alerted by."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._expired = Counter(
+            "gpupool_bookings_expired", "Pods that found no node in time", ["pool"], registry=registry
+        )
+        self._known: set[str] = set()
+
+    def expired(self, pool: str) -> None:
+        self._known.add(pool)
+        self._expired.labels(pool).inc()
+
+    def forget(self, pool: str) -> None:
+        if pool in self._known:
+            self._known.discard(pool)
+            self._expired.remove(pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    ttl: timedelta = TTL
+    options: Options = field(default_factory=lambda: Options(workers=1))
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: ControllerGauge = field(default_factory=Unmeasured)
+    figures: Gauge = field(default_factory=_Unmeasured)
+
+
+class Bookings:
+    """One key is one pool. `pods` are those of `WAITING`."""
+
+    def __init__(
+        self,
+        pods: Watched[Pod],
+        pools: Watched[GPUPool],
+        recorder: Recorder,
+        settings: Settings | None = None,
+    ) -> None:
+        self._pods = pods.store.index(_pools_of)
+        self._pools = pools.store
+        self._recorder = recorder
+        self._settings = settings or Settings()
+        self._listeners: list[Callable[[str], None]] = []
+        self._told: dict[str, set[str]] = {}
+        """By pool: the uids of pods that wait and whose expiry was told of."""
+        self._counted: dict[str, int] = {}
+        options, gauge = self._settings.options, self._settings.gauge
+        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
+        self.controller.watch(pods.store, pods.cache, _pools_of)
+        self.controller.watch(pools.store, pools.cache, lambda one: [one.metadata.name])
+
+    def booked(self, pool: str) -> int:
+        """Units of the pool that are promised to pods and not held yet, as of now; needs no request."""
+        return booking.booked(self._of(pool), self._settings.clock.now(), self._settings.ttl)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Have `changed(pool)` called whenever the number of a pool is another, while we run."""
+        self._listeners.append(changed)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        self._counted.clear()
+        await self.controller.run(stop, authority)
+
+    async def reconcile(self, pool: str) -> Result:
+        bookings = self._of(pool)
+        seen = booking.look(bookings, self._settings.clock.now(), self._settings.ttl)
+        told = self._told[pool] = self._told.get(pool, set()) & {one.uid for one in bookings}
+        for one in seen.expired:
+            if one.uid not in told:
+                told.add(one.uid)
+                self._tell(one)
+        self._announce(pool, seen.booked)
+        if not bookings:
+            self._forget(pool)
+        return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
+
+    def _of(self, pool: str) -> list[Booking]:
+        found = (_booking(pod, pool) for pod in self._pods.get(pool))
+        return [one for one in found if one is not None]
+
+    def _tell(self, one: Booking) -> None:
+        sentence = booking.expired(one, self._settings.ttl)
+        log.warning("a booking expired", pod=one.pod, pool=one.pool, units=one.units, alert=EXPIRED)
+        self._settings.figures.expired(one.pool)
+        namespace, _, name = one.pod.partition("/")
+        about = [Reference(PODS.api_version, PODS.kind, namespace, name, one.uid)]
+        if (pool := self._pools.named(one.pool)) is not None:
+            about.append(events.about(GPU_POOLS, pool))
+        for regarding in about:
+            self._recorder.record(regarding, EXPIRED, sentence, action="Expire", type="Warning")
+
+    def _announce(self, pool: str, booked: int) -> None:
+        if self._counted.get(pool, 0) == booked:
+            return
+        self._counted[pool] = booked
+        for changed in self._listeners:
+            changed(pool)
+
+    def _forget(self, pool: str) -> None:
+        self._told.pop(pool, None)
+        self._counted.pop(pool, None)
+        if self._pools.named(pool) is None:
+            self._settings.figures.forget(pool)
+
+
+def naming(what: Happening) -> str:
+    """The same whoever tells it: what was told already is not told again while the Event lives."""
+    words = f"{what.regarding.uid} {what.reason} {what.note}"
+    return events.name(what, hashlib.sha256(words.encode()).hexdigest()[:16])
+
+
+def _pools_of(pod: Pod) -> Iterable[str]:
+    """By what it asks for: a label alone books nothing."""
+    return {
+        name.removeprefix(POOL)
+        for one in (*pod.spec.containers, *pod.spec.init_containers)
+        for name in one.resources.requests
+        if name.startswith(POOL)
+    }
+
+
+def _booking(pod: Pod, pool: str) -> Booking | None:
+    meta = pod.metadata
+    if pod.spec.node_name or pod.is_finished or meta.deletion_timestamp or not meta.creation_timestamp:
+        return None
+    units = occupancy.requests(pod).get(POOL + pool, ZERO).whole
+    return Booking(meta.key, meta.uid, pool, units, meta.creation_timestamp) if units > 0 else None
