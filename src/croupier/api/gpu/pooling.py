@@ -1,6 +1,9 @@
 """Cards and pools as core/assignment.py decides about them, from the objects that tell it."""
 
 from collections.abc import Iterable
+from typing import Final
+
+import msgspec
 
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, GPUDevice
 from croupier.api.gpu.node import GPUNodeInventory
@@ -10,8 +13,10 @@ from croupier.core import selection
 from croupier.core.assignment import LONG_AGO, Card, Pool
 from croupier.core.selection import Filter, Labelled, Requirement, Selector, Traits
 
-INCOMPLETE = "InventoryIncomplete"
-READY = "ReadyForPooling"
+INCOMPLETE: Final = "InventoryIncomplete"
+READY: Final = "ReadyForPooling"
+CARD_ALLOCATION: Final = "gpu.deckhouse.io/allocation"
+"""The annotation of a card that is ahead of its pool while that changes card by card (rollout PerCard)."""
 
 
 def card(device: GPUDevice, *, obstacle: str = "") -> Card:
@@ -27,7 +32,7 @@ def card(device: GPUDevice, *, obstacle: str = "") -> Card:
         excluded=meta.labels.get(IGNORE) == "true" or status.managed is False,
         drained=DRAIN in meta.annotations,
         busy=occupied is not None and occupied.status == "True",
-        known_profiles=mig is not None,
+        known_profiles=mig is not None and (not mig.capable or bool(mig.types or mig.profiles_supported)),
     )
 
 
@@ -85,6 +90,24 @@ def pool(found: GPUPool) -> Pool:
         profiles=_profiles(spec.allocation),
         leaving=meta.deletion_timestamp is not None,
     )
+
+
+def allocation(device: GPUDevice, pool: GPUPool) -> Allocation:
+    """How the card is shared, or shall be once nobody holds it: its own word while it is ahead of its pool."""
+    own = written(device.metadata.annotations.get(CARD_ALLOCATION, ""))
+    return own or pool.status.allocation or pool.spec.allocation
+
+
+def written(text: str) -> Allocation | None:
+    """An allocation as it stands in a ConfigMap or an annotation; None for what cannot be read."""
+    try:
+        return msgspec.json.decode(text, type=Allocation)
+    except msgspec.MsgspecError:
+        return None
+
+
+def text(allocation: Allocation) -> str:
+    return msgspec.json.encode(allocation).decode()
 
 
 def resource(found: GPUPool) -> str:
