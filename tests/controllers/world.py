@@ -92,7 +92,10 @@ class World:
     async def device(self, index: int, node: str = NODE, **status: Any) -> str:
         card = f"{node}-0000-{index:02x}-00-0"
         labels = {"gpu.deckhouse.io/device-index": str(index), "gpu.deckhouse.io/node": node}
-        await self.create(kinds.GPU_DEVICES, {"metadata": {"name": card, "labels": labels}})
+        pool = status.get("poolRef", {}).get("name")
+        notes = {"gpu.deckhouse.io/assignment": pool} if pool else {}
+        meta = {"name": card, "labels": labels, "annotations": notes}
+        await self.create(kinds.GPU_DEVICES, {"metadata": meta})
         known = {"nodeName": node, "inventoryID": card, "state": "Unassigned", **status}
         await self.api.patch(kinds.GPU_DEVICES, card, {"status": known}, subresource="status")
         return card
@@ -199,6 +202,7 @@ class World:
                     pools=await one(kinds.GPU_POOLS, Selection()),
                     pods=await one(kinds.PODS, bound),
                     reservations=await one(kinds.RESERVATIONS, chosen),
+                    inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
                 )
             )
 

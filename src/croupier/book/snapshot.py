@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from croupier.api import kinds, pods
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.gpu import GPUDevice, GPUPool, report
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, report
 from croupier.api.mps import NodeReservation, Reservation, pledge, translate
 from croupier.core import capacity, rebuild
 from croupier.core.capacity import Report
@@ -47,10 +47,10 @@ class Snapshot:
 
 async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Snapshot:
     """Everything but pods at once; pods if they are asked for, or a ledger has to be counted from them."""
-    nodes, records, devices, pools, reservations, bound = await asyncio.gather(
+    nodes, records, (devices, inventories), pools, reservations, bound = await asyncio.gather(
         _all(api, kinds.NODES),
         _all(api, kinds.NODE_RESERVATIONS),
-        _all(api, kinds.GPU_DEVICES),
+        asyncio.gather(_all(api, kinds.GPU_DEVICES), _all(api, kinds.GPU_NODE_INVENTORIES)),
         _all(api, kinds.GPU_POOLS),
         _all(api, kinds.RESERVATIONS),
         _all(api, kinds.PODS, BOUND) if with_pods else _none(),
@@ -59,6 +59,7 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Snapsh
         nodes={node.metadata.name: node for node in nodes},
         records={one.metadata.name: one for one in records},
         devices=_by_node(devices),
+        inventories={one.metadata.name: one for one in inventories},
         pools=tuple(pools),
         reservations=tuple(reservations),
     )
@@ -86,6 +87,7 @@ class _World:
     nodes: Mapping[str, Node]
     records: Mapping[str, NodeReservation]
     devices: Mapping[str, Sequence[GPUDevice]]
+    inventories: Mapping[str, GPUNodeInventory]
     pools: tuple[GPUPool, ...]
     reservations: tuple[Reservation, ...]
 
@@ -95,7 +97,8 @@ class _World:
         return [name for name in names if name in self.devices or self.report(name).allocatable]
 
     def report(self, name: str) -> Report:
-        return report.read(name, self.nodes.get(name), self.devices.get(name, ()), self.pools)
+        devices, inventory = self.devices.get(name, ()), self.inventories.get(name)
+        return report.read(name, self.nodes.get(name), devices, self.pools, inventory)
 
 
 def _snapshot(world: _World, bound: Sequence[Pod], now: datetime) -> Snapshot:

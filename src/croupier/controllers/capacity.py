@@ -52,6 +52,8 @@ class CapacityController:
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda node: (node.metadata.name,))
         self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
         self.controller.watch(sources.pools.store, sources.pools.cache, sight_.nodes_with)
+        inventories = sources.inventories
+        self.controller.watch(inventories.store, inventories.cache, lambda found: (found.metadata.name,))
         # A node is opened with its pods and Reservations: they must be known before, and wake nobody.
         self.controller.watch(sources.pods.store, sources.pods.cache, lambda _: ())
         self.controller.watch(sources.reservations.store, sources.reservations.cache, lambda _: ())

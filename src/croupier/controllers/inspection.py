@@ -23,7 +23,14 @@ from croupier.kube.events import Recorder
 from croupier.kube.resource import Resource
 from croupier.kube.store import Store
 
-SEEN_FROM = (kinds.NODES, kinds.GPU_DEVICES, kinds.GPU_POOLS, kinds.PODS, kinds.RESERVATIONS)
+SEEN_FROM = (
+    kinds.NODES,
+    kinds.GPU_DEVICES,
+    kinds.GPU_POOLS,
+    kinds.PODS,
+    kinds.RESERVATIONS,
+    kinds.GPU_NODE_INVENTORIES,
+)
 
 
 @dataclass(frozen=True, slots=True)

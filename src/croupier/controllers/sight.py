@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from croupier.api import pods
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.gpu import GPUDevice, GPUPool, report
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, report
 from croupier.api.mps import Reservation, pledge
 from croupier.controllers.watched import Watched
 from croupier.core import claim
@@ -28,6 +28,7 @@ class Sources:
     pools: Watched[GPUPool]
     pods: Watched[Pod]
     reservations: Watched[Reservation]
+    inventories: Watched[GPUNodeInventory]
 
 
 class Sight:
@@ -41,8 +42,9 @@ class Sight:
     async def complete(self) -> None:
         """Returns once every store has had its first whole list."""
         sources = self.sources
-        caches = (sources.nodes, sources.devices, sources.pools, sources.pods, sources.reservations)
-        await asyncio.gather(*(one.cache.synced() for one in caches))
+        cards = (sources.nodes, sources.devices, sources.pools, sources.inventories)
+        users = (sources.pods, sources.reservations)
+        await asyncio.gather(*(one.cache.synced() for one in (*cards, *users)))
 
     def nodes(self) -> set[str]:
         """Nodes there are, and nodes somebody reports cards of."""
@@ -57,7 +59,12 @@ class Sight:
         return {node for device in devices for node in node_of_device(device)}
 
     def report(self, node: str) -> Report:
-        return report.read(node, self.node(node), self._devices.get(node), self.sources.pools.store)
+        inventory = self.sources.inventories.store.named(node)
+        devices, pools = self._devices.get(node), self.sources.pools.store
+        return report.read(node, self.node(node), devices, pools, inventory)
+
+    def devices_of(self, node: str) -> list[GPUDevice]:
+        return self._devices.get(node)
 
     def pod(self, key: str) -> Pod | None:
         """By `namespace/name`."""

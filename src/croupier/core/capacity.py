@@ -1,14 +1,20 @@
 """The cards of a node, from what the node side reports.
 
-Where an inventory of the node exists, it is the truth. Where none does, the allocatable of the
-usual device plugin is: so many cards named by their index, so many MIG devices on made-up cards.
-Such names are only ways of counting. So when the plugin withdraws one, the one that goes is one
-nobody holds; when an inventory appears, core/refit.py moves the holders over to the real names.
+Where an inventory of the node exists, it is the truth. A card that is about to change, or that nobody
+looks after, is withheld: those who hold something of it keep that, and nobody else gets any. Only
+then may it be re-cut or moved, so that nothing is given twice.
+
+Where no inventory exists, the allocatable of the usual device plugin is the truth: so many cards named
+by their index, so many MIG devices on made-up cards. Such names are only ways of counting. So when the
+plugin withdraws one, the one that goes is one nobody holds; when an inventory appears, core/refit.py
+moves the holders over to the real names.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from croupier.core import card as naming
@@ -37,8 +43,12 @@ class Device:
     faulted: bool = False
     ignored: bool = False
     """It gives nothing to anybody."""
+    withheld: str = ""
+    """Why it is given to nobody for now, as the part of a sentence; empty if it is."""
     fits: Mapping[str, int] = field(default_factory=dict)
     """MIG profile to how many of it fit on the empty card."""
+    cut: tuple[Slot, ...] | None = None
+    """The MIG devices it is cut into, none if it is whole; None where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,10 @@ class Pool:
     """Cut every card into as many of it as fit."""
     layout: tuple[tuple[str, int], ...] = ()
     """Or into so many of these."""
+    withheld: str = ""
+    """Why its cards are given to nobody for now; empty if they are."""
+    becomes: "Pool | None" = None
+    """While it changes card by card: how cards are shared that are changed already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,8 @@ class Report:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     pools: Mapping[str, Pool] = field(default_factory=dict)
+    silent: bool = False
+    """Nobody looks after the cards: the agent of the node is not heard any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +92,11 @@ class Counted:
 def count(report: Report, in_use: Iterable[Part] = ()) -> Counted:
     """The cards the node reports; of those that are only counted, the ones `in_use` are kept first."""
     try:
-        cards = _listed(report) if report.devices else _allocatable(report, tuple(in_use))
+        used = tuple(in_use)
+        cards = _listed(report, used) if report.devices else _allocatable(report, used)
     except ValueError as error:  # a name that no card can have
         return Counted((), (f"node {report.node}: {error}",))
-    if not report.present:
+    if not report.present or report.silent:
         cards = [replace(card, healthy=False) for card in cards]
     cards.sort(key=lambda card: (card.index, card.id))
     if len(cards) <= MOST_CARDS:
@@ -88,35 +105,95 @@ def count(report: Report, in_use: Iterable[Part] = ()) -> Counted:
     return Counted(tuple(cards[:MOST_CARDS]), (trouble,))
 
 
-def _listed(report: Report) -> list[Card]:
+def _listed(report: Report, in_use: Collection[Part]) -> list[Card]:
     """The cards of an inventory; one whose index is not known gets the next that nobody has."""
-    devices = {device.id: device for device in report.devices if not device.ignored}
-    taken = {device.index for device in devices.values()}
+    devices = _distinct(report.devices)
+    taken = {device.index for device in devices}
     spare = (number for number in range(MOST_INDEX + 1) if number not in taken)
     cards = []
-    for device in sorted(devices.values(), key=lambda device: device.id):
+    for device in sorted(devices, key=lambda device: device.id):
         index = device.index if device.index is not None and device.index <= MOST_INDEX else next(spare, None)
         if index is not None:
             cards.append(_card(device, index, report.pools))
-    return cards
+    if any(device.cut is not None for device in report.devices):
+        return cards
+    return _beside_plugin(report, cards, in_use)
+
+
+def _distinct(devices: Iterable[Device]) -> list[Device]:
+    """Without those ignored, and without what is named by its index only beside the same card's real name."""
+    counted = {device.id: device for device in devices if not device.ignored}
+    named = {device.index for device in counted.values() if not naming.is_indexed(device.id)} - {None}
+    return [one for one in counted.values() if one.index not in named or not naming.is_indexed(one.id)]
 
 
 def _card(device: Device, index: int, pools: Mapping[str, Pool]) -> Card:
-    card = Card(device.id, index, pool=device.pool, healthy=not device.faulted)
+    healthy = not device.faulted and not device.withheld
+    card = Card(device.id, index, pool=device.pool, healthy=healthy)
     if not device.pool:
-        return card
-    match pools.get(device.pool):
-        case Pool(sharing="MPS"):
-            return card
-        case Pool(sharing="Exclusive"):
-            return replace(card, mode="Exclusive")
-        case Pool(sharing="TimeSlice", slices=slices):
-            return replace(card, mode="TimeSlice", capacity=slices)
-        case Pool(sharing="MIG") as pool:
-            slots = _cut(device, pool)
-            return replace(card, mode="MIG", slots=slots, healthy=card.healthy and bool(slots))
-        case _:  # nobody knows how the pool shares its cards, so nobody can be given any
-            return replace(card, healthy=False)
+        return _sliced(card, device.cut) if device.cut else card
+    pool = pools.get(device.pool)
+    if pool is None:  # nobody knows how the pool shares its cards, so nobody can be given any
+        return replace(card, healthy=False)
+    shared = _shared(card, device, pool)
+    return replace(shared, healthy=False) if pool.withheld else shared
+
+
+def _shared(card: Card, device: Device, pool: Pool) -> Card:
+    if pool.sharing == "MIG":
+        return _in_slots(card, device, pool)
+    whole = replace(card, healthy=card.healthy and not device.cut)  # one that is cut cannot be given whole
+    match pool.sharing:
+        case "MPS":
+            return whole
+        case "Exclusive":
+            return replace(whole, mode="Exclusive")
+        case "TimeSlice":
+            return replace(whole, mode="TimeSlice", capacity=pool.slices)
+
+
+def _in_slots(card: Card, device: Device, pool: Pool) -> Card:
+    """As it is cut, if that is what the pool says; as the pool says, where nobody tells how it is cut."""
+    if device.cut is None:
+        return _sliced(card, _cut(device, pool))
+    meant = [one for one in (pool, pool.becomes) if one is not None and one.sharing == "MIG"]
+    right = any(_is_cut(device.cut, one, device.fits) for one in meant)
+    return _sliced(card if right else replace(card, healthy=False), device.cut)
+
+
+def _sliced(card: Card, slots: tuple[Slot, ...]) -> Card:
+    """A card in these slots; one cut in a way that cannot be gives nothing."""
+    ordered = sorted(slots, key=lambda slot: slot.start)
+    apart = all(one.start + one.size <= other.start for one, other in pairwise(ordered))
+    kept = tuple(ordered) if apart and all(_is_inside(slot) for slot in slots) else ()
+    return replace(card, mode="MIG", slots=kept, healthy=card.healthy and bool(kept))
+
+
+def _is_inside(slot: Slot) -> bool:
+    return slot.start >= 0 and slot.size >= 1 and slot.start + slot.size <= MOST_SLOTS
+
+
+def _is_cut(slots: Iterable[Slot], pool: Pool, fits: Mapping[str, int]) -> bool:
+    """The card is cut as the pool says; into as many as it is, where nobody tells how many would fit."""
+    there = Counter(slot.profile for slot in slots)
+    if pool.layout:
+        return there == Counter(dict(pool.layout))
+    return there == Counter({pool.profile: fits.get(pool.profile) or max(1, there[pool.profile])})
+
+
+def _beside_plugin(report: Report, cards: list[Card], in_use: Collection[Part]) -> list[Card]:
+    """Where nobody tells how cards are cut, the plugin's MIG devices are counted as on a plain node.
+
+    What it cut it does not offer whole: only as many cards as it does are given.
+    """
+    sliced = _counted_slots(report, in_use, first=max((card.index for card in cards), default=-1) + 1)
+    if not sliced:
+        return cards
+    used = {part.card for part in in_use}
+    loose = sorted((card for card in cards if not card.pool), key=lambda card: card.id not in used)
+    offered = {card.id for card in loose[: report.allocatable.get(request.GPU, 0)]}
+    whole = [card if card.pool or card.id in offered else replace(card, healthy=False) for card in cards]
+    return [*whole, *sliced]
 
 
 def _cut(device: Device, pool: Pool) -> tuple[Slot, ...]:
@@ -158,10 +235,17 @@ def _allocatable(report: Report, in_use: Collection[Part]) -> list[Card]:
     used = {known[part.card] for part in in_use if part.card in known}
     numbers = _numbers(report.allocatable.get(request.GPU, 0), used)
     cards = [Card(naming.indexed_id(report.node, number), number) for number in numbers]
+    first = max((card.index for card in cards), default=-1) + 1
+    return [*cards, *_counted_slots(report, in_use, first=first)]
+
+
+def _counted_slots(report: Report, in_use: Collection[Part], *, first: int) -> list[Card]:
+    """Made-up cards for the MIG devices the plugin offers, numbered from `first` on."""
+    cards: list[Card] = []
     for resource, amount in sorted(report.allocatable.items()):
         if (profile := request.profile(resource)) is not None:
-            first = max((card.index for card in cards), default=-1) + 1
-            cards += _made_up(report.node, profile, amount, in_use=in_use, first=first)
+            index = max((card.index for card in cards), default=first - 1) + 1
+            cards += _made_up(report.node, profile, amount, in_use=in_use, first=index)
     return cards
 
 

@@ -53,6 +53,7 @@ class LedgerKeepers:
             pools=caches.follow(kinds.GPU_POOLS),
             pods=caches.follow(kinds.PODS, BOUND_PODS),
             reservations=caches.follow(kinds.RESERVATIONS),
+            inventories=caches.follow(kinds.GPU_NODE_INVENTORIES),
         )
         self._sight = Sight(self._sources)
         self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)

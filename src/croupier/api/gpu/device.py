@@ -18,6 +18,8 @@ OCCUPIED: Final = "Occupied"
 """The condition the ledger keeps: who holds the card. `reason` is one of the four below."""
 OCCUPANCY: Final = ("Free", "Withdrawn", "Reserved", "InUse")
 """Withdrawn: nobody holds anything of it, and the ledger gives it to nobody."""
+VANISHED: Final = "Vanished"
+"""The condition of a card that is gone from the bus; its GPUDevice goes once nobody holds anything of it."""
 
 DeviceState: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
 DevicePhase: TypeAlias = Literal[
@@ -76,8 +78,8 @@ class PCI(Wire, frozen=True, kw_only=True):
             "^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]$",
             "must be a PCI address, such as 0000:65:00.0",
         ),
-    ]
-    """Where it is, such as 0000:65:00.0."""
+    ] = ""
+    """Where it is, such as 0000:65:00.0; unset where nobody tells."""
 
 
 class ComputeCapability(Wire, frozen=True, kw_only=True):
@@ -274,7 +276,7 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     cut: Cut | None = None
     """How it is cut now; unset where nobody tells."""
     conditions: Conditions = ()
-    """ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied."""
+    """ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
 
 
 class GPUDeviceSpec(Wire, frozen=True, kw_only=True):

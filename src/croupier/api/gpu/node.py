@@ -1,13 +1,19 @@
 """GPUNodeInventory: one per node with cards; what is in it and whether it is fit to serve."""
 
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
 from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
 from croupier.api.meta import Conditions, ObjectMeta
 from croupier.api.wire import Wire
+
+INCOMPLETE: Final = "InventoryIncomplete"
+"""The condition of a node whose cards are not fully known: none of them joins a pool."""
+MANAGED_DISABLED: Final = "ManagedDisabled"
+AGENT_SILENT: Final = "AgentSilent"
+"""The condition of a node whose agent is not heard any more: its cards are given to nobody."""
 
 BootstrapPhase: TypeAlias = Literal[
     "Disabled", "Validating", "ValidatingFailed", "GFD", "Monitoring", "Ready"
