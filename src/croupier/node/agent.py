@@ -1,0 +1,277 @@
+"""The agent of one node with cards: looks, decides, serves, tells, cuts; again and again.
+
+It decides little itself: core/node_plan says what becomes of each card, core/devices what is offered of it.
+What it remembers may be lost at any moment: a card's past stands in the agent's own last report. A change
+of a card runs beside the rounds, so that a slow driver never silences the agent; and before it begins
+everybody who could give the card away has read that it will.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+import structlog
+
+from croupier.api.gpu.agent_report import BEATS, AgentReport
+from croupier.api.kinds import NODES
+from croupier.core import card as naming
+from croupier.core import devices, mig, node_plan
+from croupier.core.devices import Offer
+from croupier.core.node_plan import Memory, Step
+from croupier.core.node_state import Service
+from croupier.kube import events
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.errors import KubeError
+from croupier.kube.events import Recorder
+from croupier.node import agent_picture, features, publishing, reporting
+from croupier.node.agent_picture import Given, Now, Picture
+from croupier.node.agent_sight import Window
+from croupier.node.cards import CardError, Cards, Seen, Sighting
+from croupier.node.publishing import Publisher
+from croupier.node.recutting import Failed, Recutter
+from croupier.node.reporting import Pulse, Telling
+
+WRITE_WITHIN: Final = 10.0
+"""Seconds for what one round writes; what was not written is tried again."""
+
+log = structlog.get_logger(__name__)
+
+
+class Serving(Protocol):
+    """How the offer reaches pods: device plugins, or the status of a Node that has no kubelet."""
+
+    async def serve(self, offer: Offer) -> None: ...
+    def service(self) -> Service: ...
+
+    async def given(self) -> Sequence[Given]:
+        """What pods have now, as the kubelet knows it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Check(Protocol):
+    """Looks after pods whose devices are not those of their allocation."""
+
+    async def look(self, picture: Picture, offer: Offer) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an agent is made of."""
+
+    window: Window
+    cards: Cards
+    serving: Serving
+    cutter: Recutter
+    recorder: Recorder
+    check: Check | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    namespace: str
+    every: float = 3.0
+    """Seconds between looks, when nothing happens,"""
+    beat: float = 10.0
+    """and between heartbeats."""
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class Agent:
+    def __init__(self, parts: Parts, api: Client, settings: Settings) -> None:
+        self._parts = parts
+        self._settings = settings
+        self._node = parts.window.name
+        self._publisher = Publisher(
+            api,
+            publishing.Settings(self._node, settings.namespace, beat=settings.beat, clock=settings.clock),
+        )
+        self._wake = asyncio.Event()
+        self._seen = Sighting()
+        self._pulse = Pulse()
+        self._memory: dict[str, Memory] = {}
+        self._served: set[str] = set()
+        self._cutting: asyncio.Task[None] | None = None
+        self._busy: Step | None = None
+        self._cuts = 0
+        self._refused = ""
+        self.report: AgentReport | None = None
+        """Of the last round."""
+
+    def wake(self) -> None:
+        """Something changed that is worth another round at once."""
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            await self._begin(stop)
+            while not stop.is_set():
+                self._wake.clear()
+                await self.round()
+                await self._rest(stop)
+        finally:
+            await self._end()
+
+    async def _begin(self, stop: asyncio.Event) -> None:
+        """Open the driver and read where the agent before us stopped; try until both worked."""
+        while not stop.is_set():
+            try:
+                await self._parts.cards.open()
+                self._recall(await self._publisher.last())
+            except (CardError, KubeError) as error:
+                log.warning("cannot begin yet", node=self._node, error=str(error))
+                await first(self._settings.every, stop.wait())
+            else:
+                return
+
+    def _recall(self, last: AgentReport | None) -> None:
+        for one in last.cards if last is not None else ():
+            card_id = naming.inventory_id(self._node, one.address)
+            self._memory[card_id] = node_plan.remembered(one.cut.state, one.cut.target)
+
+    async def _rest(self, stop: asyncio.Event) -> None:
+        news = self.report is None or not self._publisher.shown(self.report)
+        seconds = publishing.CALM if news else self._settings.every
+        await first(seconds, stop.wait(), self._wake.wait(), self._parts.cards.changed(seconds))
+
+    async def _end(self) -> None:
+        """A change that has begun is cut off, as a crash would: the next agent goes on with it."""
+        if self._cutting is not None:
+            self._cutting.cancel()
+            await asyncio.wait({self._cutting})
+        await self._parts.serving.close()
+        with contextlib.suppress(CardError):
+            await self._parts.cards.close()
+
+    async def round(self) -> None:
+        picture = agent_picture.draw(self._parts.window, await self._now())
+        self._memory = {card: step.memory for card, step in picture.steps.items()}
+        offer = devices.offer(picture.offered(), self._served)
+        self._served |= offer.resources.keys()
+        await self._parts.serving.serve(offer)
+        await self._tell(picture)
+        if self._parts.check is not None:
+            await self._written("a look at what pods were given", self._parts.check.look(picture, offer))
+        await self._change(picture)
+
+    async def _now(self) -> Now:
+        given = await self._parts.serving.given()
+        while True:
+            before = self._cuts
+            seen = await self._looked()
+            if before == self._cuts:  # else a change ended meanwhile, and this look may be older
+                break
+        unfinished = self._parts.cutter.unfinished()
+        at = self._settings.clock.monotonic()
+        return Now(seen, given, self._memory, self._busy, at, unfinished)
+
+    async def _looked(self) -> Sighting:
+        try:
+            self._seen = await self._parts.cards.look()
+        except CardError as error:
+            log.warning("the cards cannot be seen", node=self._node, error=str(error))
+            self._pulse = Pulse()
+            return reporting.blind(self._seen, str(error))
+        return self._seen
+
+    async def _tell(self, picture: Picture) -> None:
+        service = self._parts.serving.service()
+        self._complain(picture.wants.refused)
+        if self._publisher.due and picture.seen.driver:
+            self._pulse = reporting.beaten(self._pulse, picture.cards, BEATS)
+        else:
+            self._pulse = reporting.between(self._pulse, picture.cards)
+        refused = (picture.wants.refused,) if picture.wants.refused else ()
+        troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
+        told = Telling(self._node, self._parts.cards.source, service, self._pulse, troubles)
+        self.report = reporting.report(told, picture.seen, picture.cards, picture.steps)
+        await self._written("the Lease", self._publisher.live(self.report))
+        node = self._parts.window.node()
+        if node is not None:
+            labels = features.labels(self.report, picture.mig_state())
+            await self._written("labels", self._publisher.mark(labels))
+            await self._written("conditions", self._publisher.state(node, picture.standing(service)))
+
+    def _complain(self, refused: str) -> None:
+        """Once for each layout that cannot be followed."""
+        if refused and refused != self._refused:
+            log.warning("the layout is refused", node=self._node, why=refused)
+            self._event("MIGLayoutRefused", refused, warning=True)
+        self._refused = refused
+
+    async def _written(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Telling others may fail; the next round tries again."""
+        try:
+            async with asyncio.timeout(WRITE_WITHIN):
+                await work
+        except (KubeError, TimeoutError) as error:
+            log.warning(f"{what} failed", node=self._node, error=str(error) or "no answer in time")
+
+    async def _change(self, picture: Picture) -> None:
+        """Begin with the next card that is to be cut, if all know of it and none of it is in use."""
+        step = next((one for one in picture.steps.values() if one.acts), None)
+        if step is None or self._busy is not None:
+            return
+        if self.report is None or not self._publisher.shown(self.report):
+            return
+        # The kubelet may have given something of it between our look and the withdrawal of its devices.
+        held = {devices.unit(device).card for one in await self._parts.serving.given() for device in one.ids}
+        if step.card in held:
+            return
+        self._busy = replace(step, recut=None, recover=False)
+        self._cutting = asyncio.create_task(self._carry_out(step, picture.cards[step.card]))
+
+    async def _carry_out(self, step: Step, card: Seen) -> None:
+        cutter = self._parts.cutter
+        try:
+            if step.recut is not None:
+                outcome = await cutter.apply(card, step.recut)
+            else:
+                outcome = await cutter.recover(card)
+            self._settle(step, card, outcome.sentence if isinstance(outcome, Failed) else "")
+        except Exception as bug:  # a card that cannot be cut must not end the agent of all
+            log.exception("cutting a card failed in a way nobody thought of", node=self._node, card=step.card)
+            self._settle(step, card, repr(bug))
+        finally:
+            self._busy = None
+            self._cuts += 1
+            self.wake()
+
+    def _settle(self, step: Step, card: Seen, failed: str) -> None:
+        what = f"card {card.index} ({step.card})"
+        before = mig.spelled(card.layout)
+        if failed:
+            now = self._settings.clock.monotonic()
+            self._memory[step.card] = node_plan.failed(step.memory, step.target, failed, now)
+            self._event("GPURecutFailed", f"{what} is not cut {step.target}: {failed}", warning=True)
+            log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=failed)
+            return
+        after = step.target or "as it was before the change that was cut off"
+        self._event("GPURecut", f"{what} is cut {after}, it was {before}")
+        log.info("a card was cut", node=self._node, card=step.card, target=after, before=before)
+
+    def _event(self, reason: str, note: str, *, warning: bool = False) -> None:
+        node = self._parts.window.node()
+        if node is not None:
+            kind: Any = "Warning" if warning else "Normal"
+            self._parts.recorder.record(events.about(NODES, node), reason, note, action="Cut", type=kind)
+
+
+async def first(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
+    """Until one of them is done, or the time is up."""
+    tasks = {asyncio.ensure_future(one) for one in waits}
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.wait(tasks)
+
+
+def waking(agent: Agent) -> Callable[[object], None]:
+    """For a store's subscribers."""
+    return lambda _: agent.wake()

@@ -1,0 +1,135 @@
+"""Everything one round of the agent knows and decides, as a value: what is seen, wanted, offered and told."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from croupier.core import devices, node_plan, node_state
+from croupier.core.devices import CardSlot, Membership, NodeCard
+from croupier.core.ledger import Refused
+from croupier.core.node_plan import Memory, Pool, Step, Target
+from croupier.core.node_state import Service, Standing
+from croupier.core.pod import PodView
+from croupier.node import agent_sight, mig_config
+from croupier.node.agent_sight import Window
+from croupier.node.cards import Seen, Sighting
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Devices that the kubelet has given to a container."""
+
+    pod: str
+    """`namespace/name`."""
+    resource: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """How cards shall be cut, by whom."""
+
+    pools: tuple[Pool, ...] = ()
+    targets: Mapping[str, Target] | None = None
+    asked: bool = False
+    """The node has the annotation run.ai/mig.config,"""
+    refused: str = ""
+    """which is not followed, because."""
+    troubles: tuple[str, ...] = ()
+
+    def target(self, card: str) -> Target | None:
+        return (self.targets or {}).get(card)
+
+    def pool(self, card: str) -> Pool | None:
+        return next((one for one in self.pools if card in one.cards), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    seen: Sighting
+    cards: Mapping[str, Seen]
+    wants: Wants
+    steps: Mapping[str, Step]
+    pods: Sequence[PodView]
+    given: Sequence[Given]
+    alone: bool
+    """The node has no GPUDevices: no ledger keeps new pods off a card."""
+
+    def offered(self) -> list[NodeCard]:
+        """The cards as device plugins serve them."""
+        return [self._offered(card_id, card) for card_id, card in self.cards.items()]
+
+    def _offered(self, card_id: str, card: Seen) -> NodeCard:
+        step, pool = self.steps[card_id], self.wants.pool(card_id)
+        # Without a ledger only an unhealthy device gets no new pods, and a card is changed when it has none.
+        kept = not (self.alone and step.state in agent_sight.UNDER_WAY)
+        return NodeCard(
+            id=card_id,
+            index=card.index,
+            uuid=card.uuid,
+            memory_mib=card.memory_mib,
+            healthy=card.health.healthy and kept,
+            changing=step.state == "Changing",
+            mig=card.mig_enabled,
+            slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
+            pool=None if pool is None else Membership(pool.name, pool.sharing, pool.slices),
+        )
+
+    def mig_state(self) -> str:
+        by_annotation = [step for card, step in self.steps.items() if self.wants.pool(card) is None]
+        return node_state.mig_state(by_annotation, asked=self.wants.asked, refused=self.wants.refused)
+
+    def standing(self, service: Service) -> tuple[Standing, ...]:
+        indexes = {card_id: card.index for card_id, card in self.cards.items()}
+        layout = node_state.layout(list(self.steps.values()), indexes, self.wants.refused)
+        return layout, node_state.service(service)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a round found beside the objects of the API server."""
+
+    seen: Sighting
+    given: Sequence[Given]
+    memory: Mapping[str, Memory]
+    busy: Step | None
+    """The change that is being carried out."""
+    at: float
+    unfinished: Container[str] = ()
+    """Addresses of cards whose change was cut off."""
+
+
+def draw(window: Window, now: Now) -> Picture:
+    cards = agent_sight.cards(window.name, now.seen.cards)
+    wants = _wants(window, now.seen, cards)
+    pods, known = window.live(), tuple(window.devices())
+    holders = _holders(pods, now.given)
+    steps = {}
+    for card_id, card in cards.items():
+        if now.busy is not None and now.busy.card == card_id:
+            steps[card_id] = now.busy
+            continue
+        target = wants.target(card_id)
+        ties = agent_sight.ties(card_id, target, known, holders.get(card_id, ()))
+        memory = now.memory.get(card_id, Memory())
+        planned = agent_sight.planned(card_id, card, now.unfinished)
+        steps[card_id] = node_plan.step(planned, target, memory, ties=ties, now=now.at)
+    return Picture(now.seen, cards, wants, steps, pods, now.given, alone=not known)
+
+
+def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
+    pools, troubles = window.pools()
+    text = window.layout()
+    wished = mig_config.targets(text, seen.cards) if text is not None else {}
+    refused = str(wished) if isinstance(wished, Refused) else ""
+    planned = [agent_sight.planned(card_id, card) for card_id, card in cards.items()]
+    targets = node_plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
+    return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles))
+
+
+def _holders(pods: Iterable[PodView], given: Iterable[Given]) -> dict[str, list[str]]:
+    """Pods by the cards they have something of: by their allocation, or by what the kubelet gave them."""
+    found = {card: list(names) for card, names in agent_sight.holders(pods).items()}
+    for one in given:
+        for card in {devices.unit(device).card for device in one.ids}:
+            found.setdefault(card, []).append(one.pod)
+    return found

@@ -1,0 +1,135 @@
+"""What the API server shows of one node and its cards, as planning takes it in.
+
+Others wrote all of it, so nothing in it may stop the agent: what cannot be read is told and left out.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from croupier.api import pods as reading
+from croupier.api.core_v1 import ConfigMap, Node, Pod
+from croupier.api.gpu.device import OCCUPIED, GPUDevice
+from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation
+from croupier.core import card as naming
+from croupier.core import mig
+from croupier.core.node_plan import ANNOTATION, Card, Pool, Target, Ties
+from croupier.core.pod import PodView
+from croupier.node.cards import Seen
+
+POOL: Final = "gpu.deckhouse.io/pool"
+"""The label of a pool's ConfigMap."""
+IDS: Final = "inventoryIDs"
+ALLOCATION: Final = "allocation"
+UNDER_WAY: Final = ("Waiting", "Changing", "Failed", "Drifted")
+"""States of a cut that keep new holders off the card."""
+
+_IDS: Final = msgspec.json.Decoder(tuple[str, ...])
+_ALLOCATION: Final = msgspec.json.Decoder(Allocation)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The objects that concern one node, as they are now."""
+
+    name: str
+    node: Callable[[], Node | None]
+    pods: Callable[[], Iterable[Pod]]
+    """Those bound to it."""
+    devices: Callable[[], Iterable[GPUDevice]]
+    config_maps: Callable[[], Iterable[ConfigMap]]
+    """Of pools."""
+
+    def layout(self) -> str | None:
+        """The text of run.ai/mig.config."""
+        node = self.node()
+        return node.metadata.annotations.get(ANNOTATION) if node is not None else None
+
+    def live(self) -> list[PodView]:
+        """Pods that have, or will get, something of a card."""
+        return [reading.view(pod) for pod in self.pods() if not pod.is_finished]
+
+    def pools(self) -> tuple[list[Pool], list[str]]:
+        """Their wishes by name, and what of them cannot be read."""
+        found, troubles = [], []
+        for one in sorted(self.config_maps(), key=lambda one: one.metadata.name):
+            try:
+                found.append(pool(one))
+            except ValueError as error:
+                troubles.append(f"ConfigMap {one.metadata.name}: {error}")
+        return found, troubles
+
+
+def pool(found: ConfigMap) -> Pool:
+    """ValueError says what is wrong with it."""
+    name = found.metadata.labels.get(POOL, "")
+    try:
+        ids = _IDS.decode(found.data.get(IDS, ""))
+        allocation = _ALLOCATION.decode(found.data.get(ALLOCATION, ""))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it does not say which cards the pool has and how: {error}") from error
+    return Pool(
+        name=name,
+        cards=frozenset(ids),
+        sharing=allocation.mode,
+        slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
+        profile=allocation.mig_profile or "",
+        layout=mig.canonical((one.profile, one.count) for one in allocation.mig_layout or ()),
+    )
+
+
+def cards(node: str, seen: Iterable[Seen]) -> dict[str, Seen]:
+    """By the names the ledger has for them."""
+    return {naming.inventory_id(node, one.address): one for one in seen}
+
+
+def planned(card_id: str, seen: Seen, unfinished: Container[str] = ()) -> Card:
+    """`unfinished` are addresses."""
+    return Card(
+        card_id,
+        seen.index,
+        seen.layout,
+        seen.mig_enabled,
+        seen.kinds,
+        seen.health.healthy,
+        seen.address in unfinished,
+    )
+
+
+def ties(card_id: str, target: Target | None, devices: Sequence[GPUDevice], holders: Iterable[str]) -> Ties:
+    """What stands in the way of cutting the card as `target` says.
+
+    Where no GPUDevice of the node exists nobody keeps a ledger by them, and its pods are all there is to ask.
+    """
+    names = tuple(sorted(set(holders)))
+    if not devices:
+        return Ties(None, True, names)
+    device = next((one for one in devices if _id(one) == card_id), None)
+    if device is None:
+        return Ties(False, False, names)
+    cut = device.status.cut
+    wanted = target.spelled if target is not None else ""
+    known = cut is not None and cut.target == wanted and cut.state in UNDER_WAY
+    return Ties(_withdrawn(device), known, names)
+
+
+def _id(device: GPUDevice) -> str:
+    return device.status.inventory_id or device.metadata.name
+
+
+def _withdrawn(device: GPUDevice) -> bool:
+    return any(one.type == OCCUPIED and one.reason == "Withdrawn" for one in device.status.conditions)
+
+
+def holders(pods: Iterable[PodView]) -> Mapping[str, list[str]]:
+    """Pods by the cards that their allocation names."""
+    found: dict[str, list[str]] = {}
+    for pod, card in _parts(pods):
+        found.setdefault(card, []).append(pod)
+    return found
+
+
+def _parts(pods: Iterable[PodView]) -> Iterator[tuple[str, str]]:
+    return ((pod.key, part.card) for pod in pods for part in pod.grant)

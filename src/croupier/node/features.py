@@ -1,0 +1,92 @@
+"""What a node's labels say of its cards, from what its agent reports.
+
+The same words that GPU Feature Discovery and the rules for NFD use, so that whoever selects nodes by them
+need not care who wrote them. Where one of those runs, it keeps its labels: ours are applied without force.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from croupier.api.gpu.agent_report import AgentReport, CardLine
+from croupier.core import request
+
+GPU: Final = "nvidia.com/gpu"
+CUDA: Final = "nvidia.com/cuda"
+MIG: Final = "nvidia.com/mig"
+OURS: Final = "gpu.deckhouse.io"
+MIG_STATE: Final = f"{MIG}.config.state"
+"""How far the layout is that run.ai/mig.config asks for: pending, success, failed."""
+
+_LONGEST: Final = 63
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def labels(report: AgentReport, mig_state: str = "") -> dict[str, str]:
+    """None at all where no card is seen: a node without cards is no GPU node."""
+    if not report.cards:
+        return {}
+    cards = sorted(report.cards, key=lambda card: card.index)
+    found = {
+        **dict(_of_model(cards[0], len(cards))),
+        **dict(_of_driver(report)),
+        **dict(_of_slots(cards)),
+        **dict(_of_devices(cards)),
+    }
+    if mig_state:
+        found[MIG_STATE] = mig_state
+    return {key: value(text) for key, text in found.items()}
+
+
+def value(text: str) -> str:
+    """As a label may have it: no blanks, 63 characters."""
+    return _FOREIGN.sub("-", text).strip("-_.")[:_LONGEST].strip("-_.")
+
+
+def _of_model(card: CardLine, count: int) -> Iterator[tuple[str, str]]:
+    """Of the first card: a node with several models is told apart by its GPUDevices, not by labels."""
+    yield f"{GPU}.present", "true"
+    yield f"{GPU}.count", str(count)
+    yield f"{GPU}.replicas", "1"
+    yield f"{GPU}.product", card.product
+    yield f"{GPU}.memory", str(card.memory_mib)
+    yield f"{GPU}.compute.major", str(card.compute_major)
+    yield f"{GPU}.compute.minor", str(card.compute_minor)
+    yield f"{MIG}.capable", str(card.mig_capable).lower()
+    if card.mig_capable:
+        yield f"{MIG}.strategy", "mixed"
+
+
+def _of_driver(report: AgentReport) -> Iterator[tuple[str, str]]:
+    if report.driver:
+        yield f"{OURS}/driver.version", report.driver
+        yield from _version(f"{CUDA}.driver-version", report.driver, ("major", "minor", "revision"))
+    if report.cuda:
+        yield f"{OURS}/driver.cuda-version", report.cuda
+        yield from _version(f"{CUDA}.runtime-version", report.cuda, ("major", "minor"))
+
+
+def _version(key: str, text: str, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    yield f"{key}.full", text
+    yield from ((f"{key}.{part}", number) for part, number in zip(parts, text.split("."), strict=False))
+
+
+def _of_slots(cards: Iterable[CardLine]) -> Iterator[tuple[str, str]]:
+    """What cards are cut into now, over all of them."""
+    counts = Counter(slot.profile for card in cards for slot in card.cut.slots)
+    types = {one.name: one for card in cards for one in card.types}
+    for profile, count in sorted(counts.items()):
+        key = f"{request.MIG}{profile.replace('+', '.')}"
+        yield f"{key}.count", str(count)
+        if (kind := types.get(profile)) is not None:
+            yield f"{key}.memory", str(kind.memory_mib)
+            yield f"{key}.multiprocessors", str(kind.multiprocessors)
+
+
+def _of_devices(cards: Iterable[CardLine]) -> Iterator[tuple[str, str]]:
+    for card in cards:
+        key = f"{OURS}/device.{card.index:02}"
+        yield f"{key}.vendor", card.vendor
+        yield f"{key}.device", card.device
+        yield f"{key}.class", card.class_
