@@ -1,7 +1,7 @@
 """Whether a card is fit to be given to anybody, from what its driver tells.
 
 Programs break, too, and the driver reports that with the same kind of message (an XID) as broken hardware.
-Those that a program can cause are not held against the card; every other is, also one nobody has heard of yet.
+Those that a program can cause are not held against the card; every other is, also one nobody knows yet.
 """
 
 from collections.abc import Mapping
