@@ -13,11 +13,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from croupier.api import crds
+from croupier.api import crds, settings_page
 
 HEADER: Final = "# generated: change the Structs in src/croupier/api and run make generate\n"
 BASES: Final = "config/crd/bases"
 KUSTOMIZATION: Final = "config/crd/kustomization.yaml"
+SETTINGS: Final = "docs/settings.md"
 RESERVATIONS: Final = "deployments/mps-dra/reservation-crd.yaml"
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 
@@ -32,7 +33,12 @@ def files() -> dict[str, str]:
         "resources": sorted(f"bases/{name}" for name in definitions),
     }
     reservations = [made for made in definitions.values() if made["spec"]["group"] == "mps.nvidia.com"]
-    return {**bases, KUSTOMIZATION: _yaml([kustomization]), RESERVATIONS: _yaml(reservations)}
+    return {
+        **bases,
+        KUSTOMIZATION: _yaml([kustomization]),
+        RESERVATIONS: _yaml(reservations),
+        SETTINGS: settings_page.page(),
+    }
 
 
 def stale(root: Path) -> list[str]:

@@ -25,6 +25,7 @@ from croupier.cli import (
     pools,
     reservations,
     scheduler_config,
+    settings,
     version,
     webhook,
     webhook_config,
@@ -61,6 +62,7 @@ app.command("extender", rich_help_panel="Processes")(extender.extender)
 app.command("webhook", rich_help_panel="Processes")(webhook.webhook)
 app.command("webhook-config", rich_help_panel="Processes")(webhook_config.webhook_config)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)
+app.add_typer(settings.app, name="settings", rich_help_panel="Processes")
 app.command("version", rich_help_panel="About")(version.version)
 
 INTERRUPTED = 130

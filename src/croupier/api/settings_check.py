@@ -1,0 +1,134 @@
+"""Whether settings can be meant: every error, by its path, with what is allowed there.
+
+A person who corrects one error and is told of the next loses an afternoon. So nothing stops at the first.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from croupier.api import schema
+from croupier.api.settings import Configuration
+
+_KINDS: Final = {
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "string": "text",
+    "object": "a group of settings",
+    "array": "a list",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.path or 'settings'}: {self.sentence}"
+
+
+def problems(data: Any) -> list[Problem]:
+    """All that is wrong with settings as they were written; none if they can be used."""
+    found = [problem for error in _validator().iter_errors(data) for problem in _told(error)]
+    return sorted({*found, *_together(data if isinstance(data, dict) else {})})
+
+
+@cache
+def strict() -> schema.Schema:
+    """The schema of the settings, in which nothing may stand that is not named."""
+    return _closed(schema.of(Configuration))
+
+
+def _closed(node: schema.Schema) -> schema.Schema:
+    inside = {name: _closed(one) for name, one in node.get("properties", {}).items()}
+    kept = {word: value for word, value in node.items() if not word.startswith("x-kubernetes")}
+    if not inside:
+        return kept
+    return {**kept, "properties": inside, "additionalProperties": False}
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(strict())
+
+
+def _told(error: ValidationError) -> Iterator[Problem]:
+    path = ".".join(str(step) for step in error.absolute_path)
+    node: Any = error.schema
+    value: Any = error.instance
+    allowed: Any = error.validator_value
+    match error.validator:
+        case "additionalProperties":
+            known = list(node["properties"])
+            for name in sorted(set(value) - set(known)):
+                yield Problem(f"{path}.{name}".lstrip("."), _unknown(name, known))
+        case "required":
+            yield Problem(path, f"{error.message.split(' ')[0]} is missing")
+        case "enum":
+            yield Problem(path, f"{_shown(value)} is none of {', '.join(allowed)}")
+        case "pattern":
+            yield Problem(path, f"{_shown(value)} must be written as {node.get('x-example', 'shown')}")
+        case "type":
+            kind = _KINDS.get(allowed, str(allowed))
+            yield Problem(path, f"{_shown(value)} must be {kind}")
+        case "minimum" | "maximum" | "minLength" | "maxLength" | "maxItems" | "maxProperties":
+            yield Problem(path, f"{_shown(value)} is out of range: {_range(node)}")
+        case _:
+            yield Problem(path, error.message)
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"there is no such setting; {hint}here stand {', '.join(known)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _range(node: schema.Schema) -> str:
+    low, high = node.get("minimum", node.get("minLength", 0)), node.get("maximum", node.get("maxLength"))
+    unit = " characters" if "maxLength" in node else ""
+    return f"{low} to {high}{unit}" if high is not None else f"{low} or more{unit}"
+
+
+def _together(data: dict[str, Any]) -> Iterator[Problem]:
+    """What each may be alone and not together."""
+    approval = data.get("deviceApproval")
+    if isinstance(approval, dict) and approval.get("mode") == "Selector" and not approval.get("selector"):
+        yield Problem(
+            "deviceApproval.selector", "mode Selector needs one; without it no card would ever join"
+        )
+    if data.get("highAvailability") is True and data.get("capacityManager") == "InMemory":
+        yield Problem(
+            "capacityManager",
+            "highAvailability keeps the ledger in the API server: leave this out, or say CRD",
+        )
+
+
+def restarting(before: Configuration, after: Configuration) -> list[str]:
+    """Paths whose change counts only after the processes start again."""
+
+    told = (msgspec.to_builtins(before), msgspec.to_builtins(after))
+    return sorted(_restarting("", schema.of(Configuration), *told))
+
+
+def _restarting(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[str]:
+    if old == new:
+        return
+    if node.get("x-restarts"):
+        yield path
+        return
+    for name, inside in node.get("properties", {}).items():
+        before = (old or {}).get(name, inside.get("default"))
+        after = (new or {}).get(name, inside.get("default"))
+        yield from _restarting(f"{path}.{name}".lstrip("."), inside, before, after)

@@ -1,0 +1,26 @@
+"""`croupier settings`: errors by path, and all there is to set."""
+
+from tests.cli.asking import croupier
+
+BAD = "{logLevel: Loud, reservation: {ttl: soon}}"
+
+
+def test_every_error_of_a_file_is_listed(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text(BAD)
+
+    told = croupier("settings", "check", "-f", str(file))
+    assert told.code == 1
+    assert [line.partition(":")[0] for line in told.out.splitlines()] == ["logLevel", "reservation.ttl"]
+    assert croupier("settings", "check", "-f", "-", "-o", "json", stdin=BAD).data[0]["path"] == "logLevel"
+    assert croupier("settings", "check", "-f", "-", stdin="{}").out == "All settings can be used.\n"
+
+    file.write_text("{")
+    unreadable = croupier("settings", "check", "-f", str(file))
+    assert (unreadable.code, "Traceback" in unreadable.err) == (2, False)
+    assert "No such file" in croupier("settings", "check", "-f", str(tmp_path / "none")).err
+
+
+def test_all_there_is_to_set():
+    assert "fallback.direction" in croupier("settings", "show").out
+    assert "fallback" in croupier("settings", "show", "-o", "json").data["properties"]
