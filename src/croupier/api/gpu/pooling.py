@@ -1,5 +1,6 @@
 """Cards and pools as core/assignment.py decides about them, from the objects that tell it."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -7,11 +8,20 @@ import msgspec
 
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, GPUDevice
 from croupier.api.gpu.node import GPUNodeInventory
-from croupier.api.gpu.pool import RESOURCE_PREFIX, Allocation, DeviceFilter, GPUPool
+from croupier.api.gpu.pool import (
+    DEFAULT_SLICES,
+    RESOURCE_PREFIX,
+    Allocation,
+    DeviceFilter,
+    GPUPool,
+    ProfileCount,
+    TimeSlice,
+)
 from croupier.api.meta import Condition, LabelSelector
 from croupier.core import selection
 from croupier.core.assignment import LONG_AGO, Card, Pool
 from croupier.core.selection import Filter, Labelled, Requirement, Selector, Traits
+from croupier.core.sharing import Cut, Sharing
 
 INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"
@@ -93,7 +103,7 @@ def pool(found: GPUPool) -> Pool:
 
 
 def allocation(device: GPUDevice, pool: GPUPool) -> Allocation:
-    """How the card is shared, or shall be once nobody holds it: its own word while it is ahead of its pool."""
+    """How the card is shared, or shall be once it is free: its own word while it is ahead of its pool."""
     own = written(device.metadata.annotations.get(CARD_ALLOCATION, ""))
     return own or pool.status.allocation or pool.spec.allocation
 
@@ -137,3 +147,43 @@ def _filter(asked: DeviceFilter) -> Filter:
         profiles=frozenset(asked.mig_profiles),
         mig_capable=asked.mig_capable,
     )
+
+
+def sharing(allocation: Allocation) -> Sharing:
+    slices = allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES
+    return Sharing(
+        allocation.mode,
+        profile=allocation.mig_profile or "",
+        layout=tuple(sorted((one.profile, one.count) for one in allocation.mig_layout or ())),
+        slices=slices if allocation.mode == "TimeSlice" else 0,
+    )
+
+
+def allocated(found: Sharing, like: Allocation) -> Allocation:
+    """The allocation that says `found`; what is no matter of sharing is as in `like`."""
+    if sharing(like) == found:
+        return like
+    layout = tuple(ProfileCount(profile=name, count=number) for name, number in found.layout)
+    return Allocation(
+        mode=found.mode,
+        mig_profile=found.profile or None,
+        mig_layout=layout or None,
+        time_slice=TimeSlice(max_slices_per_device=found.slices) if found.slices else None,
+        max_devices_per_node=like.max_devices_per_node,
+        rollout=like.rollout,
+    )
+
+
+def cut(device: GPUDevice) -> Cut | None:
+    """How the card is cut, as its agent tells; None where none does."""
+    found = device.status.cut
+    if found is None:
+        return None
+    profiles = Counter(slot.profile for slot in found.slots)
+    return Cut(found.state, profiles, found.target, found.message)
+
+
+def fits(device: GPUDevice) -> dict[str, int]:
+    """How many of each MIG profile an empty card can have."""
+    mig = device.status.hardware.mig if device.status.hardware is not None else None
+    return {one.name: one.count for one in mig.types if one.count} if mig is not None else {}
