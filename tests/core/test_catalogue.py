@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from croupier.core import catalogue
+from croupier.core import catalogue, mig
 
 
 @pytest.mark.parametrize("typed", ["H100", "h100", "A100-80gb", "sim-70GB"])
@@ -39,3 +39,19 @@ def test_what_becomes_a_label_is_a_valid_label_value(model):
     assert label.fullmatch(model.product)
     assert label.fullmatch(model.architecture)
     assert re.fullmatch(r"[0-9a-f]{4}", model.pci_device)
+
+
+@pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
+def test_every_model_can_be_filled_with_each_kind_as_often_as_its_row_says(model):
+    counted = {kind.name: mig.how_many(model.kinds, kind.name) for kind in model.kinds}
+
+    assert counted == {kind.name: kind.most for kind in model.kinds}
+    assert model.mig_capable == bool(model.kinds)
+
+
+@pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
+def test_no_kind_has_more_than_the_card(model):
+    for kind in model.kinds:
+        assert mig.is_profile(kind.name)
+        assert kind.memory_mib <= model.memory_mib
+        assert len({other.name for other in model.kinds}) == len(model.kinds)

@@ -91,9 +91,9 @@ def of(profiles: Iterable[str]) -> Layout:
     return canonical((profile, 1) for profile in profiles)
 
 
-def _largest_first(entry: tuple[str, int]) -> tuple[int, int, str]:
+def _largest_first(entry: tuple[str, int]) -> tuple[int, int, bool, str]:
     compute, memory = _amounts(entry[0])
-    return -compute, -memory, entry[0]
+    return -compute, -memory, "+" not in entry[0], entry[0]
 
 
 def _amounts(profile: str) -> tuple[int, int]:

@@ -1,0 +1,194 @@
+"""Placement keeps one promise: a layout is possible exactly if there is a way to place it."""
+
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import catalogue, mig
+from croupier.core.ledger import Refused
+from croupier.core.mig import Kind, Piece
+
+CUT = [model for model in catalogue.MODELS if model.kinds]
+
+
+def kinds(model):
+    return catalogue.find(model).kinds
+
+
+POSSIBLE = {
+    "seven of the smallest": ("H100", "1g.10gb:7"),
+    "all three sizes of the worked example": ("SIM-70GB", "2g.20gb:2,3g.30gb:1"),
+    "three and four": ("H100", "3g.40gb:1,4g.40gb:1"),
+    "balanced": ("H100", "1g.10gb:2,2g.20gb:1,3g.40gb:1"),
+    "double memory four times": ("H100", "1g.20gb:4"),
+    "three of two and one of one": ("H100", "1g.10gb:1,2g.20gb:3"),
+    "media extensions once, six beside it": ("A100-40GB", "1g.5gb:6,1g.5gb+me:1"),
+    "a quarter card": ("A30", "1g.6gb:2,2g.12gb:1"),
+    "not cut": ("T4", "whole"),
+}
+
+IMPOSSIBLE = {
+    "a model without MIG": ("L40S", "1g.10gb:1", "this model of card cannot be cut into MIG devices"),
+    "a profile of another model": ("A100-40GB", "1g.20gb:1", "no MIG profile"),
+    "media extensions twice": ("H100", "1g.10gb+me:2", "can have 1 of 1g.10gb+me at most, not 2"),
+    "eight of seven": ("H100", "1g.10gb:8", "can have 7 of 1g.10gb at most, not 8"),
+    "too much to compute": ("H100", "3g.40gb:2,2g.20gb:1", "needs 8 compute slices; the card has 7"),
+    "too much memory": ("H100", "1g.20gb:3,3g.40gb:1", "needs 10 memory slices; the card has 8"),
+    "fits by number, not by place": (
+        "H100",
+        "1g.10gb:1,1g.20gb:4",
+        "needs 9 memory slices",
+    ),
+    "no place begins there": ("H100", "1g.10gb:1,3g.40gb:2", "needs 9 memory slices"),
+}
+
+
+@pytest.mark.parametrize(("model", "spelled"), POSSIBLE.values(), ids=POSSIBLE)
+def test_what_is_possible_is_placed(model, spelled):
+    layout = mig.parse(spelled)
+
+    placed = mig.place(kinds(model), layout)
+
+    assert mig.of(piece.profile for piece in placed) == layout
+    assert mig.spelled(layout) == spelled
+
+
+def test_the_worked_example_goes_where_the_ledger_expects_names_from():
+    placed = mig.place(kinds("SIM-70GB"), mig.parse("2g.20gb:2,3g.30gb:1"))
+
+    assert [piece.id for piece in placed] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
+
+
+@pytest.mark.parametrize(("model", "spelled", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_what_is_impossible_is_refused_with_the_reason(model, spelled, sentence):
+    refused = mig.place(kinds(model), mig.parse(spelled))
+
+    assert isinstance(refused, Refused)
+    assert sentence in str(refused)
+
+
+def test_enough_slices_in_the_wrong_places_are_refused_with_the_places():
+    """Two memory slices are free, 3 and 7, and two small ones would fit by number."""
+    odd = (
+        Kind("1g.10gb", 1, (0, 1), 1, most=4),
+        Kind("3g.30gb", 3, (0, 4), 3, most=2),
+        Kind("7g.70gb", 7, (0,), 7),
+    )
+
+    refused = mig.place(odd, (("3g.30gb", 2), ("1g.10gb", 1)))
+
+    assert str(refused) == (
+        "1g.10gb:1,3g.30gb:2 does not fit on one card: 1g.10gb takes 1 memory slice from 0 or 1; "
+        "3g.30gb takes 3 memory slices from 0 or 4"
+    )
+
+
+def test_a_profile_that_is_almost_right_gets_a_hint():
+    refused = mig.place(kinds("H100"), (("3g.30gb", 1),))
+
+    assert "did you mean 3g.40gb?" in str(refused)
+
+
+FILLED = {
+    ("H100", "1g.10gb"): 7,
+    ("H100", "1g.20gb"): 4,
+    ("H100", "3g.40gb"): 2,
+    ("H100", "1g.10gb+me"): 1,
+    ("SIM-70GB", "1g.10gb"): 7,
+    ("SIM-70GB", "3g.30gb"): 2,
+    ("A30", "2g.12gb"): 2,
+    ("T4", "1g.10gb"): 0,
+    ("H100", "no such"): 0,
+}
+
+
+@pytest.mark.parametrize(("which", "number"), FILLED.items())
+def test_as_many_as_fit(which, number):
+    model, profile = which
+
+    assert mig.how_many(kinds(model), profile) == number
+
+
+def fits_by_force(kinds, layout):
+    """Every choice of starts, tried one by one: slow, and too simple to be wrong."""
+    by_name = {kind.name: kind for kind in kinds}
+    if any(number > by_name[profile].most for profile, number in layout):
+        return False
+    wanted = [by_name[profile] for profile, number in layout for _ in range(number)]
+    if sum(kind.compute_slices for kind in wanted) > max(kind.compute_slices for kind in kinds):
+        return False
+    choices = [combinations(by_name[profile].starts, number) for profile, number in layout]
+    return any(_apart(by_name, layout, chosen) for chosen in product(*choices))
+
+
+def _apart(by_name, layout, chosen):
+    taken = [
+        slice_
+        for (profile, _), starts in zip(layout, chosen, strict=True)
+        for start in starts
+        for slice_ in range(start, start + by_name[profile].memory_slices)
+    ]
+    return len(taken) == len(set(taken))
+
+
+@st.composite
+def made_up_kinds(draw):
+    """Geometries nobody sells, so that nothing is right only for those we know."""
+    names = [f"{compute}g.{10 * memory}gb" for compute in range(1, 5) for memory in range(1, 5)]
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+    made = []
+    for name in chosen:
+        compute, memory = int(name[0]), int(name[3])
+        starts = draw(st.sets(st.integers(0, 8 - memory), min_size=1))
+        most = draw(st.integers(1, 8))
+        made.append(Kind(name, memory, tuple(sorted(starts)), compute, most=most))
+    return tuple(made)
+
+
+@st.composite
+def wishes(draw):
+    known = draw(st.one_of(st.sampled_from([model.kinds for model in CUT]), made_up_kinds()))
+    counts = draw(
+        st.dictionaries(st.sampled_from([kind.name for kind in known]), st.integers(1, 4), min_size=1)
+    )
+    return known, mig.canonical(counts.items())
+
+
+@given(wishes())
+def test_placement_equals_brute_force(wish):
+    known, layout = wish
+    placed = mig.place(known, layout)
+
+    assert isinstance(placed, tuple) == fits_by_force(known, layout)
+    if isinstance(placed, tuple):
+        by_name = {kind.name: kind for kind in known}
+        assert mig.of(piece.profile for piece in placed) == layout
+        assert all(piece.start in by_name[piece.profile].starts for piece in placed)
+        assert all(piece.size == by_name[piece.profile].memory_slices for piece in placed)
+        slices = [one for piece in placed for one in piece.slices]
+        assert len(slices) == len(set(slices))
+        assert len({piece.id for piece in placed}) == len(placed)
+
+
+@given(wishes())
+def test_spelling_and_reading_are_inverse(wish):
+    _, layout = wish
+    pieces = sum(number for _, number in layout)
+
+    read = mig.parse(mig.spelled(layout))
+
+    assert read == layout if pieces <= mig.MOST_PIECES else isinstance(read, Refused)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1g.10gb", "1g.10gb:0", "1g.10gb:-1", "1g.10gb:1,", "half:2", "Whole", "1g.10gb:99"]
+)
+def test_what_is_no_layout_is_refused(text):
+    assert "is no MIG layout" in str(mig.parse(text))
+
+
+def test_resources_spell_extras_with_a_dot():
+    assert mig.resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
+    assert Piece("2g.20gb", 4, 2).id == "2g.20gb-4"
