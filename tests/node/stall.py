@@ -19,6 +19,7 @@ from croupier.core.market.policy import Churn, Policy
 from croupier.core.market.seen import Round
 from croupier.core.market.units import SECOND
 from croupier.kube.client import Client, Deletion, PatchType, Selection
+from croupier.node import market_sight
 from croupier.node.cgroup import Tree
 from croupier.node.market import Agent, Settings
 from croupier.node.market_sight import Sources
@@ -178,7 +179,8 @@ class Stall:
         return found.status.original_cpu_limit if found else None
 
     def allocation(self, name: str) -> PodAllocation | None:
-        return self.sources.allocations.named(name, self.namespace)
+        written = (self.sources.allocations, self.sources.by_people)
+        return next((found for store in written if (found := store.named(name, self.namespace))), None)
 
     def desired(self, name: str) -> str:
         found = self.allocation(name)
@@ -198,7 +200,8 @@ class Stall:
 
     async def caught_up(self) -> None:
         listed = await self.api.list(kinds.POD_ALLOCATIONS, Selection(self.namespace))
-        versions = {one.metadata.name: one.metadata.resource_version for one in listed.items}
+        seen = [one for one in listed.items if one.spec.node_name in (None, self.node)]
+        versions = {one.metadata.name: one.metadata.resource_version for one in seen}
 
         def same() -> bool:
             held = {name: self.allocation(name) for name in versions}
@@ -221,10 +224,12 @@ async def stall(api: Client, namespace: str, folder: Path, cpus: int = 4) -> Asy
         async with (
             watched(api, kinds.NODES, Selection(fields=f"metadata.name={name}")) as nodes,
             watched(api, kinds.PODS, Selection(fields=f"spec.nodeName={name}")) as pods,
-            watched(api, kinds.POD_ALLOCATIONS, Selection()) as allocations,
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.written_for(name)) as allocations,
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE) as by_people,
         ):
             await until(lambda: bool(nodes.store.named(name)), "the node to be seen")
-            yield Stall(api, namespace, name, folder, Sources(nodes.store, pods.store, allocations.store))
+            sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
+            yield Stall(api, namespace, name, folder, sources)
     finally:
         for kind in (kinds.PODS, kinds.POD_ALLOCATIONS, kinds.LEASES):
             await api.delete_collection(kind, Selection(namespace), how=Deletion(grace_seconds=0))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,8 @@ from croupier.core.market.units import SECOND
 from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
 from croupier.kube.elector import NotLeading
+from croupier.kube.errors import ApiError
+from croupier.kube.store import Store
 from croupier.lab import borrowed
 from croupier.node.market_metrics import MarketMetrics
 from tests.cli.command import CROUPIER
@@ -141,6 +144,89 @@ async def test_what_a_person_wrote_stays(floor):
     assert floor.desired("by-hand") == "200m"
     assert floor.allocation("one") is None
     assert "made by hand" in agent.report.pods[0].why
+
+
+async def test_where_a_person_came_second_the_market_goes_on(floor):
+    """The older one decides, and the controller says so: both cannot stand back for each other."""
+    await floor.pod("busy", wants=900)
+    await floor.seconds(agent := floor.agent(), 2)
+    await floor.enforce("busy")
+    spec = {"namespace": floor.namespace, "podName": "busy", "desiredCPULimit": "200m"}
+    body = {"metadata": {"name": "by-hand"}, "spec": spec}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
+    await floor.caught_up()
+    await floor.seconds(agent, 2)
+    assert floor.desired("busy") == "400m", "nobody has said yet which of the two decides"
+
+    said = {"status": {"phase": "Failed", "reason": "DuplicateAllocation: PodAllocation busy is older"}}
+    await floor.api.patch(
+        kinds.POD_ALLOCATIONS, "by-hand", said, namespace=floor.namespace, subresource="status"
+    )
+    await floor.caught_up()
+    await floor.seconds(agent)
+
+    assert floor.desired("busy") == "800m"
+
+
+async def test_what_another_node_wrote_is_not_seen(floor):
+    spec = {"namespace": floor.namespace, "podName": "elsewhere", "desiredCPULimit": "200m"}
+    body = {"metadata": {"name": "elsewhere"}, "spec": {**spec, "nodeName": "another"}}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
+    await floor.pod("busy", wants=900)
+    await floor.seconds(floor.agent(), 2)
+
+    assert floor.allocation("busy") is not None
+    assert floor.allocation("elsewhere") is None
+
+
+async def test_what_was_written_counts_although_the_watch_does_not_show_it(floor):
+    """In strict mode, for minutes: else the room it took would be given to the next, too."""
+    await floor.pod("first", wants=900)
+    await floor.pod("later", limit="300m")
+    unseen = replace(floor.sources, allocations=Store(kinds.POD_ALLOCATIONS))
+    agent = replace(floor, sources=unseen).agent(replace(QUICK, strict=True, target=175))  # 700m for 500m
+
+    sums = []
+    for second in range(60):
+        floor.guests["first"].wants = 900 if second < 20 else 10
+        floor.guests["later"].wants = 140 if second < 20 else 900
+        await floor.seconds(agent)
+        sums.append(strict_sum(floor))
+
+    assert max(sums) == 700
+
+
+async def test_a_pod_that_is_being_deleted_holds_its_limit_until_it_is_gone(floor):
+    meta = {"metadata": {"finalizers": ["example.com/slow"]}}
+    await floor.pod("going", limit="500m")
+    await floor.pod("busy", wants=900)
+    await floor.api.patch(kinds.PODS, "going", meta, namespace=floor.namespace)
+    await floor.api.delete(kinds.PODS, "going", namespace=floor.namespace)
+    await until(lambda: floor.sources.pods.named("going", floor.namespace).metadata.deletion_timestamp)
+    try:
+        agent = floor.agent(replace(QUICK, strict=True, target=175))
+        await floor.seconds(agent, 5)
+        assert not floor.desired("busy"), "all 700m are held"
+    finally:
+        freed = {"metadata": {"finalizers": None}}
+        await floor.api.patch(kinds.PODS, "going", freed, namespace=floor.namespace)
+    await until(lambda: not floor.sources.pods.named("going", floor.namespace), "it to be gone")
+    await floor.seconds(agent)
+    assert floor.desired("busy") == "400m"
+
+
+async def test_a_dry_run_says_once_what_who_left_would_get_back(floor):
+    await floor.pod("left", labels={})
+    spec = {"namespace": floor.namespace, "podName": "left", "desiredCPULimit": "400m"}
+    body = {"metadata": {"name": "left"}, "spec": {**spec, "nodeName": floor.node}}
+    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
+    await floor.caught_up()
+    registry = CollectorRegistry()
+
+    await floor.seconds(floor.agent(dry_run=True, gauge=MarketMetrics(registry)), 5)
+
+    assert registry.get_sample_value("mbcas_moves_total", {"direction": "down"}) == 1
+    assert floor.desired("left") == "400m"
 
 
 async def test_who_leaves_the_market_gets_back_what_it_came_with(floor):
@@ -397,6 +483,31 @@ async def test_an_agent_that_only_watches_does_not_count_as_alive(floor):
         await keeping.reconcile(floor.node)
         await floor.caught_up()
         assert floor.desired("idle") == "1"
+
+
+async def test_one_that_cannot_be_given_back_does_not_keep_the_others_from_it(floor):
+    """Somebody's policy refuses the first; those after it must not starve for that."""
+    for name in ("a", "b"):
+        await floor.pod(name, wants=10, limit="1", **{"class": "elastic"})
+    await floor.seconds(floor.agent(), 3)
+    for name in ("a", "b"):
+        await floor.enforce(name)
+    clock, refused = StoppedClock(), floor.allocation("a")
+
+    async with keeper(floor, clock) as keeping:
+        keeping._allocations.get = lambda value: [  # type: ignore[method-assign]  # one that is gone by now
+            msgspec.structs.replace(refused, metadata=msgspec.structs.replace(refused.metadata, uid=ANOTHER)),
+            floor.allocation("b"),
+        ]
+        await keeping.reconcile(floor.node)
+        clock.seconds += 121
+        with pytest.raises(ApiError):
+            await keeping.reconcile(floor.node)
+        await floor.caught_up()
+        assert floor.desired("b") == "1"
+
+
+ANOTHER = "11111111-2222-3333-4444-555555555555"
 
 
 async def test_what_a_person_wrote_is_not_given_back(floor):

@@ -158,7 +158,10 @@ async def house(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIte
         recorder = Recorder(api, "podallocation-controller")
         moving = PodAllocationController(LimitSources(allocations, pods), api, recorder=recorder)
         await stack.enter_async_context(running(moving.run(asyncio.Event())))
-        sources = Sources(nodes.store, pods.store, allocations.store)
+        by_people = await stack.enter_async_context(
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE)
+        )
+        sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
         tree = Tree(root=f"/{realnode.ground(lab).cgroup}")
         yield House(lab, api, real_node, namespace, sources, tree)
 

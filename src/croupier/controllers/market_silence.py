@@ -25,6 +25,7 @@ from croupier.core.quantity import InvalidQuantityError
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import ApiError
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 
@@ -77,8 +78,14 @@ class MarketSilence:
             return DONE
         if quiet <= self._settings.patience:
             return Result(again_after=(self._settings.patience - quiet) / SECOND + MARGIN)
+        refused = []
         for one in held:
-            await self._give_back(one, quiet)
+            try:
+                await self._give_back(one, quiet)
+            except ApiError as error:  # the others shall not starve for that
+                refused.append(error)
+        if refused:
+            raise refused[0]
         return Result(again_after=AGAIN)
 
     def _silent_for(self, node: str) -> int:

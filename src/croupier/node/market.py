@@ -26,7 +26,7 @@ from croupier.core.market.sensing import Sample
 from croupier.core.market.units import SECOND
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import AlreadyExists, KubeError
+from croupier.kube.errors import AlreadyExists, KubeError, NotFound
 from croupier.node import market_outside, market_report, market_sight
 from croupier.node.cgroup import Tree
 from croupier.node.cgroup_paths import Place
@@ -154,7 +154,7 @@ class Agent:
                 log.info("would move", pod=move.key, limit=units.text(move.limit), why=move.sentence)
                 self._settings.gauge.moved(move.before, move.limit)
                 self._pretended[move.uid] = move.limit
-        here = {pod.metadata.uid for pod in self._sight.managed()}
+        here = {pod.metadata.uid for pod in (*self._sight.managed(), *self._sight.left())}
         self._pretended = {uid: limit for uid, limit in self._pretended.items() if uid in here}
 
     async def _write(self, move: Move, pod: Pod) -> None:
@@ -164,6 +164,8 @@ class Agent:
         except AlreadyExists:
             return  # ours is not seen yet, or the garbage collector is about to remove a namesake's
         except (KubeError, TimeoutError) as error:
+            if isinstance(error, NotFound):
+                self._sight.lost(pod)
             self._settings.gauge.failed()
             log.warning("a limit was not written", pod=move.key, error=str(error) or "no answer in time")
             return
@@ -175,7 +177,8 @@ class Agent:
         if ours is not None:
             patch = {"metadata": {"uid": ours.metadata.uid}, "spec": {"desiredCPULimit": amount}}
             meta = ours.metadata
-            await self._api.patch(POD_ALLOCATIONS, meta.name, patch, namespace=meta.namespace)
+            written = await self._api.patch(POD_ALLOCATIONS, meta.name, patch, namespace=meta.namespace)
+            self._sight.wrote(pod, written)
             return
         meta = pod.metadata
         owner = {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": meta.name, "uid": meta.uid}
@@ -186,7 +189,7 @@ class Agent:
             "nodeName": self._settings.node,
         }
         body = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": spec}
-        await self._api.create(POD_ALLOCATIONS, body, namespace=meta.namespace)
+        self._sight.wrote(pod, await self._api.create(POD_ALLOCATIONS, body, namespace=meta.namespace))
 
     def _told(self, seen: Observation, done: Round) -> Report:
         chosen = self._settings

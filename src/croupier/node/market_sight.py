@@ -15,32 +15,43 @@ from croupier.core import quantity
 from croupier.core.market import books, seen, terms, units
 from croupier.core.market.sensing import Sample
 from croupier.core.quantity import InvalidQuantityError, Quantity
-from croupier.kube.store import Store
+from croupier.core.resize_seen import DUPLICATE
+from croupier.kube.client import Selection
+from croupier.kube.store import Index, Store
 from croupier.node import cgroup_paths
 from croupier.node.cgroup_paths import Place
 
 BY_HAND: Final = "a PodAllocation made by hand says what its limit is"
+BY_PEOPLE: Final = Selection(fields="spec.nodeName=")
+"""PodAllocations that no agent wrote."""
 
 Readings = Mapping[str, Mapping[str, Sample | None]]
 """By pod UID, then by container."""
 
 
+def written_for(node: str) -> Selection:
+    """PodAllocations that the agent of this node wrote: no agent follows those of all the others."""
+    return Selection(fields=f"spec.nodeName={node}")
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Of this node alone, but for the PodAllocations."""
+    """Of this node alone, but for what people wrote."""
 
     nodes: Store[Node]
     pods: Store[Pod]
     allocations: Store[PodAllocation]
+    by_people: Store[PodAllocation]
 
 
 class Sight:
     def __init__(self, node: str, sources: Sources) -> None:
         self._node = node
         self._sources = sources
-        self._allocations = sources.allocations.index(
-            lambda one: [(one.metadata.namespace, one.spec.pod_name)]
-        )
+        self._ours = sources.allocations.index(_pod_named)
+        self._by_people = sources.by_people.index(_pod_named)
+        self._written: dict[str, PodAllocation] = {}
+        """By UID of the pod: what the API server answered to our last write, until the watch shows it."""
         self._came_with: dict[str, int] = {}
         """By UID: spec limits seen before there was a record, for when the record is seen late."""
 
@@ -53,12 +64,25 @@ class Sight:
         return [pod for pod in self._here() if _runs(pod) and not _asks(pod) and self.ours(pod) is not None]
 
     def ours(self, pod: Pod) -> PodAllocation | None:
-        """The one an agent wrote for this very pod."""
-        return next((one for one in self._for(pod) if one.spec.node_name), None)
+        """The one an agent wrote for this very pod, as we last wrote it if the watch is behind."""
+        shown = next(iter(_about(pod, self._ours)), None)
+        written = self._written.get(pod.metadata.uid)
+        if written is None or _is_as_new(shown, written):
+            self._written.pop(pod.metadata.uid, None)
+            return shown
+        return written
 
     def by_hand(self, pod: Pod) -> PodAllocation | None:
-        """One that a person wrote."""
-        return next((one for one in self._for(pod) if not one.spec.node_name), None)
+        """One that a person wrote, unless ours is older and decides: the controller tells."""
+        found = _about(pod, self._by_people)
+        return next((one for one in found if one.status.reason.partition(":")[0] != DUPLICATE), None)
+
+    def wrote(self, pod: Pod, written: PodAllocation) -> None:
+        self._written[pod.metadata.uid] = written
+
+    def lost(self, pod: Pod) -> None:
+        """The one we wrote is not there any more."""
+        self._written.pop(pod.metadata.uid, None)
 
     def original(self, pod: Pod) -> int:
         """The limit it came with."""
@@ -81,9 +105,9 @@ class Sight:
         managed = self.managed()
         taking_part = {pod.metadata.uid for pod in managed}
         self._came_with = {uid: limit for uid, limit in self._came_with.items() if uid in taking_part}
-        asked = sum(
-            _requested(pod) for pod in self._here() if _exists(pod) and pod.metadata.uid not in taking_part
-        )
+        here = {pod.metadata.uid: pod for pod in self._here() if _exists(pod)}
+        self._written = {uid: one for uid, one in self._written.items() if uid in here}
+        asked = sum(_claimed(pod) for uid, pod in here.items() if uid not in taking_part)
         node = replace(node, other_requests=node.other_requests + asked, other_usage=outside)
         pods = [self._pod(pod, readings.get(pod.metadata.uid, {})) for pod in managed]
         return seen.Observation(node, tuple(_as_if(pod, pretended.get(pod.uid)) for pod in pods))
@@ -100,11 +124,6 @@ class Sight:
 
     def _here(self) -> Iterable[Pod]:
         return [pod for pod in self._sources.pods if pod.spec.node_name == self._node]
-
-    def _for(self, pod: Pod) -> list[PodAllocation]:
-        """What is owned by a namesake that is gone, the garbage collector is about to remove."""
-        found = self._allocations.get((pod.metadata.namespace, pod.metadata.name))
-        return [one for one in found if _owner(one) in ("", pod.metadata.uid)]
 
     def _pod(self, pod: Pod, readings: Mapping[str, Sample | None]) -> seen.Pod:
         shape = market_pod.shape(pod, self.original(pod))
@@ -136,6 +155,24 @@ def desired(allocation: PodAllocation) -> int:
     return units.at_least(_parsed(allocation.spec.desired_cpu_limit))
 
 
+def _pod_named(one: PodAllocation) -> list[tuple[str, str]]:
+    return [(one.metadata.namespace, one.spec.pod_name)]
+
+
+def _about(pod: Pod, index: Index[PodAllocation, tuple[str, str]]) -> list[PodAllocation]:
+    """What is owned by a namesake that is gone, the garbage collector is about to remove."""
+    found = index.get((pod.metadata.namespace, pod.metadata.name))
+    return [one for one in found if _owner(one) in ("", pod.metadata.uid)]
+
+
+def _is_as_new(shown: PodAllocation | None, written: PodAllocation) -> bool:
+    if shown is None:
+        return False
+    return shown.metadata.uid != written.metadata.uid or (
+        shown.metadata.generation >= written.metadata.generation
+    )
+
+
 def _as_if(pod: seen.Pod, limit: int | None) -> seen.Pod:
     return pod if limit is None else replace(pod, limit=limit, desired=limit, applied=limit)
 
@@ -157,8 +194,12 @@ def _owner(allocation: PodAllocation) -> str:
     return next((one.uid for one in owners if one.kind == "Pod"), "")
 
 
-def _requested(pod: Pod) -> int:
-    return units.at_least(occupancy.requests(pod).get("cpu", quantity.ZERO))
+def _claimed(pod: Pod) -> int:
+    """What one that takes no part asks for; one that did and is being deleted still has its limit."""
+    asked = units.at_least(occupancy.requests(pod).get("cpu", quantity.ZERO))
+    if not _asks(pod) or pod.status.phase != "Running":
+        return asked
+    return max(asked, market_pod.limit(pod), market_pod.applied(pod) or 0)
 
 
 def _parsed(written: str) -> Quantity:

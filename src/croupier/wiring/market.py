@@ -6,7 +6,7 @@ from dataclasses import replace
 from croupier.api import kinds
 from croupier.kube.client import Selection
 from croupier.kube.run import Part
-from croupier.node import market
+from croupier.node import market, market_sight
 from croupier.node.cgroup import Tree
 from croupier.node.market import Agent
 from croupier.node.market_metrics import MarketMetrics
@@ -21,7 +21,10 @@ async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
         sources = MarketSources(
             caches.follow(kinds.NODES, Selection(fields=f"metadata.name={chosen.node}")).store,
             caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={chosen.node}")).store,
-            caches.follow(kinds.POD_ALLOCATIONS).store,
+            caches.follow(kinds.POD_ALLOCATIONS, market_sight.written_for(chosen.node)).store,
+            caches.follow(
+                kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE, name="podallocations by people"
+            ).store,
         )
         chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
         api = surface.api.acting_as(market.REPORTER)
