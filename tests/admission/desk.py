@@ -51,6 +51,13 @@ class Stamp:
         return Verdict(operations=(Operation("add", "/metadata/annotations", value),), warnings=("stamped",))
 
 
+class Open:
+    """Keeps nobody out of any pool."""
+
+    def mutate(self, _request: AdmissionRequest) -> Verdict:
+        return Verdict()
+
+
 @dataclass
 class Desk:
     """`open()` is one replica; a desk may have several, behind one address or behind their own."""
@@ -63,6 +70,8 @@ class Desk:
     clock: Clock = field(default_factory=SystemClock)
     stamp: Any = field(default_factory=Stamp)
     """Who decides."""
+    guard: Any = field(default_factory=Open)
+    """Who decides about pools."""
     recheck: float = 0.2
     _hooks: list[Webhook] = field(default_factory=list)
 
@@ -86,7 +95,7 @@ class Desk:
             keeping = asyncio.create_task(certificate.run())
             try:
                 await asyncio.wait_for(certificate.loaded.wait(), 30)
-                hook = Webhook(self.stamp, listen)
+                hook = Webhook(self.stamp, listen, self.guard)
                 self._hooks.append(hook)
                 async with hook.serving():
                     certificate.answer()

@@ -18,9 +18,11 @@ from croupier.admission import certificates, configurations
 from croupier.admission.authority import RULES, Step
 from croupier.admission.configurations import Url, Wish
 from croupier.admission.mutate import Mutator
+from croupier.admission.pools import Guard
 from croupier.admission.registration import KINDS
 from croupier.admission.server import Webhook
 from croupier.api import kinds
+from croupier.api.gpu import GPUPool
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
 from croupier.book import availability
 from croupier.core import quantity
@@ -62,6 +64,7 @@ class Gate:
     namespace: str
     policy: Policy = field(default_factory=Policy)
     """As the next pod will find it."""
+    pools: dict[str, GPUPool] = field(default_factory=dict)
     nodes: dict[str, set[str]] = field(default_factory=dict)
     taken: set[tuple[str, str]] = field(default_factory=set)
     """On which node what resource is held."""
@@ -192,7 +195,8 @@ async def _serving(gate: Gate) -> AsyncIterator[None]:
     ring = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=RULES)
     served = Rotating()
     served.replace(ring.certificate, ring.key)
-    hook = Webhook(Mutator(gate.known, lambda: gate.policy), Listen(Address(LOOPBACK, 0), served))
+    mutator, guard = Mutator(gate.known, lambda: gate.policy), Guard(gate.pools.get)
+    hook = Webhook(mutator, Listen(Address(LOOPBACK, 0), served), guard)
     async with hook.serving() as taken:
         wish = Wish(Url(taken.url, LOOPBACK), namespaces={NAME: gate.namespace}, name=NAME)
         try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from croupier.admission import configurations
-from croupier.admission.configurations import FALLBACK, REQUEST, Service, Url, Wish
+from croupier.admission.configurations import ACCESS, ACCESS_REQUEST, FALLBACK, REQUEST, Service, Url, Wish
 from croupier.admission.registration import KINDS
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.api import kinds
@@ -157,7 +157,7 @@ async def test_a_deleted_configuration_comes_back(desk):
             await desk.api.delete(kind, desk.wish.name)
         await desk.asked()
 
-    assert [len((await desk.api.get(kind, desk.wish.name)).webhooks) for kind in KINDS] == [1, 1]
+    assert [len((await desk.api.get(kind, desk.wish.name)).webhooks) for kind in KINDS] == [2, 2]
 
 
 async def test_many_replicas_repair_it_together(desk):
@@ -184,14 +184,21 @@ async def bundle(desk) -> bytes:
     return b64decode(next(one for one in found.webhooks if one.name == FALLBACK).client_config.ca_bundle)
 
 
-@pytest.mark.parametrize(
-    "kind", configurations.documents(Wish(Service("gpu"))), ids=["mutating", "validating"]
-)
-def test_the_configurations_keep_to_the_rules(kind):
-    (webhook,) = kind["webhooks"]
+REGISTERED = {
+    webhook["name"]: webhook
+    for kind in configurations.documents(Wish(Service("gpu")))
+    for webhook in kind["webhooks"]
+}
+POLICIES = {ACCESS: "Fail", FALLBACK: "Ignore", ACCESS_REQUEST: "Fail", REQUEST: "Ignore"}
+
+
+@pytest.mark.parametrize(("name", "failure"), POLICIES.items(), ids=POLICIES)
+def test_the_configurations_keep_to_the_rules(name, failure):
+    assert list(REGISTERED) == list(POLICIES)
+    webhook = REGISTERED[name]
 
     assert webhook["timeoutSeconds"] == 5
-    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["failurePolicy"] == failure
     assert webhook["sideEffects"] == "NoneOnDryRun"
     assert webhook["admissionReviewVersions"] == ["v1"]
     excluded = webhook["namespaceSelector"]["matchExpressions"][0]
@@ -206,8 +213,10 @@ def test_whoever_keeps_the_bundle_is_told_by_an_annotation():
     mutating = configurations.mutating(wish)
 
     assert mutating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}
-    assert mutating["webhooks"][0]["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
-    assert mutating["webhooks"][0]["failurePolicy"] == "Fail"
+    access, fallback = mutating["webhooks"]
+    assert access["clientConfig"] == {"url": "https://127.0.0.1:1/access"}
+    assert fallback["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
+    assert fallback["failurePolicy"] == "Fail"
 
 
 def test_a_right_bundle_needs_no_repair():

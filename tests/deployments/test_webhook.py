@@ -111,10 +111,15 @@ class Day:
 
     def reach_by_url(self) -> None:
         """No Service leads anywhere in a lab; where the webhook really is, it writes itself."""
-        nowhere = [
-            {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://127.0.0.1:1"}}
-        ]
         for one in documents("configurations"):
+            nowhere = [
+                {
+                    "op": "replace",
+                    "path": f"/webhooks/{at}/clientConfig",
+                    "value": {"url": "https://127.0.0.1:1"},
+                }
+                for at in range(len(one["webhooks"]))
+            ]
             name = one["metadata"]["name"]
             self.lab.kubectl("patch", one["kind"], name, "--type=json", f"-p={json.dumps(nowhere)}")
 

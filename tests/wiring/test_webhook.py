@@ -17,6 +17,7 @@ import pytest_asyncio
 import yaml
 from typer.testing import CliRunner
 
+from croupier.admission.configurations import PATHS
 from croupier.admission.registration import KINDS
 from croupier.api import kinds
 from croupier.cli import app
@@ -89,10 +90,11 @@ class House:
 
     async def send_to(self, replica: Replica) -> None:
         """As a Service does when one of two is not ready any more."""
-        for kind, path in zip(KINDS, ("/mutate", "/validate"), strict=True):
-            (webhook,) = (await self.api.get(kind, "croupier-webhook")).webhooks
-            there = {"name": webhook.name, "clientConfig": {"url": f"https://127.0.0.1:{replica.port}{path}"}}
-            patch = {"webhooks": [there]}
+        base = f"https://127.0.0.1:{replica.port}"
+        for kind in KINDS:
+            names = [one.name for one in (await self.api.get(kind, "croupier-webhook")).webhooks]
+            there = [{"name": one, "clientConfig": {"url": base + PATHS[one]}} for one in names]
+            patch = {"webhooks": there}
             await self.api.patch(kind, "croupier-webhook", patch, patch_type=PatchType.STRATEGIC)
 
 

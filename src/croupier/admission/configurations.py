@@ -8,6 +8,9 @@ The failure policy is Ignore unless a person chooses Fail. Ignore passes a pod b
 that asks for cards is then refused by a policy inside the API server, because it lacks the mark, with a
 sentence that says what to do. Fail refuses the same pods with the words of a failed connection, and also
 those that would have needed nothing from us (docs/decisions/0009-certificates-and-failure-policy.md).
+
+Pods that ask for a pool are asked about a second time, and there the policy is always Fail: to be passed by
+would be a right gained.
 """
 
 from base64 import b64encode
@@ -25,7 +28,15 @@ NAME: Final = "croupier-webhook"
 """Of both configurations, and of the Service."""
 FALLBACK: Final = "fallback.gpu-webhook.k8s.io"
 REQUEST: Final = "request.gpu-webhook.k8s.io"
-OURS: Final = (FALLBACK, REQUEST)
+ACCESS: Final = "access.gpu-webhook.k8s.io"
+ACCESS_REQUEST: Final = "access-request.gpu-webhook.k8s.io"
+PATHS: Final = {
+    ACCESS: "/access",
+    FALLBACK: "/mutate",
+    ACCESS_REQUEST: "/access/validate",
+    REQUEST: "/validate",
+}
+"""Our webhooks, and where each is answered."""
 EXCLUDED: Final = ("kube-system", "d8-gpu-operator")
 TIMEOUT: Final = 5
 """Seconds the API server waits for us."""
@@ -78,18 +89,27 @@ def documents(wish: Wish, bundle: bytes = b"") -> list[dict[str, Any]]:
 
 
 def mutating(wish: Wish, bundle: bytes = b"") -> dict[str, Any]:
-    """May be asked again when a later webhook changes the pod: what we do twice we did once."""
-    webhook = {**_webhook(wish, FALLBACK, bundle, path="/mutate"), "reinvocationPolicy": "IfNeeded"}
+    """Access first: who may not use a pool reads that, and what access adds, the others see.
+
+    Fallback may be asked again when a later webhook changes the pod: what it does twice it did once. Access
+    is asked once, because each time it would give the pod a new request id.
+    """
+    access = {**_guarded(wish, ACCESS, bundle), "reinvocationPolicy": "Never"}
+    fallback = {**_webhook(wish, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
     return _configuration(
-        wish, "MutatingWebhookConfiguration", webhook | {"matchConditions": [_names_ours()]}
+        wish,
+        "MutatingWebhookConfiguration",
+        [access | {"matchConditions": [_names_pools()]}, fallback | {"matchConditions": [_names_ours()]}],
     )
 
 
 def validating(wish: Wish, bundle: bytes = b"") -> dict[str, Any]:
-    """Only annotations can be wrong in a way the API server does not see itself, so only those come."""
-    webhook = _webhook(wish, REQUEST, bundle, path="/validate")
+    """Besides pools, only annotations can be wrong in a way the API server does not see itself."""
+    access, request = _guarded(wish, ACCESS_REQUEST, bundle), _webhook(wish, REQUEST, bundle)
     return _configuration(
-        wish, "ValidatingWebhookConfiguration", webhook | {"matchConditions": [_is_annotated()]}
+        wish,
+        "ValidatingWebhookConfiguration",
+        [access | {"matchConditions": [_names_pools()]}, request | {"matchConditions": [_is_annotated()]}],
     )
 
 
@@ -102,24 +122,28 @@ def repair(found: WebhookConfiguration, bundle: bytes) -> dict[str, Any]:
     wrong = [
         {"name": one.name, "clientConfig": {"caBundle": wanted}}
         for one in found.webhooks
-        if one.name in OURS and one.client_config.ca_bundle != wanted
+        if one.name in PATHS and one.client_config.ca_bundle != wanted
     ]
     guard = {"resourceVersion": found.metadata.resource_version}
     return {"metadata": guard, "webhooks": wrong} if wrong else {}
 
 
-def _configuration(wish: Wish, kind: str, webhook: dict[str, Any]) -> dict[str, Any]:
+def _configuration(wish: Wish, kind: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": wish.name}
     if wish.inject_from:
         metadata["annotations"] = {INJECT: wish.inject_from}
     api_version = "admissionregistration.k8s.io/v1"
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "webhooks": [webhook]}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "webhooks": webhooks}
 
 
-def _webhook(wish: Wish, name: str, bundle: bytes, *, path: str) -> dict[str, Any]:
+def _guarded(wish: Wish, name: str, bundle: bytes) -> dict[str, Any]:
+    return _webhook(wish, name, bundle) | {"failurePolicy": "Fail"}
+
+
+def _webhook(wish: Wish, name: str, bundle: bytes) -> dict[str, Any]:
     return {
         "name": name,
-        "clientConfig": _client(wish.target, path)
+        "clientConfig": _client(wish.target, PATHS[name])
         | ({"caBundle": b64encode(bundle).decode()} if bundle else {}),
         "rules": [
             {
@@ -157,13 +181,19 @@ def _selector(wish: Wish) -> dict[str, Any]:
 
 def _names_ours() -> dict[str, str]:
     prefixes = " || ".join(f"name.startsWith('{one}')" for one in (MIG, POOL, OUR_RESOURCES))
+    named = _names(f"name == '{GPU}' || {prefixes}")
+    return {"name": "names-our-resources-or-annotations", "expression": f"{_ANNOTATED} || {named}"}
+
+
+def _names_pools() -> dict[str, str]:
+    return {"name": "names-a-pool", "expression": _names(f"name.startsWith('{POOL}')")}
+
+
+def _names(ours: str) -> str:
+    """Some container names a resource of which `ours` holds."""
     containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
     lists = "[one.?resources.requests.orValue({}), one.?resources.limits.orValue({})]"
-    named = f"{lists}.exists(amounts, amounts.exists(name, name == '{GPU}' || {prefixes}))"
-    return {
-        "name": "names-our-resources-or-annotations",
-        "expression": f"{_ANNOTATED} || {containers}.exists(one, {named})",
-    }
+    return f"{containers}.exists(one, {lists}.exists(amounts, amounts.exists(name, {ours})))"
 
 
 def _is_annotated() -> dict[str, str]:

@@ -43,6 +43,13 @@ class GroupVersionResource(Struct, frozen=True, gc=False):
     resource: str = ""
 
 
+class UserInfo(Struct, frozen=True):
+    """Who sent it, as the API server knows them; the rest of it does not concern us."""
+
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
 class AdmissionRequest(Struct, frozen=True, rename="camel"):
     """What the API server is about to do. `object` is the pod as sent, nothing left out."""
 
@@ -54,6 +61,7 @@ class AdmissionRequest(Struct, frozen=True, rename="camel"):
     """Empty or absent for a pod whose name is still to be generated."""
     namespace: str | None = None
     dry_run: bool | None = None
+    user_info: UserInfo = UserInfo()
     object: dict[str, Any] | None = None
 
     @property

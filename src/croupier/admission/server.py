@@ -1,8 +1,9 @@
-"""The webhooks as the API server reaches them: two POSTs over TLS.
+"""The webhooks as the API server reaches them: four POSTs over TLS.
 
 `/mutate` repairs a pod. `/validate` sees it once more when everybody has had their hands on it, and
 refuses what `/mutate` would refuse: a later webhook, or a client between the two, must not bring in
-an annotation nobody could obey. The API server waits while we think, so nothing here awaits anything.
+an annotation nobody could obey. `/access` and `/access/validate` are the same for pods that ask for a
+pool. The API server waits while we think, so nothing here awaits anything.
 """
 
 import asyncio
@@ -25,6 +26,9 @@ LARGEST_BODY: Final = 7 * 1024 * 1024
 """Bytes: the API server takes objects up to 3 MiB, and a review may carry two of them."""
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
+ACCESS: Final = "/access"
+ACCESS_VALIDATE: Final = "/access/validate"
+PATHS: Final = (MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE)
 DRAIN: Final = 5.0
 """Seconds we go on answering after we stopped being ready: so long others may still come to us."""
 
@@ -35,6 +39,15 @@ class Mutator(Protocol):
     """Decides; reads nothing but memory, so that it need not be awaited."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict: ...
+
+
+class _Closed:
+    """Stands where nobody guards the pools: better no pod in them than anybody's."""
+
+    def mutate(self, request: AdmissionRequest) -> Verdict:
+        return Verdict(
+            allowed=False, sentence=f"nobody decides here who may use a pool ({request.operation})"
+        )
 
 
 class Notices(Protocol):
@@ -65,6 +78,8 @@ class Webhook:
 
     mutator: Mutator
     listen: Listen
+    guard: Mutator = field(default_factory=_Closed)
+    """Decides about pods that ask for a pool."""
     gauge: Gauge = field(default_factory=_Unmeasured)
     notices: Notices = field(default_factory=_Unheard)
     clock: Clock = field(default_factory=SystemClock)
@@ -74,7 +89,12 @@ class Webhook:
     _answering: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        answers = {MUTATE: self.mutate, VALIDATE: self.validate}
+        answers = {
+            MUTATE: self.mutate,
+            VALIDATE: self.validate,
+            ACCESS: self.access,
+            ACCESS_VALIDATE: self.access_validate,
+        }
         self.posts = Posts(answers, largest=LARGEST_BODY, refused=self._refused)
 
     def silent(self) -> str | None:
@@ -101,24 +121,30 @@ class Webhook:
             yield taken
 
     async def mutate(self, body: bytes) -> Reply:
-        return self._review("mutate", body, _as_decided)
+        return self._review(MUTATE, body, self.mutator.mutate)
 
     async def validate(self, body: bytes) -> Reply:
-        return self._review("validate", body, _refusal_only)
+        return self._review(VALIDATE, body, _refusals_of(self.mutator))
+
+    async def access(self, body: bytes) -> Reply:
+        return self._review(ACCESS, body, self.guard.mutate)
+
+    async def access_validate(self, body: bytes) -> Reply:
+        return self._review(ACCESS_VALIDATE, body, _refusals_of(self.guard))
 
     def _refused(self, path: str, status: int) -> None:
-        known = path[1:] if path in (MUTATE, VALIDATE) else "none"
+        known = path[1:] if path in PATHS else "none"
         self.gauge.refused(known, f"refused with {status}")
 
-    def _review(self, webhook: str, body: bytes, shown: Callable[[Verdict], Verdict]) -> Reply:
-        began = self.clock.monotonic()
+    def _review(self, path: str, body: bytes, decide: Callable[[AdmissionRequest], Verdict]) -> Reply:
+        began, webhook = self.clock.monotonic(), path[1:]
         asked = review.read(body)
         if isinstance(asked, Unreadable):
             log.warning("a review cannot be read", webhook=webhook, why=asked.sentence)
             self.gauge.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
-            verdict = shown(self.mutator.mutate(asked)) if asked.creates_a_pod else Verdict()
+            verdict = decide(asked) if asked.creates_a_pod else Verdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
         except Exception as bug:  # a failed call: the API server goes by the failure policy
             log.exception("a review failed", webhook=webhook, uid=asked.uid, error=repr(bug))
@@ -136,13 +162,14 @@ class Webhook:
             self.notices.expect(asked, verdict.events)
 
 
-def _as_decided(verdict: Verdict) -> Verdict:
-    return verdict
-
-
-def _refusal_only(verdict: Verdict) -> Verdict:
+def _refusals_of(decider: Mutator) -> Callable[[AdmissionRequest], Verdict]:
     """A validating webhook cannot change a pod, and its warnings were given already."""
-    return Verdict() if verdict.allowed else Verdict(allowed=False, sentence=verdict.sentence)
+
+    def decide(asked: AdmissionRequest) -> Verdict:
+        verdict = decider.mutate(asked)
+        return Verdict() if verdict.allowed else Verdict(allowed=False, sentence=verdict.sentence)
+
+    return decide
 
 
 def _outcome(verdict: Verdict) -> str:

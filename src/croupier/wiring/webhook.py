@@ -15,6 +15,7 @@ from croupier.admission.configurations import Wish
 from croupier.admission.metrics import AdmissionMetrics
 from croupier.admission.mutate import Mutator
 from croupier.admission.notices import Notices
+from croupier.admission.pools import DEFAULTS, Defaults, Guard
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
 from croupier.admission.server import DRAIN, Webhook
@@ -53,6 +54,8 @@ class Admission:
     """Whether the process registers itself with the API server."""
     mounted: Path | None = None
     """A folder with a certificate that somebody else keeps; without it we make our own."""
+    pools: Defaults = DEFAULTS
+    """How pods are spread in pools that do not say."""
     rotation: Rotation = ROTATION
     drain: float = DRAIN
 
@@ -67,9 +70,9 @@ async def work(settings: Settings, admission: Admission) -> int:
         caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
         mutator = Mutator(_offer(caches, admission.policy), lambda: admission.policy)
         certificate = _certificate(surface, caches, admission, (served, figures))
-        hook = Webhook(
-            mutator, Listen(admission.listen, served), gauge=figures, notices=told, drain=admission.drain
-        )
+        guard = Guard(caches.follow(kinds.GPU_POOLS).store.named, admission.pools)
+        listen = Listen(admission.listen, served)
+        hook = Webhook(mutator, listen, guard, gauge=figures, notices=told, drain=admission.drain)
 
         async def serve(stop: asyncio.Event) -> None:
             await first(stop, _both(caches.synced(), certificate.loaded.wait()))

@@ -1,0 +1,402 @@
+"""Who gets into a pool, what is said to the others, and what the admitted carry afterwards."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import jsonpatch, pool_admission
+from croupier.core.eligible import Needs, NodeFacts, Requirement, Taint, Toleration, obstacle
+from croupier.core.pool_admission import Admitted, Asker, Denied, Pool, Subjects, Unconcerned
+from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
+from croupier.core.request import CARDS, GPU, POOL, RATIO
+
+ZONE = "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OURS = {"key": f"{NODE_LABEL}team-a", "operator": "Exists"}
+ALICE = Asker("ml", "trainer", "alice", ("ml-people", "system:authenticated"))
+CONTROLLER = replace(ALICE, user="system:serviceaccount:kube-system:job-controller", groups=("a", "b"))
+TEAM_A = Pool("team-a", total=8, unit="Card")
+
+Raw = dict[str, Any]
+
+
+def pod(*asks: dict[str, Any], early: tuple[dict[str, Any], ...] = (), **spec: Any) -> Raw:
+    """One container for each of `asks`, with so much of each pool."""
+    containers = [container(f"c{number}", one) for number, one in enumerate(asks or ({"team-a": 1},))]
+    before = [container(f"i{number}", one) for number, one in enumerate(early)]
+    return {"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": before, **spec}}
+
+
+def container(name: str, pools: dict[str, Any]) -> Raw:
+    amounts = {one if "/" in one else f"{POOL}{one}": str(count) for one, count in pools.items()}
+    return {"name": name, "resources": {"limits": amounts, "requests": amounts}}
+
+
+def decide(asked: Raw, *pools: Pool, asker: Asker = ALICE, request_id: str = "id-1") -> Any:
+    known = {one.name: one for one in pools or (TEAM_A,)}
+    return pool_admission.decide(asked, asker, known.get, request_id=request_id)
+
+
+def admitted(asked: Raw, *pools: Pool, asker: Asker = ALICE) -> Raw:
+    decision = decide(asked, *pools, asker=asker)
+    assert isinstance(decision, Admitted), decision
+    after: Raw = jsonpatch.apply(asked, decision.operations)
+    return after
+
+
+def terms(found: Raw) -> list[Raw]:
+    required: list[Raw] = found["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return required
+
+
+def affinity(*alternatives: Raw) -> Raw:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(alternatives)}}}
+
+
+WAYS_IN = {
+    "everyone": Subjects(),
+    "its namespace": Subjects(namespaces=frozenset(("other", "ml"))),
+    "its service account": Subjects(accounts=frozenset(("ml/trainer",))),
+    "a group of its creator": Subjects(groups=frozenset(("ml-people",))),
+    "any of several": Subjects(frozenset(("other",)), frozenset(("x/y",)), frozenset(("ml-people",))),
+}
+STRANGERS = {
+    "another namespace": Subjects(namespaces=frozenset(("other",))),
+    "an account of that name elsewhere": Subjects(accounts=frozenset(("other/trainer",))),
+    "another account of the namespace": Subjects(accounts=frozenset(("ml/default",))),
+    "another group": Subjects(groups=frozenset(("ops",))),
+    "a group named like the namespace": Subjects(groups=frozenset(("ml",))),
+    "a namespace named like the group": Subjects(namespaces=frozenset(("ml-people",))),
+}
+
+
+@pytest.mark.parametrize("access", WAYS_IN.values(), ids=WAYS_IN)
+def test_who_gets_in(access):
+    assert isinstance(decide(pod(), replace(TEAM_A, access=access)), Admitted)
+
+
+@pytest.mark.parametrize("access", STRANGERS.values(), ids=STRANGERS)
+def test_who_does_not(access):
+    decision = decide(pod(), replace(TEAM_A, access=access))
+
+    assert isinstance(decision, Denied)
+    assert decision.sentence.startswith(
+        "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer"
+    )
+    assert decision.sentence.endswith("added to spec.access of GPUPool team-a")
+
+
+def test_a_deployment_is_told_that_groups_of_people_do_not_count():
+    decision = decide(pod(), replace(TEAM_A, access=STRANGERS["another group"]), asker=CONTROLLER)
+
+    assert decision.sentence == (
+        "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer; "
+        "no group of yours counts here, because service account kube-system/job-controller created the pod, "
+        "as it is with a Deployment or Job: have the namespace or the pod's service account "
+        "added to spec.access of GPUPool team-a"
+    )
+
+
+MAINTAINED = pool_admission.closed("team-a", {"Maintenance": "2 pods still run."}, leaving=False)
+REFUSED = {
+    "two pools": (
+        pod({"team-a": 1}, {"team-b": 1}),
+        TEAM_A,
+        "MixedPoolRequest: the pod asks for pools team-a",
+    ),
+    "two pools, one of them before": (
+        pod({"team-a": 1}, early=({"team-b": 1},)),
+        TEAM_A,
+        "MixedPoolRequest: the pod asks for pools team-a and team-b",
+    ),
+    "a pool that is not there": (pod({"teem-a": 1}), TEAM_A, 'UnknownPool: there is no GPUPool "teem-a"'),
+    "a pool in maintenance": (
+        pod(),
+        replace(TEAM_A, closed=MAINTAINED),
+        "Maintenance: pool team-a is in maintenance and takes no new pods: 2 pods still run; create the pod",
+    ),
+    "more than there is": (
+        pod({"team-a": 5}, {"team-a": 4}),
+        TEAM_A,
+        "InsufficientCapacity: the pod asks for 9 of gpu.deckhouse.io/team-a, and the pool has 8 in all "
+        "(counted in Card); ask for less",
+    ),
+    "anything of an empty pool": (
+        pod(),
+        replace(TEAM_A, total=0),
+        "InsufficientCapacity: the pod asks for 1 of",
+    ),
+    "half of something": (pod({"team-a": "500m"}), TEAM_A, "the request of gpu.deckhouse.io/team-a is 500m"),
+    "annotations that say otherwise": (
+        pod({"team-a": 5}) | {"metadata": {"annotations": {CARDS: "2", RATIO: "50"}}},
+        TEAM_A,
+        "the pod asks for 5 of gpu.deckhouse.io/team-a, but its annotations say",
+    ),
+    "a selector of another value": (
+        pod(nodeSelector={OURS["key"]: "yes"}),
+        TEAM_A,
+        "SchedulingConflict: spec.nodeSelector wants pool.gpu.deckhouse.io/team-a",
+    ),
+    "an affinity away from it": (
+        pod(affinity=affinity({"matchExpressions": [{"key": OURS["key"], "operator": "DoesNotExist"}]})),
+        TEAM_A,
+        f"SchedulingConflict: its node affinity keeps the pod off nodes that have {NODE_LABEL}team-a",
+    ),
+    "an alternative away from it": (
+        pod(
+            affinity=affinity(
+                {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+                {"matchExpressions": [{"key": OURS["key"], "operator": "NotIn", "values": [""]}]},
+            )
+        ),
+        TEAM_A,
+        "SchedulingConflict: its node affinity",
+    ),
+    "the label of another pool": (
+        pod() | {"metadata": {"labels": {POD_LABEL: "team-b"}}},
+        TEAM_A,
+        "SchedulingConflict: the pod asks for pool team-a and is labelled gpu.deckhouse.io/pool=team-b",
+    ),
+    "what no pod looks like": ({"spec": {"containers": "many"}}, TEAM_A, "spec.containers must be a list"),
+    "tolerations that are none": (
+        pod(tolerations="all"),
+        TEAM_A,
+        "SchedulingConflict: tolerations must be a list",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "pool", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(asked, pool, sentence):
+    kept = deepcopy(asked)
+    decision = decide(asked, replace(pool, taints=(Taint("a", "NoSchedule"),)), Pool("team-b", total=8))
+
+    assert isinstance(decision, Denied), decision
+    assert decision.sentence.startswith(sentence)
+    assert asked == kept
+
+
+UNCONCERNED = {
+    "no cards": pod({"cpu/": 1}),
+    "cards of no pool": pod({GPU: 1}),
+    "none of a pool": pod({"team-a": 0}),
+    "none of a pool that is not there": pod({"nowhere": 0, GPU: 1}),
+}
+
+
+@pytest.mark.parametrize("asked", UNCONCERNED.values(), ids=UNCONCERNED)
+def test_whom_it_does_not_concern(asked):
+    assert decide(asked) == Unconcerned()
+
+
+def test_access_is_asked_before_the_state_of_the_pool_is_told():
+    private = replace(TEAM_A, access=STRANGERS["another group"], closed=MAINTAINED, total=0)
+
+    assert decide(pod(), private).sentence.startswith("AccessDenied")
+
+
+CLOSED = {
+    "open": ({}, False, ""),
+    "other conditions": ({"Available": "", "CapacityLow": ""}, False, ""),
+    "maintenance": (
+        {"Maintenance": ""},
+        False,
+        "Maintenance: pool a is in maintenance and takes no new pods",
+    ),
+    "drift goes before its maintenance": (
+        {"Maintenance": "x", "Misconfigured": "cut otherwise"},
+        False,
+        "Misconfigured: pool a is misconfigured and takes no new pods: cut otherwise",
+    ),
+    "leaving": ({"Maintenance": "x"}, True, "PoolTerminating: pool a is being removed"),
+}
+
+
+@pytest.mark.parametrize(("conditions", "leaving", "sentence"), CLOSED.values(), ids=CLOSED)
+def test_when_a_pool_is_closed(conditions, leaving, sentence):
+    assert pool_admission.closed("a", conditions, leaving=leaving) == sentence
+
+
+def test_what_is_added():
+    dear = Taint("gpu", "NoSchedule", "dear")
+
+    after = admitted(pod(), replace(TEAM_A, taints=(dear,), spread_over=ZONE))
+
+    assert after["metadata"] == {
+        "name": "p",
+        "labels": {POD_LABEL: "team-a"},
+        "annotations": {REQUEST_ID: "id-1"},
+    }
+    assert terms(after) == [{"matchExpressions": [OURS]}]
+    assert after["spec"]["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "value": "dear", "effect": "NoSchedule"}
+    ]
+    assert after["spec"]["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": ZONE,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {POD_LABEL: "team-a"}},
+        }
+    ]
+
+
+def test_every_alternative_leads_to_the_pool_and_an_empty_one_still_leads_nowhere():
+    there = {"key": "zone", "operator": "In", "values": ["a"]}
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+
+    after = admitted(pod(affinity=affinity({"matchExpressions": [there]}, by_name, {})))
+
+    assert terms(after) == [
+        {"matchExpressions": [there, OURS]},
+        {**by_name, "matchExpressions": [OURS]},
+        {},
+    ]
+
+
+def test_what_a_pod_says_about_spreading_and_taints_stays_and_is_enough():
+    said = {"maxSkew": 3, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    tolerates = [{"operator": "Exists"}]
+
+    after = admitted(
+        pod(topologySpreadConstraints=[said], tolerations=tolerates),
+        replace(TEAM_A, taints=(Taint("gpu", "NoExecute"),), spread_over=ZONE),
+    )
+
+    assert after["spec"]["topologySpreadConstraints"] == [said]
+    assert after["spec"]["tolerations"] == tolerates
+
+
+def test_an_id_that_was_brought_along_is_not_kept():
+    copied = pod() | {"metadata": {"annotations": {REQUEST_ID: "old", "note": "mine"}}}
+
+    assert admitted(copied)["metadata"]["annotations"] == {REQUEST_ID: "id-1", "note": "mine"}
+
+
+def test_a_pool_that_was_not_counted_yet_takes_pods_with_a_warning():
+    decision = decide(pod({"team-a": 100}), replace(TEAM_A, total=None))
+
+    assert isinstance(decision, Admitted)
+    assert decision.warnings == ("pool team-a has not been counted yet: the pod waits until it has cards",)
+
+
+KEYS = st.sampled_from([OURS["key"], "zone", f"{NODE_LABEL}team-b"])
+VALUES = st.sampled_from(["", "a", "b"])
+EXPRESSIONS = st.builds(
+    lambda key, operator, values: {"key": key, "operator": operator, "values": values},
+    KEYS,
+    st.sampled_from(["In", "NotIn"]),
+    st.lists(VALUES, min_size=1, max_size=2),
+) | st.builds(
+    lambda key, operator: {"key": key, "operator": operator},
+    KEYS,
+    st.sampled_from(["Exists", "DoesNotExist"]),
+)
+TERMS = st.fixed_dictionaries({}, optional={"matchExpressions": st.lists(EXPRESSIONS, max_size=2)})
+EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
+TAINTS = st.builds(Taint, st.sampled_from(["gpu", "team"]), EFFECTS, VALUES)
+TOLERATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["gpu", "team"]),
+        "operator": st.sampled_from(["Equal", "Exists"]),
+        "value": VALUES,
+        "effect": EFFECTS,
+        "future": st.just(1),
+    },
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "affinity": st.none() | st.lists(TERMS, min_size=1, max_size=2).map(lambda some: affinity(*some)),
+        "tolerations": st.none() | st.lists(TOLERATIONS, max_size=3),
+        "nodeSelector": st.none() | st.dictionaries(KEYS, VALUES, max_size=2),
+        "future": st.just({"field": [1]}),
+    },
+)
+PODS = st.builds(lambda spec: pod(**spec), SPECS)
+POOLS = st.builds(
+    lambda taints, spread: replace(TEAM_A, taints=tuple(taints), spread_over=spread),
+    st.lists(TAINTS, max_size=3),
+    st.sampled_from(["", ZONE]),
+)
+NODES = st.builds(
+    lambda labels, taints: NodeFacts("n", labels, tuple(taints)),
+    st.dictionaries(KEYS, VALUES, max_size=3),
+    st.lists(TAINTS, max_size=2),
+)
+
+
+@given(PODS, POOLS)
+def test_a_second_look_changes_nothing(asked, pool):
+    decision = decide(asked, pool)
+    if isinstance(decision, Denied):
+        return
+
+    after = jsonpatch.apply(asked, decision.operations)
+
+    assert decide(after, pool) == Admitted("team-a")
+
+
+@given(PODS, POOLS)
+def test_nothing_the_pod_says_is_taken_away(asked, pool):
+    kept = deepcopy(asked)
+    decision = decide(asked, pool)
+
+    assert asked == kept
+    if isinstance(decision, Admitted):
+        after = jsonpatch.apply(asked, decision.operations)
+        rest = {"affinity", "tolerations", "topologySpreadConstraints"}
+        assert {k: v for k, v in after["spec"].items() if k not in rest} == {
+            k: v for k, v in asked["spec"].items() if k not in rest
+        }
+        said = asked["spec"].get("tolerations") or []
+        assert (after["spec"].get("tolerations") or [])[: len(said)] == said
+
+
+@given(PODS, POOLS, NODES)
+def test_the_pod_goes_to_nodes_of_the_pool_it_chose_itself_and_to_no_others(asked, pool, node):
+    decision = decide(asked, pool)
+    if isinstance(decision, Denied):
+        return
+    after = jsonpatch.apply(asked, decision.operations)
+    of_the_pool = replace(node, labels={**node.labels, OURS["key"]: ""})
+    tainted = replace(of_the_pool, taints=(*node.taints, *pool.taints))
+
+    if OURS["key"] not in node.labels:
+        assert obstacle(node, needs(after))
+    assert bool(obstacle(tainted, needs(after))) == bool(obstacle(of_the_pool, _tolerating(asked, pool)))
+
+
+def needs(found: Raw) -> Needs:
+    spec = found["spec"]
+    required = (spec.get("affinity") or {}).get("nodeAffinity", {}).get(REQUIRED)
+    return Needs(
+        selector=spec.get("nodeSelector") or {},
+        terms=None
+        if required is None
+        else tuple(
+            tuple(
+                Requirement(one["key"], one["operator"], tuple(one.get("values", ())))
+                for one in term.get("matchExpressions", ())
+            )
+            for term in required["nodeSelectorTerms"]
+        ),
+        tolerations=tuple(
+            Toleration(
+                one.get("key", ""), one.get("operator", "Equal"), one.get("value", ""), one.get("effect", "")
+            )
+            for one in spec.get("tolerations") or ()
+        ),
+    )
+
+
+def _tolerating(asked: Raw, pool: Pool) -> Needs:
+    """What the pod itself says about nodes, and that the pool's taints are nothing to it."""
+    said = needs(asked)
+    ours = tuple(Toleration(one.key, "Equal", one.value, one.effect) for one in pool.taints)
+    return replace(said, tolerations=said.tolerations + ours)
