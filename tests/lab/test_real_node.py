@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from croupier.cli import lab_image
-from croupier.lab import cgroup, cni, image, process, realnode
+from croupier.lab import cgroup, cni, image, process, realnode, relay
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from tests.lab.patience import until
@@ -71,6 +71,17 @@ def test_pods_reach_each_other_and_the_node(lab, real_node, namespace):
     answer = lab.kubectl("exec", "client", "-n", namespace, "--", "wget", "-qO-", f"http://{address}/")
 
     assert answer.stdout == "card\n"
+
+
+def test_pods_reach_the_api_server(lab, real_node, namespace):
+    where = "jsonpath={.status.addresses[0].address}"
+    address = lab.kubectl("get", "node", real_node, "-o", where).stdout
+    run(lab, namespace, pod(real_node, "sleep", "3600"))
+
+    ask = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {address} {relay.PORT}"
+    answer = lab.kubectl("exec", "p", "-n", namespace, "--", "sh", "-c", ask)
+
+    assert "HTTPS server" in answer.stdout  # it speaks TLS only, and says so itself
 
 
 def quota(container: str) -> str:

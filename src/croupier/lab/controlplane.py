@@ -180,6 +180,7 @@ def _api_server(site: Site) -> tuple[str, ...]:
         f"--kubelet-client-certificate={kubelet.certificate}",
         f"--kubelet-client-key={kubelet.key}",
         "--kubelet-preferred-address-types=InternalIP",  # a node's name is in no DNS here
+        "--enable-aggregator-routing=true",  # webhooks of pods by the pod's address: there is no kube-proxy
     )
 
 

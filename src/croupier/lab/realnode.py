@@ -11,9 +11,11 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,6 +31,7 @@ from croupier.lab import (
     namespace,
     pinned,
     process,
+    relay,
 )
 from croupier.lab.command import output
 from croupier.lab.errors import LabError, with_log
@@ -40,7 +43,8 @@ NAME = "this-machine"
 KEEPER = "node-keeper"
 CONTAINERD = "containerd"
 KUBELET = "kubelet"
-PROGRAMS = (KEEPER, CONTAINERD, KUBELET)
+RELAY = "api-relay"
+PROGRAMS = (KEEPER, CONTAINERD, KUBELET, RELAY)
 
 PACKAGES = {
     "runc": "runc",
@@ -88,15 +92,20 @@ def _busybox() -> Path:
     return Path(shutil.which("busybox") or "/bin/busybox")
 
 
-async def join(lab: Lab, name: str = NAME) -> tuple[Process, ...]:
-    """Make this machine the Ready node `name` of the lab; what an earlier one left is removed first."""
+async def join(
+    lab: Lab, name: str = NAME, settings: Mapping[str, Any] | None = None
+) -> tuple[Process, ...]:
+    """Make this machine the Ready node `name` of the lab; what an earlier one left is removed first.
+
+    `settings` are of a KubeletConfiguration, over the lab's own.
+    """
     reason = obstacle() or _lacking(lab)
     if reason:
         raise LabError(reason)
     await leave(lab)
     started: list[Process] = []
     try:
-        await _start(lab, name, started)
+        await _start(lab, name, settings or {}, started)
     except BaseException:
         await asyncio.shield(leave(lab))
         raise
@@ -141,6 +150,13 @@ async def load(lab: Lab, archive: Path) -> None:
     await containerd.load((*inside(lab), lab.record.binaries["ctr"]), archive)
 
 
+def _relay(lab: Lab, address: str) -> Program:
+    """Pods reach the API server at the bridge's address, under one of its own names."""
+    server = lab.server.partition("//")[2]
+    command = (sys.executable, "-m", "croupier.lab.relay", f"{address}:{relay.PORT}", server)
+    return Program(RELAY, command, ground(lab).mark)
+
+
 def _lacking(lab: Lab) -> str | None:
     absent = [name for name in pinned.REAL_NODE if name not in lab.record.binaries]
     return (
@@ -148,7 +164,7 @@ def _lacking(lab: Lab) -> str | None:
     )
 
 
-async def _start(lab: Lab, name: str, started: list[Process]) -> None:
+async def _start(lab: Lab, name: str, settings: Mapping[str, Any], started: list[Process]) -> None:
     here = ground(lab)
     subnet = await _prepare(here)
     images = await image.pack_busybox(_busybox(), here.state / "images")
@@ -163,7 +179,8 @@ async def _start(lab: Lab, name: str, started: list[Process]) -> None:
     for packed in images:
         await containerd.load((*within, lab.record.binaries["ctr"]), packed.archive)
 
-    _configure_kubelet(lab, name, address=str(cni.gateway(subnet)))
+    started.append(process.start(_relay(lab, str(cni.gateway(subnet))), lab.logs))
+    _configure_kubelet(lab, name, address=str(cni.gateway(subnet)), extra=settings)
     started.append(process.start(_program(lab, KUBELET, within), lab.logs))
     await _until_node_ready(lab, started[-1], name)
 
@@ -200,7 +217,7 @@ def _configure_containerd(lab: Lab) -> None:
     )
 
 
-def _configure_kubelet(lab: Lab, name: str, *, address: str) -> None:
+def _configure_kubelet(lab: Lab, name: str, *, address: str, extra: Mapping[str, Any]) -> None:
     here, site = ground(lab), lab.site
     identity = certificates.node(name, hosts=(address, name))
     pair = certificates.issue(site.pki, identity, now=datetime.now(UTC))
@@ -211,7 +228,7 @@ def _configure_kubelet(lab: Lab, name: str, *, address: str) -> None:
         authority=site.authority,
         pair=pair,
     )
-    settings = kubelet.Settings(name, address, here.cgroup, site.authority, pair)
+    settings = kubelet.Settings(name, address, here.cgroup, site.authority, pair, extra)
     file = _written(here, "kubelet.yaml", kubelet.configuration(settings))
     arguments = kubelet.arguments(settings, configuration_file=file, kubeconfig=credentials)
     here.arguments(KUBELET).write_text(json.dumps(arguments))
