@@ -29,6 +29,7 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m croupier.api.generate --check
+	$(BIN)/python -m croupier.node.proto.generate --check
 
 prove: setup ## Prove at full size that nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build
@@ -41,8 +42,9 @@ bench: setup ## Measure; prints a table and writes bench/results/latest.json
 lab: setup ## Raise a lab with four simulated nodes of eight H100 and stay until Ctrl-C
 	$(BIN)/croupier lab up --nodes 4 --gpus H100:8
 
-generate: $(STAMP) ## Write the generated files again (CRDs)
+generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messages)
 	$(BIN)/python -m croupier.api.generate
+	$(BIN)/python -m croupier.node.proto.generate
 
 lock: $(STAMP) ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --extra dev \

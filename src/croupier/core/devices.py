@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from croupier.core import request
+from croupier.core import mig, request
 from croupier.core.capacity import Sharing
 from croupier.core.want import WHOLE
 
@@ -54,7 +54,7 @@ class NodeCard:
     healthy: bool = True
     changing: bool = False
     """It is being cut anew, or is about to be: nothing of it may be given."""
-    mig: bool = False
+    mig_enabled: bool = False
     """MIG mode is on: the card as a whole is of no use, cut or not."""
     slots: tuple[CardSlot, ...] = ()
     pool: Membership | None = None
@@ -116,11 +116,6 @@ def unit(device: str) -> Unit:
     return Unit(card, part)
 
 
-def slot_resource(profile: str) -> str:
-    """`1g.10gb+me` is asked for as `nvidia.com/mig-1g.10gb.me`: a resource's name has no plus."""
-    return request.MIG + profile.replace("+", ".")
-
-
 def offer(cards: Iterable[NodeCard], before: Collection[str] = ()) -> Offer:
     """What to serve now. What was served `before` stays, with no devices if there are none any more.
 
@@ -141,8 +136,8 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
     """Resource and device, one by one."""
     if card.pool is not None:
         yield from ((request.POOL + card.pool.name, device) for device in _pooled(card, card.pool))
-    elif card.mig or card.slots:
-        yield from ((slot_resource(slot.profile), _slot(card, slot)) for slot in card.slots)
+    elif card.mig_enabled or card.slots:
+        yield from ((mig.resource(slot.profile), _slot(card, slot)) for slot in card.slots)
     else:
         yield request.GPU, card.id
         yield from ((request.PERCENT, device) for device in _percents(card))
@@ -150,7 +145,7 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
 
 def _pooled(card: NodeCard, pool: Membership) -> Iterator[str]:
     """Nothing of a card that is not cut, or not left whole, as its pool says."""
-    cut = card.mig or bool(card.slots)
+    cut = card.mig_enabled or bool(card.slots)
     if pool.sharing == "MIG":
         yield from (_slot(card, slot) for slot in card.slots)
     elif cut:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from croupier.core import devices, request
+from croupier.core import devices, mig, request
 from croupier.core.devices import NodeCard
 from croupier.core.ledger import Grant, Part
 from croupier.core.want import WHOLE
@@ -100,7 +100,7 @@ def _pool(card: NodeCard) -> str:
 
 
 def _slots_of(card: NodeCard, part: Part, resource: str) -> tuple[str, ...]:
-    wanted = {slot.id for slot in card.slots if devices.slot_resource(slot.profile) == resource}
+    wanted = {slot.id for slot in card.slots if mig.resource(slot.profile) == resource}
     return tuple(slot for slot in part.slots if slot in wanted)
 
 
