@@ -4,8 +4,10 @@ It serves on the bridge's address, which no other kubelet has, so its ports are
 the usual ones. It changes no kernel setting and no iptables rule of the machine.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -35,6 +37,8 @@ class Settings:
     cgroup: str
     authority: Path
     serving: Pair
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Of a KubeletConfiguration, over what stands here."""
 
 
 def configuration(settings: Settings) -> str:
@@ -46,6 +50,7 @@ def configuration(settings: Settings) -> str:
             **_serving(settings),
             **_runtime(settings),
             **_patience(),
+            **settings.extra,
         },
         sort_keys=False,
     )

@@ -91,8 +91,10 @@ async def down(folder: Path, show: Progress) -> bool:
         return True
 
 
-async def join_real_node(lab: Lab, sources: Sources, show: Progress) -> str:
-    """Make this machine a node of the lab; returns the node's name."""
+async def join_real_node(
+    lab: Lab, sources: Sources, show: Progress, settings: Mapping[str, Any] | None = None
+) -> str:
+    """Make this machine a node of the lab, its kubelet with these settings; returns the node's name."""
     from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
 
     if reason := realnode.obstacle():
@@ -102,7 +104,7 @@ async def join_real_node(lab: Lab, sources: Sources, show: Progress) -> str:
     # Remembered before it is there: a crash half-way must not leave mounts behind that nobody looks for.
     lab.remember(real_node=realnode.NAME, binaries={**lab.record.binaries, **paths})
     show.step("Joining this machine as a real node")
-    lab.adopt(*await realnode.join(lab, name=realnode.NAME))
+    lab.adopt(*await realnode.join(lab, realnode.NAME, settings))
     return realnode.NAME
 
 

@@ -182,7 +182,8 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
 def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str]:
     """The name of this machine as a node of the shared lab, while the tests of one file run.
 
-    No longer: the next file may count nodes, or expect that its pods find no place.
+    No longer: the next file may count nodes, or expect that its pods find no place. A file that needs a
+    kubelet of another kind says so in its KUBELET, with settings of a KubeletConfiguration.
     """
     from croupier.lab import realnode  # noqa: PLC0415 (drags in what only a real node needs)
 
@@ -190,7 +191,7 @@ def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> It
         pytest.skip(reason)
     request.getfixturevalue("lab")
     run = pytestconfig.stash[RUN]
-    yield run.join_real_node()
+    yield run.join_real_node(getattr(request.module, "KUBELET", None))
     run.part_with_real_node()
 
 

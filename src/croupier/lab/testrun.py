@@ -7,7 +7,7 @@ that a run which was killed outright is tidied up by the next one.
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,8 +43,8 @@ class TestRun:
         stock = run(supplies.ensure(["kubectl"], self._sources, self._show))
         return Cluster(kubeconfig.absolute(), stock.binaries["kubectl"])
 
-    def join_real_node(self) -> str:
-        return run(lifecycle.join_real_node(self.shared(), self._sources, self._show))
+    def join_real_node(self, settings: Mapping[str, Any] | None = None) -> str:
+        return run(lifecycle.join_real_node(self.shared(), self._sources, self._show, settings))
 
     def part_with_real_node(self) -> None:
         run(lifecycle.part_with_real_node(self.shared()))
