@@ -123,6 +123,16 @@ def test_a_kubelet_that_keeps_to_itself():
     assert configuration["imageGCHighThresholdPercent"] == 100
 
 
+def test_a_kubelet_of_another_kind():
+    pair = Pair(Path("/crt"), Path("/key"))
+    extra = {"cpuManagerPolicy": "static", "cgroupRoot": "/mine"}
+    settings = kubelet.Settings("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra)
+    configuration = yaml.safe_load(kubelet.configuration(settings))
+
+    assert (configuration["cpuManagerPolicy"], configuration["cgroupRoot"]) == ("static", "/mine")
+    assert configuration["port"] == kubelet.PORT
+
+
 def test_a_runtime_whose_paths_may_hold_anything():
     text = containerd.configuration(
         root=Path('/a "b"'), network=Path("/net"), shim=Path("/shim"), plugins=("/usr/lib/cni",)

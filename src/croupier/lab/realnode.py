@@ -92,9 +92,7 @@ def _busybox() -> Path:
     return Path(shutil.which("busybox") or "/bin/busybox")
 
 
-async def join(
-    lab: Lab, name: str = NAME, settings: Mapping[str, Any] | None = None
-) -> tuple[Process, ...]:
+async def join(lab: Lab, name: str = NAME, settings: Mapping[str, Any] | None = None) -> tuple[Process, ...]:
     """Make this machine the Ready node `name` of the lab; what an earlier one left is removed first.
 
     `settings` are of a KubeletConfiguration, over the lab's own.
