@@ -22,6 +22,7 @@ from croupier.cli import (
     ledger,
     manager,
     market,
+    node,
     pools,
     reservations,
     scheduler_config,
@@ -59,6 +60,7 @@ app.command("retire", rich_help_panel="Cards and pools")(card_moves.retire)
 app.add_typer(market.app, name="market", rich_help_panel="CPU limits")
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
+app.command("node", rich_help_panel="Processes")(node.node)
 app.command("webhook", rich_help_panel="Processes")(webhook.webhook)
 app.command("webhook-config", rich_help_panel="Processes")(webhook_config.webhook_config)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)

@@ -8,7 +8,7 @@ everybody who could give the card away has read that it will.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from croupier.api.kinds import NODES
 from croupier.core import card as naming
 from croupier.core import devices, mig, node_plan
 from croupier.core.devices import Offer
+from croupier.core.handed import Holding
 from croupier.core.node_plan import Memory, Step
 from croupier.core.node_state import Service
 from croupier.kube import events
@@ -27,7 +28,7 @@ from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.node import agent_picture, features, publishing, reporting
-from croupier.node.agent_picture import Given, Now, Picture
+from croupier.node.agent_picture import Now, Picture
 from croupier.node.agent_sight import Window
 from croupier.node.cards import CardError, Cards, Seen, Sighting
 from croupier.node.publishing import Publisher
@@ -46,7 +47,7 @@ class Serving(Protocol):
     async def serve(self, offer: Offer) -> None: ...
     def service(self) -> Service: ...
 
-    async def given(self) -> Sequence[Given]:
+    async def given(self) -> Sequence[Holding]:
         """What pods have now, as the kubelet knows it."""
         ...
 
@@ -99,8 +100,15 @@ class Agent:
         self._busy: Step | None = None
         self._cuts = 0
         self._refused = ""
+        self.begun = asyncio.Event()
+        """The first round is over."""
         self.report: AgentReport | None = None
         """Of the last round."""
+
+    @property
+    def cards(self) -> Collection[str]:
+        """Their names, as far as they are known."""
+        return self._memory.keys()
 
     def wake(self) -> None:
         """Something changed that is worth another round at once."""
@@ -112,6 +120,7 @@ class Agent:
             while not stop.is_set():
                 self._wake.clear()
                 await self.round()
+                self.begun.set()
                 await self._rest(stop)
         finally:
             await self._end()
@@ -213,17 +222,21 @@ class Agent:
 
     async def _change(self, picture: Picture) -> None:
         """Begin with the next card that is to be cut, if all know of it and none of it is in use."""
-        step = next((one for one in picture.steps.values() if one.acts), None)
-        if step is None or self._busy is not None:
+        if self._busy is not None:
             return
-        if self.report is None or not self._publisher.shown(self.report):
+        step = next((one for one in picture.steps.values() if one.acts and self._known(one, picture)), None)
+        if step is None:
             return
         # The kubelet may have given something of it between our look and the withdrawal of its devices.
-        held = {devices.unit(device).card for one in await self._parts.serving.given() for device in one.ids}
-        if step.card in held:
+        if step.card in {card for card, _ in agent_picture.in_use(await self._parts.serving.given())}:
             return
         self._busy = replace(step, recut=None, recover=False)
         self._cutting = asyncio.create_task(self._carry_out(step, picture.cards[step.card]))
+
+    def _known(self, step: Step, picture: Picture) -> bool:
+        """Others can read that it is about to change."""
+        card = picture.cards[step.card]
+        return self._publisher.told(card.address, reporting.cut(card, step))
 
     async def _carry_out(self, step: Step, card: Seen) -> None:
         cutter = self._parts.cutter
@@ -270,8 +283,3 @@ async def first(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
         for one in tasks:
             one.cancel()
         await asyncio.wait(tasks)
-
-
-def waking(agent: Agent) -> Callable[[object], None]:
-    """For a store's subscribers."""
-    return lambda _: agent.wake()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from croupier.core import devices, node_plan, node_state
 from croupier.core.devices import CardSlot, Membership, NodeCard
+from croupier.core.handed import Holding
 from croupier.core.ledger import Refused
 from croupier.core.node_plan import Memory, Pool, Step, Target
 from croupier.core.node_state import Service, Standing
@@ -12,16 +13,6 @@ from croupier.core.pod import PodView
 from croupier.node import agent_sight, mig_config
 from croupier.node.agent_sight import Window
 from croupier.node.cards import Seen, Sighting
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Devices that the kubelet has given to a container."""
-
-    pod: str
-    """`namespace/name`."""
-    resource: str
-    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class Picture:
     wants: Wants
     steps: Mapping[str, Step]
     pods: Sequence[PodView]
-    given: Sequence[Given]
+    given: Sequence[Holding]
     alone: bool
     """The node has no GPUDevices: no ledger keeps new pods off a card."""
 
@@ -69,7 +60,7 @@ class Picture:
             memory_mib=card.memory_mib,
             healthy=card.health.healthy and kept,
             changing=step.state == "Changing",
-            mig=card.mig_enabled,
+            mig_enabled=card.mig_enabled,
             slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
             pool=None if pool is None else Membership(pool.name, pool.sharing, pool.slices),
         )
@@ -89,7 +80,7 @@ class Now:
     """What a round found beside the objects of the API server."""
 
     seen: Sighting
-    given: Sequence[Given]
+    given: Sequence[Holding]
     memory: Mapping[str, Memory]
     busy: Step | None
     """The change that is being carried out."""
@@ -126,10 +117,14 @@ def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
     return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles))
 
 
-def _holders(pods: Iterable[PodView], given: Iterable[Given]) -> dict[str, list[str]]:
+def _holders(pods: Iterable[PodView], given: Iterable[Holding]) -> dict[str, list[str]]:
     """Pods by the cards they have something of: by their allocation, or by what the kubelet gave them."""
     found = {card: list(names) for card, names in agent_sight.holders(pods).items()}
-    for one in given:
-        for card in {devices.unit(device).card for device in one.ids}:
-            found.setdefault(card, []).append(one.pod)
+    for card, pod in in_use(given):
+        found.setdefault(card, []).append(pod)
     return found
+
+
+def in_use(given: Iterable[Holding]) -> set[tuple[str, str]]:
+    """Cards of which the kubelet has given something, and to whom."""
+    return {(devices.unit(device).card, one.pod) for one in given for device in one.ids}

@@ -39,8 +39,8 @@ class Window:
     pods: Callable[[], Iterable[Pod]]
     """Those bound to it."""
     devices: Callable[[], Iterable[GPUDevice]]
-    config_maps: Callable[[], Iterable[ConfigMap]]
-    """Of pools."""
+    pools: Callable[[], tuple[Sequence[Pool], Sequence[str]]]
+    """Their wishes, and what of them cannot be read."""
 
     def layout(self) -> str | None:
         """The text of run.ai/mig.config."""
@@ -51,15 +51,41 @@ class Window:
         """Pods that have, or will get, something of a card."""
         return [reading.view(pod) for pod in self.pods() if not pod.is_finished]
 
-    def pools(self) -> tuple[list[Pool], list[str]]:
-        """Their wishes by name, and what of them cannot be read."""
-        found, troubles = [], []
-        for one in sorted(self.config_maps(), key=lambda one: one.metadata.name):
-            try:
-                found.append(pool(one))
-            except ValueError as error:
-                troubles.append(f"ConfigMap {one.metadata.name}: {error}")
-        return found, troubles
+
+class Pools:
+    """The ConfigMaps of pools, each read once: all nodes of a fleet look at the same ones."""
+
+    def __init__(self, config_maps: Iterable[ConfigMap]) -> None:
+        self._config_maps = config_maps
+        self._read: dict[str, tuple[str, Pool | str]] = {}
+
+    def __call__(self) -> tuple[Sequence[Pool], Sequence[str]]:
+        found = [self._one(one) for one in sorted(self._config_maps, key=lambda one: one.metadata.name)]
+        return [one for one in found if isinstance(one, Pool)], [one for one in found if isinstance(one, str)]
+
+    def _one(self, found: ConfigMap) -> Pool | str:
+        name, version = found.metadata.name, found.metadata.resource_version
+        known = self._read.get(name)
+        if known is None or known[0] != version:
+            known = self._read[name] = (version, _pool_or_trouble(found))
+        return known[1]
+
+
+def _pool_or_trouble(found: ConfigMap) -> Pool | str:
+    try:
+        return pool(found)
+    except ValueError as error:
+        return f"ConfigMap {found.metadata.name}: {error}"
+
+
+def differ(old: Node, new: Node) -> bool:
+    """Whether anything changed that an agent minds; the kubelet's own heartbeats do not count."""
+
+    def minded(node: Node) -> tuple[object, ...]:
+        meta, status = node.metadata, node.status
+        return meta.annotations, meta.labels, status.allocatable, status.capacity
+
+    return minded(old) != minded(new)
 
 
 def pool(found: ConfigMap) -> Pool:

@@ -15,6 +15,7 @@ import structlog
 from croupier.api.core_v1 import Node, NodeCondition, micro_time
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardLine
+from croupier.api.gpu.device import Cut
 from croupier.api.kinds import LEASES, NODES
 from croupier.core.node_state import Standing
 from croupier.kube.client import Client
@@ -57,6 +58,15 @@ class Publisher:
     def shown(self, report: AgentReport) -> bool:
         """Whether all that others wait for stands in the Lease already."""
         return self._lease is not None and self._lease.skeleton == skeleton(report)
+
+    def told(self, address: str, cut: Cut) -> bool:
+        """Whether the Lease says so of the card, as far as others wait for it."""
+        cards = self._lease.skeleton.cards if self._lease is not None else ()
+        return any(
+            (one.cut.state, one.cut.target) == (cut.state, cut.target)
+            for one in cards
+            if one.address == address
+        )
 
     async def live(self, report: AgentReport) -> bool:
         """A heartbeat if one is due, or news; False if neither, or if it is too soon for news."""

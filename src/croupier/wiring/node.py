@@ -1,0 +1,156 @@
+"""`croupier node`: the cards of one node, or of a fleet of simulated ones."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Node
+from croupier.api.gpu.device import NODE_LABEL
+from croupier.kube.client import Selection
+from croupier.kube.clock import SystemClock
+from croupier.kube.events import Recorder
+from croupier.kube.run import Part
+from croupier.kube.store import Change
+from croupier.node import agent_sight, simulated_plan
+from croupier.node.agent import Agent, Parts
+from croupier.node.agent import Settings as AgentSettings
+from croupier.node.agent_sight import Pools, Window
+from croupier.node.cards import Cards
+from croupier.node.fleet import Fleet, StatusServing
+from croupier.node.fleet import Sources as FleetSources
+from croupier.node.publishing import REPORTER
+from croupier.node.recutting import DEADLINE, Recutter
+from croupier.node.recutting_journal import FileJournal, Journal, MemoryJournal
+from croupier.node.simulated import SimulatedCards
+from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
+
+LONGEST_LABEL: Final = 63
+
+Source: TypeAlias = Literal["nvml", "simulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person can choose."""
+
+    source: Source
+    cards: str = ""
+    """Which simulated ones: MODEL:COUNT, or a file."""
+    node: str = ""
+    fleet: str | None = None
+    """A label selector: all those nodes, instead of one."""
+    kubelet: Path = Path("/var/lib/kubelet")
+    cdi: Path = Path("/var/run/cdi")
+    state: Path | None = None
+    """A folder for what must outlive us."""
+    faults: Path | None = None
+    library: str | None = None
+    """The driver's library, where it is not found by its name."""
+    every: float = 3.0
+    beat: float = 10.0
+    deadline: float = DEADLINE
+    clock: SystemClock = field(default_factory=SystemClock)
+
+
+async def work(settings: Settings, wish: Wish) -> int:
+    async with surfaced(settings) as surface:
+        recorder = Recorder(surface.api, REPORTER, gauge=surface.metrics)
+        made = _fleet(surface, wish, recorder) if wish.fleet is not None else _one(surface, wish, recorder)
+        return await until_stopped(surface, [*made, Part("events", recorder.run)])
+
+
+def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
+    caches = Caches(surface.api, surface.metrics)
+    name = wish.node
+    nodes = caches.follow(kinds.NODES, Selection(fields=f"metadata.name={name}")).store
+    pods = caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={name}")).store
+    devices = caches.follow(kinds.GPU_DEVICES, Selection(labels=_devices_of(name))).store
+    maps = caches.follow(
+        kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+    ).store
+    window = Window(
+        name,
+        lambda: nodes.named(name),
+        lambda: pods,
+        lambda: [one for one in devices if one.status.node_name == name],
+        Pools(maps),
+    )
+    cards = _cards(wish, name)
+    serving = StatusServing(surface.api, window.node)
+    agent = Agent(
+        Parts(window, cards, serving, _cutter(wish, cards, name), recorder),
+        surface.api,
+        _settings(surface, wish),
+    )
+    nodes.subscribe(lambda change: agent.wake() if _minded(change) else None)
+    for store in (pods, devices, maps):
+        store.subscribe(lambda _: agent.wake())
+    return [*caches.parts(), _part(surface, caches, agent.run)]
+
+
+def _minded(change: Change[Node]) -> bool:
+    return change.old is None or change.new is None or agent_sight.differ(change.old, change.new)
+
+
+def _devices_of(node: str) -> str:
+    """Those of one node by label, where its name fits into one."""
+    return f"{NODE_LABEL}={node}" if len(node) <= LONGEST_LABEL else NODE_LABEL
+
+
+def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
+    caches = Caches(surface.api, surface.metrics)
+    sources = FleetSources(
+        nodes=caches.follow(kinds.NODES, Selection(labels=wish.fleet)).store,
+        pods=caches.follow(kinds.PODS, BOUND_PODS).store,
+        devices=caches.follow(kinds.GPU_DEVICES).store,
+        config_maps=caches.follow(
+            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+        ).store,
+    )
+
+    def make(window: Window) -> Agent:
+        cards = _cards(wish, window.name)
+        serving = StatusServing(surface.api, window.node)
+        parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
+        return Agent(parts, surface.api, _settings(surface, wish))
+
+    return [*caches.parts(), _part(surface, caches, Fleet(sources, make).run)]
+
+
+def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any]) -> Part:
+    """Nothing is decided before everything is listed."""
+
+    async def working(stop: asyncio.Event) -> None:
+        await first(stop, caches.synced())
+        await run(stop)
+
+    surface.checks.ready["caches"] = caches.behind
+    return Part("agent", working)
+
+
+def check(wish: Wish) -> None:
+    """Raises CardError where there can be no such cards."""
+    if wish.source == "simulated":
+        simulated_plan.read(wish.cards)
+
+
+def _cards(wish: Wish, node: str) -> Cards:
+    if wish.source == "nvml":
+        raise NotImplementedError
+    plan = simulated_plan.read(wish.cards)
+    state = wish.state / f"{node}.cards.json" if wish.state is not None else None
+    return SimulatedCards(node, plan, clock=wish.clock, state=state, faults=wish.faults)
+
+
+def _cutter(wish: Wish, cards: Cards, node: str) -> Recutter:
+    journal: Journal = (
+        MemoryJournal() if wish.state is None else FileJournal(wish.state / f"{node}.changes.json")
+    )
+    return Recutter(cards, wish.clock, deadline=wish.deadline, journal=journal)
+
+
+def _settings(surface: Surface, wish: Wish) -> AgentSettings:
+    return AgentSettings(surface.settings.namespace, every=wish.every, beat=wish.beat, clock=wish.clock)
