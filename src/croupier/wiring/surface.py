@@ -59,15 +59,23 @@ class Caches:
         self._api = api
         self._metrics = metrics
         self._reflectors: dict[str, Reflector[Any]] = {}
+        self._followed: dict[str, tuple[Selection, Watched[Any]]] = {}
 
     def follow(
         self, resource: Resource[T], selection: Selection = EVERYTHING, *, name: str = ""
     ) -> Watched[T]:
-        """`name` tells two caches of one kind apart."""
+        """`name` tells two caches of one kind apart. Who asks for the same again gets the same."""
+        called = name or resource.full_name
+        if called in self._followed:
+            before, watched = self._followed[called]
+            if before != selection or watched.store.resource is not resource:
+                raise ValueError(f"two caches are called {called}: give the second one a name")
+            return watched
         store = Store(resource)
         reflector = Reflector(self._api, store, selection=selection, rules=Rules(optional=True))
         self._metrics.caches.add(store, reflector, name or None)
-        self._reflectors[name or resource.full_name] = reflector
+        self._reflectors[called] = reflector
+        self._followed[called] = selection, Watched(store, reflector)
         return Watched(store, reflector)
 
     def parts(self) -> list[Part]:
