@@ -2,7 +2,7 @@
 
 A node is prepared step by step: its driver and its toolkit, its labels (GPU feature discovery), its
 monitoring. Where an agent of ours, or somebody else's service pods, do that already, nothing is started.
-What nobody has told of yet is unknown and not missing, for a while: a node that has just joined is not broken.
+What nobody has told of yet is unknown for a while, and not missing: a node that just joined is not broken.
 """
 
 from collections.abc import Iterable, Mapping
@@ -148,7 +148,7 @@ def judge(facts: NodeFacts) -> Verdict:
         gfd_ready=gfd.status == "True",
         toolkit_ready=missing[1].status == "False",
         dcgm_ready=facts.monitored_by == DCGM or any(one.ready for one in facts.of(DCGM)),
-        beats=facts.beats,
+        beats=facts.beats if facts.quiet <= FRESH else 0,
         again=READY_AGAIN if phase == "Ready" else NOT_READY_AGAIN,
     )
 
@@ -208,8 +208,7 @@ def _monitoring(facts: NodeFacts) -> Judged:
         return Judged(said, "Unknown", "NotChecked", "nobody has told of the health of the cards yet")
     silent = f"nobody has told of the health of the cards for {FRESH:.0f} s"
     advice = "look after the agent of the node" if facts.agent else _advice(facts, DCGM)
-    reason = "NoMonitoring" if facts.quiet == NEVER else "HeartbeatsStopped"
-    return Judged(said, "True", reason, f"{silent}: {advice}")
+    return Judged(said, "True", "NoHeartbeats", f"{silent}: {advice}")
 
 
 def _gfd(facts: NodeFacts) -> Judged:

@@ -275,3 +275,22 @@ def _due(phase: Phase, facts: CardFacts) -> Row | None:
 
 def _sentence(row: Row, facts: CardFacts) -> str:
     return row.says.format(pool=facts.pool, goal=facts.goal, why=facts.why)
+
+
+def told(steps: tuple[Step, ...]) -> str:
+    """The path and its last sentence, for one Event."""
+    path = [steps[0].start, *(step.end for step in steps if step.end != step.start)]
+    return f"{' -> '.join(path)}: {steps[-1].sentence}"
+
+
+def obstacle(phase: Phase, facts: CardFacts) -> str:
+    """Why no pool may take the card, in a sentence: where it would rest if no pool had a word."""
+    steps = walk(phase, replace(facts, matched=False, wanted=facts.pool))
+    rests = steps[-1].end if steps else phase
+    if rests == "Faulted":
+        return (
+            f"it is faulted: {facts.why}" if facts.why else "it is faulted and was not seen clean long enough"
+        )
+    if rests in ("Discovered", "Validating"):
+        return "its node is still being checked"
+    return facts.incomplete

@@ -1,0 +1,48 @@
+"""What the agents report, by node; read once for each change of a report, not for each heartbeat."""
+
+from collections.abc import Callable
+
+from croupier.api.core_v1 import Lease
+from croupier.api.gpu import agent_report
+from croupier.api.gpu.agent_report import CARDS, AgentReport
+from croupier.controllers.watched import Watched
+from croupier.kube.store import Change
+
+
+class AgentReports:
+    def __init__(self, leases: Watched[Lease]) -> None:
+        self.leases = leases
+        self._by_node = leases.store.index(lambda one: (agent_report.node_of(one),))
+        self._read: dict[str, tuple[str, AgentReport | None]] = {}
+
+    def lease(self, node: str) -> Lease | None:
+        return next(iter(self._by_node.get(node)), None)
+
+    def of(self, node: str) -> AgentReport | None:
+        lease = self.lease(node)
+        if lease is None:
+            self._read.pop(node, None)
+            return None
+        text = lease.metadata.annotations.get(CARDS, "")
+        known = self._read.get(node)
+        if known is None or known[0] != text:
+            known = self._read[node] = (text, agent_report.read(lease))
+        return known[1]
+
+    def subscribe(
+        self, told: Callable[[str], None], *, heard: Callable[[str], None] | None = None
+    ) -> Callable[[], None]:
+        """`told` hears of nodes whose report changed, `heard` of every heartbeat."""
+
+        def changed(change: Change[Lease]) -> None:
+            node = agent_report.node_of(change.new or change.old or Lease())
+            if heard is not None and change.new is not None:
+                heard(node)
+            if _text(change.old) != _text(change.new):
+                told(node)
+
+        return self.leases.store.subscribe(changed)
+
+
+def _text(lease: Lease | None) -> str | None:
+    return None if lease is None else lease.metadata.annotations.get(CARDS, "")

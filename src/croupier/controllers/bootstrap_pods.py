@@ -1,0 +1,92 @@
+"""The service pods we start on a node that has nobody else to label or monitor it.
+
+A pod, not a DaemonSet, because the nodes are chosen one by one and may change every minute. It belongs to
+the node's GPUNodeInventory and goes with it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from croupier.api.gpu import GPUNodeInventory
+from croupier.api.kinds import GPU_NODE_INVENTORIES
+from croupier.core.bootstrap import DCGM, GFD, Kind
+from croupier.kube.resource import Raw
+
+SERVICE: Final = "gpu.deckhouse.io/service"
+"""The label of the pods we start; its value is what they do."""
+IMAGE: Final = "gpu.deckhouse.io/image"
+"""The annotation with the image a pod was started with."""
+FEATURES: Final = "/etc/kubernetes/node-feature-discovery/features.d"
+METRICS_PORT: Final = 9400
+_LONGEST_NAME: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What may be started. What has no image is not."""
+
+    images: Mapping[Kind, str] = field(default_factory=dict)
+    runtime_class: str = ""
+    """The RuntimeClass through which containers reach the cards, where it is not the default."""
+
+
+def name(kind: Kind, node: str) -> str:
+    full = f"{kind}-{node}"
+    if len(full) <= _LONGEST_NAME:
+        return full
+    return f"{full[: _LONGEST_NAME - 17]}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+
+
+def body(kind: Kind, inventory: GPUNodeInventory, images: Images) -> Raw:
+    node, image = inventory.metadata.name, images.images[kind]
+    spec: Raw = {
+        "nodeName": node,
+        "restartPolicy": "Always",
+        "automountServiceAccountToken": False,
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": kind, "image": image, **_container(kind)}],
+    }
+    if kind == GFD:
+        spec["volumes"] = [{"name": "features", "hostPath": {"path": FEATURES, "type": "DirectoryOrCreate"}}]
+    if images.runtime_class:
+        spec["runtimeClassName"] = images.runtime_class
+    return {
+        "metadata": {
+            "name": name(kind, node),
+            "labels": {SERVICE: kind, "app.kubernetes.io/name": kind},
+            "annotations": {IMAGE: image},
+            "ownerReferences": [_owner(inventory)],
+        },
+        "spec": spec,
+    }
+
+
+def _container(kind: Kind) -> dict[str, Any]:
+    environment = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+    if kind == DCGM:
+        port = {"name": "metrics", "containerPort": METRICS_PORT}
+        more: dict[str, Any] = {
+            "ports": [port],
+            "readinessProbe": {"httpGet": {"path": "/health", "port": "metrics"}, "periodSeconds": 10},
+            "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}},
+        }
+    else:
+        more = {
+            "volumeMounts": [{"name": "features", "mountPath": FEATURES}],
+            "securityContext": {"privileged": True},
+        }
+    return {"env": [{"name": key, "value": value} for key, value in environment.items()], **more}
+
+
+def _owner(inventory: GPUNodeInventory) -> Raw:
+    kind = GPU_NODE_INVENTORIES
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": inventory.metadata.name,
+        "uid": inventory.metadata.uid,
+        "controller": True,
+    }

@@ -1,0 +1,50 @@
+"""What is counted about cards: read from the store when asked, so that what is gone is not shown."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from croupier.api.gpu import GPUDevice, pooling
+from croupier.api.gpu.device import OCCUPIED
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.store import Store
+
+
+class DeviceMetrics:
+    """`gpu_device_unassigned_total`, `gpu_device_reserved_total`, `gpu_device_reservation_age_seconds`."""
+
+    def __init__(
+        self, registry: CollectorRegistry, devices: Store[GPUDevice], clock: Clock | None = None
+    ) -> None:
+        self._devices = devices
+        self._by_state = devices.index(lambda found: (found.status.state,))
+        self._clock = clock or SystemClock()
+        registry.register(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "gpu_device_unassigned_total",
+            "Cards that serve no pool (state Unassigned)",
+            value=len(self._by_state.keys("Unassigned")),
+        )
+        yield GaugeMetricFamily(
+            "gpu_device_reserved_total",
+            "Cards of pools that pods hold something of (state Reserved)",
+            value=len(self._by_state.keys("Reserved")),
+        )
+        yield GaugeMetricFamily(
+            "gpu_device_reservation_age_seconds",
+            "How long the card that is held the longest has been held without a break",
+            value=max((self._held_for(one) for one in self._devices), default=0.0),
+        )
+
+    def _held_for(self, device: GPUDevice) -> float:
+        held = pooling.condition(device.status.conditions, OCCUPIED)
+        if held is None or held.status != "True":
+            return 0.0
+        return max(0.0, (self._clock.now() - held.last_transition_time).total_seconds())

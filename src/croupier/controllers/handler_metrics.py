@@ -1,0 +1,57 @@
+"""`gpu_handler_errors_total{handler}`: reconciles that failed, by the part of the system they belong to."""
+
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from croupier.kube.shift import Gauge
+
+FAILED: Final = ("error", "terminal")
+"""How a reconcile that failed is said to end (kube/reconcile.py)."""
+
+
+class HandlerErrors:
+    """One for a process; `of` wraps the gauge of each controller."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._errors = Counter(
+            "gpu_handler_errors",
+            "Reconciles of cards, nodes and pools that failed",
+            ["handler"],
+            registry=registry,
+        )
+
+    def of(self, handler: str, gauge: Gauge) -> Gauge:
+        return _Counting(gauge, self._errors.labels(handler))
+
+
+class _Counting:
+    """Tells all to the gauge it was given, and counts failures beside it."""
+
+    def __init__(self, gauge: Gauge, errors: Counter) -> None:
+        self._gauge = gauge
+        self._errors = errors
+
+    def watch_depth(self, depth: Callable[[], int]) -> None:
+        self._gauge.watch_depth(depth)
+
+    def added(self) -> None:
+        self._gauge.added()
+
+    def taken(self, waited: float) -> None:
+        self._gauge.taken(waited)
+
+    def retried(self) -> None:
+        self._gauge.retried()
+
+    def started(self) -> None:
+        self._gauge.started()
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        if outcome in FAILED:
+            self._errors.inc()
+        self._gauge.ended(outcome, seconds)
+
+    def missed(self, expectations: int) -> None:
+        self._gauge.missed(expectations)
