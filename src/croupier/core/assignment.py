@@ -179,7 +179,7 @@ class _Node:
         """Why `pool` does not take or keep the card its annotation gives to it."""
         if pool.leaving:
             return None
-        if not self.matches(pool, card):
+        if not self._matches(pool, card):
             sentence = f"card {card.id} is outside the nodeSelector or deviceSelector of pool {pool.name}"
             return Pending("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
         why = _full(pool, taken) or ("" if _is_member(card) else self._obstacle(pool, card))
@@ -195,7 +195,7 @@ class _Node:
 
     def _free(self, card: Card, taken: Mapping[str, int]) -> Assignment:
         matching = [
-            pool for _, pool in sorted(self.pools.items()) if self.matches(pool, card) and not pool.leaving
+            pool for _, pool in sorted(self.pools.items()) if self._matches(pool, card) and not pool.leaving
         ]
         if not matching:
             sentence = f"no pool selects card {card.id}"
@@ -220,8 +220,8 @@ class _Node:
         )
         return Pending("AwaitingApproval", sentence, pool.name, hint(pool.name))
 
-    def matches(self, pool: Pool, card: Card) -> bool:
-        return selection.labelled(self.labels, pool.nodes) and selection.selects(pool.devices, card.traits)
+    def _matches(self, pool: Pool, card: Card) -> bool:
+        return matches(pool, card, self.labels)
 
     def _claiming(self, matching: Iterable[Pool], card: Card) -> list[Pool]:
         """Who takes the card without a person: pools by their own word, or else by the module's."""
@@ -238,6 +238,11 @@ class _Node:
 
     def _has_elder_twin(self, pool: Pool) -> bool:
         return elder_twin(pool, self.pools.values()) is not None
+
+
+def matches(pool: Pool, card: Card, node_labels: Mapping[str, str]) -> bool:
+    """The pool's selectors take the card, whatever else stands in the way."""
+    return selection.labelled(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
 
 
 def _speaks(pool: Pool) -> bool:
@@ -276,7 +281,7 @@ def hint(pool: str) -> str:
 
 def contest(card: str, pools: Sequence[str]) -> str:
     named = f"{', '.join(pools[:-1])} and {pools[-1]}"
-    return f"pools {named} all take card {card} without a person, so it goes to none; narrow their selectors"
+    return f"pools {named} would all take card {card} by themselves, so none does; narrow their selectors"
 
 
 def elder_twin(pool: Pool, pools: Iterable[Pool]) -> str | None:

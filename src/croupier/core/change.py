@@ -35,7 +35,7 @@ class Member:
         return sharing.suits(self.cut, wanted, self.fits)
 
     def failed(self, wanted: Sharing) -> bool:
-        return not self.out and sharing.failed(self.cut, wanted, self.fits)
+        return not self.out and sharing.failed(self.cut, wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,13 @@ def suits(cut: Cut | None, sharing: Sharing, fits: Mapping[str, int]) -> bool:
     return cut.state == "Applied" and _is(cut.profiles, sharing, fits)
 
 
-def failed(cut: Cut | None, sharing: Sharing, fits: Mapping[str, int]) -> bool:
+def failed(cut: Cut | None, sharing: Sharing) -> bool:
     """Its agent tried to cut it for just this, and could not: an older failure says nothing of it."""
     if cut is None or cut.state != "Failed" or not cut.target:
         return False
-    return _is(read(cut.target), sharing, fits)
+    aimed = read(cut.target)
+    # Where a profile cannot be had at all, its agent names it without a number.
+    return set(aimed) == {sharing.profile} if sharing.profile else _is(aimed, sharing, {})
 
 
 def _is(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
