@@ -1,18 +1,23 @@
 """What `run.ai/mig.config` may say, and what it is refused for: always the place, always the reason."""
 
+from typing import TypeAlias
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import catalogue, layout, mig
-from croupier.core.layout import Card
+from croupier.core.layout import Card, Targets
 from croupier.core.ledger import Refused
+from tests.core.layouts import laid
 
-SEVEN = mig.parse("1g.10gb:7")
-MEDIUM = mig.parse("2g.20gb:2,3g.30gb:1")
+Entry: TypeAlias = dict[str, object]
+
+SEVEN = laid("1g.10gb:7")
+MEDIUM = laid("2g.20gb:2,3g.30gb:1")
 
 
-def cards(*models):
+def cards(*models: str) -> list[Card]:
     found = [catalogue.find(model) for model in models]
     return [
         Card(index, model.product, catalogue.NVIDIA, model.pci_device, model.kinds)
@@ -23,16 +28,18 @@ def cards(*models):
 FOUR = cards(*["SIM-70GB"] * 4)
 
 
-def entry(devices="all", enabled=True, mig_devices=None, **more):
+def entry(
+    devices: object = "all", enabled: object = True, mig_devices: object = None, **more: object
+) -> Entry:
     said = {"devices": devices, "mig-enabled": enabled, "mig-devices": mig_devices, **more}
     return {key: value for key, value in said.items() if value is not None}
 
 
-def config(*entries, **others):
+def config(*entries: object, **others: object) -> Entry:
     return {"version": "v1", "mig-configs": {"selected": list(entries), **others}}
 
 
-def cut(data, there=FOUR):
+def cut(data: object, there: list[Card] = FOUR) -> Targets | Refused:
     wishes = layout.read(data)
     return wishes if isinstance(wishes, Refused) else layout.targets(wishes, there)
 
@@ -45,7 +52,7 @@ UNDERSTOOD = {
     "a map": (config(entry(mig_devices={"1g.10gb": 7})), dict.fromkeys(range(4), SEVEN)),
     "one card, the others stay": (
         config(entry([0], mig_devices={"2g.20gb": 2})),
-        {0: mig.parse("2g.20gb:2")},
+        {0: laid("2g.20gb:2")},
     ),
     "cards of their own": (
         config(
@@ -70,10 +77,10 @@ UNDERSTOOD = {
         },
         {3: SEVEN},
     ),
-    "balanced by name": ("all-balanced", dict.fromkeys(range(4), mig.parse("1g.10gb:2,2g.20gb:1,3g.30gb:1"))),
+    "balanced by name": ("all-balanced", dict.fromkeys(range(4), laid("1g.10gb:2,2g.20gb:1,3g.30gb:1"))),
     "filled by name": (
         {"version": "v1", "mig-configs": {"selected": "all-2g.20gb"}},
-        dict.fromkeys(range(4), mig.parse("2g.20gb:3")),
+        dict.fromkeys(range(4), laid("2g.20gb:3")),
     ),
     "nothing cut, by name": ("all-disabled", dict.fromkeys(range(4), mig.WHOLE)),
 }
@@ -91,17 +98,17 @@ def test_mixed_models_are_told_apart_by_a_filter():
         entry(mig_devices={"1g.6gb": 4}, **{"device-filter": "0x20b710de"}),
     )
 
-    assert cut(data, there) == {0: SEVEN, 1: mig.parse("1g.6gb:4")}
+    assert cut(data, there) == {0: SEVEN, 1: laid("1g.6gb:4")}
 
 
 def test_a_name_means_to_each_model_its_own_and_nothing_to_those_without_mig():
     assert cut("all-balanced", cards("H100", "A30", "T4")) == {
-        0: mig.parse("1g.10gb:2,2g.20gb:1,3g.40gb:1"),
-        1: mig.parse("1g.6gb:2,2g.12gb:1"),
+        0: laid("1g.10gb:2,2g.20gb:1,3g.40gb:1"),
+        1: laid("1g.6gb:2,2g.12gb:1"),
     }
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[object, str]] = {
     "nothing": (None, "the whole must be a mapping"),
     "a list": ([1], "the whole must be a mapping"),
     "an unknown name": ("all-fast", "write entries, or one of all-disabled, all-balanced and all-<profile>"),

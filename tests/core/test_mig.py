@@ -8,13 +8,10 @@ from hypothesis import strategies as st
 
 from croupier.core import catalogue, mig
 from croupier.core.ledger import Refused
-from croupier.core.mig import Kind, Piece
+from croupier.core.mig import Kind, Layout, Piece
+from tests.core.layouts import kinds, laid, placed
 
 CUT = [model for model in catalogue.MODELS if model.kinds]
-
-
-def kinds(model):
-    return catalogue.find(model).kinds
 
 
 POSSIBLE = {
@@ -47,23 +44,19 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize(("model", "spelled"), POSSIBLE.values(), ids=POSSIBLE)
 def test_what_is_possible_is_placed(model, spelled):
-    layout = mig.parse(spelled)
-
-    placed = mig.place(kinds(model), layout)
-
-    assert mig.of(piece.profile for piece in placed) == layout
-    assert mig.spelled(layout) == spelled
+    assert mig.of(piece.profile for piece in placed(model, spelled)) == laid(spelled)
+    assert mig.spelled(laid(spelled)) == spelled
 
 
 def test_the_worked_example_goes_where_the_ledger_expects_names_from():
-    placed = mig.place(kinds("SIM-70GB"), mig.parse("2g.20gb:2,3g.30gb:1"))
+    pieces = placed("SIM-70GB", "2g.20gb:2,3g.30gb:1")
 
-    assert [piece.id for piece in placed] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
+    assert [piece.id for piece in pieces] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
 
 
 @pytest.mark.parametrize(("model", "spelled", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_what_is_impossible_is_refused_with_the_reason(model, spelled, sentence):
-    refused = mig.place(kinds(model), mig.parse(spelled))
+    refused = mig.place(kinds(model), laid(spelled))
 
     assert isinstance(refused, Refused)
     assert sentence in str(refused)
@@ -111,7 +104,7 @@ def test_as_many_as_fit(which, number):
     assert mig.how_many(kinds(model), profile) == number
 
 
-def fits_by_force(kinds, layout):
+def fits_by_force(kinds: tuple[Kind, ...], layout: Layout) -> bool:
     """Every choice of starts, tried one by one: slow, and too simple to be wrong."""
     by_name = {kind.name: kind for kind in kinds}
     if any(number > by_name[profile].most for profile, number in layout):
@@ -123,7 +116,7 @@ def fits_by_force(kinds, layout):
     return any(_apart(by_name, layout, chosen) for chosen in product(*choices))
 
 
-def _apart(by_name, layout, chosen):
+def _apart(by_name: dict[str, Kind], layout: Layout, chosen: tuple[tuple[int, ...], ...]) -> bool:
     taken = [
         slice_
         for (profile, _), starts in zip(layout, chosen, strict=True)
@@ -159,17 +152,17 @@ def wishes(draw):
 @given(wishes())
 def test_placement_equals_brute_force(wish):
     known, layout = wish
-    placed = mig.place(known, layout)
+    found = mig.place(known, layout)
 
-    assert isinstance(placed, tuple) == fits_by_force(known, layout)
-    if isinstance(placed, tuple):
+    assert isinstance(found, tuple) == fits_by_force(known, layout)
+    if isinstance(found, tuple):
         by_name = {kind.name: kind for kind in known}
-        assert mig.of(piece.profile for piece in placed) == layout
-        assert all(piece.start in by_name[piece.profile].starts for piece in placed)
-        assert all(piece.size == by_name[piece.profile].memory_slices for piece in placed)
-        slices = [one for piece in placed for one in piece.slices]
+        assert mig.of(piece.profile for piece in found) == layout
+        assert all(piece.start in by_name[piece.profile].starts for piece in found)
+        assert all(piece.size == by_name[piece.profile].memory_slices for piece in found)
+        slices = [one for piece in found for one in piece.slices]
         assert len(slices) == len(set(slices))
-        assert len({piece.id for piece in placed}) == len(placed)
+        assert len({piece.id for piece in found}) == len(found)
 
 
 @given(wishes())

@@ -7,7 +7,7 @@ import pytest
 from croupier.core import catalogue, mig
 from croupier.core.mig import Piece
 from croupier.node import simulated_plan
-from croupier.node.cards import CardError, Held
+from croupier.node.cards import CardError, Cards, Held
 from tests.node.simulation import FIRST, SECOND, Bench, seen
 
 
@@ -16,7 +16,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
-async def cut(cards, address=FIRST, *pieces):
+async def cut(cards: Cards, address: str, *pieces: Piece) -> list[str]:
     await cards.enable_mig(address, True)
     return [await cards.create(address, piece) for piece in pieces]
 

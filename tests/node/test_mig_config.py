@@ -1,0 +1,55 @@
+"""The annotation's text: what YAML allows beyond plain data is refused, in one line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import mig
+from croupier.core.ledger import Refused
+from croupier.node import mig_config
+from tests.node.simulation import Bench
+
+PRINTED = """
+version: v1
+mig-configs:
+  selected:
+  - devices: [0,1,2,3]
+    mig-enabled: true
+    mig-devices: [1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]
+"""
+
+
+async def test_the_example_is_understood_as_printed(tmp_path):
+    sighting = await (await Bench(tmp_path, plan="SIM-70GB:4").start()).look()
+
+    assert mig_config.targets(PRINTED, sighting.cards) == dict.fromkeys(range(4), mig.parse("1g.10gb:7"))
+
+
+REFUSED = {
+    "empty": ("", "the whole must be a mapping"),
+    "no YAML": ("a: [", "line 1: "),
+    "a key twice": ("version: v1\nversion: v1\n", "line 2: 'version' is given twice"),
+    "references": ("a: &a [1]\nb: *a\n", "line 2: references are not allowed"),
+    "a list as a key": ("? [a]\n: 1\n", "that cannot be meant"),
+    "a tag": ("!!python/object:os.system {}", "line 1: could not determine a constructor"),
+    "endless depth": ("[" * 5_000, "nested too deeply"),
+    "endless length": ("a" * 70_000, "70000 characters"),
+    "an endless number": (f"devices: {'9' * 5_000}", "that cannot be meant"),
+    "characters nobody can see": ("a: \x00", "that cannot be meant"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(text, sentence):
+    refused = mig_config.read(text)
+
+    assert isinstance(refused, Refused)
+    assert sentence in str(refused)
+    assert "\n" not in str(refused)
+
+
+@given(st.text(alphabet="{}[]:,-&*!|>'\"#% \n\tav10gb.?", max_size=60))
+def test_no_text_is_too_strange_to_be_answered(text):
+    found = mig_config.read(text)
+
+    assert not isinstance(found, Refused) or "\n" not in str(found)
