@@ -94,10 +94,14 @@ class Ties:
     """The change we are about to make is known to all who could give the card away."""
     holders: tuple[str, ...] = ()
     """Pods on the node that have something of it."""
+    untold: bool = False
+    """The kubelet does not tell who has what."""
 
     @property
     def free(self) -> bool:
-        return not self.holders and (self.withdrawn is None or (self.withdrawn and self.acknowledged))
+        if self.holders or self.untold:
+            return False
+        return self.withdrawn is None or (self.withdrawn and self.acknowledged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,8 @@ def _waiting(card: Card, target: Target, ties: Ties, *, drifted: bool) -> str:
         return f"{what}; it is not healthy"
     if ties.holders:
         return f"{what}; waits for {_listed(ties.holders)}"
+    if ties.untold:
+        return f"{what}; waits until the kubelet tells who has what"
     return f"{what}; waits until the ledger has withdrawn it"
 
 

@@ -8,7 +8,7 @@ everybody who could give the card away has read that it will.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -44,11 +44,11 @@ log = structlog.get_logger(__name__)
 class Serving(Protocol):
     """How the offer reaches pods: device plugins, or the status of a Node that has no kubelet."""
 
-    async def serve(self, offer: Offer) -> None: ...
+    async def serve(self, offer: Offer, cards: Mapping[str, Seen]) -> None: ...
     def service(self) -> Service: ...
 
-    async def given(self) -> Sequence[Holding]:
-        """What pods have now, as the kubelet knows it."""
+    async def given(self) -> Sequence[Holding] | None:
+        """What pods have now, as the kubelet knows it; None while it does not tell."""
         ...
 
     async def close(self) -> None: ...
@@ -161,7 +161,7 @@ class Agent:
         self._memory = {card: step.memory for card, step in picture.steps.items()}
         offer = devices.offer(picture.offered(), self._served)
         self._served |= offer.resources.keys()
-        await self._parts.serving.serve(offer)
+        await self._parts.serving.serve(offer, picture.cards)
         await self._tell(picture)
         if self._parts.check is not None:
             await self._written("a look at what pods were given", self._parts.check.look(picture, offer))
@@ -228,7 +228,8 @@ class Agent:
         if step is None:
             return
         # The kubelet may have given something of it between our look and the withdrawal of its devices.
-        if step.card in {card for card, _ in agent_picture.in_use(await self._parts.serving.given())}:
+        given = await self._parts.serving.given()
+        if given is None or step.card in {card for card, _ in agent_picture.in_use(given)}:
             return
         self._busy = replace(step, recut=None, recover=False)
         self._cutting = asyncio.create_task(self._carry_out(step, picture.cards[step.card]))

@@ -1,7 +1,7 @@
 """Everything one round of the agent knows and decides, as a value: what is seen, wanted, offered and told."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from croupier.core import devices, node_plan, node_state
 from croupier.core.devices import CardSlot, Membership, NodeCard
@@ -41,7 +41,8 @@ class Picture:
     wants: Wants
     steps: Mapping[str, Step]
     pods: Sequence[PodView]
-    given: Sequence[Holding]
+    given: Sequence[Holding] | None
+    """What the kubelet gave to whom; None if it does not tell."""
     alone: bool
     """The node has no GPUDevices: no ledger keeps new pods off a card."""
 
@@ -80,7 +81,7 @@ class Now:
     """What a round found beside the objects of the API server."""
 
     seen: Sighting
-    given: Sequence[Holding]
+    given: Sequence[Holding] | None
     memory: Mapping[str, Memory]
     busy: Step | None
     """The change that is being carried out."""
@@ -93,7 +94,7 @@ def draw(window: Window, now: Now) -> Picture:
     cards = agent_sight.cards(window.name, now.seen.cards)
     wants = _wants(window, now.seen, cards)
     pods, known = window.live(), tuple(window.devices())
-    holders = _holders(pods, now.given)
+    holders = _holders(pods, now.given or ())
     steps = {}
     for card_id, card in cards.items():
         if now.busy is not None and now.busy.card == card_id:
@@ -101,6 +102,7 @@ def draw(window: Window, now: Now) -> Picture:
             continue
         target = wants.target(card_id)
         ties = agent_sight.ties(card_id, target, known, holders.get(card_id, ()))
+        ties = replace(ties, untold=now.given is None)
         memory = now.memory.get(card_id, Memory())
         planned = agent_sight.planned(card_id, card, now.unfinished)
         steps[card_id] = node_plan.step(planned, target, memory, ties=ties, now=now.at)

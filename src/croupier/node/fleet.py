@@ -25,6 +25,7 @@ from croupier.kube.store import Change, Index, Store
 from croupier.node import agent_sight
 from croupier.node.agent import Agent
 from croupier.node.agent_sight import Pools, Window
+from croupier.node.cards import Seen
 from croupier.node.publishing import REPORTER
 
 AT_ONCE: Final = 16
@@ -44,7 +45,7 @@ class StatusServing:
         self._written: Mapping[str, tuple[int, int]] = {}
         self._trouble = ""
 
-    async def serve(self, offer: Offer) -> None:
+    async def serve(self, offer: Offer, _: Mapping[str, Seen]) -> None:
         """Healthy devices are allocatable, all of them capacity; a resource that is gone stays with 0."""
         healthy = offer.healthy()
         wanted = {name: (healthy[name], len(found)) for name, found in offer.resources.items()}

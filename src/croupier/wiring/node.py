@@ -21,10 +21,12 @@ from croupier.node.agent_sight import Pools, Window
 from croupier.node.cards import Cards
 from croupier.node.fleet import Fleet, StatusServing
 from croupier.node.fleet import Sources as FleetSources
+from croupier.node.kubelet_serving import KubeletServing
 from croupier.node.publishing import REPORTER
 from croupier.node.recutting import DEADLINE, Recutter
 from croupier.node.recutting_journal import FileJournal, Journal, MemoryJournal
 from croupier.node.simulated import SimulatedCards
+from croupier.node.wrong_card import WrongCards
 from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
 
 LONGEST_LABEL: Final = 63
@@ -79,16 +81,18 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         Pools(maps),
     )
     cards = _cards(wish, name)
-    serving = StatusServing(surface.api, window.node)
+    serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
+    check = WrongCards(window, surface.api, recorder, wish.clock)
     agent = Agent(
-        Parts(window, cards, serving, _cutter(wish, cards, name), recorder),
+        Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check),
         surface.api,
         _settings(surface, wish),
     )
     nodes.subscribe(lambda change: agent.wake() if _minded(change) else None)
     for store in (pods, devices, maps):
         store.subscribe(lambda _: agent.wake())
-    return [*caches.parts(), _part(surface, caches, agent.run)]
+    plugins = Part("device plugins", serving.run)
+    return [*caches.parts(), plugins, _part(surface, caches, agent.run)]
 
 
 def _minded(change: Change[Node]) -> bool:
