@@ -1,0 +1,198 @@
+"""What becomes of a card: it is cut only when nobody has anything of it, and never left in between unseen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import catalogue, mig, node_plan
+from croupier.core.node_plan import Card, Failure, Memory, Pool, Step, Target, Ties
+
+MODEL = catalogue.find("SIM-70GB")
+SMALL = (("1g.10gb", 7),)
+MEDIUM = (("3g.30gb", 1), ("2g.20gb", 2))
+ALONE = Ties()
+WITHDRAWN = Ties(withdrawn=True)
+NOW = 1000.0
+
+
+def card(layout: mig.Layout = mig.WHOLE, **more: object) -> Card:
+    known: dict[str, object] = {"enabled": bool(layout), "kinds": MODEL.kinds, **more}
+    return Card("node-1-0000-10-00-0", 0, layout, **known)  # type: ignore[arg-type]  # named by each test
+
+
+def wanted(layout: mig.Layout = SMALL, source: str = "pool training") -> Target:
+    return Target(layout, source)
+
+
+def failure(target: str = "1g.10gb:7", again_at: float = NOW + 1) -> Memory:
+    return Memory(failure=Failure(target, "the driver said no", 1, again_at))
+
+
+REACHED = Memory(applied="1g.10gb:7")
+
+WHAT_BECOMES = {
+    "nobody asks": (card(SMALL), None, Memory(), ALONE, "Applied"),
+    "it is so already": (card(SMALL), wanted(), Memory(), Ties(holders=("ns/a",)), "Applied"),
+    "free, no ledger": (card(), wanted(), Memory(), ALONE, "Changing"),
+    "free, withdrawn": (card(), wanted(), Memory(), WITHDRAWN, "Changing"),
+    "a pod has some": (card(), wanted(), Memory(), Ties(holders=("ns/a",)), "Waiting"),
+    "the ledger still gives": (card(), wanted(), Memory(), Ties(withdrawn=False), "Waiting"),
+    "withdrawn for something else": (card(), wanted(), Memory(), Ties(True, False), "Waiting"),
+    "withdrawn, yet a pod has some": (card(), wanted(), Memory(), Ties(True, holders=("ns/a",)), "Waiting"),
+    "the kubelet is silent": (card(), wanted(), Memory(), Ties(untold=True), "Waiting"),
+    "it is sick": (card(healthy=False), wanted(), Memory(), ALONE, "Waiting"),
+    "it was so": (card(), wanted(), REACHED, Ties(withdrawn=False), "Drifted"),
+    "it was so, and is free": (card(), wanted(), REACHED, WITHDRAWN, "Changing"),
+    "it failed a moment ago": (card(), wanted(), failure(), ALONE, "Failed"),
+    "it failed long ago": (card(), wanted(), failure(again_at=NOW), ALONE, "Changing"),
+    "it failed, and is held by now": (
+        card(),
+        wanted(),
+        failure(again_at=NOW),
+        Ties(holders=("ns/a",)),
+        "Failed",
+    ),
+    "something else failed": (card(), wanted(), failure("3g.30gb:2"), ALONE, "Changing"),
+    "whole, but the mode is on": (card(enabled=True), wanted(mig.WHOLE), Memory(), ALONE, "Changing"),
+    "half a change, nobody asks": (card(SMALL, unfinished=True), None, Memory(), ALONE, "Changing"),
+    "half a change, held": (card(SMALL, unfinished=True), None, Memory(), Ties(holders=("a",)), "Waiting"),
+}
+
+
+@pytest.mark.parametrize(
+    ("seen", "target", "memory", "ties", "state"), WHAT_BECOMES.values(), ids=WHAT_BECOMES
+)
+def test_what_becomes_of_a_card(seen, target, memory, ties, state):
+    step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
+
+    assert step.state == state
+    assert step.acts == (state == "Changing")
+    assert bool(step.message) == (state != "Applied")
+
+
+def test_who_is_waited_for_is_named():
+    ties = Ties(holders=tuple(f"ns/{name}" for name in "dbca"))
+
+    message = node_plan.step(card(SMALL), wanted(MEDIUM), Memory(), ties=ties, now=NOW).message
+
+    assert message == (
+        "it is cut 1g.10gb:7, and pool training says 2g.20gb:2,3g.30gb:1;"
+        " waits for ns/a, ns/b, ns/c and 1 more"
+    )
+
+
+def test_a_target_once_reached_is_remembered_and_another_is_no_drift():
+    reached = node_plan.step(card(SMALL), wanted(), Memory(), ties=ALONE, now=NOW).memory
+
+    assert reached == REACHED
+    held = Ties(holders=("ns/a",))
+    assert node_plan.step(card(), wanted(), reached, ties=held, now=NOW).state == "Drifted"
+    assert node_plan.step(card(), wanted(MEDIUM), reached, ties=held, now=NOW).state == "Waiting"
+
+
+@pytest.mark.parametrize(
+    ("state", "applied"),
+    {"Applied": "x", "Drifted": "x", "Waiting": "", "Changing": "", "Failed": ""}.items(),
+)
+def test_an_agent_that_starts_anew_knows_what_the_one_before_had_reached(state, applied):
+    assert node_plan.remembered(state, "x").applied == applied
+
+
+def test_what_fails_again_and_again_is_tried_later_and_later_but_never_given_up():
+    memory, waits = Memory(), []
+    for _ in range(8):
+        memory = node_plan.failed(memory, "1g.10gb:7", "no", NOW)
+        assert memory.failure is not None
+        waits.append(memory.failure.again_at - NOW)
+
+    assert waits[:3] == [30, 60, 120]
+    assert waits[-1] == node_plan.LAST_RETRY
+    other = node_plan.failed(memory, "whole", "no", NOW).failure
+    assert other is not None
+    assert other.tries == 1, "another target begins anew"
+
+
+POOLS = {
+    "whole cards": (Pool("p", frozenset(), "Exclusive"), "whole", ""),
+    "shared by time": (Pool("p", frozenset(), "TimeSlice"), "whole", ""),
+    "as many as fit": (Pool("p", frozenset(), "MIG", profile="2g.20gb"), "2g.20gb:3", ""),
+    "a layout": (Pool("p", frozenset(), "MIG", layout=MEDIUM), "2g.20gb:2,3g.30gb:1", ""),
+    "no such profile": (Pool("p", frozenset(), "MIG", profile="9g.90gb"), "9g.90gb", "no MIG profile"),
+    "too much": (
+        Pool("p", frozenset(), "MIG", layout=(("3g.30gb", 3),)),
+        "3g.30gb:3",
+        "2 of 3g.30gb at most",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pool", "target", "refused"), POOLS.values(), ids=POOLS)
+def test_what_a_pool_makes_of_its_cards(pool, target, refused):
+    found = node_plan.of_pool(card(), pool)
+
+    assert found.spelled == target
+    assert refused in found.refused
+    assert bool(found.refused) == bool(refused)
+
+
+def test_a_pool_goes_before_the_annotation_and_a_card_nobody_names_stays():
+    cards = [Card(name, index, kinds=MODEL.kinds) for index, name in enumerate("abc")]
+    pool = Pool("training", frozenset("a"), "MIG", profile="1g.10gb")
+
+    found = node_plan.targets(cards, [pool], {0: MEDIUM, 1: MEDIUM})
+
+    assert {name: target.spelled for name, target in found.items()} == {
+        "a": "1g.10gb:7",
+        "b": "2g.20gb:2,3g.30gb:1",
+    }
+
+
+layouts = st.sampled_from([mig.WHOLE, SMALL, MEDIUM, (("3g.30gb", 2),)])
+seen_cards = st.builds(
+    card,
+    layouts,
+    enabled=st.booleans(),
+    healthy=st.booleans(),
+    unfinished=st.booleans(),
+)
+all_ties = st.builds(
+    Ties,
+    withdrawn=st.sampled_from([None, True, False]),
+    acknowledged=st.booleans(),
+    holders=st.sampled_from([(), ("ns/a",)]),
+    untold=st.booleans(),
+)
+memories = st.builds(
+    Memory,
+    applied=st.sampled_from(["", "1g.10gb:7", "whole"]),
+    failure=st.none()
+    | st.builds(Failure, st.just("1g.10gb:7"), st.just("no"), st.just(1), st.floats(0, 2000)),
+)
+targets = st.none() | st.builds(wanted, layouts)
+
+
+@given(seen_cards, targets, memories, all_ties)
+def test_a_card_is_touched_only_if_it_is_free_healthy_and_not_as_asked(seen, target, memory, ties):
+    step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
+
+    if step.acts:
+        assert step.state == "Changing"
+        assert not ties.holders
+        assert not ties.untold
+        assert ties.withdrawn is None or (ties.withdrawn and ties.acknowledged)
+        assert seen.healthy
+        assert target is None or not node_plan.reached(seen, target.layout)
+    elif target is not None and not node_plan.reached(seen, target.layout):
+        assert step.state in ("Waiting", "Failed", "Drifted"), "whoever reads it keeps new holders off"
+
+
+@given(seen_cards, targets, memories, all_ties)
+def test_deciding_twice_is_deciding_once(seen, target, memory, ties):
+    once = node_plan.step(seen, target, memory, ties=ties, now=NOW)
+
+    assert node_plan.step(seen, target, once.memory, ties=ties, now=NOW) == once
+
+
+def test_a_step_that_acts_says_how():
+    assert not Step("a").acts
+    assert Step("a", recover=True).acts

@@ -1,0 +1,90 @@
+"""One word and one sentence for how far a node is."""
+
+import pytest
+
+from croupier.core import node_state
+from croupier.core.node_plan import Step
+from croupier.core.node_state import Service
+
+INDEXES = {"a": 0, "b": 1, "c": 2}
+
+
+def step(card: str = "a", state: str = "Applied", message: str = "", target: str = "1g.10gb:7") -> Step:
+    return Step(card, state, target, message)  # type: ignore[arg-type]  # a table of words
+
+
+WORDS = {
+    "nothing asked": ([step()], False, "", ""),
+    "all done": ([step(), step("b")], True, "", "success"),
+    "one waits": ([step(), step("b", "Waiting")], True, "", "pending"),
+    "one drifted": ([step("b", "Drifted")], True, "", "pending"),
+    "one failed, one waits": ([step("a", "Failed"), step("b", "Waiting")], True, "", "failed"),
+    "refused": ([step()], True, "no such profile", "failed"),
+}
+
+
+@pytest.mark.parametrize(("steps", "asked", "refused", "word"), WORDS.values(), ids=WORDS)
+def test_the_word_for_a_layout(steps, asked, refused, word):
+    assert node_state.mig_state(steps, asked=asked, refused=refused) == word
+
+
+LAYOUTS = {
+    "nothing asked": ([step(target="")], "", "NothingAsked", "no card is asked"),
+    "all done": ([step(), step("b")], "", "Applied", "2 cards are cut as asked"),
+    "the worst is told": (
+        [step("a", "Waiting", "w"), step("b", "Failed", "broke")],
+        "",
+        "Failed",
+        "card 1: broke",
+    ),
+    "equal reasons together": (
+        [step("a", "Waiting", "w"), step("b", "Waiting", "w"), step("c", "Waiting", "x")],
+        "",
+        "Waiting",
+        "cards 0, 1: w; card 2: x",
+    ),
+    "refused": ([step()], "line 3: what", "Refused", "line 3: what"),
+}
+
+
+@pytest.mark.parametrize(("steps", "refused", "reason", "message"), LAYOUTS.values(), ids=LAYOUTS)
+def test_whether_cards_are_cut_as_they_shall_be(steps, refused, reason, message):
+    found = node_state.layout(steps, INDEXES, refused)
+
+    assert (found.type, found.reason) == ("MIGLayoutApplied", reason)
+    assert found.status == ("True" if reason in ("Applied", "NothingAsked") else "False")
+    assert message in found.message
+
+
+SERVICES = {
+    "served": (Service({"nvidia.com/gpu": 4}), "True", "Served", "nvidia.com/gpu"),
+    "nothing": (Service({}), "True", "NothingToServe", "nothing to serve"),
+    "left to another": (
+        Service({"gpu.mps.io/percent": 400}, others=("nvidia.com/gpu",)),
+        "True",
+        "ServedByOthers",
+        "another device plugin serves nvidia.com/gpu",
+    ),
+    "not yet": (
+        Service({}, waiting=("nvidia.com/gpu",)),
+        "False",
+        "NotRegistered",
+        "does not know nvidia.com/gpu",
+    ),
+    "trouble": (Service({}, troubles=("no kubelet listens",)), "False", "Trouble", "no kubelet listens"),
+}
+
+
+@pytest.mark.parametrize(("told", "status", "reason", "message"), SERVICES.values(), ids=SERVICES)
+def test_whether_pods_can_ask_for_cards(told, status, reason, message):
+    found = node_state.service(told)
+
+    assert (found.type, found.status, found.reason) == ("GPUResourcesServed", status, reason)
+    assert message in found.message
+
+
+def test_a_message_has_a_bound():
+    steps = [step(f"card-{n}", "Failed", "x" * 200) for n in range(32)]
+    steps = [Step(one.card, one.state, one.target, f"{one.message}{n}") for n, one in enumerate(steps)]
+
+    assert len(node_state.layout(steps, {}, "").message) <= 1000
