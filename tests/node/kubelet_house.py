@@ -1,0 +1,125 @@
+"""Pods on a real kubelet whose limits `croupier manager` moves, under the account of deployments/cpu."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from croupier.lab import borrowed, cgroup, image
+from croupier.lab.lab import Lab
+from tests.cli.command import CROUPIER
+from tests.lab.patience import until
+
+ROOT = Path(__file__).resolve().parents[2]
+RIGHTS = ("rbac", "own-namespace")
+OURS = "d8-gpu-operator"
+ACCOUNT = "croupier-cpu-limits"
+
+
+def container(name: str = "main", limit: str | None = "200m", **resources: Any) -> dict[str, Any]:
+    amounts = resources or {"requests": {"cpu": "50m"}, **({"limits": {"cpu": limit}} if limit else {})}
+    command = ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]
+    shown = {"name": name, "image": image.BUSYBOX, "imagePullPolicy": "Never", "command": command}
+    return {**shown, "resources": amounts}
+
+
+@dataclass
+class Kubelet:
+    lab: Lab
+    node: str
+    namespace: str
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.lab.kubectl(*arguments, "-n", self.namespace, stdin=stdin).stdout
+
+    def get(self, what: str, name: str) -> dict[str, Any]:
+        shown = self.lab.kubectl("get", what, name, "-n", self.namespace, "-o", "json", check=False).stdout
+        return dict(json.loads(shown or "{}"))
+
+    def apply(self, body: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def runs(self, name: str, *containers: dict[str, Any], **meta: Any) -> None:
+        spec = {
+            "nodeName": self.node,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": list(containers or (container(),)),
+        }
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec})
+        until(lambda: self.get("pod", name).get("status", {}).get("phase") == "Running", f"{name} to run")
+
+    def wish(self, pod: str, limit: str) -> None:
+        spec = {"namespace": self.namespace, "podName": pod, "desiredCPULimit": limit}
+        kind = {"apiVersion": "allocation.mbcas.io/v1alpha1", "kind": "PodAllocation"}
+        self.apply({**kind, "metadata": {"name": pod}, "spec": spec})
+
+    def becomes(self, name: str, phase: str, says: str = "") -> dict[str, Any]:
+        seen: list[Any] = [None]
+
+        def look() -> dict[str, Any] | None:
+            found = seen[0] = self.get("podallocation", name)
+            status = found.get("status", {})
+            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            fits = status.get("phase") == phase and says in status.get("reason", "")
+            return status if current and fits else None
+
+        try:
+            return dict(until(look, f"{name} to be {phase} {says}"))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen[0]}") from None
+
+    def quotas(self, name: str) -> dict[str, str]:
+        """Microseconds of every 100,000, by container, as the kernel has them."""
+        told = self.get("pod", name)["status"]["containerStatuses"]
+        return {one["name"]: quota(one["containerID"].removeprefix("containerd://")) for one in told}
+
+    def restarts(self, name: str) -> int:
+        return sum(one["restartCount"] for one in self.get("pod", name)["status"]["containerStatuses"])
+
+
+def quota(container_id: str) -> str:
+    for hierarchy in cgroup.hierarchies():
+        for group in hierarchy.glob(f"croupier-*/**/{container_id}"):
+            for file in ("cpu.cfs_quota_us", "cpu.max"):
+                if (group / file).exists():
+                    return (group / file).read_text().split()[0]
+    return "nowhere"
+
+
+@contextlib.contextmanager
+def managed(lab: Lab, crds: Any, node: str, folder: Path) -> Iterator[Kubelet]:
+    """With everything of deployments/cpu that moves limits, its namespace replaced by the test's."""
+    namespace = borrowed.create_namespace(lab.cluster, "limits-on-kubelet")
+    files = "\n---\n".join((ROOT / f"deployments/cpu/{one}.yaml").read_text() for one in RIGHTS)
+    rights = files.replace(OURS, namespace)
+    lab.kubectl("apply", "-f", "-", stdin=rights)
+    with (folder / "log").open("w") as log:
+        manager = subprocess.Popen(
+            [*CROUPIER, "manager", *options(lab, namespace, folder)], stdout=log, stderr=log
+        )
+    try:
+        yield Kubelet(lab, node, namespace)
+    finally:
+        manager.terminate()
+        ended = manager.wait(20)
+        lab.kubectl("delete", "-f", "-", "--wait=false", stdin=rights)
+        borrowed.delete_namespace(lab.cluster, namespace, borrowed.namespaced(crds))
+    assert ended == 0, (folder / "log").read_text()[-2000:]
+    assert "Forbidden" not in (folder / "log").read_text()
+
+
+def options(lab: Lab, namespace: str, folder: Path) -> list[str]:
+    """It speaks as its service account and with the book in memory, which is somebody else's."""
+    said = yaml.safe_load(lab.kubeconfig.read_text())
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    for user in said["users"]:
+        user["user"] |= {"as": f"system:serviceaccount:{namespace}:{ACCOUNT}", "as-groups": groups}
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(said))
+    return [f"--kubeconfig={path}", f"--lease-namespace={namespace}", "--health=127.0.0.1:0"]
