@@ -58,8 +58,8 @@ class PoolNodes:
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, gauge=settings.gauge
         )
-        self.controller.watch(sources.nodes.store, sources.nodes.cache, _concerned)
-        self.controller.watch(sources.devices.store, sources.devices.cache, _node_of_pooled)
+        self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda one: (one.metadata.name,))
+        self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
         self.controller.watch(sources.pools.store, sources.pools.cache, self._nodes_of)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
@@ -115,15 +115,6 @@ def _patch(node: Node, now: Marks, wanted: Marks) -> Raw:
         "annotations": {TAINTS: ",".join(sorted(wanted.ours)) or None},
     }
     return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(one) for one in taints]}}
-
-
-def _concerned(node: Node) -> Iterable[str]:
-    """Nodes that have something of ours, or may have lost it, or been given taints by others."""
-    return (node.metadata.name,)
-
-
-def _node_of_pooled(device: GPUDevice) -> Iterable[str]:
-    return sight.node_of_device(device)
 
 
 def _pool_of(device: GPUDevice) -> Iterable[str]:

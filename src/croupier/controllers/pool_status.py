@@ -5,7 +5,7 @@ write. All of the cards are in the ConfigMap, and each names its pool.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -132,9 +132,3 @@ def _devices(look: Look) -> tuple[PoolDevice, ...]:
         PoolDevice(inventory_id=seen.id, node=seen.node, state=seen.device.status.state)
         for seen in sorted(look.cards, key=lambda seen: seen.id)
     )
-
-
-def news(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
-    """Conditions that say something else than before: another answer, or another reason for it."""
-    before = {one.type: (one.status, one.reason) for one in old}
-    return [one for one in new if before.get(one.type) != (one.status, one.reason)]
