@@ -1,0 +1,239 @@
+"""What nobody edits by hand: fields that say what is, and what a pod was let in with. Held by the API server.
+
+The status and the labels of a card, the status of pools and of nodes' inventories, the ConfigMaps of pools
+and the labels that lead pods to their nodes are worked out. Who edits one is believed for a moment, and
+cards go to the wrong pod. What people decide stays theirs: the annotations that assign, drain and
+confirm, the label that takes a card out, and labels of their own.
+
+What a pod asks for was charged to quotas when it was created, so the annotations that are part of the request
+cannot come or change later. All of it is written here, from the names the code uses, and shipped under
+deployments/; a test compares the two.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from croupier.admission.configurations import EXCLUDED
+from croupier.api.gpu.device import IGNORE
+from croupier.core.marking import CONTAINER
+from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
+from croupier.core.request import CARDS, MARK, RATIO
+
+NAMESPACE: Final = "d8-gpu-operator"
+ACCOUNTS: Final = (
+    "croupier-manager",
+    "croupier-extender",
+    "gpu-inventory-controller",
+    "gpu-bootstrap-controller",
+    "gpupool-controller",
+)
+"""Service accounts of our namespace that keep managed fields: the one list of them."""
+HOUSEKEEPERS: Final = ("generic-garbage-collector", "namespace-controller")
+"""Of kube-system: what they remove, somebody else gave up."""
+
+KEEP_REQUEST: Final = "croupier-keep-request"
+PROTECT_CARDS: Final = "croupier-protect-cards"
+PROTECT_CONFIG: Final = "croupier-protect-pool-config"
+PROTECT_NODES: Final = "croupier-protect-pool-nodes"
+
+_GROUP: Final = "gpu.deckhouse.io"
+_ALLOCATION: Final = "gpu.deckhouse.io/allocation"
+_CONFIG: Final = "gpupool-"
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+_CHANGED_REQUEST: Final = (
+    "the annotation {changed} of a pod that asks for cards cannot be set, changed or removed once the pod "
+    "exists, because quotas were charged for what it asked for when it was created: create another pod"
+)
+_CHANGED_ADMISSION: Final = (
+    "{changed} says how the pod was let into its pool, "
+    "and cannot be set, changed or removed: leave it as it is"
+)
+_KEPT: Final = (
+    "{changed} is kept by Croupier and not edited by hand; people assign, drain and ignore cards and "
+    "confirm pools by annotations and labels (docs/pool-admission.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    name: str
+    rules: list[dict[str, Any]]
+    variables: Mapping[str, str]
+    checks: Mapping[str, str]
+    """By the variable that lists what must not be changed and was: the sentence about the first of them."""
+    namespaces: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    failure: str = "Fail"
+
+    def documents(self, narrowed: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """The policy and its binding; `narrowed` is a selector of the namespaces it is for."""
+        where = {"matchResources": {"namespaceSelector": dict(narrowed)}} if narrowed else {}
+        selector = {"namespaceSelector": dict(self.namespaces)} if self.namespaces else {}
+        policy: dict[str, Any] = {
+            "failurePolicy": self.failure,
+            "matchConstraints": {"resourceRules": self.rules, **selector},
+            **({"matchConditions": _expressions(self.conditions)} if self.conditions else {}),
+            "variables": _expressions(self.variables),
+            "validations": [_unchanged(variable, sentence) for variable, sentence in self.checks.items()],
+        }
+        binding = {"policyName": self.name, "validationActions": ["Deny"], **where}
+        kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
+        return [
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": self.name},
+                "spec": spec,
+            }
+            for kind, spec in kinds.items()
+        ]
+
+
+def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """What a pod asks for stays as it was admitted; `namespaces` selects those it is for, all by default."""
+    differing = "[{}].filter(key, variables.new[?key] != variables.old[?key])"
+    label = f"metadata.?labels[?'{POD_LABEL}']"
+    return _Policy(
+        KEEP_REQUEST,
+        [_rule("", ["pods"], "UPDATE")],
+        {
+            "new": "object.metadata.?annotations.orValue({})",
+            "old": "oldObject.metadata.?annotations.orValue({})",
+            "marked": (
+                "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(one, "
+                f"'{MARK}' in one.?resources.requests.orValue({{}}))"
+            ),
+            "asking": f"variables.marked ? {differing.format(_quoted((CARDS, RATIO, CONTAINER)))} : []",
+            "admission": (
+                f"{differing.format(_quoted((REQUEST_ID,)))}.map(key, 'the annotation ' + key) + "
+                f"(object.{label} == oldObject.{label} ? [] : ['the label {POD_LABEL}'])"
+            ),
+        },
+        {"asking": _CHANGED_REQUEST, "admission": _CHANGED_ADMISSION},
+        namespaces={
+            "matchExpressions": [{"key": _NAME_LABEL, "operator": "NotIn", "values": list(EXCLUDED)}]
+        },
+    ).documents(namespaces)
+
+
+def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]]:
+    """Cards, pools and inventories, the ConfigMaps of pools, and the labels of their nodes."""
+    others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{one}" for one in accounts)}
+    policies = (_cards(others), _config(others), _nodes(others))
+    return [document for policy in policies for document in policy.documents()]
+
+
+def changed_request(annotation: str) -> str:
+    return _CHANGED_REQUEST.format(changed=annotation)
+
+
+def changed_admission(what: str) -> str:
+    return _CHANGED_ADMISSION.format(changed=what)
+
+
+def kept(what: str) -> str:
+    return _KEPT.format(changed=what)
+
+
+def _cards(others: Mapping[str, str]) -> _Policy:
+    """Whoever may create a card by hand could have it given away, so nobody may."""
+    statuses = [f"{one}/status" for one in ("gpudevices", "gpunodeinventories", "gpupools")]
+    kind = "request.kind.kind + ' ' + object.metadata.name"
+    annotation = f"metadata.?annotations[?'{_ALLOCATION}']"
+    return _Policy(
+        PROTECT_CARDS,
+        [
+            _rule(_GROUP, ["gpudevices", "gpunodeinventories"], "CREATE"),
+            _rule(_GROUP, ["gpudevices", *statuses], "UPDATE"),
+        ],
+        {
+            **_LABELS,
+            "labels": _moved(f"key.startsWith('{_GROUP}/') && key != '{IGNORE}'"),
+            "edited": (
+                "variables.labels.map(key, 'the label ' + key) + "
+                f"(object.{annotation} == oldObject.{annotation} ? [] : ['the annotation {_ALLOCATION}'])"
+            ),
+            "fields": (
+                f"request.?subResource.orValue('') == 'status' ? ['the status of ' + {kind}] : "
+                f"request.operation == 'CREATE' ? [{kind}] : variables.edited"
+            ),
+        },
+        {"fields": _KEPT},
+        conditions=others,
+    )
+
+
+def _config(others: Mapping[str, str]) -> _Policy:
+    removers = _not_by(f"system:serviceaccount:kube-system:{one}" for one in HOUSEKEEPERS)
+    return _Policy(
+        PROTECT_CONFIG,
+        [_rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
+        {
+            "name": "object == null ? oldObject.metadata.name : object.metadata.?name.orValue('')",
+            "fields": f"variables.name.startsWith('{_CONFIG}') ? ['ConfigMap ' + variables.name] : []",
+        },
+        {"fields": _KEPT},
+        namespaces={"matchLabels": {_NAME_LABEL: NAMESPACE}},
+        conditions={**others, "no-housekeeping": f"request.operation != 'DELETE' || {removers}"},
+    )
+
+
+def _nodes(others: Mapping[str, str]) -> _Policy:
+    """A mistake of ours in here must not stop a node, so what cannot be judged passes."""
+    moved = _moved(f"key.startsWith('{NODE_LABEL}')")
+    return _Policy(
+        PROTECT_NODES,
+        [_rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        {**_LABELS, "fields": f"({moved}).map(key, 'the label ' + key)"},
+        {"fields": _KEPT},
+        conditions=others,
+        failure="Ignore",
+    )
+
+
+_LABELS: Final = {
+    "new": "object.metadata.?labels.orValue({})",
+    "old": "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})",
+}
+
+
+def _moved(concerned: str) -> str:
+    """Labels that came, changed or went, of those that concern us."""
+    return (
+        f"variables.new.filter(key, {concerned} && variables.old[?key] != variables.new[?key]) + "
+        f"variables.old.filter(key, {concerned} && !(key in variables.new))"
+    )
+
+
+def _rule(group: str, resources: list[str], *operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": resources,
+    }
+
+
+def _not_by(users: Iterable[str]) -> str:
+    return f"!(request.userInfo.username in [{_quoted(users)}])"
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"'{one}'" for one in words)
+
+
+def _expressions(named: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "expression": text} for name, text in named.items()]
+
+
+def _unchanged(variable: str, sentence: str) -> dict[str, Any]:
+    before, after = sentence.split("{changed}")
+    head = f"'{before}' + " if before else ""
+    return {
+        "expression": f"size(variables.{variable}) == 0",
+        "message": sentence.format(changed="what was edited"),
+        "messageExpression": f"{head}variables.{variable}[0] + '{after}'",
+        "reason": "Forbidden",
+    }
