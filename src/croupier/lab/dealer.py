@@ -36,30 +36,32 @@ ACCOUNT: Final = "croupier-lab"
 LOOPBACK: Final = "127.0.0.1"
 WITHIN: Final = 60.0
 POLL: Final = 0.1
+PROGRAM: Final = (sys.executable, "-m", "croupier.cli")
 
 
-async def join(
+async def join(  # noqa: PLR0913  # what runs, and how: the choices a lab has
     lab: Lab,
     book: Book,
     show: Progress,
     *,
     strategy: str = "Spread",
     webhook: bool = False,
+    cards: bool = False,
     kubeconfigs: Mapping[str, Path] | None = None,
 ) -> None:
     """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes.
 
     With `webhook` new pods are repaired and marked, too, and those that nobody marked are refused.
+    With `cards` there is somebody who keeps an inventory of them and puts them into pools.
     `kubeconfigs` says as whom each process speaks; an account that may do everything where it says nothing.
     """
-    wanted = [EXTENDER, *([MANAGER] if book == "CRD" else ()), *([WEBHOOK] if webhook else ())]
+    wanted = [EXTENDER, *([MANAGER] if book == "CRD" or cards else ()), *([WEBHOOK] if webhook else ())]
     if {one.name for one in _ours(lab) if process.alive(one)} == set(wanted):
         return
     await leave(lab)
     show.step(f"Starting {', '.join(name.replace('-', ' ') for name in wanted)}")
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
-    await asyncio.to_thread(lab.kubectl, "create", "namespace", NAMESPACE, check=False)
-    account = await asyncio.to_thread(_account, lab)
+    speaker = await asyncio.to_thread(account, lab)
     placing, guarding, *health = ports.free(2 + len(wanted), chance=random.Random())  # noqa: S311 (ports, no secret)
     options = {
         EXTENDER: _keeping(book, strategy, f"--listen={LOOPBACK}:{placing}"),
@@ -68,10 +70,10 @@ async def join(
     }
     checks = dict(zip(wanted, health, strict=True))
     for name, check in checks.items():
-        speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, account)}"
-        _start(lab, name, speaking, f"--health={LOOPBACK}:{check}", *options[name])
+        speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, speaker)}"
+        start(lab, name, speaking, f"--health={LOOPBACK}:{check}", *options[name])
     lab.remember(ports={**lab.record.ports, EXTENDER: placing, WEBHOOK: guarding})
-    await _answer(lab, checks)
+    await answer(lab, checks)
     await _ask(lab, f"http://{LOOPBACK}:{placing}")
     if webhook:
         await _guard(lab)
@@ -87,8 +89,9 @@ def _ours(lab: Lab) -> list[Process]:
     return [one for one in lab.record.processes if one.name in (EXTENDER, MANAGER, WEBHOOK)]
 
 
-def _account(lab: Lab) -> Path:
+def account(lab: Lab) -> Path:
     """A service account and its token: what pods have, and cheaper to check than a certificate."""
+    lab.kubectl("create", "namespace", NAMESPACE, check=False)
     lab.kubectl("create", "serviceaccount", ACCOUNT, "-n", NAMESPACE, check=False)
     admin = ("--clusterrole=cluster-admin", f"--serviceaccount={NAMESPACE}:{ACCOUNT}")
     lab.kubectl("create", "clusterrolebinding", ACCOUNT, *admin, check=False)
@@ -102,13 +105,13 @@ def _keeping(book: Book, strategy: str, *more: str) -> tuple[str, ...]:
     return (f"--capacity-manager={book}", f"--strategy={strategy}", *more)
 
 
-def _start(lab: Lab, name: str, *options: str) -> None:
+def start(lab: Lab, name: str, *options: str) -> None:
     verb = name.removeprefix("croupier-")
-    program = Program(name, (sys.executable, "-m", "croupier.cli", verb, *options))
+    program = Program(name, (*PROGRAM, verb, *options))
     lab.adopt(process.start(program, lab.logs))
 
 
-async def _answer(lab: Lab, checks: Mapping[str, int]) -> None:
+async def answer(lab: Lab, checks: Mapping[str, int]) -> None:
     deadline = time.monotonic() + WITHIN
     for name, check in checks.items():
         await lab.answers(name, Endpoint(f"http://{LOOPBACK}:{check}/readyz"), deadline, within=WITHIN)

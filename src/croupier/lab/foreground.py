@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.book.manager import Book
-from croupier.lab import dealer, errors, fleet, lifecycle, process, realnode, record
+from croupier.lab import agents, dealer, errors, fleet, lifecycle, process, realnode, record
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
@@ -32,6 +32,10 @@ class Wish:
     real_node: bool = False
     dealer: Book | None = None
     """Croupier itself, with its book kept there; none if unset."""
+    cards: str | None = None
+    """The simulated cards of the real node, MODEL:COUNT."""
+    agents: bool = False
+    """Play the node side of simulated nodes, too."""
     detach: bool = False
 
 
@@ -62,7 +66,12 @@ async def _fill(lab: Lab, wish: Wish, show: Progress, *, end_on_failure: bool) -
         if wish.real_node and lab.record.real_node is None:
             await lifecycle.join_real_node(lab, wish.plan.sources, show)
         if wish.dealer is not None:
-            await dealer.join(lab, wish.dealer, show, webhook=True)
+            looked_after = wish.agents or wish.cards is not None
+            await dealer.join(lab, wish.dealer, show, webhook=True, cards=looked_after)
+        if wish.cards is not None:
+            await agents.serve(lab, wish.cards, show)
+        if wish.agents:
+            await agents.play(lab, show)
     except BaseException:
         if end_on_failure:
             await asyncio.shield(lifecycle.end(lab))

@@ -9,12 +9,13 @@ from typing import Any, Final, Literal, TypeAlias
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.device import NODE_LABEL
+from croupier.core import catalogue
 from croupier.kube.client import Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.store import Change
-from croupier.node import agent_sight, simulated_plan
+from croupier.node import agent_sight, features, simulated_plan
 from croupier.node.agent import Agent, Parts
 from croupier.node.agent import Settings as AgentSettings
 from croupier.node.agent_sight import Pools, Window
@@ -30,6 +31,8 @@ from croupier.node.wrong_card import WrongCards
 from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
 
 LONGEST_LABEL: Final = 63
+BY_LABELS: Final = "labels"
+"""Instead of MODEL:COUNT: as the labels of each node say."""
 
 Source: TypeAlias = Literal["nvml", "simulated"]
 
@@ -80,7 +83,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         lambda: [one for one in devices if one.status.node_name == name],
         Pools(maps),
     )
-    cards = _cards(wish, name)
+    cards = _cards(wish, window)
     serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
     check = WrongCards(window, surface.api, recorder, wish.clock)
     agent = Agent(
@@ -116,7 +119,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     )
 
     def make(window: Window) -> Agent:
-        cards = _cards(wish, window.name)
+        cards = _cards(wish, window)
         serving = StatusServing(surface.api, window.node)
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
         return Agent(parts, surface.api, _settings(surface, wish))
@@ -137,16 +140,25 @@ def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any])
 
 def check(wish: Wish) -> None:
     """Raises CardError where there can be no such cards."""
-    if wish.source == "simulated":
+    if wish.source == "simulated" and wish.cards != BY_LABELS:
         simulated_plan.read(wish.cards)
 
 
-def _cards(wish: Wish, node: str) -> Cards:
+def _cards(wish: Wish, window: Window) -> Cards:
     if wish.source == "nvml":
         raise NotImplementedError
-    plan = simulated_plan.read(wish.cards)
-    state = wish.state / f"{node}.cards.json" if wish.state is not None else None
-    return SimulatedCards(node, plan, clock=wish.clock, state=state, faults=wish.faults)
+    state = wish.state / f"{window.name}.cards.json" if wish.state is not None else None
+    plan = simulated_plan.read(_labelled(window) if wish.cards == BY_LABELS else wish.cards)
+    return SimulatedCards(window.name, plan, clock=wish.clock, state=state, faults=wish.faults)
+
+
+def _labelled(window: Window) -> str:
+    """The cards that a node's labels say it has."""
+    node = window.node()
+    labels = node.metadata.labels if node is not None else {}
+    product = labels.get(f"{features.GPU}.product", "")
+    model = next((one.name for one in catalogue.MODELS if one.product == product), product)
+    return f"{model}:{labels.get(f'{features.GPU}.count', '1')}"
 
 
 def _cutter(wish: Wish, cards: Cards, node: str) -> Recutter:
