@@ -95,6 +95,8 @@ def quota(container_id: str) -> str:
 @contextlib.contextmanager
 def managed(lab: Lab, crds: Any, node: str, folder: Path) -> Iterator[Kubelet]:
     """With everything of deployments/cpu that moves limits, its namespace replaced by the test's."""
+    everywhere = ("get", "pods", "-A", f"--field-selector=spec.nodeName={node}", "-o", "name")
+    until(lambda: not lab.kubectl(*everywhere).stdout, "what an earlier kubelet ran to be gone")
     namespace = borrowed.create_namespace(lab.cluster, "limits-on-kubelet")
     files = "\n---\n".join((ROOT / f"deployments/cpu/{one}.yaml").read_text() for one in RIGHTS)
     rights = files.replace(OURS, namespace)
