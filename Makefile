@@ -49,6 +49,8 @@ generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messa
 lock: $(STAMP) ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --extra dev \
 		--no-header --no-emit-index-url --upgrade --quiet pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --constraints requirements.lock \
+		--no-header --no-emit-index-url --quiet pyproject.toml -o image/requirements.lock
 
 packages: ## Install the Debian packages of a real node (as root; others are told)
 	@sh scripts/debian-packages.sh

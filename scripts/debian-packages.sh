@@ -1,7 +1,7 @@
 #!/bin/sh
 # What `croupier lab up --real-node` takes from the distribution: runc, CNI plugins, a static busybox and
 # the tools that make bridges and mount namespaces; and what a few tests do: promtool, which tries the
-# alert rules, and a C compiler for a driver library without cards. The lab's control plane needs none of it,
+# alert rules, a C compiler for a driver library without cards, and debootstrap for the image of Croupier itself. The lab's control plane needs none of it,
 # so a machine where nothing can be installed is told what it misses and set up all the same.
 set -eu
 
@@ -36,6 +36,7 @@ look() {
     program unshare util-linux
     program nsenter util-linux
     program gcc gcc
+    program debootstrap debootstrap
     static_busybox || miss busybox-static
     cni_plugins || miss containernetworking-plugins
 }

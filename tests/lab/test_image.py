@@ -143,7 +143,7 @@ def test_a_binary_may_be_given_another_command(tmp_path):
     (tmp_path / "agent").write_bytes(binary())
 
     packed = image.pack(
-        tmp_path / "agent", tmp_path / "image.tar", tag="agent:1", entrypoint=("/agent", "--loud")
+        tmp_path / "agent", tmp_path / "image.tar", tag="agent:1", running=image.Running(("/agent", "--loud"))
     )
 
     assert config(packed)["config"]["Entrypoint"] == ["/agent", "--loud"]

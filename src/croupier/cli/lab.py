@@ -7,6 +7,7 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.lab_image import image
+from croupier.cli.lab_own_image import own_image
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -20,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("image")(image)
+app.command("own-image")(own_image)
 
 T = TypeVar("T")
 
@@ -59,6 +61,13 @@ def up(
             help="Also run Croupier: kube-scheduler asks it, new pods pass it. Its book is there.",
         ),
     ] = None,
+    cards: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL:COUNT", help="Simulated cards for the real node, e.g. SIM-70GB:4."),
+    ] = None,
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Also play the node side of simulated nodes: re-cuts, faults.")
+    ] = False,
     bin_folder: Bin = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the parts may take.")] = 60.0,
 ) -> None:
@@ -73,6 +82,7 @@ def up(
     croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
     croupier lab up --nodes 2 --gpus H100:8 --croupier CRD
     sudo croupier lab up --real-node --name mine
+    sudo croupier lab up --real-node --cards SIM-70GB:4 --croupier CRD
     """
     from croupier.lab import fleet, foreground
     from croupier.lab import nodes as simulated
@@ -94,7 +104,10 @@ def up(
         extra=fleet.settings(len(wanted)),
     )
     book = _book(croupier)
-    wish = foreground.Wish(plan, nodes=wanted, real_node=real_node, dealer=book, detach=detach)
+    _check_cards(cards, real_node)
+    wish = foreground.Wish(
+        plan, nodes=wanted, real_node=real_node, dealer=book, cards=cards, agents=agents, detach=detach
+    )
     try:
         _run(
             foreground.up(wish, terminal.progress(), lambda lab, raised: _tell(lab, raised, held=not detach))
@@ -310,6 +323,19 @@ def _book(named: str | None) -> "Book | None":
     if named is not None:
         terminal.refuse(f"--croupier {named}: it is {' or '.join(get_args(Book))}.")
     return None
+
+
+def _check_cards(cards: str | None, real_node: bool) -> None:
+    from croupier.lab import nodes as simulated
+
+    if cards is None:
+        return
+    if not real_node:
+        terminal.refuse("--cards: they are those of the real node; add --real-node, or use --gpus.")
+    try:
+        simulated.parse_cards(cards, "--cards")
+    except simulated.BadWishError as bad:
+        terminal.refuse(str(bad))
 
 
 def _check_bin(folder: Path | None) -> None:

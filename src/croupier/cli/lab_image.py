@@ -1,9 +1,14 @@
 """`croupier lab image`: an image from a folder or a static binary, without Docker or a registry."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from croupier.lab.image import Running
 
 
 def image(
@@ -29,10 +34,10 @@ def image(
 
     command = tuple(shlex.split(entrypoint))
     if output is not None:
-        packed = packing.pack(path, output, tag=tag, entrypoint=command)
+        packed = packing.pack(path, output, tag=tag, running=packing.Running(command))
         typer.echo(f"Wrote {packed.tag} ({packed.digest}) to {output}.")
         return
-    loaded_tag = asyncio.run(_load(path, name, tag=tag, entrypoint=command))
+    loaded_tag = asyncio.run(load(path, name, tag=tag, running=packing.Running(command)))
     typer.echo(f"Loaded {loaded_tag} into the real node of lab {name}.")
     if loaded_tag.endswith(":latest"):
         typer.echo(
@@ -40,11 +45,22 @@ def image(
         )
 
 
-async def _load(path: Path, name: str, *, tag: str, entrypoint: tuple[str, ...]) -> str:
+async def load(path: Path, name: str, *, tag: str, running: "Running") -> str:
     import asyncio
     import tempfile
 
     from croupier.lab import image as packing
+
+    async def pack(archive: Path) -> str:
+        packed = await asyncio.to_thread(packing.pack, path, archive, tag=tag, running=running)
+        return packed.tag
+
+    with tempfile.TemporaryDirectory() as folder:
+        return await loading(name, Path(folder, "image.tar"), pack)
+
+
+async def loading(name: str, archive: Path, make: "Callable[[Path], Awaitable[str]]") -> str:
+    """Have the archive made and load it into the lab's real node; first see that there is one."""
     from croupier.lab import places, realnode, record
     from croupier.lab.errors import LabError
     from croupier.lab.lab import Lab
@@ -54,8 +70,6 @@ async def _load(path: Path, name: str, *, tag: str, entrypoint: tuple[str, ...])
         raise LabError(f"There is no lab {name}: raise one with `croupier lab up --real-node --name {name}`.")
     lab = Lab(remembered)
     realnode.inside(lab)  # says so before the packing if there is no real node
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder, "image.tar")
-        packed = await asyncio.to_thread(packing.pack, path, archive, tag=tag, entrypoint=entrypoint)
-        await realnode.load(lab, packed.archive)
-    return packed.tag
+    tag = await make(archive)
+    await realnode.load(lab, archive)
+    return tag

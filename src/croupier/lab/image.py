@@ -15,7 +15,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -56,7 +56,19 @@ def full_tag(tag: str) -> str:
     return full
 
 
-def pack(source: Path, archive: Path, *, tag: str, entrypoint: tuple[str, ...] = ()) -> Packed:
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a container of the image starts; the entry point of a binary is itself unless one is named."""
+
+    entrypoint: tuple[str, ...] = ()
+    user: str = ""
+    environment: tuple[str, ...] = ()
+
+
+PLAIN = Running()
+
+
+def pack(source: Path, archive: Path, *, tag: str, running: Running = PLAIN) -> Packed:
     """Write `source`, a root file system or a static binary, to `archive` as the image `tag`."""
     tag = full_tag(tag)
     if not source.exists():
@@ -65,11 +77,11 @@ def pack(source: Path, archive: Path, *, tag: str, entrypoint: tuple[str, ...] =
         architecture = _MACHINES.get(platform.machine(), platform.machine())
     else:
         architecture = elf.static(source).architecture
-        entrypoint = entrypoint or (f"/{source.name}",)
+        running = replace(running, entrypoint=running.entrypoint or (f"/{source.name}",))
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=archive.parent) as layer:
         _write_layer(source, layer)
-        config = _config(_digest(layer), architecture, entrypoint)
+        config = _config(_digest(layer), architecture, running)
         _write_archive(archive, layer, config=config, tag=tag)
     return Packed(tag, f"sha256:{hashlib.sha256(config).hexdigest()}", archive)
 
@@ -86,7 +98,7 @@ async def pack_busybox(busybox: Path, folder: Path) -> tuple[Packed, ...]:
             _busybox_root(root, busybox.read_bytes(), applets)
             return (
                 pack(root, folder / "busybox.tar", tag=BUSYBOX),
-                pack(root, folder / "pause.tar", tag=PAUSE, entrypoint=("/bin/sleep", "2147483647")),
+                pack(root, folder / "pause.tar", tag=PAUSE, running=Running(("/bin/sleep", "2147483647"))),
             )
 
     return await asyncio.to_thread(build)
@@ -159,10 +171,15 @@ def _digest(layer: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _config(layer: str, architecture: str, entrypoint: tuple[str, ...]) -> bytes:
+def _config(layer: str, architecture: str, running: Running) -> bytes:
     config = {
         "architecture": architecture,
-        "config": {"Entrypoint": list(entrypoint), "Env": [_PATH], "WorkingDir": "/"},
+        "config": {
+            "Entrypoint": list(running.entrypoint),
+            "Env": [_PATH, *running.environment],
+            "User": running.user,
+            "WorkingDir": "/",
+        },
         "created": _LONG_AGO,
         "history": [{"created": _LONG_AGO, "created_by": "croupier lab image"}],
         "os": "linux",

@@ -1,0 +1,91 @@
+"""The image of Croupier itself, built without Docker: a Debian root file system, our packages, our code.
+
+The same lists make the image that image/Dockerfile builds: image/packages, image/requirements.lock and
+the package in this checkout. The root file system is slow to make and is kept in the cache; it depends on
+the first list only.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from croupier.lab import image
+from croupier.lab.command import output
+from croupier.lab.errors import LabError
+from croupier.lab.image import Packed, Running
+from croupier.lab.progress import Progress
+
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
+SUITE: Final = "bookworm"
+PYTHON: Final = "3.11"
+"""The one of that suite: the wheels must fit it, whatever Python builds the image."""
+TAG: Final = "croupier.lab/croupier"
+RUNNING: Final = Running(
+    ("/usr/bin/croupier",),
+    user="65532:65532",
+    environment=("PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"),
+)
+UNNEEDED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists")
+
+
+def obstacle() -> str | None:
+    """Why no image can be built here, with what to do; None if it can."""
+    if not (CHECKOUT / "image" / "packages").exists():
+        return "The image is built from a checkout of the source, and this is an installed package."
+    if os.geteuid() != 0:
+        return "A root file system is made with debootstrap, which needs root: run the same command as root."
+    if _debootstrap() is None:
+        return "The image needs debootstrap: run `make setup` as root, or `apt-get install debootstrap`."
+    return None
+
+
+async def build(archive: Path, cache: Path, show: Progress, *, tag: str) -> Packed:
+    """Write the image to `archive`."""
+    if reason := obstacle():
+        raise LabError(reason)
+    base = await _base(cache, show)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        root = Path(folder, "root")
+        await output("cp", "--archive", "--reflink=auto", str(base), str(root))
+        show.step("Installing Croupier into the image")
+        await _install(root)
+        show.step(f"Packing {tag}")
+        return await asyncio.to_thread(image.pack, root, archive, tag=tag, running=RUNNING)
+
+
+def _debootstrap() -> str | None:
+    return shutil.which("debootstrap", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+async def _base(cache: Path, show: Progress) -> Path:
+    """Debian with the packages of the list, made once."""
+    packages = (CHECKOUT / "image" / "packages").read_text().split()
+    named = hashlib.sha256(f"{SUITE} {sorted(packages)}".encode()).hexdigest()[:16]
+    done = cache / "image" / named
+    if done.exists():
+        return done
+    show.step(f"Making a Debian root file system ({SUITE}: {', '.join(packages)}); a minute or two, once")
+    unfinished = done.with_name(f"{named}.part")
+    await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
+    done.parent.mkdir(parents=True, exist_ok=True)
+    options = ("--variant=minbase", f"--include={','.join(packages)}")
+    await output(_debootstrap() or "debootstrap", *options, SUITE, str(unfinished))
+    for folder in UNNEEDED:
+        await asyncio.to_thread(shutil.rmtree, unfinished / folder, ignore_errors=True)
+    unfinished.rename(done)
+    return done
+
+
+async def _install(root: Path) -> None:
+    target = root / "opt" / "croupier"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target))
+    fitting = ("--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp")
+    lock = CHECKOUT / "image" / "requirements.lock"
+    await output(*pip, *fitting, "--require-hashes", "-r", str(lock))
+    await output(*pip, "--no-deps", "--no-build-isolation", str(CHECKOUT))
+    shutil.copy(CHECKOUT / "image" / "croupier", root / "usr" / "bin" / "croupier")

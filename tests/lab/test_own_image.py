@@ -1,0 +1,73 @@
+"""Croupier's own image: built without Docker, and it runs as nobody on a root file system it cannot write."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from croupier.lab import own_image, places, realnode
+from croupier.lab.progress import Silent
+from tests.lab.patience import until
+
+TAG = "croupier.lab/croupier:test"
+
+
+def pod(node: str, *args: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "croupier"},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "main",
+                    "image": TAG,
+                    "imagePullPolicy": "Never",
+                    "args": list(args),
+                    "securityContext": {
+                        "readOnlyRootFilesystem": True,
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def loaded(lab, real_node, tmp_path_factory):
+
+    if reason := own_image.obstacle():
+        pytest.skip(reason)
+
+    async def load() -> None:
+        archive = tmp_path_factory.mktemp("image") / "croupier.tar"
+        await own_image.build(archive, places.cache(), Silent(), tag=TAG)
+        await realnode.load(lab, archive)
+
+    asyncio.run(load())
+    return real_node
+
+
+def test_it_runs_as_nobody_and_writes_nothing(lab, loaded, namespace):
+
+    lab.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(pod(loaded, "version", "-o", "json")))
+    path = "jsonpath={.status.phase}"
+
+    def phase() -> bool:
+        said = lab.kubectl("get", "pod", "croupier", "-n", namespace, "-o", path).stdout
+        return said in ("Succeeded", "Failed")
+
+    until(phase, "the pod has ended")
+    assert '{"croupier": "' in lab.kubectl("logs", "croupier", "-n", namespace).stdout
+
+
+def test_an_installed_package_says_why_it_cannot_build_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(own_image, "CHECKOUT", tmp_path)
+
+    assert "from a checkout" in str(own_image.obstacle())
