@@ -181,9 +181,11 @@ class CardController:
         if not way.steps:
             return
         last, note = way.steps[-1], lifecycle.told(way.steps)
-        (log.warning if last.grave else log.info)(note, card=device.metadata.name, reason=last.reason)
+        (log.warning if last.row.grave else log.info)(note, card=device.metadata.name, reason=last.reason)
         about, recorder = events.about(GPU_DEVICES, device), self._reporters.of(last.owner)
-        recorder.record(about, last.reason, note, action=ACTION, type="Warning" if last.grave else "Normal")
+        recorder.record(
+            about, last.reason, note, action=ACTION, type="Warning" if last.row.grave else "Normal"
+        )
 
     def _tell_mismatch(self, device: GPUDevice, sentence: str) -> None:
         log.warning(sentence, card=device.metadata.name, reason="GPUAnnotationMismatch")

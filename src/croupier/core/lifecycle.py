@@ -129,12 +129,18 @@ class Step:
 
     start: Phase
     end: Phase
-    owner: Owner
-    reason: str
+    row: Row
     sentence: str
     pool: str
     """The pool of the card after it."""
-    grave: bool = False
+
+    @property
+    def owner(self) -> Owner:
+        return self.row.owner
+
+    @property
+    def reason(self) -> str:
+        return self.row.reason
 
 
 _LEAVES: Final = Rule(
@@ -217,6 +223,15 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     Row(("Discovered", "Validating"), "Faulted", BOOTSTRAP, _UNFIT, "GPUDeviceDegraded", "{why}", grave=True),
     Row(
+        ("Ready", "PendingAssignment", "Assigned"),
+        "Faulted",
+        BOOTSTRAP,
+        _UNFIT_FREE,
+        "GPUDeviceDegraded",
+        "{why}",
+        grave=True,
+    ),
+    Row(
         ("Faulted",),
         "Validating",
         BOOTSTRAP,
@@ -244,15 +259,6 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(("Reserved",), "InUse", LEDGER, _RUNS, "GPUInUse", "is used by a pod"),
     Row(("Reserved",), "Assigned", LEDGER, _UNHELD, "GPUReleased", "is held for nobody any more"),
     Row(("InUse",), "Assigned", LEDGER, _ENDED, "GPUReleased", "is used by no pod any more"),
-    Row(
-        ("Ready", "PendingAssignment", "Assigned"),
-        "Faulted",
-        BOOTSTRAP,
-        _UNFIT_FREE,
-        "GPUDeviceDegraded",
-        "{why}",
-        grave=True,
-    ),
 )
 
 
@@ -265,7 +271,7 @@ def _steps(phase: Phase, facts: CardFacts) -> Iterator[Step]:
     while (row := _due(phase, facts)) is not None:
         end = row.end or phase
         pool = {"stays": facts.pool, "joins": facts.goal, "leaves": ""}[row.pool]
-        yield Step(phase, end, row.owner, row.reason, _sentence(row, facts), pool, row.grave)
+        yield Step(phase, end, row, _sentence(row, facts), pool)
         phase, facts = end, replace(facts, pool=pool)
 
 

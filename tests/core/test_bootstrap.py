@@ -1,0 +1,215 @@
+"""A node is judged by what somebody told: what is missing is named, and only what is needed is started."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import bootstrap
+from croupier.core.bootstrap import (
+    BEAT,
+    BEATS,
+    DCGM,
+    FRESH,
+    GFD,
+    KINDS,
+    MISSING,
+    NEVER,
+    NodeFacts,
+    Pulse,
+    Service,
+    Standing,
+)
+
+CARDS = (Standing("card-0", "Ready"), Standing("card-1", "Assigned"))
+IMAGES = {GFD: "example/gfd:1", DCGM: "example/dcgm:1"}
+NEW = NodeFacts(cards=CARDS)
+"""Nobody has told anything of it."""
+FIT = NodeFacts(
+    cards=CARDS,
+    agent=True,
+    driver="550.54",
+    toolkit=True,
+    labelled=True,
+    monitored_by="nvml",
+    beats=BEATS,
+    quiet=5.0,
+    waited=60.0,
+)
+BARE = replace(FIT, agent=False, labelled=False, monitored_by="", beats=0, quiet=NEVER, images=IMAGES)
+"""Driver and toolkit are there, and nobody labels or monitors it."""
+
+
+def theirs(kind: bootstrap.Kind, **about) -> Service:
+    return Service(kind, f"gpu-operator/{kind}-x", **about)
+
+
+def ours(kind: bootstrap.Kind, **about) -> Service:
+    return Service(kind, f"d8-gpu-operator/{kind}-node-1", ours=True, **about)
+
+
+def answers(facts: NodeFacts) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in bootstrap.judge(facts).conditions}
+
+
+PHASES = {
+    "nobody manages it": (replace(FIT, managed=False), "Disabled"),
+    "nobody has told of it yet": (NEW, "Validating"),
+    "nobody has told of it for two minutes": (replace(NEW, waited=FRESH), "ValidatingFailed"),
+    "its agent finds no driver": (replace(FIT, driver=""), "ValidatingFailed"),
+    "its agent finds no toolkit": (replace(FIT, toolkit=False), "ValidatingFailed"),
+    "its labels tell of a driver, and nobody of a toolkit yet": (
+        replace(BARE, toolkit=False, waited=10.0),
+        "Validating",
+    ),
+    "nobody labels it": (BARE, "GFD"),
+    "it was labelled, and not heard of": (replace(BARE, labelled=True), "Monitoring"),
+    "two heartbeats": (replace(FIT, beats=2), "Monitoring"),
+    "three heartbeats": (FIT, "Ready"),
+    "the last one two minutes ago": (replace(FIT, quiet=FRESH), "Ready"),
+    "the last one longer ago": (replace(FIT, quiet=FRESH + 1), "Monitoring"),
+}
+
+
+@pytest.mark.parametrize(("facts", "phase"), PHASES.values(), ids=PHASES)
+def test_the_phase_of_a_node(facts, phase):
+    verdict = bootstrap.judge(facts)
+
+    assert verdict.phase == phase
+    assert verdict.again == (60.0 if phase in ("Ready", "Disabled") else 15.0)
+
+
+POOLING = {
+    "no cards": (replace(FIT, cards=(), incomplete="no labels"), "NoDevices"),
+    "an incomplete inventory": (
+        replace(FIT, incomplete="no labels", cards=(Standing("a", "Faulted"),)),
+        "InventoryIncomplete",
+    ),
+    "a faulted card": (
+        replace(FIT, cards=(Standing("a", "Faulted"), Standing("b", "Validating"))),
+        "DevicesFaulted",
+    ),
+    "a card being checked": (replace(FIT, cards=(Standing("b", "Validating"),), driver=""), "PendingDevices"),
+    "no driver": (replace(FIT, driver="", toolkit=False), "DriverNotReady"),
+    "no toolkit": (replace(FIT, toolkit=False, beats=0), "ToolkitNotReady"),
+    "no heartbeats": (replace(FIT, beats=0), "MonitoringNotReady"),
+    "all right": (FIT, "Ready"),
+}
+
+
+@pytest.mark.parametrize(("facts", "reason"), POOLING.values(), ids=POOLING)
+def test_the_first_obstacle_to_pooling_is_named(facts, reason):
+    """Each of these has the next obstacles too."""
+    assert answers(facts)["ReadyForPooling"] == ("True" if reason == "Ready" else "False", reason)
+
+
+def test_cards_in_use_are_named_when_their_node_degrades():
+    busy = replace(
+        FIT, driver="", cards=(Standing("card-0", "InUse", held=True), Standing("card-1", "Faulted"))
+    )
+    judged = {one.type: one for one in bootstrap.judge(busy).conditions}
+
+    assert (judged["InfraDegraded"].status, judged["InfraDegraded"].reason) == ("True", "DriverMissing")
+    assert judged["DegradedWorkloads"].status == "True"
+    assert "card-0" in judged["DegradedWorkloads"].message
+    assert "card-1" not in judged["DegradedWorkloads"].message
+    assert answers(FIT)["DegradedWorkloads"] == ("False", "InfraHealthy")
+    assert answers(replace(FIT, driver=""))["DegradedWorkloads"] == ("False", "NoWorkloads")
+
+
+STARTED = {
+    "both, where there is neither": (BARE, {GFD, DCGM}),
+    "nothing beside our agent": (replace(FIT, images=IMAGES, labelled=False), set()),
+    "nothing without an image": (replace(BARE, images={}), set()),
+    "only what has an image": (replace(BARE, images={DCGM: "x"}), {DCGM}),
+    "nothing on a node without cards": (replace(BARE, cards=()), set()),
+    "nothing before there is a driver": (replace(BARE, driver=""), set()),
+    "nothing before there is a toolkit": (replace(BARE, toolkit=False), set()),
+    "nothing on a node that is not managed": (replace(BARE, managed=False), set()),
+    "no labelling where there are labels": (replace(BARE, labelled=True), {DCGM}),
+    "ours goes on labelling": (replace(BARE, labelled=True, services=(ours(GFD),)), {GFD, DCGM}),
+    "not beside theirs": (replace(BARE, services=(theirs(GFD), theirs(DCGM))), set()),
+    "ours makes room for theirs": (replace(BARE, services=(ours(DCGM), theirs(DCGM))), {GFD}),
+}
+
+
+@pytest.mark.parametrize(("facts", "kinds"), STARTED.values(), ids=STARTED)
+def test_what_is_started(facts, kinds):
+    assert bootstrap.judge(facts).start == kinds
+
+
+ADVICE = {
+    "what has no image": (replace(BARE, images={}), "GFDReady", "no image is set"),
+    "what is being started": (BARE, "GFDReady", "is being started"),
+    "what does not come up": (
+        replace(BARE, services=(ours(DCGM, message="ImagePullBackOff"),), waited=FRESH),
+        "MonitoringMissing",
+        "dcgm-exporter-node-1 is not ready (ImagePullBackOff)",
+    ),
+    "an agent that fell silent": (replace(FIT, quiet=FRESH + 1), "MonitoringMissing", "look after the agent"),
+    "an agent that has not labelled yet": (
+        replace(FIT, labelled=False),
+        "GFDReady",
+        "has not labelled it yet",
+    ),
+    "a node nobody tells of": (replace(NEW, waited=FRESH), "DriverMissing", "start the agent"),
+}
+
+
+@pytest.mark.parametrize(("facts", "kind", "says"), ADVICE.values(), ids=ADVICE)
+def test_a_person_reads_what_to_do(facts, kind, says):
+    told = {one.type: one.message for one in bootstrap.judge(facts).conditions}
+
+    assert says in told[kind]
+
+
+@given(
+    st.builds(
+        NodeFacts,
+        managed=st.booleans(),
+        cards=st.lists(st.sampled_from(CARDS), max_size=2).map(tuple),
+        agent=st.booleans(),
+        driver=st.sampled_from(["", "550"]),
+        toolkit=st.booleans(),
+        labelled=st.booleans(),
+        services=st.lists(st.sampled_from([ours(DCGM), theirs(DCGM), ours(GFD), theirs(GFD)])).map(tuple),
+        images=st.sampled_from([{}, IMAGES]),
+        beats=st.integers(0, BEATS),
+        quiet=st.sampled_from([0.0, FRESH, FRESH + 1, NEVER]),
+        waited=st.sampled_from([0.0, FRESH, NEVER]),
+    )
+)
+def test_a_verdict_agrees_with_itself(facts):
+    verdict = bootstrap.judge(facts)
+    told = {one.type: one for one in verdict.conditions}
+
+    assert verdict.start <= {kind for kind in KINDS if facts.images.get(kind)}
+    assert len(told) == len(verdict.conditions)
+    assert all(one.message and one.reason for one in told.values())
+    if verdict.ready:
+        assert {told[name].status for name in MISSING} == {"False"}
+    if told:
+        failing = any(told[name].status == "True" for name in MISSING)
+        assert (told["InfraDegraded"].status == "True") == failing
+
+
+def test_a_heart_without_an_agent_beats_with_our_looks():
+    pulse = bootstrap.pulse(None, good=True, now=0.0)
+    assert pulse == Pulse(1, 0.0)
+    assert bootstrap.pulse(pulse, good=True, now=1.0) == pulse  # the same beat, seen again
+
+    for count in (2, 3, 3):
+        assert pulse is not None
+        pulse = bootstrap.pulse(pulse, good=True, now=pulse.at + BEAT)
+        assert pulse is not None
+        assert pulse.beats == count
+
+    last = pulse.at
+    assert bootstrap.pulse(pulse, good=False, now=last + BEAT) == Pulse(0, last)
+    assert bootstrap.pulse(None, good=False, now=0.0) is None
+    assert bootstrap.pulse(Pulse(0, last), good=True, now=last + 1) == Pulse(1, last + 1)
+
+
+def test_a_silent_node_has_no_heartbeats():
+    assert bootstrap.judge(replace(FIT, quiet=FRESH + 1)).beats == 0

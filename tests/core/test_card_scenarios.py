@@ -1,0 +1,132 @@
+"""The stories of scenarios/cards as values: where the card rests after each act, and by which steps."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from croupier.api.gpu import GPUPool, pooling
+from croupier.core import course, lifecycle
+from croupier.core.assignment import Approval, Assignment, Card
+from croupier.core.course import Course, Standing
+from croupier.core.lifecycle import TABLE, CardFacts, Phase, Step, Trouble
+from croupier.core.selection import Traits
+from tests.core import card_stories
+from tests.core.card_stories import UNTOUCHED, Act, Situation, Story
+
+STORIES = card_stories.stories()
+CARD = "node-1-0000-65-00-0"
+
+
+@dataclass
+class Stage:
+    """One card, and what controllers remember of it in its object."""
+
+    approval: Approval
+    phase: Phase = "Discovered"
+    pool: str = ""
+    annotation: str = ""
+    steps: list[Step] = field(default_factory=list)
+    mismatch: str = ""
+    written: str | None = None
+    answer: Assignment = field(default_factory=Assignment)
+
+    def play(self, act: Act) -> None:
+        self.steps, self.mismatch, self.written = [], "", None
+        if "annotation" in act.said:
+            self.annotation = act.situation.annotation
+        if act.situation.pool != UNTOUCHED:
+            self.pool = act.situation.pool
+        pools = [pooling.pool(_pool(name, spec)) for name, spec in act.pools.items()]
+        for _ in range(5):
+            standing = Standing(self.card(act.situation), self.phase, facts(act.situation))
+            way = course.decide([standing], {}, pools, self.approval)[CARD]
+            if not self.carry_out(way):
+                return
+        raise AssertionError(f"{act.name}: it never rests")
+
+    def carry_out(self, way: Course) -> bool:
+        """Whether anything was written."""
+        self.answer = way.assignment
+        self.steps += way.steps
+        self.phase, self.pool = way.phase, way.pool
+        if way.assignment.annotation is not None:
+            self.annotation = self.written = way.assignment.annotation
+            self.mismatch = way.assignment.mismatch
+            return True
+        return bool(way.steps)
+
+    def card(self, now: Situation) -> Card:
+        return Card(
+            Traits(CARD, index=0, product="H100"),
+            annotation=self.annotation,
+            pool=self.pool,
+            excluded=now.ignored or not now.managed,
+            drained=now.drained,
+            busy=now.occupancy in ("Reserved", "InUse"),
+        )
+
+
+def facts(now: Situation) -> CardFacts:
+    failing = [Trouble(name, sentence) for name, sentence in now.failing.items()]
+    return CardFacts(
+        managed=now.managed,
+        ignored=now.ignored,
+        checked=now.node != "unseen",
+        prepared=now.node == "fit",
+        trouble=failing[0] if failing else None,
+        fault=now.broken,
+        clean=now.clean,
+        incomplete=now.incomplete,
+        occupancy=now.occupancy,
+    )
+
+
+def _pool(name: str, spec: Any) -> GPUPool:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUPool)
+
+
+def play(story: Story) -> list[Step]:
+    stage = Stage(Approval("Automatic" if story.approval == "Automatic" else "Manual"))
+    taken: list[Step] = []
+    for act in story.acts:
+        before = stage.phase
+        stage.play(act)
+        check(stage, act, before)
+        taken += stage.steps
+    return taken
+
+
+def check(stage: Stage, act: Act, before: Phase) -> None:
+    wanted, steps = act.ending, stage.steps
+    path = (before, *(step.end for step in steps if step.end != step.start)) if steps else ()
+    assert (stage.phase, stage.pool) == (wanted.phase, wanted.pool), act.name
+    assert path == (wanted.path if wanted.path is not None else (before, wanted.phase)), act.name
+    assert stage.written == wanted.annotation, act.name
+    assert wanted.mismatch in stage.mismatch, act.name
+    if wanted.pending:
+        assert tuple(one.reason for one in stage.answer.pending) == wanted.pending, act.name
+    if steps:
+        last = steps[-1]
+        assert wanted.by in ("", last.owner), act.name
+        assert wanted.reason in ("", last.reason), act.name
+        assert wanted.says in last.sentence, act.name
+        assert last.end in lifecycle.told(tuple(steps))
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_the_card_ends_as_told(story: Story):
+    play(story)
+
+
+def test_every_row_of_the_table_is_gone_from_each_of_its_phases():
+    gone = {(step.start, TABLE.index(step.row)) for story in STORIES.values() for step in play(story)}
+    missing = [
+        f"{start} -> {row.end or start}: {row.rule.words}"
+        for index, row in enumerate(TABLE)
+        for start in row.starts
+        if (start, index) not in gone
+    ]
+
+    assert missing == []

@@ -1,0 +1,113 @@
+"""What is said of a card, and of a node whose cards serve nobody."""
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.core import course
+from croupier.core.assignment import Approval, Assignment, Card, Pool
+from croupier.core.course import Course, Standing
+from croupier.core.lifecycle import CLEAN, CardFacts, Trouble
+from croupier.core.selection import Traits
+
+FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
+BROKEN = Trouble("CriticalXID", "XID 79 was reported")
+TEAM = Pool("team-a", "gpu.deckhouse.io/team-a")
+EAGER = replace(TEAM, takes_all=True)
+
+
+def card(index: int = 0, **about) -> Card:
+    return Card(Traits(f"node-1-gpu-{index}", index=index), **about)
+
+
+def goes(phase, facts: CardFacts, pools=(TEAM,), **about) -> Course:
+    standing = Standing(card(**about), phase, facts)
+    return course.decide([standing], {}, pools, Approval())["node-1-gpu-0"]
+
+
+SAID = {
+    "a fit card": ("Ready", FIT, {"ReadyForPooling": "True Ready", "Faulted": "False Healthy"}),
+    "a broken one": (
+        "Ready",
+        replace(FIT, fault=BROKEN, clean=0),
+        {"ReadyForPooling": "False Faulted", "Faulted": "True CriticalXID"},
+    ),
+    "one that recovers": (
+        "Faulted",
+        replace(FIT, clean=1),
+        {"ReadyForPooling": "False Faulted", "Faulted": "True Recovering"},
+    ),
+    "one of a node without a driver": (
+        "Validating",
+        replace(FIT, prepared=False, trouble=Trouble("DriverMissing", "no driver")),
+        {"Faulted": "True DriverMissing"},
+    ),
+    "one nobody has checked": ("Discovered", CardFacts(), {"ReadyForPooling": "False NotChecked"}),
+    "one of an incomplete inventory": (
+        "Ready",
+        replace(FIT, incomplete="GFD counts 8, NFD 7"),
+        {"ReadyForPooling": "False InventoryIncomplete"},
+    ),
+    "one of a node that is not managed": (
+        "Ready",
+        replace(FIT, managed=False),
+        {"ReadyForPooling": "False NotManaged", "ManagedDisabled": "True NodeLabel"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("phase", "facts", "said"), SAID.values(), ids=SAID)
+def test_what_is_said_of_a_card(phase, facts, said):
+    told = {one.type: f"{one.status} {one.reason}" for one in course.conditions(goes(phase, facts))}
+
+    assert set(told) == set(course.CONDITIONS)
+    assert said.items() <= told.items()
+
+
+def test_nothing_else_is_said_of_an_ignored_card():
+    told = course.conditions(goes("Faulted", replace(FIT, ignored=True, fault=BROKEN), excluded=True))
+
+    assert [(one.type, one.status) for one in told] == [("Ignored", "True")]
+
+
+def test_a_pool_that_asks_nobody_takes_the_card_only_when_the_annotation_is_seen():
+    """Withdrawn may have had another cause until then."""
+    withdrawn = replace(FIT, occupancy="Withdrawn")
+
+    first = goes("Ready", withdrawn, [EAGER])
+    assert (first.phase, first.pool) == ("PendingAssignment", "")
+    assert first.assignment.annotation == "team-a"
+
+    then = goes(first.phase, withdrawn, [EAGER], annotation="team-a")
+    assert (then.phase, then.pool) == ("Assigned", "team-a")
+
+
+def test_a_card_that_must_go_leaves_only_when_its_annotation_is_gone():
+    """The ledger sees by the annotation that it is on its way out."""
+    elsewhere = replace(TEAM, nodes=replace(TEAM.nodes, equal={"zone": "b"}))
+    withdrawn = replace(FIT, occupancy="Withdrawn")
+
+    first = goes("Assigned", withdrawn, [elsewhere], annotation="team-a", pool="team-a")
+    assert (first.phase, first.pool) == ("Assigned", "team-a")
+    assert first.assignment.annotation == ""
+
+    then = goes("Assigned", withdrawn, [elsewhere], pool="team-a")
+    assert (then.phase, then.pool) == ("Ready", "")
+
+
+def test_cards_that_serve_nobody_are_named():
+    here = [
+        Standing(card(0), "Ready", FIT),
+        Standing(card(1, annotation="team-a", pool="team-a"), "Assigned", FIT),
+        Standing(card(2), "Faulted", replace(FIT, fault=BROKEN)),
+    ]
+    judged = course.unassigned(course.decide(here, {}, [TEAM], Approval()))
+
+    assert (judged.status, judged.reason) == ("True", "AwaitingApproval")
+    assert judged.message == "1 of 3 cards serve no pool: node-1-gpu-0"
+
+
+def test_a_node_whose_cards_all_serve_says_so():
+    ways = {"a": Course("InUse", "team-a", FIT, Assignment("team-a"))}
+
+    assert course.unassigned(ways).status == "False"

@@ -1,0 +1,137 @@
+"""What holds of a card's life whatever happens: it comes to rest, and changes pools only when it is free."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.api.gpu.device import STATE_OF_PHASE
+from croupier.core import lifecycle
+from croupier.core.lifecycle import CLEAN, STATES, CardFacts, Occupancy, Phase, Trouble
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+POOLS = ("", "team-a", "team-b")
+BROKEN = Trouble("CriticalXID", "XID 79 was reported")
+NO_DRIVER = Trouble("DriverMissing", "no driver is loaded")
+FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
+
+facts_of_cards = st.builds(
+    CardFacts,
+    managed=st.booleans(),
+    ignored=st.booleans(),
+    checked=st.booleans(),
+    prepared=st.booleans(),
+    trouble=st.sampled_from([None, NO_DRIVER]),
+    fault=st.sampled_from([None, BROKEN]),
+    clean=st.integers(0, CLEAN),
+    incomplete=st.sampled_from(["", "labels contradict each other"]),
+    matched=st.booleans(),
+    wanted=st.sampled_from(POOLS),
+    pool=st.sampled_from(POOLS),
+    occupancy=st.sampled_from(get_args(Occupancy)),
+)
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_card_comes_to_rest(phase, facts):
+    """And soon: no walk is longer than there are phases and pools to leave and join."""
+    steps = lifecycle.walk(phase, facts)
+
+    assert len(steps) <= len(PHASES) + 2
+    if steps:
+        after = replace(facts, pool=steps[-1].pool)
+        assert lifecycle.walk(steps[-1].end, after) == ()
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_walk_is_a_path(phase, facts):
+    for step in lifecycle.walk(phase, facts):
+        assert step.start == phase
+        assert step.sentence
+        phase = step.end
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_card_changes_its_pool_only_when_it_is_withdrawn(phase, facts):
+    steps = lifecycle.walk(phase, facts)
+
+    if steps and steps[-1].pool != facts.pool:
+        assert facts.occupancy == "Withdrawn"
+        assert steps[-1].pool in ("", facts.goal)
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_card_that_serves_has_a_pool(phase, facts):
+    """As the API server insists for Assigned."""
+    steps = lifecycle.walk(phase, facts)
+    rests, pool = (steps[-1].end, steps[-1].pool) if steps else (phase, facts.pool)
+
+    if rests in ("Assigned", "Reserved", "InUse"):
+        assert pool
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_broken_card_is_isolated_and_a_used_one_is_not_for_its_nodes_sake(phase, facts):
+    steps = lifecycle.walk(phase, facts)
+    rests = steps[-1].end if steps else phase
+
+    if facts.fault is not None and not facts.set_aside:
+        assert rests == "Faulted"
+    if phase in ("Reserved", "InUse") and facts.held and facts.pool and facts.fault is None:
+        assert rests in ("Reserved", "InUse")
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_what_is_set_aside_is_no_fault_and_joins_nothing(phase, facts):
+    facts = replace(facts, ignored=True)
+    steps = lifecycle.walk(phase, facts)
+
+    assert (steps[-1].end if steps else phase) not in ("Faulted", "Ready", "PendingAssignment", "Validating")
+    assert all(step.pool in ("", facts.pool) for step in steps)
+
+
+@given(st.sampled_from(PHASES), facts_of_cards)
+def test_a_pool_is_kept_from_a_card_exactly_while_something_is_wrong(phase, facts):
+    """What keeps a card out is said; and with nothing said, it joins as soon as it is withdrawn."""
+    free = replace(facts, pool="", wanted="team-a", occupancy="Withdrawn")
+    told = lifecycle.obstacle(phase, free)
+    steps = lifecycle.walk(phase, free)
+    joined = bool(steps) and steps[-1].pool == "team-a"
+
+    assert joined == (told == "")
+
+
+def test_states_are_those_of_the_api():
+    assert STATES == STATE_OF_PHASE
+
+
+PATHS = {
+    "one step": (
+        "Assigned",
+        replace(FIT, pool="a", wanted="a", occupancy="Reserved"),
+        "Assigned -> Reserved: is held for a pod",
+    ),
+    "several": (
+        "Discovered",
+        replace(FIT, wanted="a", occupancy="Withdrawn"),
+        "Discovered -> Validating -> Ready -> PendingAssignment -> Assigned: serves the pool a",
+    ),
+    "none of the phases changes": (
+        "Faulted",
+        replace(FIT, fault=BROKEN, pool="a", occupancy="Withdrawn"),
+        "Faulted: left the pool a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("phase", "facts", "note"), PATHS.values(), ids=PATHS)
+def test_the_path_is_told_in_one_sentence(phase, facts, note):
+    assert lifecycle.told(lifecycle.walk(phase, facts)) == note
+
+
+def test_braces_in_a_sentence_are_only_braces():
+    odd = replace(FIT, fault=Trouble("Odd", "the driver said {pool} and {0}"))
+
+    assert lifecycle.walk("Ready", odd)[-1].sentence == "the driver said {pool} and {0}"
