@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from croupier.cli.explain_absent import Absent
     from croupier.core.explain import Explanation, Seat, World
     from croupier.core.ledger import Ledger
     from croupier.kube.client import Client
@@ -40,7 +41,10 @@ def pod(
 ) -> None:
     """Say which cards a pod holds, or why it waits: per node, and per card where it almost fits.
 
-    Exit code 1 if it waits in vain: nothing fits, or what it asks for cannot be read.
+    Of a pod that is not there, what its owner was told when it tried to create it: which ResourceQuota, pool
+    or policy stops it. Name the pod, or its Deployment or Job.
+
+    Exit code 1 if it waits in vain: nothing fits, what it asks for cannot be read, or it is not there.
 
     \b
     croupier explain pod team/trainer
@@ -50,6 +54,9 @@ def pod(
     terminal.check_output(output)
     key = _key(name, namespace)
     answer = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _look(api, key))
+    if not isinstance(answer, Answer):
+        typer.echo(showing.json(_absence(answer)) if output == "json" else _line(answer))
+        raise typer.Exit(1)
     if output == "json":
         typer.echo(showing.json(as_data(answer)))
     else:
@@ -79,14 +86,40 @@ def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
     return (head, tail) if slash else (namespace, name)
 
 
-async def _look(api: "Client", key: tuple[str | None, str]) -> Answer:
+async def _look(api: "Client", key: tuple[str | None, str]) -> "Answer | Absent":
+    from croupier.cli import explain_absent
+    from croupier.kube.errors import NotFound
+
+    namespace, name = key[0] or api.config.namespace, key[1]
+    try:
+        return await _look_at(api, namespace, name)
+    except NotFound:
+        if absent := await explain_absent.look(api, namespace, name):
+            return absent
+        raise
+
+
+def _line(absent: "Absent") -> str:
+    return f"Pod {absent.key} is not there: {absent.owner} tried to create it, and {absent.sentence}"
+
+
+def _absence(absent: "Absent") -> dict[str, Any]:
+    return {
+        "pod": absent.key,
+        "state": "Absent",
+        "sentence": absent.sentence,
+        "owner": absent.owner,
+        "quota": absent.quota or None,
+    }
+
+
+async def _look_at(api: "Client", namespace: str, name: str) -> Answer:
     import asyncio
 
     from croupier.api import kinds, nodes, pods
     from croupier.book import snapshot
     from croupier.core import explain
 
-    namespace, name = key[0] or api.config.namespace, key[1]
     asked, seen = await asyncio.gather(
         api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
     )

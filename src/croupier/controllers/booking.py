@@ -59,27 +59,27 @@ class Recorder(Protocol):
 
 
 class Gauge(Protocol):
-    def expired(self, pool: str) -> None: ...
+    def expired(self, pool: str, pods: int) -> None: ...
     def forget(self, pool: str) -> None: ...
 
 
 class _Unmeasured:
-    def expired(self, pool: str) -> None: ...
+    def expired(self, pool: str, pods: int) -> None: ...
     def forget(self, pool: str) -> None: ...
 
 
 class BookingMetrics:
-    """`gpupool_bookings_expired_total{pool}`; what GPUReservationExpired is alerted by."""
+    """`gpu_reservations_expired_total{pool}`, of every pool there is: a rise from nothing is none."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expired = Counter(
-            "gpupool_bookings_expired", "Pods that found no node in time", ["pool"], registry=registry
+            "gpu_reservations_expired", "Pods that found no node in time", ["pool"], registry=registry
         )
         self._known: set[str] = set()
 
-    def expired(self, pool: str) -> None:
+    def expired(self, pool: str, pods: int) -> None:
         self._known.add(pool)
-        self._expired.labels(pool).inc()
+        self._expired.labels(pool).inc(pods)
 
     def forget(self, pool: str) -> None:
         if pool in self._known:
@@ -135,13 +135,14 @@ class Bookings:
         bookings = self._of(pool)
         seen = booking.look(bookings, self._settings.clock.now(), self._settings.ttl)
         told = self._told[pool] = self._told.get(pool, set()) & {one.uid for one in bookings}
-        for one in seen.expired:
-            if one.uid not in told:
-                told.add(one.uid)
-                self._tell(one)
+        news = [one for one in seen.expired if one.uid not in told]
+        for one in news:
+            told.add(one.uid)
+            self._tell(one)
+        self._measure(pool, len(news))
         self._announce(pool, seen.booked)
         if not bookings:
-            self._forget(pool)
+            del self._told[pool]
         return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
 
     def _of(self, pool: str) -> list[Booking]:
@@ -151,7 +152,6 @@ class Bookings:
     def _tell(self, one: Booking) -> None:
         sentence = booking.expired(one, self._settings.ttl)
         log.warning("a booking expired", pod=one.pod, pool=one.pool, units=one.units, alert=EXPIRED)
-        self._settings.figures.expired(one.pool)
         namespace, _, name = one.pod.partition("/")
         about = [Reference(PODS.api_version, PODS.kind, namespace, name, one.uid)]
         if (pool := self._pools.named(one.pool)) is not None:
@@ -159,18 +159,20 @@ class Bookings:
         for regarding in about:
             self._recorder.record(regarding, EXPIRED, sentence, action="Expire", type="Warning")
 
-    def _announce(self, pool: str, booked: int) -> None:
-        if self._counted.get(pool, 0) == booked:
-            return
-        self._counted[pool] = booked
-        for changed in self._listeners:
-            changed(pool)
-
-    def _forget(self, pool: str) -> None:
-        self._told.pop(pool, None)
-        self._counted.pop(pool, None)
+    def _measure(self, pool: str, expired: int) -> None:
         if self._pools.named(pool) is None:
             self._settings.figures.forget(pool)
+        else:
+            self._settings.figures.expired(pool, expired)
+
+    def _announce(self, pool: str, booked: int) -> None:
+        before = self._counted.pop(pool, 0)
+        if booked:
+            self._counted[pool] = booked
+        if booked == before:
+            return
+        for changed in self._listeners:
+            changed(pool)
 
 
 def naming(what: Happening) -> str:

@@ -1,0 +1,41 @@
+"""ResourceQuota, as far as it tells what of a namespace's share is used."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import field
+
+from croupier.api.core_v1 import ResourceList
+from croupier.api.meta import ObjectMeta
+from croupier.api.wire import Wire
+from croupier.core import quantity
+from croupier.core.quantity import InvalidQuantityError, Quantity
+from croupier.core.quota import Limits
+from croupier.kube.resource import Resource
+
+
+class ResourceQuotaStatus(Wire, frozen=True, kw_only=True):
+    hard: ResourceList = field(default_factory=dict)
+    used: ResourceList = field(default_factory=dict)
+
+
+class ResourceQuota(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
+
+
+def limits(found: ResourceQuota) -> Limits:
+    return Limits(_amounts(found.status.hard), _amounts(found.status.used))
+
+
+def _amounts(written: Mapping[str, str]) -> dict[str, Quantity]:
+    amounts = {}
+    for name, text in written.items():
+        try:
+            amounts[name] = quantity.parse(text)
+        except InvalidQuantityError:
+            continue
+    return amounts

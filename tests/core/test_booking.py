@@ -1,0 +1,70 @@
+"""A booking counts while it is young, ends by itself, and is told of for a while and not for ever."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import booking
+from croupier.core.booking import NEWS, TTL, Booking
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def booked(age: timedelta, units: int = 1, name: str = "a") -> Booking:
+    return Booking(f"team/{name}", f"uid-{name}", "team-a", units, NOON - age)
+
+
+AGES = {
+    "just admitted": (timedelta(), 1, False, TTL),
+    "created by a clock ahead of ours": (-SECOND, 1, False, TTL + SECOND),
+    "with a second left": (TTL - SECOND, 1, False, SECOND),
+    "just over": (TTL, 0, True, None),
+    "over for a while": (TTL + NEWS - SECOND, 0, True, None),
+    "long over": (TTL + NEWS, 0, False, None),
+}
+
+
+@pytest.mark.parametrize(("age", "units", "told", "again"), AGES.values(), ids=AGES)
+def test_what_a_booking_is_at_an_age(age, units, told, again):
+    one = booked(age)
+    seen = booking.look([one], NOON)
+
+    assert (seen.booked, seen.expired, seen.again) == (units, (one,) if told else (), again)
+
+
+def test_the_sentence():
+    assert booking.expired(booked(TTL, 2)) == (
+        "the booking of 2 of pool team-a by pod team/a expired after 120 s without a node: "
+        "others may have them now, and the pod is still bound when there is room"
+    )
+
+
+BOOKINGS = st.lists(
+    st.builds(booked, st.timedeltas(-TTL, TTL + 2 * NEWS), st.integers(1, 100), st.text("ab", max_size=3))
+)
+
+
+@given(BOOKINGS)
+def test_each_is_counted_told_of_or_forgotten_and_never_two_of_these(bookings):
+    seen = booking.look(bookings, NOON)
+
+    live = [one for one in bookings if one.since + TTL > NOON]
+    assert seen.booked == sum(one.units for one in live) == booking.booked(bookings, NOON)
+    assert not set(seen.expired) & set(live)
+    assert (seen.again is None) == (not live)
+
+
+@given(BOOKINGS)
+def test_whoever_looks_when_told_to_misses_no_end(bookings):
+    """Looking at `again` each time, the number is right at every moment between."""
+    seen = booking.look(bookings, NOON)
+    if seen.again is None:
+        return
+
+    assert seen.again > timedelta()
+    just_before = NOON + seen.again - timedelta(microseconds=1)
+    assert booking.booked(bookings, just_before) == seen.booked
+    assert booking.booked(bookings, NOON + seen.again) < seen.booked
