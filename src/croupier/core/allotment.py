@@ -8,7 +8,7 @@ other, both have swapped cards of one size, and core/aftercheck.py puts that rig
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.core import devices, handed
@@ -81,6 +81,7 @@ class Answer:
 
 def preferred(asked: Asked, scene: Scene) -> Preference:
     """What the pod being admitted was promised; where nobody promised anything, what nobody else has."""
+    scene = _settled(scene)
     turns = [(pod, name) for pod in scene.pods if (name := _turn(pod, asked, scene))]
     choices = [(pod, name, _due(asked, pod, scene)) for pod, name in turns]
     # A pod whose promise is not to be had any more has most likely been served already.
@@ -91,6 +92,13 @@ def preferred(asked: Asked, scene: Scene) -> Preference:
         return Preference(_filled(asked, asked.required, scene, None))
     pod, container, ids = choices[0]
     return Preference(_filled(asked, ids, scene, pod), pod, container)
+
+
+def _settled(scene: Scene) -> Scene:
+    """Where the kubelet shows that it meant another pod than we thought, it is right."""
+    owner = {device: one.pod for one in scene.holdings for device in one.ids}
+    given = (one for one in scene.given if all(owner.get(each, one.pod) == one.pod for each in one.ids))
+    return replace(scene, given=tuple(given))
 
 
 def _turn(pod: BoundPod, asked: Asked, scene: Scene) -> str:
@@ -106,7 +114,8 @@ def _turn(pod: BoundPod, asked: Asked, scene: Scene) -> str:
 
 def _served(pod: BoundPod, resource: str, scene: Scene) -> dict[str, tuple[str, ...]]:
     """Its containers that have devices of the resource already, and which."""
-    strangers = {id for one in scene.given if one.pod == pod.key and one.uid != pod.uid for id in one.ids}
+    earlier = (one for one in scene.given if one.pod == pod.key and one.uid != pod.uid)
+    strangers = {device for one in earlier for device in one.ids}
     served = {
         one.container: one.ids
         for one in scene.holdings
@@ -119,31 +128,27 @@ def _served(pod: BoundPod, resource: str, scene: Scene) -> dict[str, tuple[str, 
 
 def _due(asked: Asked, pod: BoundPod, scene: Scene) -> tuple[str, ...]:
     """Of what it was promised, the devices this container gets now, as far as they are to be had."""
-    has = {id for ids in _served(pod, asked.resource, scene).values() for id in ids}
-    ids = list(asked.required)
-    spent = handed.parts(has.union(ids))
-    left = {part.card: part.share for part in handed.promised(pod, asked.resource, scene.cards)}
-    slots = {
-        f"{part.card}{devices.BETWEEN}{slot}"
-        for part in handed.promised(pod, asked.resource, scene.cards)
-        for slot in part.slots
-    }
-    for part in spent:
-        left[part.card] = left.get(part.card, 0) - part.share
-    for device in sorted(set(asked.available).difference(ids)):
+    promised = handed.promised(pod, asked.resource, scene.cards)
+    slots = {f"{part.card}{devices.BETWEEN}{slot}" for part in promised for slot in part.slots}
+    left = Counter({part.card: part.share for part in promised})
+    has = {device for ids in _served(pod, asked.resource, scene).values() for device in ids}
+    left.subtract({part.card: part.share for part in handed.parts(has.union(asked.required))})
+    due = list(asked.required)
+    for device in sorted(set(asked.available).difference(due)):
         one = devices.unit(device)
-        cost = one.percent or int(one.is_slice)
-        if len(ids) < asked.size and (device in slots or 0 < cost <= left.get(one.card, 0)):
-            left[one.card] = left.get(one.card, 0) - cost
-            ids.append(device)
-    return tuple(ids)
+        if len(due) < asked.size and (device in slots or 0 < one.share <= left[one.card]):
+            left[one.card] -= one.share
+            due.append(device)
+    return tuple(due)
 
 
 def _filled(asked: Asked, ids: tuple[str, ...], scene: Scene, pod: BoundPod | None) -> tuple[str, ...]:
     """`ids` and, where they are too few, devices of cards on which nobody has or was promised as much."""
-    need = asked.size - len(ids)
-    if need <= 0:
+    if len(ids) >= asked.size:
         return ids
+    if any(devices.unit(device).is_percent for device in ids):
+        ids = asked.required  # a part of what was promised is no use with a part of another card
+    need = asked.size - len(ids)
     free = sorted(set(asked.available).difference(ids))
     by_card: dict[str, list[str]] = {}
     for device in free:
@@ -169,11 +174,8 @@ def _roomy(free: list[str], card: NodeCard, others: Mapping[str, Grant]) -> list
     roomy, left = [], 0 if slots else card.capacity - shares
     for device in free:
         one = devices.unit(device)
-        cost = one.percent or int(one.is_slice)
-        if one.slot and one.slot not in slots and not shares:
-            roomy.append(device)
-        elif not one.slot and cost <= left:
-            left -= cost
+        if (one.slot and one.slot not in slots and not shares) or 0 < one.share <= left:
+            left -= one.share
             roomy.append(device)
     return roomy
 
@@ -193,7 +195,8 @@ def _others(scene: Scene, pod: BoundPod | None, *, promises: bool) -> dict[str, 
 
 
 def answer(resource: str, ids: Collection[str], scene: Scene, meant: Preference | None) -> Answer | Refused:
-    """What the container gets with these devices; `meant` is the preference they follow, if any."""
+    """What the container gets with these devices; `meant` is the preference they follow, or complete."""
+    scene = _settled(scene)
     if (absent := _not_served(resource, ids, scene)) is not None:
         return absent
     given = handed.parts(ids)
@@ -225,7 +228,7 @@ def _not_served(resource: str, ids: Iterable[str], scene: Scene) -> Refused | No
 
 def _mixed(given: Grant, ids: Iterable[str]) -> Refused | None:
     """Percent is of one card, or the same of each: units gathered from everywhere are of no use."""
-    if any(devices.unit(device).percent != 1 for device in ids):
+    if not all(devices.unit(device).is_percent for device in ids):
         return None
     if len({part.share for part in given}) == 1:
         return None
@@ -244,7 +247,7 @@ def _told(ids: Collection[str], cards: Mapping[str, NodeCard]) -> Answer:
     }
     if pools := {pool.name for one in seen if (pool := cards[one.card].pool) is not None}:
         env[POOL] = ",".join(sorted(pools))
-    shares = Counter(one.card for one in units if one.part and one.percent)
+    shares = Counter(one.card for one in units if one.is_percent)
     if shares:
         env |= dict(_limits([(cards[one.card], shares[one.card]) for one in seen]))
     return Answer(env, tuple(seen))

@@ -20,7 +20,8 @@ from croupier.core.want import WHOLE
 BETWEEN: Final = "::"
 """Between a card's name and what part of it the device is; no name of a card contains it."""
 
-_UNIT: Final = re.compile(r"(?P<kind>[ps])(?P<number>[0-9]{1,2})")
+_COUNTED: Final = re.compile("[ps][0-9]{1,2}|")
+"""Percents, slices and whole cards; every other part is a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +93,18 @@ class Unit:
     """Empty for the whole card; `p07`, `s3`, or the id of a slot."""
 
     @property
-    def percent(self) -> int:
-        """Of its card; 0 for slices and slots, which are not counted so."""
-        return WHOLE if not self.part else int(self._is("p"))
+    def share(self) -> int:
+        """Of what a card's shares come to: one percent or slice, all of a whole card, nothing for a slot."""
+        return WHOLE if not self.part else int(not self.slot)
 
     @property
-    def is_slice(self) -> bool:
-        return self._is("s")
+    def is_percent(self) -> bool:
+        return self.part.startswith("p")
 
     @property
     def slot(self) -> str:
         """The id of the MIG device, empty for everything else."""
-        return self.part if _UNIT.fullmatch(self.part) is None else ""
-
-    def _is(self, kind: str) -> bool:
-        found = _UNIT.fullmatch(self.part)
-        return found is not None and found["kind"] == kind
+        return self.part if _COUNTED.fullmatch(self.part) is None else ""
 
 
 def unit(device: str) -> Unit:

@@ -73,7 +73,7 @@ def parts(ids: Iterable[str]) -> Grant:
         if one.slot:
             slots.setdefault(one.card, []).append(one.slot)
         else:
-            shares[one.card] += one.percent or 1
+            shares[one.card] += one.share
     cards = sorted({*shares, *slots})
     return tuple(Part(card, shares[card], tuple(sorted(slots.get(card, ())))) for card in cards)
 

@@ -130,8 +130,8 @@ class Desk:
         return Dealt(answer, edits)
 
     def _meant(self, resource: str, ids: Collection[str], begun: _Begun | None) -> Preference | None:
-        """For whom the devices are: as we preferred, or handed on from an init container of the pod."""
-        if begun is not None and set(begun.preference.ids) == set(ids):
+        """For whom the devices are: whom we preferred them for, or whose init container had them."""
+        if begun is not None and set(begun.preference.ids) <= set(ids):
             return begun.preference
         before = next((g for g in self._given if g.resource == resource and set(ids) <= set(g.ids)), None)
         pod = next((p for p in self._equipment.pods() if before is not None and p.uid == before.uid), None)

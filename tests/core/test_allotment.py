@@ -1,0 +1,410 @@
+"""Whom the kubelet means, what it should hand out, and what the container is told.
+
+One promise above all: in whatever order the kubelet admits pods, no part of a card is handed out twice,
+and what pods have can be written down as what they were promised.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import aftercheck, allotment, devices, handed
+from croupier.core.allotment import Answer, Asked, Given, Scene
+from croupier.core.devices import NodeCard
+from croupier.core.handed import Asking, BoundPod, Holding
+from croupier.core.ledger import Part, Refused
+from tests.core.served import (
+    GPU,
+    MEDIUM,
+    PERCENT,
+    POOL,
+    cut,
+    kubelet,
+    name,
+    pod,
+    pooled,
+    share,
+    slots,
+    whole,
+)
+
+BLUE = f"{POOL}blue"
+SLOT = "nvidia.com/mig-1g.10gb"
+
+PROMISES = {
+    "a card": ([whole(0), whole(1)], pod("a", {GPU: 1}, share(1)), {name(1): 1}),
+    "two cards": (
+        [whole(n) for n in range(4)],
+        pod("a", {GPU: 2}, share(1), share(3)),
+        {name(1): 1, name(3): 1},
+    ),
+    "half a card": ([whole(0), whole(1)], pod("a", {PERCENT: 50}, share(1, 50)), {name(1): 50}),
+    "half of two cards": (
+        [whole(n) for n in range(3)],
+        pod("a", {PERCENT: 100}, share(0, 50), share(2, 50)),
+        {name(0): 50, name(2): 50},
+    ),
+    "a card and a share": (
+        [whole(n) for n in range(3)],
+        pod("a", {GPU: 1, PERCENT: 30}, share(2), share(1, 30)),
+        {name(2): 1, name(1): 30},
+    ),
+    "a card and a share that is a whole card": (
+        [whole(n) for n in range(3)],
+        pod("a", {GPU: 1, PERCENT: 100}, share(1), share(2)),
+        {name(1): 1, name(2): 100},
+    ),
+    "a slot": ([cut(0), cut(1)], pod("a", {SLOT: 1}, slots(1, "1g.10gb-3")), {name(1): 1}),
+    "slots of two profiles": (
+        [cut(0, MEDIUM), cut(1)],
+        pod("a", {SLOT: 1, "nvidia.com/mig-2g.20gb": 1}, slots(0, "2g.20gb-2"), slots(1, "1g.10gb-6")),
+        {name(0): 1, name(1): 1},
+    ),
+    "slices of a pool": (
+        [pooled(0, "TimeSlice"), pooled(1, "TimeSlice")],
+        pod("a", {BLUE: 3}, share(0, 1), share(1, 2)),
+        {name(0): 1, name(1): 2},
+    ),
+    "percent of a pool": ([pooled(0), pooled(1)], pod("a", {BLUE: 40}, share(1, 40)), {name(1): 40}),
+    "a card of a pool": (
+        [pooled(0, "Exclusive"), pooled(1, "Exclusive")],
+        pod("a", {BLUE: 1}, share(1)),
+        {name(1): 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "asking", "expected"), PROMISES.values(), ids=PROMISES)
+def test_a_pod_is_handed_what_it_was_promised(cards, asking, expected):
+    node = kubelet(cards, asking)
+
+    assert not any(isinstance(answer, Refused) for answer in node.admit(asking))
+
+    assert node.cards_of(asking) == expected
+    assert aftercheck.compare(node.pods, node.holdings(), node.offer.cards) == ()
+
+
+def two(first: dict[str, int], second: dict[str, int], **init: int) -> tuple[Asking, ...]:
+    early = (Asking("init", {PERCENT: init["init"]}),) if init else ()
+    return (*early, Asking("one", first), Asking("other", second))
+
+
+CONTAINERS = {
+    "each its own card": (two({GPU: 1}, {GPU: 1}), {GPU: 2}, (share(0), share(2)), {name(0): 1, name(2): 1}),
+    "each some of one share": (
+        two({PERCENT: 30}, {PERCENT: 20}),
+        {PERCENT: 50},
+        (share(1, 50),),
+        {name(1): 50},
+    ),
+    "what the init container had is handed on": (
+        two({PERCENT: 30}, {PERCENT: 20}, init=40),
+        {PERCENT: 50},
+        (share(1, 50),),
+        {name(1): 50 + 40},  # counted with what it had, which is among them
+    ),
+}
+
+
+@pytest.mark.parametrize(("containers", "wants", "grant", "expected"), CONTAINERS.values(), ids=CONTAINERS)
+def test_containers_share_the_promise_of_their_pod(containers, wants, grant, expected):
+    asking = pod("a", {}, *grant, containers=containers, wants=wants)
+    node = kubelet([whole(n) for n in range(3)], asking)
+
+    node.admit(asking)
+
+    assert node.cards_of(asking) == expected
+    assert handed.is_within(handed.parts({id for ids in node.has.values() for id in ids}), grant)
+
+
+def asked(size: int, resource: str = GPU, many: int = 3) -> Asked:
+    offer = devices.offer([whole(n) for n in range(many)])
+    return Asked(resource, size, tuple(one.id for one in offer.resources[resource]))
+
+
+A, B = pod("a", {GPU: 1}, share(1)), pod("b", {GPU: 1}, share(2))
+HELD = Holding("team/a", "main", GPU, (name(1),))
+
+WHO = {
+    "the first that was bound": (asked(1), Scene(devices.Offer(), (A, B)), "team/a"),
+    "not who has been served, by the kubelet": (asked(1), Scene(devices.Offer(), (A, B), (HELD,)), "team/b"),
+    "not who has been served, by ourselves": (
+        asked(1),
+        Scene(devices.Offer(), (A, B), (), (Given("team/a", "uid-a", "main", GPU, (name(1),)),)),
+        "team/b",
+    ),
+    "not who runs": (asked(1), Scene(devices.Offer(), (replace(A, admitted=True), B)), "team/b"),
+    "who runs, if there is nobody else": (
+        asked(1),
+        Scene(devices.Offer(), (replace(A, admitted=True),)),
+        "team/a",
+    ),
+    "only who asks for that many": (asked(2), Scene(devices.Offer(), (A, pod("c", {GPU: 2}))), "team/c"),
+    "only who asks for that": (asked(1), Scene(devices.Offer(), (pod("c", {PERCENT: 1}), B)), "team/b"),
+    "nobody": (asked(2), Scene(devices.Offer(), (A, B)), None),
+    "who comes after one of the same name": (
+        asked(1),
+        Scene(devices.Offer(), (A,), (HELD,), (Given("team/a", "uid-before", "main", GPU, (name(1),)),)),
+        "team/a",
+    ),
+    "the one we took for another": (
+        asked(1),
+        Scene(
+            devices.Offer(),
+            (A, B),
+            (replace(HELD, pod="team/b"),),
+            (Given("team/a", "uid-a", "main", GPU, (name(1),)),),
+        ),
+        "team/a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("question", "scene", "who"), WHO.values(), ids=WHO)
+def test_whom_the_kubelet_means(question, scene, who):
+    scene = replace(scene, offer=devices.offer([whole(n) for n in range(3)]))
+
+    found = allotment.preferred(question, scene)
+
+    assert (found.pod.key if found.pod is not None else None) == who
+
+
+def test_a_pod_nobody_promised_anything_gets_what_nobody_was_promised():
+    stranger = pod("stranger", {PERCENT: 60})
+    waiting = pod("waiting", {GPU: 1}, share(0))
+    runs = pod("runs", {PERCENT: 50}, share(1, 50))
+    node = kubelet([whole(n) for n in range(3)], runs, stranger, waiting)
+
+    node.admit(runs)
+    node.admit(stranger)
+
+    assert node.cards_of(stranger) == {name(2): 60}
+
+
+def test_a_pod_whose_card_fell_ill_gets_another():
+    asking = pod("a", {PERCENT: 50}, share(0, 50))
+    node = kubelet([whole(0, healthy=False), whole(1)], asking)
+
+    node.admit(asking)
+
+    assert node.cards_of(asking) == {name(1): 50}
+
+
+REFUSED = {
+    "a card that is gone": ([whole(1)], GPU, [name(0)], "the card is gone"),
+    "a card that is being cut": ([whole(0, changing=True)], GPU, [name(0)], "the card is being cut anew"),
+    "a card that went to a pool": ([pooled(0)], GPU, [name(0)], f"the card does not serve {GPU} any more"),
+    "a slot that is gone": (
+        [cut(0, MEDIUM)],
+        SLOT,
+        [f"{name(0)}::1g.10gb-0"],
+        f"the card does not serve {SLOT} any more",
+    ),
+    "a card that fell ill": ([whole(0, healthy=False)], GPU, [name(0)], "the card is not healthy"),
+    "units of several cards": (
+        [whole(0), whole(1)],
+        PERCENT,
+        [f"{name(0)}::p00", f"{name(0)}::p01", f"{name(1)}::p00"],
+        "the kubelet mixed units of several cards, and a share is of one card, or the same of each",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "resource", "ids", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_given_is_refused_with_a_sentence(cards, resource, ids, why):
+    answer = allotment.answer(resource, ids, Scene(devices.offer(cards)), None)
+
+    assert isinstance(answer, Refused)
+    assert answer.reason == why
+
+
+BUSY = {
+    "whole, and somebody has some of it": (PERCENT, (f"{name(0)}::p00",), GPU, [name(0)]),
+    "some of it, and somebody has the whole": (GPU, (name(0),), PERCENT, [f"{name(0)}::p00"]),
+    "from another list, the same": (GPU, (name(0),), GPU, [name(0)]),
+}
+
+
+@pytest.mark.parametrize(("theirs", "has", "resource", "ids"), BUSY.values(), ids=BUSY)
+def test_a_card_that_somebody_has_is_refused(theirs, has, resource, ids):
+    scene = Scene(devices.offer([whole(0)]), (), (Holding("team/owner", "main", theirs, has),))
+
+    answer = allotment.answer(resource, ids, scene, None)
+
+    assert answer == Refused("pod team/owner has the card, or was promised it", name(0))
+
+
+def test_what_somebody_was_promised_is_refused_to_whom_nobody_promised_it():
+    owner, stranger = pod("owner", {GPU: 1}, share(0)), pod("stranger", {PERCENT: 100})
+    node = kubelet([whole(0)], stranger, owner)
+
+    (refused,) = node.admit(stranger)
+    (answer,) = node.admit(owner)
+
+    assert refused == Refused("pod team/owner has the card, or was promised it", name(0))
+    assert isinstance(answer, Answer)
+
+
+def percents(index: int, many: int) -> list[str]:
+    return [f"{name(index)}::p{n:02}" for n in range(many)]
+
+
+TOLD = {
+    "a card": ([whole(0)], GPU, [name(0)], {"NVIDIA_VISIBLE_DEVICES": "GPU-0", "CROUPIER_CARDS": name(0)}),
+    "cards in their order": (
+        [whole(0), whole(1)],
+        GPU,
+        [name(1), name(0)],
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1", "CROUPIER_CARDS": f"{name(0)},{name(1)}"},
+    ),
+    "a share": (
+        [whole(0)],
+        PERCENT,
+        percents(0, 50),
+        {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-0",
+            "CROUPIER_CARDS": name(0),
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40000M",
+        },
+    ),
+    "a share of two cards of a pool, one smaller": (
+        [pooled(3), replace(pooled(5), memory_mib=40001)],
+        BLUE,
+        [*percents(3, 25), *percents(5, 25)],
+        {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-3,GPU-5",
+            "CROUPIER_CARDS": f"{name(3)},{name(5)}",
+            "CROUPIER_POOL": "blue",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=20000M,1=10000M",
+        },
+    ),
+    "slots": (
+        [cut(0)],
+        SLOT,
+        [f"{name(0)}::1g.10gb-1", f"{name(0)}::1g.10gb-0"],
+        {"NVIDIA_VISIBLE_DEVICES": "MIG-0-1g.10gb-0,MIG-0-1g.10gb-1", "CROUPIER_CARDS": name(0)},
+    ),
+    "slices": (
+        [pooled(0, "TimeSlice")],
+        BLUE,
+        [f"{name(0)}::s0", f"{name(0)}::s7"],
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-0", "CROUPIER_CARDS": name(0), "CROUPIER_POOL": "blue"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "resource", "ids", "env"), TOLD.values(), ids=TOLD)
+def test_what_a_container_is_told(cards, resource, ids, env):
+    answer = allotment.answer(resource, ids, Scene(devices.offer(cards)), None)
+
+    assert isinstance(answer, Answer)
+    assert answer.env == env
+
+
+@st.composite
+def worlds(draw):
+    """Pods with promises that a ledger could have given: no part of a card twice."""
+    cards: list[NodeCard] = []
+    pods: list[BoundPod] = []
+    for n in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["whole", "percent", "cut", "slices", "pooled", "exclusive"]))
+        cards.append(
+            {
+                "cut": lambda n=n: cut(n),
+                "slices": lambda n=n: pooled(n, "TimeSlice", "red"),
+                "pooled": lambda n=n: pooled(n, "MPS", "green"),
+                "exclusive": lambda n=n: pooled(n, "Exclusive", "gold"),
+            }.get(kind, lambda n=n: whole(n))()
+        )
+        for asks, part in draw(_shares(n, kind)):
+            pods.append(pod(f"p{len(pods)}", asks, part))
+    if len(pods) > 1 and draw(st.booleans()):
+        pods = [*_married(pods[0], pods[1]), *pods[2:]]
+    return cards, draw(st.permutations(pods)), draw(st.permutations(range(len(pods))))
+
+
+def _married(one: BoundPod, other: BoundPod) -> list[BoundPod]:
+    """One pod with the containers of both, where that is allowed."""
+    if one.wants.keys() == other.wants.keys() and all(r.startswith(POOL) or r == GPU for r in one.wants):
+        wants = {r: one.wants[r] + other.wants[r] for r in one.wants}
+    elif one.wants.keys() & other.wants.keys() or PERCENT in {*one.wants, *other.wants}:
+        return [one, other]
+    else:
+        wants = {**one.wants, **other.wants}
+    containers = (replace(one.containers[0], name="one"), replace(other.containers[0], name="other"))
+    grant = handed.merged([one.grant, other.grant])
+    return [replace(one, containers=containers, wants=wants, grant=grant)]
+
+
+def _shares(n: int, kind: str):
+    if kind in ("whole", "exclusive"):
+        resource = GPU if kind == "whole" else f"{POOL}gold"
+        return st.lists(st.just(({resource: 1}, share(n))), max_size=1)
+    if kind == "cut":
+        ids = st.lists(st.sampled_from(range(7)), unique=True, max_size=4)
+        return ids.map(lambda found: [({SLOT: 1}, slots(n, f"1g.10gb-{start}")) for start in found])
+    resource, capacity = {
+        "percent": (PERCENT, 100),
+        "slices": (f"{POOL}red", 8),
+        "pooled": (f"{POOL}green", 100),
+    }[kind]
+    sizes = st.lists(st.sampled_from([1, 3, capacity // 4, capacity // 2, capacity]), max_size=4)
+    fitting = sizes.filter(lambda found: sum(found) <= capacity)
+    return fitting.map(lambda found: [({resource: size}, Part(name(n), size)) for size in found])
+
+
+@given(worlds())
+def test_admitted_in_the_order_of_binding_everybody_gets_what_was_promised(world):
+    cards, pods, _ = world
+    node = kubelet(cards, *pods)
+
+    for one in pods:
+        assert not any(isinstance(answer, Refused) for answer in node.admit(one))
+
+    for one in pods:
+        got = {id for (key, _, _), ids in node.has.items() if key == one.key for id in ids}
+        assert handed.is_within(handed.parts(got), one.grant)
+
+
+@given(worlds())
+def test_in_whatever_order_nothing_is_handed_out_twice_and_promises_can_follow(world):
+    cards, pods, order = world
+    node = kubelet(cards, *pods)
+
+    for number in order:
+        assert not any(isinstance(answer, Refused) for answer in node.admit(pods[number]))
+
+    ids = [id for ids in node.has.values() for id in ids]
+    assert len(ids) == len(set(ids))
+    mismatches = aftercheck.compare(pods, node.holdings(), node.offer.cards)
+    assert all(mismatch.can_move for mismatch in mismatches)
+    moved = {mismatch.pod.key: mismatch.actual for mismatch in mismatches}
+    after = [replace(one, grant=moved.get(one.key, one.grant)) for one in pods]
+    assert aftercheck.compare(after, node.holdings(), node.offer.cards) == ()
+    for one in after:
+        others = {other.key: other.grant for other in after if other is not one}
+        assert not list(handed.clashes(one.grant, others, node.offer.cards))
+
+
+@given(worlds(), st.data())
+def test_whatever_the_kubelet_picks_by_itself_no_card_is_overcommitted(world, data):
+    """It ignores every preference and picks at random; what is not refused fits beside everything else."""
+    cards, pods, _ = world
+    node = kubelet(cards)
+    for one in pods:
+        for container in one.containers:
+            for resource, size in container.counts.items():
+                available = node.available(resource)
+                if len(available) >= size:
+                    ids = tuple(data.draw(st.permutations(available)))[:size]
+                    if isinstance(allotment.answer(resource, ids, node.scene(), None), Answer):
+                        node.has[one.key, container.name, resource] = ids
+
+    for card in cards:
+        on_it = [id for ids in node.has.values() for id in ids if devices.unit(id).card == card.id]
+        assert sum(devices.unit(id).share for id in on_it) <= card.capacity
+        assert len(on_it) == len(set(on_it))
