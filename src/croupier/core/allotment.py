@@ -94,6 +94,15 @@ def preferred(asked: Asked, scene: Scene) -> Preference:
     return Preference(_filled(asked, ids, scene, pod), pod, container)
 
 
+def inherited(resource: str, ids: Collection[str], scene: Scene) -> Preference | None:
+    """For whom devices are that an init container had: the kubelet hands them on without asking."""
+    before = (one for one in scene.given if one.resource == resource and set(ids) <= set(one.ids))
+    uids = {one.uid for one in before}
+    asked = Asked(resource, len(ids), ())
+    turns = ((pod, _turn(pod, asked, scene)) for pod in scene.pods if pod.uid in uids)
+    return next((Preference(tuple(ids), pod, name) for pod, name in turns if name), None)
+
+
 def _settled(scene: Scene) -> Scene:
     """Where the kubelet shows that it meant another pod than we thought, it is right."""
     owner = {device: one.pod for one in scene.holdings for device in one.ids}

@@ -62,10 +62,9 @@ class Dealt:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A preference that was told, and what the kubelet's account was then."""
+    """A preference that was told, and when."""
 
     preference: Preference
-    holdings: tuple[Holding, ...]
     at: float
 
 
@@ -77,6 +76,8 @@ class Desk:
         self._offer = Offer()
         self._given: tuple[Given, ...] = ()
         self._begun: dict[str, _Begun] = {}
+        self._account: tuple[Holding, ...] = ()
+        """Who had what when the kubelet last wanted a preference."""
         self._allocated_at = float("-inf")
 
     def show(self, offer: Offer) -> None:
@@ -95,29 +96,24 @@ class Desk:
         return min(LOOK, begun - now) if begun > now else self._allocated_at + NOTED - now
 
     async def prefer(self, asked: Asked) -> tuple[str, ...]:
-        holdings = handed.known(await self._told(), self._offer.cards)
+        self._account = await self._told()
         patient_until = self._clock.monotonic() + self._equipment.patience
-        preference = allotment.preferred(asked, self._scene(holdings))
+        preference = allotment.preferred(asked, self._scene(self._account))
         while preference.pod is None and self._clock.monotonic() < patient_until:
             await self._clock.sleep(LOOK)
-            preference = allotment.preferred(asked, self._scene(holdings))
-        self._begun[asked.resource] = _Begun(preference, holdings, self._clock.monotonic())
+            preference = allotment.preferred(asked, self._scene(self._account))
+        self._begun[asked.resource] = _Begun(preference, self._clock.monotonic())
         return preference.ids
 
     async def _told(self) -> tuple[Holding, ...]:
         try:
-            return await self._resources.holdings()
+            return handed.known(await self._resources.holdings(), self._offer.cards)
         except KubeletError as error:
             raise Refusal(f"nobody can say what is free: {error}") from error
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Dealt:
         """Raises Refusal: the pod will not run, and shows the sentence."""
-        begun = self._begun.pop(resource, None)
-        holdings = (
-            begun.holdings if begun is not None else handed.known(await self._told(), self._offer.cards)
-        )
-        scene = self._scene(holdings)
-        meant = self._meant(resource, ids, begun)
+        scene, meant = await self._meant(resource, ids)
         answer = allotment.answer(resource, ids, scene, meant)
         if isinstance(answer, Refused):
             _log.warning("devices refused", resource=resource, devices=len(ids), why=str(answer))
@@ -129,13 +125,15 @@ class Desk:
         self._note(resource, ids, meant)
         return Dealt(answer, edits)
 
-    def _meant(self, resource: str, ids: Collection[str], begun: _Begun | None) -> Preference | None:
+    async def _meant(self, resource: str, ids: Collection[str]) -> tuple[Scene, Preference | None]:
         """For whom the devices are: whom we preferred them for, or whose init container had them."""
-        if begun is not None and set(begun.preference.ids) <= set(ids):
-            return begun.preference
-        before = next((g for g in self._given if g.resource == resource and set(ids) <= set(g.ids)), None)
-        pod = next((p for p in self._equipment.pods() if before is not None and p.uid == before.uid), None)
-        return Preference(tuple(ids), pod) if pod is not None else None
+        begun = self._begun.pop(resource, None)
+        scene = self._scene(self._account)
+        if begun is not None:
+            return scene, begun.preference if set(begun.preference.ids) <= set(ids) else None
+        if (heir := allotment.inherited(resource, ids, scene)) is not None:
+            return scene, heir
+        return self._scene(await self._told()), None
 
     def _note(self, resource: str, ids: Iterable[str], meant: Preference | None) -> None:
         self._allocated_at = self._clock.monotonic()

@@ -1,0 +1,96 @@
+"""A pod as device plugins see it: who asks for what in which order, and what it was promised."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from croupier.api.core_v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from croupier.api.meta import ObjectMeta
+from croupier.api.mps import allocation
+from croupier.core import devices
+from croupier.core.handed import Asking, BoundPod
+from croupier.core.ledger import Part
+from croupier.node import plugin_pods
+from tests.core.served import GPU, PERCENT, cut, name, pooled, share, slots, whole
+
+
+def gpu(called: str, many: str = "1", restart: str = "") -> Container:
+    return Container(name=called, resources=ResourceRequirements(limits={GPU: many}), restart_policy=restart)
+
+
+def pod(*main: Container, init: tuple[Container, ...] = (), promise: str = "", **status: object) -> Pod:
+    notes = {allocation.ALLOCATION: promise} if promise else {}
+    return Pod(
+        metadata=ObjectMeta(name="a", namespace="team", uid="uid-a", annotations=notes),
+        spec=PodSpec(node_name="node-1", containers=main, init_containers=init),
+        status=msgspec.convert(status, PodStatus),
+    )
+
+
+PROMISE = f'[{{"card":"{name(0)}","index":0,"percent":100}}]'
+
+
+def bound(*containers: Asking, **about) -> BoundPod:
+    return BoundPod("team/a", "uid-a", containers, **about)
+
+
+SEEN = {
+    "what each container asks for, init containers first": (
+        pod(gpu("main"), gpu("side", "2"), init=(gpu("setup", "2"),), promise=PROMISE),
+        bound(
+            Asking("setup", {GPU: 2}),
+            Asking("main", {GPU: 1}),
+            Asking("side", {GPU: 2}),
+            wants={GPU: 3},
+            grant=(share(0),),
+        ),
+    ),
+    "our mark is no device": (
+        pod(
+            Container(
+                name="main", resources=ResourceRequirements(limits={PERCENT: "50", "gpu.mps.io/ledger": "1"})
+            )
+        ),
+        bound(Asking("main", {PERCENT: 50}), wants={PERCENT: 50}),
+    ),
+    "a promise nobody can read is none": (
+        pod(gpu("main"), promise="[{"),
+        bound(Asking("main", {GPU: 1}), wants={GPU: 1}),
+    ),
+    "whom the kubelet has begun with": (
+        pod(gpu("main"), startTime=datetime(2030, 1, 1, tzinfo=UTC)),
+        bound(Asking("main", {GPU: 1}), wants={GPU: 1}, admitted=True),
+    ),
+    "nobody who asks for nothing of ours": (pod(Container(name="main")), None),
+    "nobody who has ended": (pod(gpu("main"), phase="Succeeded"), None),
+    "nobody whose request cannot be read": (pod(gpu("main", "many")), None),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), SEEN.values(), ids=SEEN)
+def test_who_asks_for_what(found, expected):
+    assert plugin_pods.bound(found) == expected
+
+
+def test_a_pod_that_is_not_bound_is_nobodys_yet():
+    waiting = msgspec.structs.replace(pod(gpu("main")), spec=PodSpec(containers=(gpu("main"),)))
+
+    assert plugin_pods.bound(waiting) is None
+
+
+WRITTEN = {
+    "percent": ([whole(0)], share(0, 50)),
+    "slots": ([cut(1)], slots(1, "1g.10gb-0", "1g.10gb-6")),
+    "time slices": ([pooled(2, "TimeSlice")], Part(name(2), 3)),
+}
+
+
+@pytest.mark.parametrize(("cards", "part"), WRITTEN.values(), ids=WRITTEN)
+def test_a_promise_that_was_moved_reads_as_it_was_written(cards, part):
+    text = plugin_pods.annotation((part,), devices.offer(cards).cards)
+
+    assert allocation.decode(text) == (part,)
+    (entry,) = allocation.entries(text)
+    assert entry.index == cards[0].index
+    assert (entry.slices is not None) == (cards[0].pool is not None)

@@ -1,0 +1,33 @@
+"""The modules that speak with the kubelet are those of the .proto files, and both can be loaded at once."""
+
+import shutil
+
+from croupier.node.proto import device_plugin_pb2, generate, pod_resources_pb2
+
+
+def test_the_modules_are_as_generated(capsys):
+    assert generate.main(["--check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stale_module_is_named_and_written_again(tmp_path):
+    folder = tmp_path / "croupier/node/proto"
+    shutil.copytree(generate.HERE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "pod_resources_pb2.py").write_text("# old")
+    (folder / "device_plugin_pb2.pyi").unlink()
+    (folder / "gone_pb2.py").write_text("# of no .proto")
+
+    assert generate.stale(folder) == [
+        "device_plugin_pb2.pyi is missing",
+        "pod_resources_pb2.py is stale",
+        "gone_pb2.py belongs to no .proto any more",
+    ]
+    generate.write(folder)
+    assert generate.stale(folder) == []
+
+
+def test_the_packages_are_the_kubelets():
+    """Their names are part of the calls. The files have names of our own: the kubelet's are all alike."""
+    assert device_plugin_pb2.DESCRIPTOR.package == "v1beta1"
+    assert pod_resources_pb2.DESCRIPTOR.package == "v1"
+    assert device_plugin_pb2.DESCRIPTOR.name != pod_resources_pb2.DESCRIPTOR.name
