@@ -1,31 +1,53 @@
 """`croupier manager`: the controllers."""
 
+from typing import Annotated
+
+import typer
+
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import Book, HealthAddress, LeaseNamespace, LogLevel, StrategyName, Ttl
+from croupier.cli.process import (
+    Book,
+    HealthAddress,
+    LeaseNamespace,
+    LogLevel,
+    SettingsFile,
+    StrategyName,
+    Ttl,
+)
+
+Image = Annotated[str, typer.Option(metavar="IMAGE", help="Started on nodes that lack it; else never.")]
 
 
 def manager(
     *,
+    settings: SettingsFile = None,
     capacity_manager: Book = "InMemory",
     strategy: StrategyName = "Spread",
     reservation_ttl: Ttl = 120,
+    gfd_image: Image = "",
+    dcgm_exporter_image: Image = "",
+    runtime_class: Annotated[
+        str, typer.Option(metavar="NAME", help="Through which those two reach the cards.")
+    ] = "",
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8080",
     log_level: LogLevel = "info",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Run the controllers: they keep the ledger true, decide Reservations and move CPU limits.
+    """Run the controllers: inventory, pools, the ledger, Reservations, CPU limits.
 
     Any number may run; one works, the others wait for its Lease. With --capacity-manager InMemory (the
-    default) `croupier extender` keeps the ledger and decides Reservations; CPU limits are moved here.
+    default) `croupier extender` keeps the ledger and decides Reservations; all others work here.
 
     \b
     croupier manager --capacity-manager CRD
-    croupier manager --capacity-manager CRD --kubeconfig ~/.kube/config --health 127.0.0.1:8080
+    croupier manager --settings settings.yaml --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
     from croupier.cli import process
+    from croupier.core.bootstrap import DCGM, GFD
     from croupier.wiring import manager as wired
+    from croupier.wiring.cards import Starting
 
     wanted = process.settings(
         book=capacity_manager,
@@ -34,5 +56,8 @@ def manager(
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
+        file=settings,
     )
-    process.start(lambda: wired.work(wanted), log_level)
+    named = {GFD: gfd_image, DCGM: dcgm_exporter_image}
+    starting = Starting({kind: image for kind, image in named.items() if image}, runtime_class)
+    process.start(lambda: wired.work(wanted, starting), log_level)

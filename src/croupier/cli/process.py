@@ -9,6 +9,7 @@ import typer
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
+    from croupier.api.settings import Configuration
     from croupier.wiring.surface import Settings
 
 STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
@@ -37,6 +38,14 @@ LeaseNamespace = Annotated[
 HealthAddress = Annotated[
     str, typer.Option("--health", metavar="HOST:PORT", help="Where /livez, /readyz and /metrics are served.")
 ]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE",
+        help="Settings of the installation; `croupier settings show` lists them.",
+    ),
+]
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="debug|info|warning|error", help="What to log.")
 ]
@@ -50,6 +59,7 @@ def settings(
     namespace: str,
     health: str,
     cluster: tuple[Path | None, str | None],
+    file: Path | None = None,
 ) -> "Settings":
     from datetime import timedelta
     from typing import cast
@@ -74,7 +84,21 @@ def settings(
         kubeconfig=kubeconfig,
         context=context,
         health=address,
+        configuration=configuration(file),
     )
+
+
+def configuration(file: Path | None) -> "Configuration":
+    """Checked, or exit code 2 with every error."""
+    from croupier.api import settings, settings_check
+    from croupier.cli.settings import read
+
+    if file is None:
+        return settings.Configuration()
+    data = read(file)
+    if found := settings_check.problems(data):
+        terminal.refuse(f"--settings {file} cannot be used:\n" + "\n".join(f"  {one}" for one in found))
+    return settings.read(data)
 
 
 def start(run: Callable[[], Coroutine[Any, Any, int]], log_level: str) -> None:

@@ -40,7 +40,7 @@ def check(
     from croupier.api import settings_check
 
     terminal.check_output(output)
-    found = settings_check.problems(_read(file))
+    found = settings_check.problems(read(file))
     if output == "json":
         typer.echo(showing.json([{"path": one.path, "sentence": one.sentence} for one in found]))
     elif found:
@@ -70,7 +70,8 @@ def show(*, output: terminal.Output = "text") -> None:
     tables.echo(("setting", "default", "allowed", "takes effect", "what it does"), rows)
 
 
-def _read(file: Path) -> Any:
+def read(file: Path) -> Any:
+    """What stands in a file, unchecked; exit code 2 if it cannot be read."""
     import sys
 
     import yaml
@@ -82,6 +83,6 @@ def _read(file: Path) -> Any:
         document = yaml.safe_load(text)
         return settings_source.settings_in(document)
     except OSError as missing:
-        terminal.refuse(f"--file {file}: {missing.strerror or missing}.")
+        terminal.refuse(f"{file}: {missing.strerror or missing}.")
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as bad:
-        terminal.refuse(f"--file {file}: {' '.join(str(bad).split())}")
+        terminal.refuse(f"{file}: {' '.join(str(bad).split())}")

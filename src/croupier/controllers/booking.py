@@ -19,6 +19,7 @@ from croupier.api import occupancy
 from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUPool
 from croupier.api.kinds import GPU_POOLS, PODS
+from croupier.book.listeners import Listeners
 from croupier.controllers.watched import Watched
 from croupier.core import booking
 from croupier.core.booking import TTL, Booking
@@ -110,7 +111,7 @@ class Bookings:
         self._pools = pools.store
         self._recorder = recorder
         self._settings = settings or Settings()
-        self._listeners: list[Callable[[str], None]] = []
+        self._listeners = Listeners()
         self._told: dict[str, set[str]] = {}
         """By pool: the uids of pods that wait and whose expiry was told of."""
         self._counted: dict[str, int] = {}
@@ -123,9 +124,9 @@ class Bookings:
         """Units of the pool that are promised to pods and not held yet, as of now; needs no request."""
         return booking.booked(self._of(pool), self._settings.clock.now(), self._settings.ttl)
 
-    def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Have `changed(pool)` called whenever the number of a pool is another, while we run."""
-        self._listeners.append(changed)
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Have `changed(pool)` called whenever the number of a pool is another; the result ends that."""
+        return self._listeners.add(changed)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         self._counted.clear()
@@ -171,8 +172,7 @@ class Bookings:
             self._counted[pool] = booked
         if booked == before:
             return
-        for changed in self._listeners:
-            changed(pool)
+        self._listeners.tell(pool)
 
 
 def naming(what: Happening) -> str:

@@ -10,7 +10,8 @@ from croupier.book import switch
 from croupier.book.metrics import LedgerMetrics
 from croupier.kube.elector import Leadership
 from croupier.kube.run import Part
-from croupier.wiring import ledger
+from croupier.wiring import cards, ledger
+from croupier.wiring.cards import Starting
 from croupier.wiring.ledger import LedgerKeepers
 from croupier.wiring.limits import limits
 from croupier.wiring.surface import Caches, Settings, Surface, election, surfaced, until_stopped
@@ -20,20 +21,23 @@ MANAGER_LEASE: Final = "croupier-manager"
 log = structlog.get_logger(__name__)
 
 
-async def work(settings: Settings) -> int:
-    """The controllers, under an election. With the book in memory they run where it is kept: not here."""
+async def work(settings: Settings, starting: Starting | None = None) -> int:
+    """The controllers, under elections. With the book in memory those of the ledger run where it is kept."""
     async with surfaced(settings) as surface:
-        if settings.book == "InMemory":
+        caches = Caches(surface.api, surface.metrics)
+        surface.checks.ready["caches"] = caches.behind
+        parts = [*cards.parts(surface, caches, starting or Starting()), limits(surface)]
+        if settings.book == "CRD":
+            await switch.guard(surface.api, settings.namespace)
+            parts += _ledger(surface, caches)
+        else:
             log.info(
                 "capacityManager is InMemory: croupier extender keeps the ledger and decides Reservations"
             )
-            return await until_stopped(surface, [limits(surface)])
-        await switch.guard(surface.api, settings.namespace)
-        return await _manage(surface)
+        return await until_stopped(surface, [*caches.parts(), *parts])
 
 
-async def _manage(surface: Surface) -> int:
-    caches = Caches(surface.api, surface.metrics)
+def _ledger(surface: Surface, caches: Caches) -> list[Part]:
     keepers = LedgerKeepers(surface, caches)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
     figures = LedgerMetrics(surface.metrics.registry)
@@ -49,12 +53,4 @@ async def _manage(surface: Surface) -> int:
 
         await elector.run(work, stop)
 
-    surface.checks.ready["caches"] = caches.behind
-    parts = [
-        *caches.parts(),
-        keepers.events(),
-        Part("controllers", lead),
-        ledger.guard(surface),
-        limits(surface),
-    ]
-    return await until_stopped(surface, parts)
+    return [keepers.events(), Part("controllers", lead), ledger.guard(surface)]

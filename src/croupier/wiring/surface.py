@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.api.settings import Configuration
 from croupier.book.manager import STRATEGY, TTL, Book
 from croupier.controllers.watched import Watched
 from croupier.core.placement import Strategy
@@ -50,6 +51,8 @@ class Settings:
     kubeconfig: Path | None = None
     context: str | None = None
     health: Address = field(default_factory=lambda: serving.parse(":8080"))
+    configuration: Configuration = field(default_factory=Configuration)
+    """Everything else, as an installation sets it."""
 
 
 class Caches:
