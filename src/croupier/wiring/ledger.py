@@ -16,11 +16,12 @@ from croupier.book.metrics import LedgerMetrics
 from croupier.book.switch import BookKept
 from croupier.book.writer import Rules as WriterRules
 from croupier.controllers import audit as auditing
-from croupier.controllers import capacity, holders, reservation, standing
+from croupier.controllers import capacity, holders, occupancy, reservation, standing
 from croupier.controllers.audit import Audit
 from croupier.controllers.audit_metrics import AuditMetrics
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.holders import HolderController
+from croupier.controllers.occupancy import Occupancy
 from croupier.controllers.reservation import ReservationController
 from croupier.controllers.reservation_metrics import ReservationMetrics
 from croupier.controllers.sight import Sight, Sources
@@ -86,6 +87,7 @@ class LedgerKeepers:
             self._cards(book),
             self._holders(book, api),
             self._reservations(book, api),
+            self._occupancy(book, api),
             audit,
         ]
         if records is not None:
@@ -101,6 +103,10 @@ class LedgerKeepers:
     def _holders(self, book: CapacityManager, api: Client) -> HolderController:
         settings = holders.Settings(gauge=self._surface.metrics.controller(holders.NAME))
         return HolderController(self._sight, api, book=book, recorder=self._events, settings=settings)
+
+    def _occupancy(self, book: CapacityManager, api: Client) -> Occupancy:
+        settings = occupancy.Settings(gauge=self._surface.metrics.controller(occupancy.NAME))
+        return Occupancy(self._sight, api, book=book, settings=settings)
 
     def _reservations(self, book: CapacityManager, api: Client) -> ReservationController:
         settings = reservation.Settings(

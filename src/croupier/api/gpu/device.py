@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta
-from croupier.api.wire import INT32, INT64, Rule, Wire, matches, rule, table
+from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, matches, rule, table
 
 ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 IGNORE: Final = "gpu.deckhouse.io/ignore"
@@ -267,13 +267,13 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """The contract: Unassigned, Assigned (to a pool), Reserved (for a pod), Faulted."""
     phase: DevicePhase | None = None
     """The same, finer."""
-    pool_ref: PoolReference | None = None
+    pool_ref: Annotated[PoolReference, ATOMIC_MAP] | None = None
     """The pool it serves."""
-    hardware: Hardware | None = None
+    hardware: Annotated[Hardware, ATOMIC_MAP] | None = None
     """What it is."""
-    health: Health | None = None
+    health: Annotated[Health, ATOMIC_MAP] | None = None
     """How it fares."""
-    cut: Cut | None = None
+    cut: Annotated[Cut, ATOMIC_MAP] | None = None
     """How it is cut now; unset where nobody tells."""
     conditions: Conditions = ()
     """ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
 from croupier.api.meta import Conditions, ObjectMeta
-from croupier.api.wire import Wire
+from croupier.api.wire import ATOMIC_MAP, Wire
 
 INCOMPLETE: Final = "InventoryIncomplete"
 """The condition of a node whose cards are not fully known: none of them joins a pool."""
@@ -131,15 +131,15 @@ class NodePools(Wire, frozen=True, kw_only=True):
 class GPUNodeInventoryStatus(Wire, frozen=True, kw_only=True):
     """All that is known of the node's cards."""
 
-    hw: NodeHardware = NodeHardware()
+    hw: Annotated[NodeHardware, ATOMIC_MAP] = NodeHardware()
     """The cards."""
-    driver: Driver = Driver()
+    driver: Annotated[Driver, ATOMIC_MAP] = Driver()
     """The driver."""
-    monitoring: Monitoring = Monitoring()
+    monitoring: Annotated[Monitoring, ATOMIC_MAP] = Monitoring()
     """Whether the cards' health is known."""
-    bootstrap: Bootstrap = Bootstrap()
+    bootstrap: Annotated[Bootstrap, ATOMIC_MAP] = Bootstrap()
     """How far the preparation is."""
-    pools: NodePools = NodePools()
+    pools: Annotated[NodePools, ATOMIC_MAP] = NodePools()
     """The pools of the cards."""
     conditions: Conditions = ()
     """InventoryIncomplete, DriverMissing, ToolkitMissing, MonitoringMissing, ReadyForPooling and others."""

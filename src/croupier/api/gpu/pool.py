@@ -6,7 +6,7 @@ from msgspec import Meta, field
 
 from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
-from croupier.api.wire import INT32, Rule, Wire, checked, matches, rule, table
+from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, checked, matches, rule, table
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
@@ -271,9 +271,9 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     """How the pool fares."""
 
-    allocation: Allocation | None = None
+    allocation: Annotated[Allocation, ATOMIC_MAP] | None = None
     """How its cards are shared now: spec.allocation, once a change of that is carried out."""
-    capacity: PoolCapacity | None = None
+    capacity: Annotated[PoolCapacity, ATOMIC_MAP] | None = None
     """What it can give; unset until it was first counted."""
     nodes: Annotated[tuple[PoolNode, ...], Meta(max_length=5000)] = ()
     """Nodes with cards of the pool."""

@@ -36,7 +36,7 @@ def read(
     return Report(
         node=name,
         present=node is not None,
-        allocatable=_counted(node) if node is not None else {},
+        allocatable=offered(node) if node is not None else {},
         devices=tuple(device(one) for one in devices),
         pools={one.metadata.name: pool(one) for one in pools},
         silent=inventory is not None and holds(inventory.status.conditions, AGENT_SILENT),
@@ -116,7 +116,7 @@ def holds(conditions: Iterable[Condition], kind: str) -> bool:
     return any(one.type == kind and one.status == "True" for one in conditions)
 
 
-def _counted(node: Node) -> dict[str, int]:
+def offered(node: Node) -> dict[str, int]:
     """What of its allocatable are cards or MIG devices; what cannot be read counts as none."""
     counted = {}
     for name, written in node.status.allocatable.items():

@@ -1,0 +1,194 @@
+"""Cards as GPUDevice and GPUNodeInventory carry them, from what an agent reports or labels tell."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
+from croupier.api.gpu.device import (
+    INDEX_LABEL,
+    MIG,
+    OCCUPIED,
+    PCI,
+    VANISHED,
+    ComputeCapability,
+    GPUDevice,
+    Hardware,
+    Health,
+    MIGType,
+    PCIe,
+    Precision,
+)
+from croupier.api.gpu.node import Driver, InventoryDevice, NodeHardware
+from croupier.core import inventory
+from croupier.core.census import Known, Placed
+from croupier.core.features import Features
+from croupier.core.inventory import Card, Told
+
+DEGREES: Final = 5
+"""A temperature is written anew when it differs by so much: it moves all the time."""
+_LONGEST: Final = 253
+_HEX: Final = re.compile("[0-9a-f]{4}")
+_ADDRESS: Final = re.compile("([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]")
+
+
+def told(report: AgentReport | None) -> Told:
+    """None: there is an agent, and nobody can read what it reports."""
+    if report is None:
+        return Told(readable=False)
+    return Told(tuple(_card(line) for line in report.cards), report.driver)
+
+
+def _card(line: CardLine) -> Card:
+    return Card(
+        index=line.index,
+        address=line.address,
+        uuid=line.uuid,
+        vendor=line.vendor,
+        device=line.device,
+        product=line.product,
+        memory_mib=line.memory_mib or None,
+    )
+
+
+def known(device: GPUDevice, *, gone_before: datetime) -> Known:
+    """`gone_before`: a card that vanished before then is not expected back."""
+    status, index = device.status, device.metadata.labels.get(INDEX_LABEL, "")
+    occupied = next((one for one in status.conditions if one.type == OCCUPIED), None)
+    gone = next((one for one in status.conditions if one.type == VANISHED and one.status == "True"), None)
+    return Known(
+        id=device.metadata.name,
+        index=int(index) if index.isascii() and index.isdigit() else None,
+        uuid=status.hardware.uuid if status.hardware is not None else "",
+        given=occupied is None or occupied.reason != "Withdrawn",
+        vanished=gone is not None,
+        gone_long=gone is not None and gone.last_transition_time <= gone_before,
+    )
+
+
+def hardware(line: CardLine) -> Hardware:
+    """As the agent tells of the card."""
+    link = PCIe(generation=line.pcie_generation, width=line.pcie_width)
+    profiles = tuple(one.name for one in line.types)
+    return Hardware(
+        uuid=line.uuid,
+        product=line.product[:_LONGEST],
+        pci=_pci(line),
+        memory_mib=line.memory_mib or None,
+        compute_capability=_capability(line.compute_major, line.compute_minor),
+        precision=_precision(line.compute_major, line.compute_minor),
+        numa_node=line.numa_node,
+        pcie=link if link != PCIe() else None,
+        mig=MIG(
+            capable=line.mig_capable,
+            strategy="Mixed" if line.mig_capable else "None",
+            profiles_supported=profiles,
+            types=line.types,
+        ),
+    )
+
+
+def _pci(line: CardLine) -> PCI | None:
+    """Nothing rather than what the API server would refuse, and the whole card with it."""
+    if not all(_HEX.fullmatch(one) for one in (line.vendor, line.device, line.class_)):
+        return None
+    address = line.address if _ADDRESS.fullmatch(line.address) else ""
+    return PCI(vendor=line.vendor, device=line.device, class_=line.class_, address=address)
+
+
+def described(placed: Placed, features: Features) -> Hardware:
+    """As labels and NodeFeature tell of it: what they say of the node they say of each of its cards."""
+    card = placed.card
+    pci = next((one for one in features.cards if one.index == card.index), None)
+    known = pci is not None and pci.vendor and pci.device and pci.class_
+    major, minor = features.major or 0, features.minor or 0
+    return Hardware(
+        product=card.product[:_LONGEST],
+        pci=PCI(vendor=pci.vendor, device=pci.device, class_=pci.class_) if pci and known else None,
+        memory_mib=None if features.is_cut else card.memory_mib,
+        compute_capability=_capability(major, minor),
+        precision=_precision(major, minor),
+        mig=_mig(features),
+    )
+
+
+def _mig(features: Features) -> MIG | None:
+    if features.mig_capable is None:
+        return None
+    types = tuple(
+        MIGType(name=name, memory_mib=one.memory_mib, multiprocessors=one.multiprocessors)
+        for name, one in sorted(features.profiles.items())
+    )
+    names = tuple(one.name for one in types)
+    return MIG(
+        capable=features.mig_capable, strategy=features.strategy, profiles_supported=names, types=types
+    )
+
+
+def _capability(major: int, minor: int) -> ComputeCapability | None:
+    return ComputeCapability(major=major, minor=minor) if major else None
+
+
+def _precision(major: int, minor: int) -> Precision | None:
+    return Precision(supported=inventory.precisions(major, minor)) if major else None
+
+
+def health(before: Health | None, told: CardHealth, now: datetime) -> Health:
+    """What to write of a card's health: what stands there, unless there is something new to say.
+
+    The readings come along when something else is written; by themselves they would be written all the time.
+    """
+    was = before or Health()
+    new = replace(
+        was,
+        temperature_c=_stepped(was.temperature_c, told.temperature_c),
+        ecc_errors_total=told.ecc_errors,
+        xid=told.xid if told.xid is not None else was.xid,
+        consecutive_healthy=told.clean,
+    )
+    if not told.healthy:
+        new = _erring(new, told.reason or "Unhealthy", told.message, now)
+    if before is not None and new == was:
+        return was
+    return replace(new, last_updated=now, temperature_c=told.temperature_c, metrics=told.metrics)
+
+
+def lost(before: Health | None, now: datetime) -> Health:
+    """Of a card that is gone."""
+    was = replace(before or Health(), consecutive_healthy=0)
+    new = _erring(was, VANISHED, "the card is gone from its node", now)
+    return new if new == before else replace(new, last_updated=now)
+
+
+def _erring(health: Health, reason: str, message: str, now: datetime) -> Health:
+    if (health.last_error_reason, health.last_error) == (reason[:128], message[:1024]):
+        return health
+    return replace(health, last_error=message[:1024], last_error_reason=reason[:128], last_error_time=now)
+
+
+def _stepped(before: int | None, now: int | None) -> int | None:
+    if before is None or now is None or abs(now - before) >= DEGREES:
+        return now
+    return before
+
+
+def driver(report: AgentReport | None, features: Features) -> Driver:
+    if report is not None:
+        return Driver(version=report.driver, cuda_version=report.cuda, toolkit_installed=report.toolkit)
+    return Driver(version=features.driver, cuda_version=features.cuda, toolkit_installed=features.toolkit)
+
+
+def listed(cards: Iterable[Placed]) -> NodeHardware:
+    devices = tuple(
+        InventoryDevice(
+            inventory_id=one.id,
+            index=one.card.index,
+            product=one.card.product[:_LONGEST],
+            memory_mib=one.card.memory_mib,
+        )
+        for one in sorted(cards, key=lambda one: one.id)
+    )
+    return NodeHardware(present=bool(devices), devices=devices)
