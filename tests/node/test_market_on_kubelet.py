@@ -6,14 +6,18 @@ Nothing is compared with the clock of the machine: limits and counters with each
 import asyncio
 import contextlib
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
 
-from croupier.api import kinds, market_pod
+from croupier.api import kinds, market_pod, market_report
 from croupier.api.core_v1 import Pod
+from croupier.api.market_report import Report
 from croupier.controllers.podallocation import PodAllocationController
 from croupier.controllers.podallocation import Sources as LimitSources
 from croupier.core.market import units
@@ -29,8 +33,9 @@ from croupier.node.cgroup import Tree
 from croupier.node.cgroup_paths import Place
 from croupier.node.market import Agent, Settings
 from croupier.node.market_sight import Sources
+from tests.cli.command import CROUPIER
 from tests.controllers.world import running, watched
-from tests.kube.waiting import until
+from tests.kube.waiting import until, until_async
 from tests.node.stall import QUICK
 
 BUSY = "while :; do :; done"
@@ -232,14 +237,84 @@ async def test_in_contention_the_market_throttles_less_than_limits_that_stand_st
     assert house.restarts() == 0
 
 
+@contextlib.asynccontextmanager
+async def process(house: House, folder: Path, *command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The agent as it is started on a node, in strict mode; it ends by itself, or here."""
+    options = ["--node", house.node, "--cgroup-root", f"/{realnode.ground(house.lab).cgroup}", "--strict"]
+    options += [
+        "--target",
+        str(_percent(house)),
+        "--every",
+        "0.5",
+        "--raise-after",
+        "1",
+        "--lower-after",
+        "2",
+    ]
+    options += ["--keep-peaks", "1", "--lease-namespace", "default", "--heartbeat", "0.5"]
+    options += ["--health", "127.0.0.1:0", "--kubeconfig", str(house.lab.kubeconfig)]
+    with (folder / "log").open("a") as log:
+        started = await asyncio.create_subprocess_exec(
+            *command, "market", "run", *options, stdout=log, stderr=log
+        )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.terminate()
+            await started.wait()
+
+
+async def test_killed_in_the_middle_of_rounds_it_forgets_no_limit_and_promises_nothing_twice(house, tmp_path):
+    """A real process, by SIGKILL, again and again; each next one knows only what the API server knows."""
+    names = [f"idle-{n}" for n in "abc"]
+    await house.opens(pod("busy", BUSY, "200m"), *(pod(name, IDLE, "200m") for name in names))
+    supply = _percent(house) * units.CPU * _cpus(house) // 100
+    house.adds_up()
+
+    for number in (1, 2, 1):
+        async with process(house, tmp_path, sys.executable, "-m", "tests.node.mortal", str(number)) as doomed:
+            async with asyncio.timeout(WITHIN):
+                assert await doomed.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+        house.quotas()
+    assert len(house.sources.allocations) > 0
+
+    async def trading() -> Report | None:
+        """What it says once it knows all pods: until then what they hold is not for sale."""
+        name = market_report.lease_name(house.node)
+        told = market_report.read(await house.api.get(kinds.LEASES, name, namespace="default"))
+        return told if told and [one.supply for one in told.books] == [units.text(supply)] else None
+
+    async with process(house, tmp_path, *CROUPIER):
+        await until(lambda: house.quotas() and house.quota("busy") >= 40, "the busy pod to be raised", WITHIN)
+        told = await until_async(trading, "it to trade with all of them", WITHIN)
+    await house.api.delete(kinds.LEASES, market_report.lease_name(house.node), namespace="default")
+
+    assert told is not None
+    assert {one.original for one in told.pods} == {"200m"}, "by the agent's own word"
+    assert {house.original(name) for name in ("busy", *names)} <= {"200m", None}
+    assert max(house.sums) <= supply, "no more than is for sale, at any moment"
+    assert max(house.enforced) <= supply, "nor does the kernel allow more"
+    assert house.restarts() == 0
+
+
 COMPANIES = ("static", "traded")
+
+
+def _cpus(house: House) -> int:
+    node = house.sources.nodes.named(house.node)
+    assert node is not None
+    return int(node.status.capacity["cpu"])
+
+
+def _percent(house: House) -> int:
+    """Of the node, that four pods with 200m each have a little room or none."""
+    return -(-80 // _cpus(house))
 
 
 def _target(house: House, wanted: int) -> int:
     """Thousandths of the node that leave `wanted` quanta for sale beside what pods outside ask for."""
-    node = house.sources.nodes.named(house.node)
-    assert node is not None
-    whole = units.CPU * int(node.status.capacity["cpu"])
+    whole = units.CPU * _cpus(house)
     asked = sum(
         market_pod.request(one) for one in house.sources.pods if "mbcas.io/managed" not in one.metadata.labels
     )
