@@ -1,0 +1,244 @@
+"""The life of a card on a real API server: what is written, by whom, and that it is written once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.gpu.agent_report import CardHealth
+from croupier.api.gpu.device import ASSIGNMENT
+from croupier.controllers.cards_metrics import DeviceMetrics
+from croupier.controllers.reporters import Reporters
+from croupier.core.assignment import Approval
+from croupier.core.ledger import Card, Ledger
+from croupier.kube import client, config
+from croupier.kube.clock import SystemClock
+from croupier.kube.errors import Conflict
+from croupier.kube.store import Store
+from tests.controllers import card_stage
+from tests.controllers.card_stage import Stage
+from tests.controllers.world import running
+from tests.core import card_stories
+from tests.core.card_stories import Act, Situation, Story
+from tests.kube.waiting import until_async
+
+STORIES = {
+    name: story
+    for name, story in card_stories.stories().items()
+    if name
+    in {
+        "first-life: a card is found, checked, assigned, used and given back",
+        "faults: broken under a pod",
+        "infrastructure: a free card of a pool, and one that waits",
+        "set-aside: retired from a pool",
+        "moving: moved to another pool",
+        "approval: a pool that asks nobody",
+        "approval: an assignment that names no pool",
+    }
+}
+FIT = Situation(node="fit")
+IN_A = replace(FIT, annotation="team-a", occupancy="Withdrawn")
+EXCLUSIVE = {"allocation": {"mode": "Exclusive"}}
+WRITES = ("create", "update", "patch", "apply", "delete")
+
+
+@pytest.fixture
+def writes() -> Counter[str]:
+    return Counter()
+
+
+@pytest_asyncio.fixture
+async def stage(cluster: Any, crds: Any, town: str, writes: Counter[str]) -> AsyncIterator[Stage]:
+    def observe(verb: str, resource: str, code: int, seconds: float) -> None:
+        if verb in WRITES:
+            writes[f"{verb} {resource}"] += 1
+
+    async with (
+        client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
+        card_stage.stage(api, town) as made,
+    ):
+        yield made
+
+
+def test_the_stories_are_there():
+    assert len(STORIES) == 7
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+async def test_a_story(stage: Stage, story: Story):
+    reporters = Reporters(stage.api)
+    controller = stage.controller(
+        reporters, Approval("Automatic" if story.approval == "Automatic" else "Manual")
+    )
+    async with running(reporters.run(asyncio.Event())):
+        for act in story.acts:
+            await stage.pools(dict(act.pools))
+            await stage.becomes(act.situation, annotated="annotation" in act.said)
+            await stage.rests(controller)
+            await check(stage, act)
+
+
+async def check(stage: Stage, act: Act) -> None:
+    device, wanted = await stage.device(), act.ending
+    pool = device.status.pool_ref.name if device.status.pool_ref else ""
+    assert (device.status.phase, pool) == (wanted.phase, wanted.pool), act.name
+    if pool:
+        assert device.status.pool_ref is not None
+        assert device.status.pool_ref.resource == f"gpu.deckhouse.io/{pool}"
+    if wanted.annotation is not None:
+        assert device.metadata.annotations.get(ASSIGNMENT, "") == wanted.annotation, act.name
+    if wanted.pending:
+        pending = (await stage.inventory()).status.pools.pending
+        assert {one.reason for one in pending} == set(wanted.pending), act.name
+    for said in filter(None, (wanted.mismatch, wanted.reason and f"{wanted.by} {wanted.reason}".strip())):
+        await told(stage, said)
+
+
+async def told(stage: Stage, said: str) -> None:
+    async def look() -> bool:
+        return any(said in line for line in await stage.events())
+
+    await until_async(look, f"an Event that says {said!r}", within=60)
+
+
+async def test_a_look_that_finds_nothing_new_writes_nothing(stage: Stage, writes: Counter[str]):
+    controller = stage.controller(Reporters(stage.api))
+    await stage.pools({"team-a": EXCLUSIVE})
+    await stage.becomes(IN_A)
+    await stage.rests(controller)
+    await stage.caught_up()
+    writes.clear()
+
+    await controller.reconcile(stage.node)
+
+    assert writes == {}
+
+
+async def test_a_whole_path_is_one_write(stage: Stage, writes: Counter[str]):
+    controller = stage.controller(Reporters(stage.api))
+    await stage.pools({"team-a": EXCLUSIVE})
+    await stage.becomes(IN_A)
+    await stage.caught_up()
+    writes.clear()
+
+    await controller.reconcile(stage.node)
+
+    assert (await stage.device()).status.phase == "Assigned"
+    assert writes == {"apply gpudevices.gpu.deckhouse.io": 1, "apply gpunodeinventories.gpu.deckhouse.io": 1}
+
+
+async def test_fields_of_others_stay(stage: Stage):
+    await stage.becomes(replace(FIT, occupancy="InUse", incomplete="labels contradict each other"))
+    await stage.rests(stage.controller(Reporters(stage.api)))
+
+    device, inventory = await stage.device(), await stage.inventory()
+    assert {one.type for one in device.status.conditions} >= {"Occupied", "ReadyForPooling", "Faulted"}
+    assert device.status.hardware is not None
+    assert {one.type for one in inventory.status.conditions} >= {"InventoryIncomplete", "UnassignedDevice"}
+    assert inventory.status.bootstrap.phase == "Ready"
+
+
+async def test_an_ignored_card_loses_its_conditions(stage: Stage):
+    controller = stage.controller(Reporters(stage.api))
+    await stage.becomes(FIT)
+    await stage.rests(controller)
+
+    await stage.becomes(replace(FIT, ignored=True))
+    await stage.rests(controller)
+
+    own = {one.type for one in (await stage.device()).status.conditions} - {"Occupied"}
+    assert own == {"Ignored"}
+
+
+async def test_what_a_person_wrote_meanwhile_is_not_overwritten(stage: Stage):
+    """The annotation is written only to the version of the card that was looked at."""
+    controller = stage.controller(Reporters(stage.api), Approval("Automatic"))
+    await stage.pools({"team-a": EXCLUSIVE})
+    await stage.becomes(FIT)
+    await stage.caught_up()
+    old = await stage.device()
+    seen = stage.followed["devices"].store
+    await stage.api.patch(
+        kinds.GPU_DEVICES, stage.card, {"metadata": {"annotations": {ASSIGNMENT: "team-b"}}}
+    )
+    await stage.caught_up()
+    seen.put(old)  # the cache is late
+
+    with pytest.raises(Conflict):
+        await controller.reconcile(stage.node)
+
+    assert (await stage.device()).metadata.annotations[ASSIGNMENT] == "team-b"
+
+
+async def test_the_node_tells_of_its_pools(stage: Stage):
+    controller = stage.controller(Reporters(stage.api))
+    held = Card(stage.card, 0, "Exclusive", pool="team-a", holders={"ns/pod/uid": 100})
+    stage.shelf.put(Ledger(stage.node, (held,)))
+    await stage.pools({"team-a": EXCLUSIVE})
+    await stage.becomes(IN_A)
+    await stage.rests(controller)
+
+    (line,) = (await stage.inventory()).status.pools.assigned
+    assert (line.name, line.resource, line.slots_reserved) == ("team-a", "gpu.deckhouse.io/team-a", 1)
+    assert line.since is not None
+
+
+async def test_everything_that_matters_wakes_it(stage: Stage):
+    """The controller at work: a pool, an agent's word and a person's wish are each acted upon."""
+    reporters = Reporters(stage.api)
+    controller = stage.controller(reporters)
+
+    async def rests_in(phase: str) -> None:
+        async def look() -> bool:
+            return (await stage.device()).status.phase == phase
+
+        await until_async(look, f"the card to be {phase}", within=60)
+
+    async with running(reporters.run(asyncio.Event())), running(controller.run(asyncio.Event())):
+        await stage.becomes(FIT)
+        await rests_in("Ready")
+        await stage.pools({"team-a": EXCLUSIVE})
+        await rests_in("PendingAssignment")
+        await stage.people(replace(FIT, annotation="team-a"))
+        await stage.occupied("Withdrawn")
+        await rests_in("Assigned")
+        await stage.reports(CardHealth(healthy=False, reason="CriticalXID", message="XID 79", clean=0))
+        await rests_in("Faulted")
+        await stage.reports(CardHealth(clean=3))
+        await rests_in("Assigned")
+        await stage.pools({})
+        await stage.occupied("Withdrawn")
+        await rests_in("Ready")
+    await told(stage, "gpupool-controller GPUAnnotationMismatch")
+
+
+class Later(SystemClock):
+    """A minute and a half after whatever happens on this stage."""
+
+    def now(self) -> datetime:
+        return datetime.fromisoformat(card_stage.LONG_AGO) + timedelta(seconds=90)
+
+
+async def test_metrics_count_what_is_there(stage: Stage):
+    registry = CollectorRegistry()
+    store: Store[Any] = stage.followed["devices"].store
+    DeviceMetrics(registry, store, Later())
+    await stage.becomes(replace(FIT, occupancy="InUse"))
+    await stage.rests(stage.controller(Reporters(stage.api)))
+    await stage.caught_up()
+
+    assert registry.get_sample_value("gpu_device_unassigned_total") == 1
+    assert registry.get_sample_value("gpu_device_reserved_total") == 0
+    assert registry.get_sample_value("gpu_device_reservation_age_seconds") == 90
+
+    await stage.api.delete(kinds.GPU_DEVICES, stage.card)
+    await stage.caught_up()
+    assert registry.get_sample_value("gpu_device_unassigned_total") == 0
+    assert registry.get_sample_value("gpu_device_reservation_age_seconds") == 0
