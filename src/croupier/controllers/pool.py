@@ -1,8 +1,8 @@
 """GPUPool: what it has to give, which cards its agents may serve, and how it changes. One key is one pool.
 
 Every look gathers the pool's cards and what the ledgers hold of them, decides (core/maintenance.py), and
-writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards changes
-many times a second while pods come and go; it is looked at once a second, whatever happens.
+writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
+changes many times a second while pods come and go; it is looked at once a second, whatever happens.
 """
 
 import asyncio

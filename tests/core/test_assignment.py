@@ -1,0 +1,308 @@
+"""Which pool a card goes to: a person's word first, then a pool's own, then the module's; never two."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import assignment
+from croupier.core.assignment import NOBODY, Approval, Assignment, Card, Pool
+from croupier.core.selection import Filter, Labelled, Selector, Traits
+
+HERE = {"kubernetes.io/hostname": "node-1", "zone": "a"}
+AUTOMATIC = Approval("Automatic")
+
+
+def card(index: int = 0, **fields: Any) -> Card:
+    labels = fields.pop("labels", {})
+    profiles = frozenset(fields.pop("profiles", ()))
+    return Card(Traits(f"card-{index}", index, labels=labels, profiles=profiles), **fields)
+
+
+def pool(name: str = "team-a", **fields: Any) -> Pool:
+    return Pool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
+
+
+def decide(one: Card, *pools: Pool, approval: Approval = NOBODY) -> Assignment:
+    return assignment.decide([one], HERE, pools, approval)[one.id]
+
+
+def reasons(found: Assignment) -> list[str]:
+    return [one.reason for one in found.pending]
+
+
+def test_a_persons_word_gives_a_card_to_a_pool() -> None:
+    assert decide(card(annotation="team-a"), pool()) == Assignment("team-a")
+
+
+def test_without_it_the_card_waits_and_says_what_a_person_would_write() -> None:
+    found = decide(card(), pool("team-a"), pool("team-b"))
+
+    assert found.pool == ""
+    assert [(one.reason, one.pool, one.hint) for one in found.pending] == [
+        ("AwaitingApproval", "team-a", "gpu.deckhouse.io/assignment=team-a"),
+        ("AwaitingApproval", "team-b", "gpu.deckhouse.io/assignment=team-b"),
+    ]
+
+
+WITHOUT_A_PERSON = {
+    "the pool takes all": (pool(takes_all=True), NOBODY, True),
+    "the pool takes it by its labels": (pool(takes=Labelled({"tier": "gold"})), NOBODY, True),
+    "not by these": (pool(takes=Labelled({"tier": "silver"})), NOBODY, False),
+    "the module, for a pool that says neither": (pool(), AUTOMATIC, True),
+    "the module by labels": (pool(), Approval("Selector", Labelled({"tier": "gold"})), True),
+    "the module by other labels": (pool(), Approval("Selector", Labelled({"tier": "x"})), False),
+    "the module says nothing where the pool did": (
+        pool(takes=Labelled({"tier": "silver"})),
+        AUTOMATIC,
+        False,
+    ),
+    "nobody": (pool(), NOBODY, False),
+}
+
+
+@pytest.mark.parametrize(("taker", "approval", "taken"), WITHOUT_A_PERSON.values(), ids=WITHOUT_A_PERSON)
+def test_who_takes_a_card_without_a_person(taker: Pool, approval: Approval, taken: bool) -> None:
+    found = decide(card(labels={"tier": "gold"}), taker, approval=approval)
+
+    assert (found.pool, found.annotation, found.auto) == (
+        ("team-a", "team-a", True) if taken else ("", None, False)
+    )
+
+
+def test_a_card_that_two_pools_would_take_goes_to_neither() -> None:
+    found = decide(card(), pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+
+    assert (found.pool, found.annotation, found.contested) == ("", None, ("team-a", "team-b"))
+    assert reasons(found) == ["Declined", "Declined"]
+    assert "pools team-a and team-b would all take card card-0" in found.pending[0].sentence
+
+
+def test_a_pools_own_word_goes_before_the_modules() -> None:
+    found = decide(card(), pool("team-a", takes_all=True), pool("team-b"), approval=AUTOMATIC)
+
+    assert (found.pool, found.contested) == ("team-a", ())
+
+
+def test_a_persons_word_goes_before_two_pools_that_would_take_it() -> None:
+    found = decide(card(annotation="team-b"), pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+
+    assert (found.pool, found.contested) == ("team-b", ())
+
+
+def test_a_later_pool_does_not_take_away_what_another_has() -> None:
+    member = card(annotation="team-a", pool="team-a")
+
+    found = decide(member, pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+
+    assert found == Assignment("team-a", auto=True)
+
+
+MISMATCHES = {
+    "no such pool": (card(annotation="team-x"), "there is no pool team-x"),
+    "a pool that goes": (card(annotation="old"), "pool old is being deleted"),
+}
+
+
+@pytest.mark.parametrize(("one", "why"), MISMATCHES.values(), ids=MISMATCHES)
+def test_an_annotation_that_cannot_be_followed_is_removed(one: Card, why: str) -> None:
+    found = decide(one, pool(), pool("old", leaving=True))
+
+    assert (found.pool, found.annotation) == ("", "")
+    assert why in found.mismatch
+
+
+def test_a_pool_that_goes_keeps_its_cards_until_they_are_taken_from_it() -> None:
+    member = card(annotation="old", pool="old")
+
+    assert decide(member, pool("old", leaving=True, devices=Selector(exclude=Filter(indexes=((0, 9),))))).pool
+
+
+def test_a_card_that_leaves_is_nobodys_until_it_has_left() -> None:
+    found = decide(card(pool="team-a"), pool("team-a", takes_all=True))
+
+    assert found == Assignment()
+
+
+OUTSIDE = {
+    "another node": pool(nodes=Labelled({"zone": "b"})),
+    "another card": pool(devices=Selector(exclude=Filter(indexes=((0, 0),)))),
+}
+
+
+@pytest.mark.parametrize("narrow", OUTSIDE.values(), ids=OUTSIDE)
+def test_outside_the_selectors(narrow: Pool) -> None:
+    assert reasons(decide(card(), narrow)) == ["NoPoolMatched"]
+
+    given_by_hand = decide(card(annotation="team-a"), narrow)
+    assert (given_by_hand.pool, given_by_hand.annotation) == ("", None)
+    assert reasons(given_by_hand) == ["OutOfSelector"]
+
+    fell_out = decide(card(annotation="team-a", pool="team-a"), narrow)
+    assert (fell_out.pool, fell_out.annotation) == ("", "")
+    assert reasons(fell_out) == ["OutOfSelector"]
+
+
+OBSTACLES = {
+    "it is not fit": ({"obstacle": "it is faulted"}, pool(), "it is faulted"),
+    "it cannot be cut so": (
+        {"profiles": {"1g.5gb"}, "known_profiles": True},
+        pool(profiles=frozenset({"1g.10gb"})),
+        "it cannot be cut into 1g.10gb",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "one", "why"), OBSTACLES.values(), ids=OBSTACLES)
+def test_what_keeps_a_card_out_does_not_drive_it_out(fields: dict[str, Any], one: Pool, why: str) -> None:
+    for newcomer, taker in ((card(annotation="team-a", **fields), one), (card(**fields), one)):
+        found = decide(newcomer, taker)
+        assert (found.pool, reasons(found)) == ("", ["Declined"])
+        assert why in found.pending[0].sentence
+    automatic = decide(card(**fields), replace(one, takes_all=True))
+    assert (automatic.pool, automatic.annotation, automatic.auto) == ("", None, True)
+
+    assert decide(card(annotation="team-a", pool="team-a", **fields), one).pool == "team-a"
+
+
+def test_nobody_knows_what_a_card_can_be_cut_into_so_it_is_tried() -> None:
+    assert decide(card(annotation="team-a"), pool(profiles=frozenset({"1g.10gb"}))).pool == "team-a"
+
+
+def test_a_card_that_is_kept_free_is_not_taken_but_may_be_given() -> None:
+    eager = pool(takes_all=True)
+
+    assert decide(card(drained=True), eager).pool == ""
+    assert decide(card(drained=True, annotation="team-a"), eager).pool == "team-a"
+
+
+def test_an_excluded_card_has_no_pool_and_waits_for_none() -> None:
+    assert decide(card(excluded=True, annotation="team-a", pool="team-a"), pool()) == Assignment()
+
+
+def test_of_two_pools_with_one_resource_the_younger_gets_nothing() -> None:
+    old = replace(pool("team-a"), resource="gpu.deckhouse.io/x", created=datetime(2026, 1, 1, tzinfo=UTC))
+    young = replace(pool("team-b"), resource="gpu.deckhouse.io/x", created=datetime(2026, 2, 1, tzinfo=UTC))
+
+    assert assignment.elder_twin(young, [old, young]) == "team-a"
+    assert assignment.elder_twin(old, [old, young]) is None
+    assert reasons(decide(card(annotation="team-b"), old, young)) == ["Declined"]
+
+
+def placed(cards: list[Card], *pools: Pool) -> dict[str, str]:
+    found = assignment.decide(cards, HERE, pools)
+    return {name: one.pool for name, one in found.items()}
+
+
+def test_a_pool_takes_so_many_cards_of_a_node_at_most() -> None:
+    four = [card(index) for index in range(4)]
+
+    assert placed(four, pool(takes_all=True, most_per_node=2)) == {
+        "card-0": "team-a",
+        "card-1": "team-a",
+        "card-2": "",
+        "card-3": "",
+    }
+
+
+def test_those_it_has_come_first_then_those_a_person_gave_it() -> None:
+    cards = [card(0), card(1, annotation="team-a"), card(2, annotation="team-a", pool="team-a")]
+
+    assert placed(cards, pool(takes_all=True, most_per_node=2)) == {
+        "card-0": "",
+        "card-1": "team-a",
+        "card-2": "team-a",
+    }
+
+
+def test_of_too_many_the_idle_ones_go() -> None:
+    member = {"annotation": "team-a", "pool": "team-a"}
+    cards = [card(0, **member), card(1, busy=True, **member)]
+
+    found = assignment.decide(cards, HERE, [pool(most_per_node=1)])
+
+    assert (found["card-0"].pool, found["card-0"].annotation) == ("", "")
+    assert (found["card-1"].pool, found["card-1"].annotation) == ("team-a", None)
+
+
+def test_one_that_leaves_keeps_its_seat_until_it_has_left_but_drives_nobody_out() -> None:
+    leaving, member = card(0, pool="team-a"), card(1, annotation="team-a", pool="team-a")
+
+    assert placed([leaving, member, card(2)], pool(takes_all=True, most_per_node=2)) == {
+        "card-0": "",
+        "card-1": "team-a",
+        "card-2": "",
+    }
+
+
+names = st.sampled_from(["", "a", "b", "c"])
+some_cards = st.lists(
+    st.builds(
+        lambda annotation, now, busy, obstacle: {
+            "annotation": annotation,
+            "pool": now,
+            "busy": busy,
+            "obstacle": obstacle,
+        },
+        names,
+        names,
+        st.booleans(),
+        st.sampled_from(["", "it is faulted"]),
+    ),
+    max_size=6,
+).map(lambda fields: [card(index, **one) for index, one in enumerate(fields)])
+some_pools = st.lists(
+    st.builds(
+        pool,
+        st.sampled_from(["a", "b"]),
+        takes_all=st.booleans(),
+        most_per_node=st.none() | st.integers(1, 3),
+        leaving=st.booleans(),
+    ),
+    max_size=2,
+    unique_by=lambda one: one.name,
+)
+approvals = st.sampled_from([NOBODY, AUTOMATIC])
+
+
+@given(some_cards, some_pools, approvals)
+def test_no_pool_gets_more_of_a_node_than_it_may(cards: list[Card], pools: list[Pool], how: Approval) -> None:
+    found = assignment.decide(cards, HERE, pools, how)
+
+    for one in pools:
+        if one.most_per_node is not None and not one.leaving:
+            assert sum(1 for way in found.values() if way.pool == one.name) <= one.most_per_node
+
+
+@given(some_cards, some_pools, approvals)
+def test_every_card_has_a_pool_or_a_reason(cards: list[Card], pools: list[Pool], how: Approval) -> None:
+    found = assignment.decide(cards, HERE, pools, how)
+
+    for one in cards:
+        way = found[one.id]
+        leaves = one.pool not in ("", one.annotation)
+        assert way.pool or way.pending or way.mismatch or leaves
+        assert way.pool in {"", *(each.name for each in pools)}
+
+
+@given(some_cards, some_pools, approvals)
+def test_what_is_written_is_not_decided_otherwise_next_time(
+    cards: list[Card], pools: list[Pool], how: Approval
+) -> None:
+    """Once annotations are written and cards have moved, nothing more is to be done."""
+    for _ in range(3):
+        found = assignment.decide(cards, HERE, pools, how)
+        cards = [moved(one, found[one.id]) for one in cards]
+
+    again = assignment.decide(cards, HERE, pools, how)
+
+    assert all(way.annotation is None for way in again.values())
+    assert [way.pool for way in again.values()] == [one.pool for one in cards]
+
+
+def moved(one: Card, way: Assignment) -> Card:
+    written = one.annotation if way.annotation is None else way.annotation
+    return replace(one, annotation=written, pool=way.pool)

@@ -1,0 +1,104 @@
+"""What a pool has is counted from the ledgers, in the unit of each card, and never comes out below zero."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import pool_capacity
+from croupier.core.ledger import Card, Slot
+from croupier.core.pool_capacity import Capacity, Line
+
+WHOLE = Card("card-0", 0, mode="Exclusive", pool="a")
+SHARED = Card("card-1", 1, mode="Percent", pool="a", holders={"ml/half/1": 50})
+SLICED = Card("card-2", 2, mode="TimeSlice", capacity=8, pool="a", holders={"ml/x/2": 1, "ml/y/3": 2})
+CUT = Card(
+    "card-3",
+    3,
+    mode="MIG",
+    pool="a",
+    slots=(Slot("1g.10gb-0", "1g.10gb", 0, 1, "ml/z/4"), Slot("1g.10gb-1", "1g.10gb", 1, 1)),
+)
+TAKEN = replace(WHOLE, holders={"ml/whole/5": 100})
+
+UNITS = {
+    "an exclusive card is one": (WHOLE, 1, 0),
+    "taken, it is one": (TAKEN, 1, 1),
+    "percent": (SHARED, 100, 50),
+    "slices": (SLICED, 8, 3),
+    "MIG devices": (CUT, 2, 1),
+}
+
+
+@pytest.mark.parametrize(("card", "total", "used"), UNITS.values(), ids=UNITS)
+def test_each_mode_has_its_unit(card: Card, total: int, used: int) -> None:
+    assert pool_capacity.count([Line(card)]) == Capacity(total, used)
+
+
+def test_what_is_booked_is_not_available() -> None:
+    found = pool_capacity.count([Line(SLICED)], booked=4)
+
+    assert (found.total, found.used, found.booked, found.available) == (8, 3, 4, 1)
+
+
+def test_more_promised_than_there_is_shows_as_a_deficit() -> None:
+    found = pool_capacity.count([Line(SLICED)], booked=7)
+
+    assert (found.available, found.deficit) == (0, 2)
+
+
+def test_a_card_that_gives_nothing_counts_for_what_is_held_of_it() -> None:
+    found = pool_capacity.count([Line(TAKEN, serves=False), Line(replace(WHOLE, id="card-9"))])
+
+    assert (found.total, found.used, found.available) == (2, 1, 1)
+    assert pool_capacity.count([Line(WHOLE, serves=False)]) == Capacity()
+
+
+LOW = {
+    "plenty": (Capacity(100, 10), False),
+    "exactly the limit": (Capacity(100, 90), False),
+    "below it": (Capacity(100, 91), True),
+    "nothing at all to give": (Capacity(), False),
+    "promised more than there is": (Capacity(0, 0, 1), True),
+}
+
+
+@pytest.mark.parametrize(("capacity", "low"), LOW.values(), ids=LOW)
+def test_when_little_is_left(capacity: Capacity, low: bool) -> None:
+    assert capacity.is_low(10) is low
+
+
+def test_who_holds_what_is_said_in_words() -> None:
+    said = [sentence for card in (TAKEN, SHARED, SLICED, CUT) for sentence in pool_capacity.holdings(card)]
+
+    assert said == [
+        "ml/whole holds card card-0",
+        "ml/half holds 50 % of card card-1",
+        "ml/x holds 1 slice of card card-2",
+        "ml/y holds 2 slices of card card-2",
+        "ml/z holds MIG device 1g.10gb-0 of card card-3",
+    ]
+    assert pool_capacity.listed(said[:2] * 4).endswith("and 3 more")
+
+
+some_cards = st.builds(
+    lambda capacity, shares: Card(
+        "card",
+        0,
+        capacity=max(capacity, sum(shares)),
+        holders={f"ml/p/{n}": share for n, share in enumerate(shares)},
+    ),
+    st.integers(1, 100),
+    st.lists(st.integers(1, 30), max_size=3),
+)
+
+
+@given(st.lists(st.builds(Line, some_cards, serves=st.booleans()), max_size=8), st.integers(0, 300))
+def test_what_is_left_is_what_serving_cards_have_free(lines: list[Line], booked: int) -> None:
+    found = pool_capacity.count(lines, booked)
+
+    free = sum(line.card.capacity - line.card.used for line in lines if line.serves)
+    assert found.available == max(0, free - booked)
+    assert found.deficit == max(0, booked - free)
+    assert found.used <= found.total
