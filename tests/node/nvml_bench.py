@@ -1,0 +1,150 @@
+"""A node with a pretend NVIDIA driver: our own libnvidia-ml.so.1, built from C, over cards in a text file.
+
+The adapter talks to it through the real nvidia-ml-py, so that every structure and every call is the real one.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.core import catalogue
+from croupier.core.catalogue import CardModel
+from croupier.core.mig import Kind
+
+CARDS = "CROUPIER_TEST_NVML_CARDS"
+"""The environment variable that tells the library where its cards are."""
+SOURCE = Path(__file__).parent / "nvml_library"
+SONAME = "libnvidia-ml.so.1"
+
+_NUMBERS = {19: 0, 14: 1, 9: 2, 5: 3, 0: 4, 20: 7, 15: 9}
+"""NVML's number of a profile by its id, for cards of seven slices."""
+_NUMBERS_OF_FOUR = {14: 0, 5: 1, 0: 3}
+
+
+def compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def build(folder: Path) -> Path:
+    """The library; seconds of compiling, so once for all tests of a process."""
+    library = folder / SONAME
+    sources = sorted(str(path) for path in SOURCE.glob("*.c"))
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{SONAME}"]
+    subprocess.run([compiler() or "cc", *flags, "-o", str(library), *sources, "-lpthread"], check=True)
+    return library
+
+
+@dataclass(frozen=True)
+class NvmlBench:
+    """The cards' file, and the machine's folders the adapter looks into."""
+
+    library: Path
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cards.txt"
+
+    @property
+    def host(self) -> Path:
+        return self.folder / "host"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For processes that shall see these cards."""
+        return {CARDS: str(self.file), "LD_LIBRARY_PATH": str(self.library.parent)}
+
+    def install(self, *models: str) -> None:
+        lines = ["driver 570.124.06", "cuda 12080"]
+        for number, model in enumerate(models):
+            lines += _card(number, catalogue.find(model))
+        self.file.write_text("\n".join(lines) + "\n")
+        (self.host / "dev").mkdir(parents=True, exist_ok=True)
+
+    def says(self) -> list[str]:
+        return self.file.read_text().splitlines()
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[str]]:
+        """Under the library's own lock."""
+        lock = os.open(f"{self.file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lines = self.says()
+            yield lines
+            draft = self.file.with_suffix(".edited")
+            draft.write_text("\n".join(lines) + "\n")
+            draft.replace(self.file)
+        finally:
+            os.close(lock)
+
+    def set(self, card: int, key: str, value: str) -> None:
+        """Another value for one line of one card, such as `lost` or `temperature`."""
+        with self._changing() as lines:
+            begin = [number for number, line in enumerate(lines) if line == "card"][card]
+            at = next(n for n in range(begin, len(lines)) if lines[n].split(" ")[0] == key)
+            lines[at] = f"{key} {value}"
+
+    def add(self, card: int, line: str) -> None:
+        """One more line of a card, such as a GPU instance nobody finished."""
+        with self._changing() as lines:
+            begin = [number for number, there in enumerate(lines) if there == "card"][card]
+            lines.insert(begin + 1, line)
+
+    def xid(self, card: int, number: int) -> None:
+        with self._changing() as lines:
+            lines.insert(0, f"xid {card} {number}")
+
+    def fault(self, call: str, code: int = 0, *, count: int = 1, milliseconds: int = 0) -> None:
+        """So many calls of this name are slow, and fail if there is a code."""
+        with self._changing() as lines:
+            lines.insert(0, f"fault {call} {code} {count} {milliseconds}")
+
+    def no_faults(self) -> None:
+        with self._changing() as lines:
+            lines[:] = [line for line in lines if not line.startswith("fault ")]
+
+
+def _card(number: int, model: CardModel) -> list[str]:
+    capable = int(model.mig_capable)
+    return [
+        "card",
+        f"name {model.product.replace('-', ' ', 1)}",
+        f"uuid GPU-{number:08x}-0000-0000-0000-{int(model.pci_device, 16):012x}",
+        f"bus 00000000:{0x10 + number:02X}:00.0",
+        f"pci {model.pci_device}{catalogue.NVIDIA}",
+        f"memory {model.memory_mib * 1024 * 1024}",
+        f"compute {model.compute_major} {model.compute_minor}",
+        f"minor {number}",
+        f"mig {capable} 0 0 0",
+        "lost 0",
+        "temperature 34 90",
+        "ecc 0 0",
+        "numa 0",
+        *(_profile(kind, len(model.kinds) == 3) for kind in model.kinds),
+    ]
+
+
+def _profile(kind: Kind, of_four: bool) -> str:
+    numbers = _NUMBERS_OF_FOUR if of_four else _NUMBERS
+    amounts = (
+        numbers[kind.gpu_instance],
+        kind.gpu_instance,
+        kind.compute_slices,
+        kind.most,
+        kind.multiprocessors,
+        kind.copy,
+        kind.decoder,
+        kind.encoder,
+        0,
+        kind.ofa,
+        kind.memory_mib,
+        kind.memory_slices,
+    )
+    starts = ",".join(str(start) for start in kind.starts)
+    return f"profile {' '.join(str(amount) for amount in amounts)} {starts} MIG {kind.name}"
