@@ -27,6 +27,11 @@ FOUND = {
         [has("a", GPU, name(1))],
         [],
     ),
+    "nothing, where the card was called by its number": (
+        [pod("a", {GPU: 1}, Part("node-1-gpu-2", 100))],
+        [has("a", GPU, name(2))],
+        [],
+    ),
     "another card, which is free": (
         [pod("a", {GPU: 1}, share(0))],
         [has("a", GPU, name(1))],

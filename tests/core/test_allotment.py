@@ -35,6 +35,11 @@ SLOT = "nvidia.com/mig-1g.10gb"
 
 PROMISES = {
     "a card": ([whole(0), whole(1)], pod("a", {GPU: 1}, share(1)), {name(1): 1}),
+    "a card called by its number": (
+        [whole(0), whole(1)],
+        pod("a", {GPU: 1}, Part("node-1-gpu-1", 100)),
+        {name(1): 1},
+    ),
     "two cards": (
         [whole(n) for n in range(4)],
         pod("a", {GPU: 2}, share(1), share(3)),

@@ -126,6 +126,14 @@ class House:
             WITHIN,
         )
 
+    async def registered(self, resource: str) -> tuple[str, ...]:
+        """The devices the kubelet would hand out now; the node says it seconds later."""
+        resources = PodResources(realnode.ground(self.lab).plugins / "pod-resources" / "kubelet.sock")
+        try:
+            return (await resources.registered()).get(resource, ())
+        finally:
+            await resources.close()
+
     async def opens(self, *manifests: dict[str, Any]) -> None:
         """The pods are bound from the start, so that only the kubelet decides."""
         for one in manifests:

@@ -15,8 +15,9 @@ from croupier.kube import client, config
 from croupier.kube.client import Selection
 from croupier.lab import realnode
 from croupier.lab.lab import Lab
+from croupier.node.pod_resources import PodResources
 from tests.controllers.world import watched
-from tests.kube.waiting import until
+from tests.kube.waiting import until, until_async
 from tests.node.plugin_house import WITHIN, House, cards, pod
 
 GPU = "nvidia.com/gpu"
@@ -131,8 +132,17 @@ async def test_when_an_old_process_stops_the_new_one_registers_again(house):
         async with house.plugins() as old:
             await house.serves(old, offer, {resource: 8})
             await house.serves(new, offer, {resource: 8})
-        await house.served(new, resource)
-        await house.shows({resource: 8})
+        await _until_registered(house, resource, 8)
+        assert new.standing.serves == {resource}
+        await house.opens(pod("served", {resource: 1}))
+        await house.runs("served")
+
+
+async def _until_registered(house: House, resource: str, many: int) -> None:
+    async def complete() -> bool:
+        return len(await house.registered(resource)) == many
+
+    await until_async(complete, f"{many} of {resource} at the kubelet", WITHIN)
 
 
 async def test_a_socket_that_somebody_removed_is_bound_again(house):
@@ -147,7 +157,7 @@ async def test_a_socket_that_somebody_removed_is_bound_again(house):
 
         await until(lambda: set(house.directory.glob("croupier-*")) - {socket}, "another socket", WITHIN)
         await house.served(plugins, resource)
-        await house.shows({resource: 8})
+        await _until_registered(house, resource, 8)
 
 
 async def test_a_resource_that_somebody_else_serves_is_left_alone_until_it_is_gone(house):
@@ -178,7 +188,10 @@ async def test_whoever_registers_over_us_keeps_the_resource(house):
 
         await plugins.serve(devices.offer(ours[:1]))
 
-        await house.shows({resource: 3})
+        await house.opens(pod("theirs", {resource: 1}))
+        await house.runs("theirs")
+        assert {device.split("-")[0] for device in await house.registered(resource)} == {"GPU"}
+        assert len(await house.registered(resource)) == 3
 
 
 async def _registers_over(other: Any, theirs: devices.Offer) -> None:
@@ -225,3 +238,31 @@ async def _annotate(house: House, name: str, card: str) -> None:
         house.lab.kubectl,
         *("annotate", "pod", name, "-n", house.namespace, "--overwrite", f"gpu.mps.io/allocation={text}"),
     )
+
+
+async def test_many_questions_at_once_are_all_answered(house):
+    """Trap: the kubelet answers ten at once and refuses the rest."""
+    resources = PodResources(realnode.ground(house.lab).plugins / "pod-resources" / "kubelet.sock")
+
+    answers = await asyncio.gather(*(resources.holdings() for _ in range(40)))
+
+    assert len(answers) == 40
+    await resources.close()
+
+
+async def test_a_sick_card_under_a_running_pod_is_told_to_its_owner(house):
+    """Trap: one that is dropped from the list is not noticed at all."""
+    resource = f"{POOL}sick"
+    (card,) = cards(house.node, 1, Membership("sick", "Exclusive"))
+    async with house.plugins() as plugins:
+        await house.serves(plugins, devices.offer([card]), {resource: 1})
+        await house.opens(pod("owner", {resource: 1}))
+        await house.runs("owner")
+
+        await plugins.serve(devices.offer([replace(card, healthy=False)]))
+
+        where = "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}"
+        told = ("get", "pod", "owner", "-n", house.namespace, "-o", where)
+        await until(lambda: house.lab.kubectl(*told).stdout == "Unhealthy", "the pod's status", WITHIN)
+        await house.shows({resource: 0})
+        assert house.phase("owner") == "Running"

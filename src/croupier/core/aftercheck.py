@@ -45,11 +45,12 @@ def compare(
         ids.setdefault(one.pod, []).extend(one.ids)
     has = {key: handed.parts(set(found)) for key, found in ids.items()}
     live = tuple(pods)
-    standing = {**{pod.key: pod.grant for pod in live}, **has}
+    promises = {pod.key: handed.named(pod.grant, cards) for pod in live}
+    standing = {**promises, **has}
     return tuple(
         Mismatch(pod, has[pod.key], _overlaps(pod, standing, cards))
         for pod in live
-        if pod.key in has and not handed.is_within(has[pod.key], pod.grant)
+        if pod.key in has and not handed.is_within(has[pod.key], promises[pod.key])
     )
 
 

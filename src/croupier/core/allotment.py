@@ -199,7 +199,7 @@ def _others(scene: Scene, pod: BoundPod | None, *, promises: bool) -> dict[str, 
     others = {key: handed.parts(found) for key, found in ids.items()}
     if promises:
         waiting = (one for one in scene.pods if one.key not in others and one is not pod)
-        others.update((one.key, one.grant) for one in waiting)
+        others.update((one.key, handed.named(one.grant, scene.cards)) for one in waiting)
     return others
 
 
@@ -210,7 +210,7 @@ def answer(resource: str, ids: Collection[str], scene: Scene, meant: Preference 
         return absent
     given = handed.parts(ids)
     pod = meant.pod if meant is not None else None
-    kept = pod is not None and handed.is_within(given, pod.grant)
+    kept = pod is not None and handed.is_within(given, handed.named(pod.grant, scene.cards))
     if not kept and (mixed := _mixed(given, ids)) is not None:
         return mixed
     others = _others(scene, pod, promises=pod is not None and not kept)

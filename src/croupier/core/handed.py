@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from croupier.core import card as naming
 from croupier.core import devices, mig, request
 from croupier.core.devices import NodeCard
 from croupier.core.ledger import Grant, Part
@@ -58,8 +59,8 @@ def known(holdings: Iterable[Holding], cards: Mapping[str, NodeCard]) -> tuple[H
         names |= {slot.uuid: f"{card.id}{devices.BETWEEN}{slot.id}" for slot in card.slots if slot.uuid}
     found = []
     for one in holdings:
-        named = tuple(names.get(device, device) for device in one.ids)
-        ours = tuple(device for device in named if devices.unit(device).card in cards)
+        ids = (names.get(device, device) for device in one.ids)
+        ours = tuple(device for device in ids if devices.unit(device).card in cards)
         if ours:
             found.append(replace(one, ids=ours))
     return tuple(found)
@@ -78,16 +79,27 @@ def parts(ids: Iterable[str]) -> Grant:
     return tuple(Part(card, shares[card], tuple(sorted(slots.get(card, ())))) for card in cards)
 
 
+def named(grant: Grant, cards: Mapping[str, NodeCard]) -> Grant:
+    """With the names cards have now: they are called by their number while nobody knows where they sit."""
+    numbered = {f"-gpu-{card.index}": card.id for card in cards.values()}
+    return tuple(
+        part
+        if part.card in cards or not naming.is_indexed(part.card)
+        else replace(part, card=numbered.get(part.card[part.card.rindex("-gpu-") :], part.card))
+        for part in grant
+    )
+
+
 def promised(pod: BoundPod, resource: str, cards: Mapping[str, NodeCard]) -> Grant:
     """The parts of its promise that it is to be handed as devices of `resource`."""
-    mine = [part for part in pod.grant if part.card in cards]
+    mine = [part for part in named(pod.grant, cards) if part.card in cards]
     if resource.startswith(request.POOL):
         pool = resource.removeprefix(request.POOL)
         return tuple(part for part in mine if _pool(cards[part.card]) == pool)
     loose = [part for part in mine if cards[part.card].pool is None]
     if resource.startswith(request.MIG):
-        named = ((part, _slots_of(cards[part.card], part, resource)) for part in loose)
-        return tuple(replace(part, share=0, slots=slots) for part, slots in named if slots)
+        cut = ((part, _slots_of(cards[part.card], part, resource)) for part in loose)
+        return tuple(replace(part, share=0, slots=slots) for part, slots in cut if slots)
     # A pod may want cards and shares at once; of a whole card only the request tells which it is.
     whole = [part for part in loose if part.share == WHOLE][: pod.wants.get(request.GPU, 0)]
     if resource == request.GPU:

@@ -47,9 +47,14 @@ class Plugin(Protocol):
 
 async def serve(answering: Plugin, socket: Path) -> Any:
     """A running server on `socket`. End its lists before stopping it: a stop waits for them."""
+    if len(bytes(socket)) > LONGEST_PATH:
+        raise KubeletError(f"the path of a socket may have {LONGEST_PATH} bytes, and {socket} has more")
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((_handlers(answering),))
-    server.add_insecure_port(f"unix:{socket}")
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    except RuntimeError as error:
+        raise KubeletError(f"no socket can be made at {socket}; may this process write there?") from error
     await server.start()
     return server
 

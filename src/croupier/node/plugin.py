@@ -172,9 +172,9 @@ class Plugins:
             return
         if not await self._knows_others():
             return
-        for resource, listed in self._wanted.items():
+        for resource in self._wanted:
             if resource not in self._others:
-                await self._attend(resource, listed)
+                await self._attend(resource)
 
     async def _knows_others(self) -> bool:
         """Which resources others serve; asked before we register any, and now and then."""
@@ -199,22 +199,32 @@ class Plugins:
             self._seats[resource].yielded = True
         return True
 
-    async def _attend(self, resource: str, listed: tuple[Device, ...]) -> None:
+    async def _attend(self, resource: str) -> None:
         """Bound, registered with this kubelet, and heard: what of it is not so is made so."""
         seat = self._seats.get(resource)
         if seat is not None and (seat.yielded or not seat.server.is_bound):
             # Ended before the new one registers: the kubelet would take its end for the end of that one.
-            await seat.server.stop()
             del self._seats[resource]
+            await seat.server.stop()
             seat = None
         if seat is None:
-            seat = _Seat(PluginServer(resource, self._desk, self._wake))
-            seat.server.show(listed)
-            await seat.server.start(self._settings.directory)
-            self._seats[resource] = seat
+            seat = await self._seated(resource)
+        if seat is None or self._is_heard(seat):
+            return
         wait = POLL if seat.server.was_heard else seat.wait
-        if not self._is_heard(seat) and self._clock.monotonic() >= seat.at + wait:
+        if self._clock.monotonic() >= seat.at + wait:
             await self._register(seat)
+
+    async def _seated(self, resource: str) -> _Seat | None:
+        seat = self._seats[resource] = _Seat(PluginServer(resource, self._desk, self._wake))
+        seat.server.show(self._wanted.get(resource, ()))
+        try:
+            await seat.server.start(self._settings.directory)
+        except KubeletError as error:
+            del self._seats[resource]
+            self._trouble = f"{resource} is not served: {error}"
+            return None
+        return seat
 
     def _is_registered(self, seat: _Seat) -> bool:
         return seat.kubelet is not None and seat.kubelet == self._kubelet

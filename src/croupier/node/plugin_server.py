@@ -58,13 +58,8 @@ class PluginServer:
         token = secrets.token_hex(4)
         slug = hashlib.sha256(self.resource.encode()).hexdigest()[:8]
         socket = directory / f"{PREFIX}{slug}-{token}.sock"
-        if len(bytes(socket)) > kubelet_calls.LONGEST_PATH:
-            raise kubelet_calls.KubeletError(
-                f"the path of a socket in {directory} is longer than {kubelet_calls.LONGEST_PATH} bytes"
-            )
-        self._ending = False
-        self.socket = socket
         self._server = await kubelet_calls.serve(self, socket)
+        self.socket = socket
 
     async def stop(self) -> None:
         """The lists end first: stopping waits for them."""
