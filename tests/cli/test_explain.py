@@ -1,12 +1,19 @@
 """`croupier explain pod`, on a real API server: why a pod waits, or where it sits."""
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from croupier.api import kinds
+from croupier.api import kinds, quotas
+from croupier.kube.client import Client
+from croupier.kube.resource import Resource
 from tests.cli import asking
 from tests.cli.asking import croupier
+from tests.kube.waiting import until_async
+
+DEPLOYMENTS: Resource[dict[str, Any]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
 
 
 @pytest.fixture
@@ -109,3 +116,42 @@ def test_a_pod_that_is_not_there_is_one_sentence(cluster, ask):
 )
 def test_what_cannot_be_meant_is_refused(typed):
     assert croupier("explain", "pod", *typed).code == 2
+
+
+async def test_a_pod_that_a_quota_keeps_out_is_explained_by_its_deployment(api, lab, namespace, ask):
+    """`lab`: somebody must be there who makes the pods of a Deployment."""
+    hard = {"requests.gpu.deckhouse.io/team-a": "3"}
+    quota = {"metadata": {"name": "cards", "namespace": namespace}, "spec": {"hard": hard}}
+    await api.create(quotas.RESOURCE_QUOTAS.raw, quota)
+    await until_async(lambda: counted(api, namespace), "the quota to be counted", within=60)
+    body = asking.pod(namespace, "unused", marked=False)
+    body["spec"]["containers"][0]["resources"] = {"limits": {"gpu.deckhouse.io/team-a": "4"}}
+    labels = {"app": "web"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": body["spec"]},
+    }
+    await api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
+
+    async def told() -> asking.Answer | None:
+        answer = await asyncio.to_thread(ask, f"{namespace}/web")
+        return answer if "is not there" in answer.out else None
+
+    answer = await until_async(told, "the ReplicaSet to be refused", within=60)
+
+    assert answer is not None
+    assert answer.code == 1
+    assert f"Pod {namespace}/web is not there: ReplicaSet web-" in answer.out
+    sentence = "ResourceQuota cards stops it: it asks for 4 of gpu.deckhouse.io/team-a, and 0 of 3 are used"
+    assert sentence in answer.out
+    data = ask(f"{namespace}/web", "-o", "json").data
+    assert (data["state"], data["quota"], data["sentence"]) == ("Absent", "cards", sentence)
+
+    await api.delete(quotas.RESOURCE_QUOTAS, "cards", namespace=namespace)
+    assert "ResourceQuota cards stopped it and is gone now" in ask(f"{namespace}/web").out
+    await api.delete(DEPLOYMENTS, "web", namespace=namespace)
+
+
+async def counted(api: Client, namespace: str) -> bool:
+    found = await api.get(quotas.RESOURCE_QUOTAS, "cards", namespace=namespace)
+    return bool(found.status.used)
