@@ -96,7 +96,7 @@ def _name(info: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, number: int, memory_by
     if mig.is_profile(told):
         return told
     share = math.ceil(info.memorySizeMB * _MIB / memory_bytes * _EIGHTHS) / _EIGHTHS if memory_bytes else 0
-    gigabytes = round(share * math.ceil(memory_bytes / _GIB))
+    gigabytes = math.floor(share * math.ceil(memory_bytes / _GIB) + 0.5)
     return f"{info.sliceCount}g.{gigabytes}gb{_EXTRAS.get(number, '')}"
 
 

@@ -1,0 +1,14 @@
+"""The pretend driver's library, built once for all tests of a process."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.node import nvml_bench
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if nvml_bench.compiler() is None:
+        pytest.skip("no C compiler on this machine (cc): the pretend driver cannot be built")
+    return nvml_bench.build(tmp_path_factory.mktemp("nvml"))
