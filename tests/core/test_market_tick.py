@@ -325,3 +325,13 @@ def test_whoever_cannot_be_traded_any_more_keeps_what_it_was_given():
 
     assert floor.guests["busy"].limit == 200
     assert held(floor) <= 800
+
+
+def test_who_does_not_get_what_it_was_told_is_not_told_more():
+    """A quota of its namespace, for one, may stand in the way: else it would be promised all there is."""
+    busy = Guest("busy", wants=700, limit=100)
+    floor = Floor(busy, policy=STRICT, lag=10_000)
+    floor.run(120)
+
+    assert [limit for _, limit in floor.moved("busy")] == [200]
+    assert "what it was told last is not in force yet" in floor.said("busy")

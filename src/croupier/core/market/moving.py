@@ -17,6 +17,7 @@ from croupier.core.market.standing import Standing
 from croupier.core.market.terms import Terms
 
 NOT_WORTH: Final = "the difference is not worth a move"
+NOT_IN_FORCE: Final = "what it was told last is not in force yet"
 NO_MOVES: Final = "the node has used up its moves for now"
 
 
@@ -91,6 +92,8 @@ def _raises(desk: _Desk, standings: Sequence[Standing], shares: Sequence[Share])
             continue
         if not churn.worth(one.current, share.amount, churn=budget, throttled=one.throttled):
             desk.held[one.pod.key] = NOT_WORTH
+        elif one.pod.applied is not None and one.pod.applied < one.current:
+            desk.held[one.pod.key] = NOT_IN_FORCE  # it may never be: a quota of the namespace, a full node
         elif held := churn.raise_held(one.record.history, churn=budget, now=desk.now):
             desk.held[one.pod.key] = held.reason
         else:
