@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from croupier.core import capacity, placement, rebuild
-from croupier.core.capacity import Report
-from croupier.core.ledger import Card, Grant, Ledger, Part, Refused
+from croupier.core.capacity import Device, Report
+from croupier.core.ledger import Card, Grant, Ledger, Part, Refused, Slot
 from croupier.core.pledge import Pledge
 from croupier.core.pod import PodView
 from croupier.core.want import Shares, Slots, Wants
@@ -73,11 +73,21 @@ def reports(draw: st.DrawFn) -> Report:
     if draw(st.booleans()):
         return plain(draw(st.integers(0, 5)), **{"1g.10gb": draw(st.integers(0, 12))})
     count = draw(st.integers(1, 5))
-    devices = tuple(
-        capacity.Device(pci(index), index, faulted=draw(st.booleans()), ignored=draw(st.booleans()))
-        for index in range(count)
+    devices = tuple(draw(_devices(index)) for index in range(count))
+    return Report(NODE, devices=devices, silent=draw(st.integers(0, 5)) == 0)
+
+
+def _devices(index: int) -> st.SearchStrategy[Device]:
+    slots = tuple(Slot(f"1g.10gb-{start}", "1g.10gb", start, 1) for start in range(7))
+    return st.builds(
+        Device,
+        st.sampled_from([pci(index), pci(index), gpu(index)]),
+        st.just(index),
+        faulted=st.booleans(),
+        ignored=st.booleans(),
+        withheld=st.sampled_from(["", "", "it is drained"]),
+        cut=st.one_of(st.none(), st.integers(0, 7).map(lambda number: slots[:number])),
     )
-    return Report(NODE, devices=devices)
 
 
 GRANTS: st.SearchStrategy[Grant] = st.lists(

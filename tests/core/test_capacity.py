@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from croupier.core import capacity, ledger, rebuild, refit
 from croupier.core.capacity import Device, Pool, Report
-from croupier.core.ledger import MOST_CARDS, Card, Ledger, Part, Terms
+from croupier.core.ledger import MOST_CARDS, Card, Ledger, Part, Slot, Terms
 from tests.core import stages
 from tests.core.stages import NODE, gpu, half, pci, plain
 
@@ -69,6 +69,79 @@ def test_the_simulated_card_of_70_gb_is_cut_as_the_examples_say():
     (card,) = capacity.count(Report(NODE, devices=(device(pool="p", fits=fits),), pools={"p": pool})).cards
 
     assert slots(card) == [("3g.30gb", 0, 3), ("2g.20gb", 4, 2), ("2g.20gb", 6, 2)]
+
+
+def cut(*profiles: str) -> tuple[Slot, ...]:
+    """Of one memory slice each, one beside the other."""
+    return tuple(Slot(f"{profile}-{start}", profile, start, 1) for start, profile in enumerate(profiles))
+
+
+SEVEN = cut(*["1g.10gb"] * 7)
+TOLD = {
+    "as it is cut, in no pool": (device(cut=SEVEN[:2]), "MIG", 2, True),
+    "whole, in no pool": (device(cut=()), "Percent", 0, True),
+    "as its pool says": (device(pool="small", cut=SEVEN), "MIG", 7, True),
+    "not before it is cut": (device(pool="small", cut=()), "MIG", 0, False),
+    "not while it is cut otherwise": (device(pool="small", cut=SEVEN[:6]), "MIG", 6, False),
+    "as it is, where nobody knows how many fit": (
+        device(pool="small", fits={}, cut=SEVEN[:3]),
+        "MIG",
+        3,
+        True,
+    ),
+    "not whole while it is cut": (device(pool="shared", cut=SEVEN), "Percent", 0, False),
+    "not while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
+    "not when it cannot be cut so": (device(cut=(*SEVEN, Slot("x", "3g.40gb", 5, 4))), "MIG", 0, False),
+    "not beyond its end": (device(cut=(Slot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
+    "as the pool was, while it changes": (device(pool="changing", cut=SEVEN), "MIG", 7, True),
+    "as the pool becomes, while it changes": (device(pool="changing", cut=cut("2g.20gb")), "MIG", 1, True),
+    "not while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
+}
+CHANGING = {
+    **POOLS,
+    "changing": Pool("MIG", profile="1g.10gb", becomes=Pool("MIG", layout=(("2g.20gb", 1),))),
+    "resting": Pool("MPS", withheld="its pool is in Maintenance"),
+}
+
+
+@pytest.mark.parametrize(("told", "mode", "slots", "healthy"), TOLD.values(), ids=TOLD)
+def test_how_a_card_is_given_whose_cut_is_told(told, mode, slots, healthy):
+    (card,) = capacity.count(Report(NODE, devices=(told,), pools=CHANGING)).cards
+
+    assert (card.mode, len(card.slots), card.healthy) == (mode, slots, healthy)
+
+
+def test_nothing_is_given_on_a_node_whose_agent_is_silent():
+    cards = capacity.count(Report(NODE, devices=(device(0), device(1)), silent=True)).cards
+
+    assert [card.healthy for card in cards] == [False, False]
+
+
+def test_a_card_with_two_names_is_one_card():
+    by_number = Device(gpu(0), 0)
+    cards = capacity.count(inventory(by_number, device(0), Device(gpu(1), 1))).cards
+
+    assert [card.id for card in cards] == [pci(0), gpu(1)]
+
+
+def test_beside_a_plugin_that_cuts_cards_only_what_it_offers_is_given():
+    devices = tuple(Device(gpu(index), index) for index in range(4))
+    offered = {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
+    cards = capacity.count(Report(NODE, devices=devices, allocatable=offered), half(gpu(2))).cards
+
+    whole = [card.id for card in cards if card.mode == "Percent" and card.healthy]
+    assert whole == [gpu(2)], "the one that is in use"
+    assert sum(len(card.slots) for card in cards) == 7
+    assert len({card.index for card in cards}) == len(cards)
+
+
+def test_a_card_that_is_withheld_keeps_its_holders_and_gets_none():
+    before = held(inventory(device(0)), *half(pci(0)))
+    after = refit.refit(before, inventory(device(0, withheld="it is drained")))
+
+    (card,) = after.cards
+    assert (card.healthy, card.used, card.free) == (False, 50, 0)
+    assert card.epoch > before.cards[0].epoch
 
 
 def test_an_ignored_card_gives_nothing_and_yet_shows_that_there_is_an_inventory():

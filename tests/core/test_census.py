@@ -1,0 +1,140 @@
+"""Which GPUDevice stands for which card: names stay, nothing is forgotten, and nothing that is held goes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import census
+from croupier.core.census import Known
+from croupier.core.inventory import Card, Sighting
+
+NODE = "node-1"
+
+
+def at(slot: int) -> str:
+    return f"0000:{slot:02x}:00.0"
+
+
+def named(slot: int) -> str:
+    return f"{NODE}-0000-{slot:02x}-00-0"
+
+
+def numbered(index: int) -> str:
+    return f"{NODE}-gpu-{index}"
+
+
+def seen(*cards: Card, whole: bool = True) -> Sighting:
+    return Sighting(cards, whole)
+
+
+def test_new_cards_are_named_by_where_they_sit_or_else_by_number():
+    plan = census.plan(NODE, seen(Card(0, at(3)), Card(1)), [])
+
+    assert [(one.id, one.card.index) for one in plan.cards] == [(named(3), 0), (numbered(1), 1)]
+    assert plan.news == ()
+
+
+def test_a_card_that_is_renumbered_or_replaced_keeps_its_name_and_both_are_told():
+    known = [Known(named(3), 0, "GPU-a")]
+    plan = census.plan(NODE, seen(Card(2, at(3), "GPU-b")), known)
+
+    assert [one.id for one in plan.cards] == [named(3)]
+    assert [one.reason for one in plan.news] == ["GPUCardReplaced", "GPUCardRenumbered"]
+    assert "GPU-a became GPU-b" in plan.news[0].note
+
+
+def test_the_name_by_place_takes_over_from_the_name_by_number():
+    plan = census.plan(NODE, seen(Card(0, at(3))), [Known(numbered(0), 0)])
+    later = census.plan(NODE, seen(Card(0, at(3))), [Known(named(3), 0), Known(numbered(0), 0, given=False)])
+
+    assert [(one.id, one.heir_of) for one in plan.cards] == [(named(3), numbered(0))]
+    assert (plan.removed, plan.vanished) == ((), ()), "somebody may hold something of it"
+    assert later.removed == (numbered(0),)
+    assert later.cards[0].heir_of == ""
+
+
+def test_labels_alone_know_the_card_by_the_number_it_had():
+    plan = census.plan(NODE, seen(Card(0)), [Known(named(3), 0), Known(named(2), 0, vanished=True)])
+
+    assert [one.id for one in plan.cards] == [named(3)]
+
+
+ENDINGS = {
+    "is marked first": (Known(named(3), 0), True, "vanished", ["GPUCardVanished"]),
+    "is marked once": (Known(named(3), 0, vanished=True), True, "vanished", []),
+    "stays while it is held": (Known(named(3), 0, vanished=True, gone_long=True), True, "vanished", []),
+    "may come back soon": (Known(named(3), 0, vanished=True, given=False), True, "vanished", []),
+    "is removed at last": (
+        Known(named(3), 0, vanished=True, given=False, gone_long=True),
+        True,
+        "removed",
+        ["GPUCardRemoved"],
+    ),
+    "is not gone because nobody speaks": (Known(named(3), 0, given=False), False, "kept", []),
+}
+
+
+@pytest.mark.parametrize(("known", "whole", "ending", "news"), ENDINGS.values(), ids=ENDINGS)
+def test_a_card_that_is_not_told_of(known, whole, ending, news):
+    plan = census.plan(NODE, seen(Card(1, at(4)), whole=whole), [known])
+    endings = {"vanished": plan.vanished, "removed": plan.removed, "kept": ()}
+
+    assert [one.reason for one in plan.news] == news
+    assert endings.pop(ending, ()) == (() if ending == "kept" else (known.id,))
+    assert not any(endings.values())
+
+
+def test_a_card_that_comes_back_is_told():
+    plan = census.plan(NODE, seen(Card(0, at(3))), [Known(named(3), 0, vanished=True)])
+
+    assert [one.reason for one in plan.news] == ["GPUCardReturned"]
+
+
+def test_a_node_whose_name_leaves_no_room_for_cards_is_a_trouble_and_not_a_crash():
+    plan = census.plan("n" * 250, seen(Card(0, at(3))), [])
+
+    assert plan.cards == ()
+    assert "253" in plan.troubles[0]
+
+
+UUIDS = st.sampled_from(["", "a", "b"])
+SITES = st.sampled_from([at(1), at(2), at(3)])
+BY_AGENT = st.lists(st.builds(Card, st.integers(0, 3), SITES, UUIDS), max_size=4)
+BY_LABELS = st.lists(st.builds(Card, st.integers(0, 3)), max_size=4, unique_by=lambda one: one.index)
+CARDS = st.one_of(BY_AGENT, BY_LABELS).map(tuple)
+KNOWN = st.lists(
+    st.builds(
+        Known,
+        st.sampled_from([named(1), named(2), named(3), numbered(0), numbered(1)]),
+        st.one_of(st.none(), st.integers(0, 3)),
+        st.sampled_from(["", "a"]),
+        given=st.booleans(),
+        vanished=st.booleans(),
+        gone_long=st.booleans(),
+    ),
+    unique_by=lambda one: one.id,
+)
+
+
+@given(CARDS, KNOWN, st.booleans())
+def test_nothing_is_removed_that_is_there_or_may_be_held(cards, known, whole):
+    plan = census.plan(NODE, seen(*cards, whole=whole), known)
+    there = {one.id for one in plan.cards}
+    by_name = {one.id: one for one in known}
+
+    assert not there & {*plan.removed, *plan.vanished}
+    assert len(there) == len(plan.cards)
+    for name in plan.removed:
+        assert not by_name[name].given
+    if not whole:
+        assert all(by_name[name].vanished for name in plan.vanished)
+
+
+@given(CARDS, KNOWN, st.booleans())
+def test_every_card_told_of_is_found_again_under_the_same_name(cards, known, whole):
+    first = census.plan(NODE, seen(*cards, whole=whole), known)
+    after = [Known(one.id, one.card.index, one.card.uuid) for one in first.cards]  # once it is written
+    second = census.plan(NODE, seen(*cards, whole=whole), after)
+
+    assert [one.id for one in second.cards] == [one.id for one in first.cards]
+    assert (second.vanished, second.removed, second.news) == ((), (), ())

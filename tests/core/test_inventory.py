@@ -1,0 +1,220 @@
+"""What is told of a node's cards: believed in order, and every contradiction named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import features, inventory
+from croupier.core.features import Profile, Scan
+from croupier.core.inventory import Card, Told
+
+PRODUCT = "NVIDIA-H100-80GB-HBM3"
+GFD = {
+    "nvidia.com/gpu.count": "2",
+    "nvidia.com/gpu.product": PRODUCT,
+    "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/gpu.compute.major": "9",
+    "nvidia.com/gpu.compute.minor": "0",
+    "nvidia.com/mig.capable": "true",
+}
+
+
+def pci(count: int = 2, device: str = "2330") -> dict[str, str]:
+    parts = {"vendor": "10de", "device": device, "class": "0302"}
+    return {
+        f"gpu.deckhouse.io/device.{index:02}.{part}": value
+        for index in range(count)
+        for part, value in parts.items()
+    }
+
+
+LABELS = {**GFD, **pci()}
+BUS = ({"vendor": "10de", "device": "2330", "class": "0302"},) * 2
+
+
+def card(index: int = 0, **known) -> Card:
+    told = {
+        "vendor": "10de",
+        "device": "2330",
+        "product": PRODUCT,
+        "memory_mib": 81559,
+        "uuid": f"GPU-{index}",
+    }
+    return Card(index, f"0000:{index:02x}:00.0", **{**told, **known})
+
+
+def agent(*cards: Card, **known) -> Told:
+    return Told(cards or (card(0), card(1)), **{"driver": "570", **known})
+
+
+AGREED = {
+    "by labels": (None, LABELS, None),
+    "by a scan of the bus": (None, GFD, Scan(devices=BUS)),
+    "by NodeFeature alone": (None, {}, Scan(GFD, BUS)),
+    "by the agent alone": (agent(), {}, None),
+    "by all of them": (agent(), LABELS, Scan(GFD, BUS)),
+    "with a product that is shared": (
+        agent(),
+        {**LABELS, "nvidia.com/gpu.product": f"{PRODUCT}-SHARED"},
+        None,
+    ),
+    "with a product that is cut, whose memory is the part's": (
+        agent(),
+        {**LABELS, "nvidia.com/gpu.product": f"{PRODUCT}-MIG-1g.10gb", "nvidia.com/gpu.memory": "9728"},
+        None,
+    ),
+    "with a name that has blanks": (
+        agent(card(product="NVIDIA H100 80GB HBM3"), card(1)),
+        LABELS,
+        None,
+    ),
+    "with a little less memory": (agent(), {**LABELS, "nvidia.com/gpu.memory": "81251"}, None),
+    "with two models, of which labels know one": (
+        agent(card(0), card(1, product="Tesla-T4", device="1eb8", memory_mib=15360)),
+        GFD,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("told", "labels", "scan"), AGREED.values(), ids=AGREED)
+def test_two_cards_that_all_agree_on(told, labels, scan):
+    seen = inventory.see(told, features.read(labels, scan))
+
+    assert [one.index for one in seen.cards] == [0, 1]
+    assert {one.memory_mib for one in seen.cards} & {81559, 81251}
+    assert (seen.reason, seen.message, seen.troubles) == ("InventorySynced", "", ())
+    assert seen.whole
+
+
+def test_nobody_who_knows_of_a_card():
+    seen = inventory.see(None, features.read({"kubernetes.io/os": "linux"}))
+
+    assert (seen.cards, seen.reason, seen.whole) == ((), "NoDevicesDiscovered", False)
+
+
+def test_an_agent_that_sees_none_is_believed_unless_it_lacks_its_driver():
+    none = inventory.see(Told((), driver="570"), features.read({}))
+    blind = inventory.see(Told(()), features.read({}))
+
+    assert (none.reason, none.whole) == ("NoDevicesDiscovered", True)
+    assert (blind.reason, blind.whole) == ("NodeFeatureMissing", False)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    wrong = {"nvidia.com/gpu.memory": "lots", "nvidia.com/mig.capable": "perhaps"}
+    told = features.read({**LABELS, **wrong, "gpu.deckhouse.io/device.01.class": "0403"})
+    message = inventory.see(None, told).message
+
+    for words in (
+        "gpu.memory is 'lots'",
+        "mig.capable is 'perhaps'",
+        "device.01.class is 0403",
+        "count is 2",
+    ):
+        assert words in message
+
+
+def test_cards_that_are_only_counted_are_there_and_incomplete():
+    seen = inventory.see(None, features.read(GFD))
+
+    assert [one.index for one in seen.cards] == [0, 1]
+    assert not seen.whole
+    assert "nobody lists the cards" in seen.message
+
+
+GONE_OR_NOT = {
+    "a scan lists all there are": (None, {}, Scan({}, BUS[:1]), True),
+    "a scan that the count contradicts does not": (None, GFD, Scan({}, BUS[:1]), False),
+    "labels do if the count agrees": (None, {**GFD, "nvidia.com/gpu.count": "1", **pci(1)}, None, True),
+    "labels without a count do not": (None, pci(1), None, False),
+    "an agent does, whatever labels say": (agent(card(0)), LABELS, None, True),
+    "an agent that cannot be read does not": (Told(readable=False), LABELS, None, False),
+}
+
+
+@pytest.mark.parametrize(("told", "labels", "scan", "whole"), GONE_OR_NOT.values(), ids=GONE_OR_NOT)
+def test_who_can_say_that_a_card_is_gone(told, labels, scan, whole):
+    assert inventory.see(told, features.read(labels, scan)).whole == whole
+
+
+def test_an_agent_that_contradicts_itself_is_named():
+    twins = agent(card(0), card(0, product=""), card(2, memory_mib=None))
+    message = inventory.see(twins, features.read({})).message
+
+    assert "2 cards with index 0" in message
+    assert "2 cards with PCI address 0000:00:00.0" in message
+    assert "does not tell the product of card 0" in message
+    assert "does not tell the memory of card 2" in message
+
+
+def test_versions_are_read_whole_or_put_together():
+    old = {
+        f"nvidia.com/cuda.driver.{part}": number
+        for part, number in {"major": "570", "minor": "124", "rev": "06"}.items()
+    }
+    new = {
+        "nvidia.com/cuda.driver-version.full": "570.124.06",
+        "nvidia.com/cuda.runtime-version.full": "12.8",
+    }
+    ours = {"gpu.deckhouse.io/driver.version": "1.2", "gpu.deckhouse.io/driver.cuda-version": "3.4"}
+
+    assert features.read(old).driver == "570.124.06"
+    assert (features.read(new).driver, features.read(new).cuda) == ("570.124.06", "12.8")
+    assert (features.read({**new, **ours}).driver, features.read({**new, **ours}).cuda) == ("1.2", "3.4")
+
+
+def test_profiles_are_read_by_the_names_that_cards_use():
+    told = {
+        "nvidia.com/mig-1g.10gb.memory": "9728",
+        "nvidia.com/mig-1g.10gb.multiprocessors": "16",
+        "nvidia.com/mig-1g.10gb.me.memory": "9728",
+        "nvidia.com/mig-1g.10gb.count": "7",
+    }
+
+    assert features.read(told).profiles == {"1g.10gb": Profile(9728, 16), "1g.10gb+me": Profile(9728, 0)}
+
+
+@pytest.mark.parametrize(
+    ("capability", "newest", "missing"),
+    [((7, 5), "int8", "bf16"), ((8, 0), "bf16", "fp8"), ((9, 0), "fp8", "fp4"), ((10, 0), "fp4", "fp2")],
+)
+def test_number_formats_follow_from_the_compute_capability(capability, newest, missing):
+    supported = inventory.precisions(*capability)
+
+    assert newest in supported
+    assert missing not in supported
+
+
+KEYS = st.sampled_from(sorted({*LABELS, "nvidia.com/mig.strategy", "nvidia.com/gpu.present"}))
+VALUES = st.one_of(st.sampled_from(["2", "true", "10de", "0302", "81559", PRODUCT, "0"]), st.text(max_size=8))
+ANY_LABELS = st.dictionaries(KEYS, VALUES)
+DEVICES = st.dictionaries(st.sampled_from(["vendor", "device", "class"]), VALUES)
+SCANS = st.one_of(st.none(), st.builds(Scan, ANY_LABELS, st.one_of(st.none(), st.lists(DEVICES).map(tuple))))
+AGENTS = st.one_of(
+    st.none(),
+    st.builds(
+        Told, st.lists(st.builds(card, st.integers(0, 3)), max_size=4).map(tuple), st.sampled_from(["", "5"])
+    ),
+)
+
+
+@given(ANY_LABELS, SCANS, AGENTS, st.integers(0, 3))
+def test_whatever_is_told_it_is_synced_only_if_nothing_is_wrong(labels, scan, told, offered):
+    read = features.read(labels, scan)
+    seen = inventory.see(told, read, offered)
+
+    assert (seen.reason == "InventorySynced") == (bool(seen.cards) and not seen.troubles)
+    assert bool(seen.message) == (seen.reason != "InventorySynced")
+    if told is None and seen.reason == "InventorySynced":
+        assert read.count == len(seen.cards)
+        assert all(one.device and one.product and one.memory_mib for one in seen.cards)
+
+
+@given(st.permutations(sorted(LABELS)), st.sampled_from(sorted(set(LABELS))))
+def test_no_label_that_cards_need_can_be_left_out_unnoticed(order, left_out):
+    told = {key: LABELS[key] for key in order if key != left_out}
+    seen = inventory.see(None, features.read(told))
+
+    assert seen.reason == "NodeFeatureMissing"
+    assert left_out.rpartition(".")[0] in seen.message

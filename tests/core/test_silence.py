@@ -1,0 +1,50 @@
+"""An agent is silent after its time by the clock of who looks, and one that was silent until it is heard."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core import silence
+from croupier.core.silence import Heard
+
+PATIENCE = 40.0
+
+
+def listened(*beats: tuple[float, str], was_silent: bool = False) -> Heard:
+    heard = None
+    for now, sign in beats:
+        heard = silence.listen(heard, sign, now, was_silent=was_silent)
+    assert heard is not None
+    return heard
+
+
+def test_an_agent_is_silent_after_its_time():
+    heard = listened((0, "a"), (10, "b"), (20, "b"), (49, "b"))
+
+    assert not heard.is_silent(50, PATIENCE)
+    assert heard.is_silent(50.1, PATIENCE)
+    assert heard.left(30, PATIENCE) == 20
+
+
+def test_who_begins_to_look_gives_it_its_time():
+    assert not listened((100, "a")).is_silent(139, PATIENCE)
+
+
+def test_one_that_was_silent_stays_so_until_it_is_heard():
+    quiet = listened((0, "a"), (1, "a"), was_silent=True)
+
+    assert quiet.is_silent(1, PATIENCE)
+    assert not silence.listen(quiet, "b", 2, was_silent=True).is_silent(2, PATIENCE)
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), min_size=1), st.booleans())
+def test_who_beats_often_enough_is_never_silent_once_heard(steps, was_silent):
+    now, sign, heard, changed = 0.0, 0, silence.listen(None, "0", 0.0, was_silent=was_silent), False
+    for gap, beats in steps:
+        now += gap
+        sign += beats
+        changed |= beats
+        heard = silence.listen(heard, str(sign), now, was_silent=was_silent)
+        if beats:
+            assert not heard.is_silent(now, PATIENCE)
+    if was_silent and not changed:
+        assert heard.is_silent(now, PATIENCE)
