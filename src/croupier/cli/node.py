@@ -34,9 +34,9 @@ def node(
     kubelet: Annotated[
         Path, typer.Option(metavar="DIR", help="The kubelet's folder, with its sockets.")
     ] = Path("/var/lib/kubelet"),
-    cdi: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the container runtime looks for CDI files.")
-    ] = Path("/var/run/cdi"),
+    host: Annotated[
+        Path, typer.Option(metavar="DIR", help="The node's root folder, for its device nodes and CDI files.")
+    ] = Path("/"),
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", help="What must outlive the agent is kept there.")
     ] = None,
@@ -81,7 +81,7 @@ def node(
         node=node or "",
         fleet=fleet,
         kubelet=kubelet,
-        cdi=cdi,
+        host=host,
         state=state,
         faults=faults,
         library=nvml,

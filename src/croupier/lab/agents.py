@@ -38,7 +38,6 @@ async def serve(lab: Lab, cards: str, show: Progress) -> None:
         f"--node={lab.record.real_node}",
         f"--cards=simulated={cards}",
         f"--kubelet={here.plugins}",
-        f"--cdi={here.cdi}",
     )
 
 

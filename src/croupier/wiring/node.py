@@ -23,6 +23,7 @@ from croupier.node.cards import Cards
 from croupier.node.fleet import Fleet, StatusServing
 from croupier.node.fleet import Sources as FleetSources
 from croupier.node.kubelet_serving import KubeletServing
+from croupier.node.nvml import NvmlCards
 from croupier.node.publishing import REPORTER
 from croupier.node.recutting import DEADLINE, Recutter
 from croupier.node.recutting_journal import FileJournal, Journal, MemoryJournal
@@ -48,7 +49,8 @@ class Wish:
     fleet: str | None = None
     """A label selector: all those nodes, instead of one."""
     kubelet: Path = Path("/var/lib/kubelet")
-    cdi: Path = Path("/var/run/cdi")
+    host: Path = Path("/")
+    """Where the node's own files are seen from here."""
     state: Path | None = None
     """A folder for what must outlive us."""
     faults: Path | None = None
@@ -146,7 +148,7 @@ def check(wish: Wish) -> None:
 
 def _cards(wish: Wish, window: Window) -> Cards:
     if wish.source == "nvml":
-        raise NotImplementedError
+        return NvmlCards(clock=wish.clock, library=wish.library, host=wish.host)
     state = wish.state / f"{window.name}.cards.json" if wish.state is not None else None
     plan = simulated_plan.read(_labelled(window) if wish.cards == BY_LABELS else wish.cards)
     return SimulatedCards(window.name, plan, clock=wish.clock, state=state, faults=wish.faults)

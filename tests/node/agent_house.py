@@ -1,0 +1,201 @@
+"""A node that exists in its description only, with simulated cards and the real agent, round by round."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from croupier.api import kinds
+from croupier.api.core_v1 import Node
+from croupier.api.gpu import agent_report
+from croupier.api.gpu.agent_report import AgentReport
+from croupier.api.gpu.device import Cut
+from croupier.core import card as naming
+from croupier.kube import client, config
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.clock import SystemClock
+from croupier.kube.errors import NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.resource import Resource
+from croupier.kube.store import Store
+from croupier.node import simulated_plan, simulated_state
+from croupier.node.agent import Agent, Parts, Settings
+from croupier.node.agent_sight import POOL, Pools, Window
+from croupier.node.fleet import StatusServing
+from croupier.node.recutting import Recutter
+from croupier.node.simulated import SimulatedCards
+from tests.controllers.world import watched
+from tests.kube.waiting import until
+
+LAYOUTS = {
+    "small": ["1g.10gb"] * 7,
+    "medium": ["2g.20gb", "2g.20gb", "3g.30gb"],
+}
+
+
+def layout(name: str | None = None, devices: object = "all", profiles: list[str] | None = None) -> str:
+    """The annotation, in its list form."""
+    entry = {"devices": devices, "mig-enabled": True, "mig-devices": profiles or LAYOUTS[name or "small"]}
+    return yaml.safe_dump({"version": "v1", "mig-configs": {"selected": [entry]}})
+
+
+@dataclass
+class House:
+    """`writes` counts what was written to the API server, by verb and kind."""
+
+    api: Client
+    node: str
+    namespace: str
+    folder: Path
+    nodes: Store[Any]
+    pods: Store[Any]
+    devices: Store[Any]
+    maps: Store[Any]
+    recorder: Recorder
+    writes: list[str] = field(default_factory=list)
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    def card(self, index: int) -> str:
+        return naming.inventory_id(self.node, simulated_state.address(index))
+
+    def window(self) -> Window:
+        return Window(
+            self.node,
+            lambda: self.nodes.named(self.node),
+            lambda: self.pods,
+            lambda: self.devices,
+            Pools(self.maps),
+        )
+
+    def agent(self, cards: str = "SIM-70GB:4", beat: float = 1000.0) -> Agent:
+        plan, window = simulated_plan.read(cards), self.window()
+        known = SimulatedCards(
+            self.node, plan, clock=self.clock, state=self.folder / "cards.json", faults=self.faults
+        )
+        serving = StatusServing(self.api, window.node)
+        parts = Parts(window, known, serving, Recutter(known, self.clock), self.recorder)
+        return Agent(parts, self.api, Settings(self.namespace, every=0.2, beat=beat, clock=self.clock))
+
+    @property
+    def faults(self) -> Path:
+        return self.folder / "faults.yaml"
+
+    def suffers(self, **faults: Any) -> None:
+        """`suffers(cards={0: {"xid": 79}})`, from now on and nothing else."""
+        self.faults.write_text(yaml.safe_dump(faults))
+
+    async def annotate(self, text: str | None) -> None:
+        patch = {"metadata": {"annotations": {"run.ai/mig.config": text}}}
+        await self.api.patch(kinds.NODES, self.node, patch)
+
+    def shown(self) -> Node:
+        found: Node | None = self.nodes.named(self.node)
+        assert found is not None
+        return found
+
+    def allocatable(self) -> dict[str, str]:
+        """Of what has a slash in its name: the devices."""
+        return {name: text for name, text in self.shown().status.allocatable.items() if "/" in name}
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        for one in self.shown().status.conditions:
+            if one.type == kind:
+                return one.status, one.reason, one.message
+        return "", "", ""
+
+    async def report(self) -> AgentReport:
+        """An empty one while there is none."""
+        name = agent_report.lease_name(self.node)
+        with contextlib.suppress(NotFound):
+            found = agent_report.read(await self.api.get(kinds.LEASES, name, namespace=self.namespace))
+            assert found is not None
+            return found
+        return AgentReport(node=self.node)
+
+    async def cut(self, index: int = 0) -> Cut:
+        """Of a card that was told of."""
+        return next(one.cut for one in (await self.report()).cards if one.index == index)
+
+    async def device(self, index: int, cut: Cut | None = None, occupied: str = "Free") -> None:
+        """As the inventory and the ledger would write it."""
+        name = self.card(index)
+        labels = {"gpu.deckhouse.io/node": self.node, "gpu.deckhouse.io/device-index": str(index)}
+        await self.api.apply(kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels}}, force=True)
+        status: dict[str, Any] = {
+            "nodeName": self.node,
+            "inventoryID": name,
+            "conditions": [
+                {
+                    "type": "Occupied",
+                    "status": "True" if occupied in ("InUse", "Reserved") else "False",
+                    "reason": occupied,
+                    "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+            ],
+        }
+        if cut is not None:
+            status["cut"] = {"target": cut.target, "state": cut.state}
+        body = {"metadata": {"name": name}, "status": status}
+        written = await self.api.apply(kinds.GPU_DEVICES, body, subresource="status", force=True)
+        version = written.metadata.resource_version
+        await until(lambda: self._is_seen(name, version), "the device to be seen")
+
+    def _is_seen(self, name: str, version: str) -> bool:
+        found = self.devices.named(name)
+        return found is not None and found.metadata.resource_version == version
+
+    async def pool(self, name: str, cards: list[int], **allocation: Any) -> None:
+        """The ConfigMap that the pool's controller writes."""
+        data = {
+            "inventoryIDs": json.dumps([self.card(index) for index in cards]),
+            "allocation": json.dumps(allocation),
+        }
+        meta = {"name": f"gpupool-{name}", "namespace": self.namespace, "labels": {POOL: name}}
+        await self.api.apply(kinds.CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
+
+    async def leaves(self) -> None:
+        """Nothing of it is there any more."""
+        at_once = Deletion(grace_seconds=0)
+        made: list[tuple[Resource[Any], Any]] = []
+        made += [(kinds.PODS, one) for one in self.pods] + [(kinds.GPU_DEVICES, one) for one in self.devices]
+        made += [(kinds.CONFIG_MAPS, one) for one in self.maps] + [(kinds.NODES, one) for one in self.nodes]
+        for kind, one in made:
+            with contextlib.suppress(NotFound):
+                namespace = one.metadata.namespace or None
+                await self.api.delete(kind, one.metadata.name, namespace=namespace, how=at_once)
+
+
+@contextlib.asynccontextmanager
+async def house(kubeconfig: Path, node: str, namespace: str, folder: Path) -> AsyncIterator[House]:
+    writes: list[str] = []
+
+    def observe(verb: str, kind: str, *_: object) -> None:
+        if verb not in ("get", "list", "watch"):
+            writes.append(f"{verb} {kind}")
+
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(client.connect(config.load(kubeconfig), observe=observe))
+
+        async def store(kind: Any, chosen: Selection) -> Store[Any]:
+            found = await stack.enter_async_context(watched(api, kind, chosen))
+            made: Store[Any] = found.store
+            return made
+
+        labels = f"gpu.deckhouse.io/node={node}"
+        yield House(
+            api,
+            node,
+            namespace,
+            folder,
+            await store(kinds.NODES, Selection(fields=f"metadata.name={node}")),
+            await store(kinds.PODS, Selection(fields=f"spec.nodeName={node}")),
+            await store(kinds.GPU_DEVICES, Selection(labels=labels)),
+            await store(kinds.CONFIG_MAPS, Selection(namespace, labels=POOL)),
+            Recorder(api, "croupier-node"),
+            writes,
+        )
