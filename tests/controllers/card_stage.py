@@ -125,13 +125,13 @@ class Stage:
 
     async def judged(self, now: Situation) -> None:
         """What the inventory and the bootstrap controller find out about the node."""
-        incomplete = _condition("InventoryIncomplete", now.incomplete != "", now.incomplete)
-        disabled = _condition("ManagedDisabled", not now.managed)
+        incomplete = condition("InventoryIncomplete", now.incomplete != "", now.incomplete)
+        disabled = condition("ManagedDisabled", not now.managed)
         known = {"conditions": [incomplete, disabled]}
         await self.status(kinds.GPU_NODE_INVENTORIES, self.node, "gpu-inventory-controller", known)
         if now.node == "unseen":
             return
-        answers = [_condition(name, name in now.failing, now.failing.get(name, "")) for name in MISSING]
+        answers = [condition(name, name in now.failing, now.failing.get(name, "")) for name in MISSING]
         if now.node == "checked":
             answers = [{**one, "status": "Unknown"} for one in answers]
         phase = {"fit": "Ready", "checked": "Validating"}.get(str(now.node), "ValidatingFailed")
@@ -139,7 +139,7 @@ class Stage:
         await self.status(kinds.GPU_NODE_INVENTORIES, self.node, "gpu-bootstrap-controller", judged)
 
     async def occupied(self, reason: str) -> None:
-        told = [] if reason == "Unknown" else [_condition("Occupied", reason in ("Reserved", "InUse"))]
+        told = [] if reason == "Unknown" else [condition("Occupied", reason in ("Reserved", "InUse"))]
         conditions = [{**one, "reason": reason} for one in told]
         await self.status(kinds.GPU_DEVICES, self.card, "croupier-ledger", {"conditions": conditions})
 
@@ -229,7 +229,7 @@ def _health(now: Situation) -> CardHealth:
     return CardHealth(healthy=False, reason=broken.reason, message=broken.sentence, clean=now.clean)
 
 
-def _condition(name: str, holds: bool, message: str = "") -> dict[str, str]:
+def condition(name: str, holds: bool, message: str = "") -> dict[str, str]:
     return {
         "type": name,
         "status": "True" if holds else "False",
