@@ -167,6 +167,16 @@ async def test_a_card_that_must_be_reset_first_says_so(bench):
             await cards.enable_mig(FIRST, True)
 
 
+async def test_a_device_that_could_not_be_finished_is_taken_away_again(bench):
+    bench.fault("nvmlGpuInstanceCreateComputeInstance", IN_USE)
+    async with opened(bench) as cards:
+        await cards.enable_mig(FIRST, True)
+        with pytest.raises(CardError):
+            await cards.create(FIRST, Piece("1g.10gb", 0, 1))
+
+    assert not [line for line in bench.says() if line.startswith("gi ")]
+
+
 async def test_what_is_not_there_is_told(bench):
     async with opened(bench) as cards:
         await cards.enable_mig(FIRST, True)

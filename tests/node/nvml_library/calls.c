@@ -72,8 +72,12 @@ int nvmlSystemGetCudaDriverVersion(int *version) {
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
+    int code;
     if (!initialized) return UNINITIALIZED;
-    ENTER("nvmlDeviceGetCount_v2");
+    if ((code = enter("nvmlDeviceGetCount_v2")) != SUCCESS) {
+        if (code == DRIVER_NOT_LOADED) initialized = 0; /* it must be asked for anew when it is back */
+        return code;
+    }
     *count = world.card_count;
     return leave(SUCCESS, 0);
 }
