@@ -22,7 +22,7 @@ from croupier.controllers.agent_reports import AgentReports
 from croupier.controllers.cards_reading import Look
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.watched import Watched
-from croupier.core import course, lifecycle
+from croupier.core import course, lifecycle, pool_capacity
 from croupier.core.assignment import NOBODY, Approval
 from croupier.core.course import Course
 from croupier.core.ledger import Ledger
@@ -198,7 +198,7 @@ class CardController:
         ledger = self._ledgers.ledger(node)
         held: Counter[str] = Counter()
         for card in ledger.cards if ledger is not None else ():
-            held[card.pool] += cards_status.units(card)
+            held[card.pool] += pool_capacity.used_of(card)
         return held
 
     def _labels(self, node: str) -> Mapping[str, str]:

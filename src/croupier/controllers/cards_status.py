@@ -13,7 +13,6 @@ from croupier.api.gpu.pool import RESOURCE_PREFIX
 from croupier.controllers import conditions
 from croupier.core import course
 from croupier.core.course import CONDITIONS, Course
-from croupier.core.ledger import Card
 from croupier.kube.resource import Raw
 
 MOST_LINES: Final = 64
@@ -64,17 +63,6 @@ def applied(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
     """To be applied to this very object, not to another of its name."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return {"metadata": {"name": found.metadata.name, "uid": found.metadata.uid}, "status": fields}
-
-
-def units(card: Card) -> int:
-    """What holders have of a card, as its pool counts: cards, MIG devices, slices or percent."""
-    match card.mode:
-        case "MIG":
-            return sum(1 for slot in card.slots if slot.holder)
-        case "Exclusive":
-            return int(not card.is_free)
-        case _:
-            return card.used
 
 
 def resource(pool: str) -> str:

@@ -1,0 +1,136 @@
+"""A card changes pools between the ledger and the card controller: nothing of it is ever given twice.
+
+The whole conversation on a real API server, with either book: the annotation of a person, the ledger that
+withdraws the card, the condition that says so, and only then another pool.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUDevice, agent_report
+from croupier.api.gpu.device import ASSIGNMENT
+from croupier.controllers import capacity, occupancy
+from croupier.controllers.capacity import CapacityController
+from croupier.controllers.cards import CardController, Sources
+from croupier.controllers.occupancy import Occupancy
+from croupier.controllers.reporters import Reporters
+from croupier.core import ledger
+from croupier.core.ledger import Card
+from croupier.kube.client import Selection
+from croupier.kube.store import Change
+from tests.controllers.card_stage import Shelf, condition
+from tests.controllers.world import NODE, World, running, watched
+from tests.kube.waiting import until, until_async
+
+TRAINER = "team/trainer/1234"
+POOL = {"allocation": {"mode": "Exclusive"}}
+FIT = [condition(name, False) for name in ("DriverMissing", "ToolkitMissing", "MonitoringMissing")]
+
+
+async def fit_node(world: World) -> str:
+    """A node with one card that is ready; the card."""
+    await world.node(gpu=1)
+    await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
+    status = {
+        "bootstrap": {"phase": "Ready"},
+        "conditions": [condition("InventoryIncomplete", False), *FIT],
+    }
+    await world.api.patch(kinds.GPU_NODE_INVENTORIES, NODE, {"status": status}, subresource="status")
+    await world.create(kinds.GPU_POOLS, {"metadata": {"name": "team-a"}, "spec": POOL})
+    return await world.device(0)
+
+
+@contextlib.asynccontextmanager
+async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
+    """The ledger, its word about cards, and their life; with every state of a card that was ever shown."""
+    quick = occupancy.Settings(calm=0.1, patience=0.05)
+    agents = Selection(world.namespace, labels=agent_report.LEASES)
+    reporters, stop = Reporters(world.api), asyncio.Event()
+    async with world.sees() as sight, watched(world.api, kinds.LEASES, agents) as leases:
+        seen = sight.sources
+        sources = Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
+        keepers: list[Any] = [
+            CapacityController(sight, world.book, capacity.Settings()),
+            Occupancy(sight, world.api, book=world.book, settings=quick),
+            CardController(sources, world.api, reporters=reporters, ledgers=Shelf()),
+        ]
+        shown: list[GPUDevice] = []
+
+        def note(change: Change[GPUDevice]) -> None:
+            if change.new is not None:
+                shown.append(change.new)
+
+        seen.devices.store.subscribe(note)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(running(reporters.run(stop)))
+            for keeper in keepers:
+                await stack.enter_async_context(running(keeper.run(stop)))
+            yield shown
+
+
+async def assigned(world: World, card: str, pool: str | None) -> None:
+    await world.api.patch(kinds.GPU_DEVICES, card, {"metadata": {"annotations": {ASSIGNMENT: pool}}})
+
+
+async def reaches(world: World, card: str, phase: str, occupied: str) -> None:
+    async def look() -> bool:
+        status = (await world.api.get(kinds.GPU_DEVICES, card)).status
+        word = next((one.reason for one in status.conditions if one.type == "Occupied"), "")
+        return (status.phase, word) == (phase, occupied)
+
+    await until_async(look, f"{card} to be {phase} and {occupied}", within=60)
+
+
+async def ledgers(world: World, card: str, **about: Any) -> Card:
+    def look() -> Card | None:
+        held = world.book.ledger(NODE)
+        found = held.card(card) if held is not None else None
+        fits = found is not None and all(getattr(found, name) == value for name, value in about.items())
+        return found if fits else None
+
+    found = await until(look, f"the ledger's card to be {about}", within=60)
+    assert found is not None
+    return found
+
+
+async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: World):
+    card = await fit_node(world)
+    async with at_work(world) as shown:
+        await reaches(world, card, "PendingAssignment", "Free")
+        await world.plant(TRAINER, card)
+        await reaches(world, card, "PendingAssignment", "InUse")
+
+        await assigned(world, card, "team-a")
+        await ledgers(world, card, healthy=False, pool="", used=50)
+
+        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await reaches(world, card, "Assigned", "Free")
+        await ledgers(world, card, healthy=True, pool="team-a", mode="Exclusive")
+
+        await world.plant(TRAINER, card, percent=100)
+        await reaches(world, card, "InUse", "InUse")
+        await assigned(world, card, None)
+        await ledgers(world, card, healthy=False, pool="team-a", used=100)
+
+        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await reaches(world, card, "PendingAssignment", "Free")
+        await ledgers(world, card, healthy=True, pool="", mode="Percent")
+    assert never_moved_while_held(shown)
+
+
+def never_moved_while_held(shown: list[GPUDevice]) -> bool:
+    """Whenever the pool of a card changed, the ledger had said before that nobody holds it or can."""
+    moves = [(old, new) for old, new in pairwise(shown) if _pool(old) != _pool(new)]
+    return len(moves) == 2 and all(_word(old) == "Withdrawn" for old, _ in moves)
+
+
+def _pool(device: GPUDevice) -> str:
+    return device.status.pool_ref.name if device.status.pool_ref is not None else ""
+
+
+def _word(device: GPUDevice) -> str:
+    return next((one.reason for one in device.status.conditions if one.type == "Occupied"), "")
