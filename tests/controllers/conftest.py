@@ -13,6 +13,7 @@ import pytest_asyncio
 from croupier.kube import client, config
 from croupier.lab import borrowed
 from tests.controllers import world as worlds
+from tests.controllers.inventory_world import NODE_FEATURE_CRD, Stock
 from tests.controllers.world import World
 
 
@@ -42,3 +43,23 @@ async def world(
 
 in_the_api_server = pytest.mark.parametrize("world", ["CRD"], indirect=True)
 """For what only a NodeReservation has."""
+
+
+@pytest.fixture(scope="module")
+def shelf(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for Leases and NodeFeatures of all stories of a file, with NFD's kind installed."""
+    borrowed.install(cluster, {"nodefeatures": NODE_FEATURE_CRD})
+    name = borrowed.create_namespace(cluster, "inventory")
+    yield name
+    borrowed.delete_namespace(cluster, name)
+
+
+@pytest_asyncio.fixture
+async def stock(cluster: Any, shelf: str) -> AsyncIterator[Stock]:
+    """Nodes and their cards; what is made of them is gone afterwards."""
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+        made = Stock(api, shelf)
+        try:
+            yield made
+        finally:
+            await made.leave()

@@ -166,6 +166,8 @@ class Stock:
         """Nothing of it is there any more; its cards and inventories go together."""
         ours = f"{MARK}={self.namespace}"
         await self.api.delete_collection(kinds.NODES, Selection(labels=ours))
+        for kind in (kinds.LEASES, nfd.NODE_FEATURES):
+            await self.api.delete_collection(kind, Selection(self.namespace))
         nodes = set(self.nodes)
         devices = (await self.api.list(kinds.GPU_DEVICES)).items
         found = [one.metadata.name for one in devices if one.status.node_name in nodes]
@@ -316,3 +318,9 @@ class Stock:
 
 def condition(found: GPUNodeInventory, kind: str) -> Condition | None:
     return next((one for one in found.status.conditions if one.type == kind), None)
+
+
+def judged(found: GPUNodeInventory, kind: str) -> tuple[str, str]:
+    """Status and reason."""
+    one = condition(found, kind)
+    return (one.status, one.reason) if one is not None else ("", "")

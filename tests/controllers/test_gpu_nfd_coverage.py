@@ -5,20 +5,16 @@ cards out of every pool; what is right must be found, card by card.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from croupier.api.gpu import pooling
 from croupier.core import catalogue
 from croupier.core.catalogue import CardModel
-from croupier.kube import client, config
-from croupier.lab import borrowed
 from tests.controllers import inventory_world as stocks
 from tests.controllers.inventory_world import (
-    NODE_FEATURE_CRD,
     Shown,
     Stock,
     address,
@@ -145,25 +141,6 @@ BY_ADDRESS = {case for case in (*RIGHT, *WRONG) if case.startswith("agent")} - {
     "agent-without-driver",
 }
 """Cases in which somebody tells where the cards sit."""
-
-
-@pytest.fixture(scope="module")
-def shelf(cluster: Any, crds: Any) -> Iterator[str]:
-    """One namespace for all stories of the file, with NFD's kind installed."""
-    borrowed.install(cluster, {"nodefeatures": NODE_FEATURE_CRD})
-    name = borrowed.create_namespace(cluster, "nfd-coverage")
-    yield name
-    borrowed.delete_namespace(cluster, name)
-
-
-@pytest_asyncio.fixture
-async def stock(cluster: Any, shelf: str) -> AsyncIterator[Stock]:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        made = Stock(api, shelf)
-        try:
-            yield made
-        finally:
-            await made.leave()
 
 
 def names(node: str, by_address: bool, count: int) -> list[str]:
