@@ -22,6 +22,7 @@ from croupier.controllers.audit import Audit
 from croupier.controllers.audit_metrics import AuditMetrics
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.holders import HolderController
+from croupier.controllers.occupancy import Occupancy
 from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
@@ -208,7 +209,10 @@ class World:
 
     @contextlib.asynccontextmanager
     async def works(self, *parts: str) -> AsyncIterator[Audit]:
-        """Controllers, from now on: `capacity`, `holders`, or both; the audit looks when it is told to."""
+        """Controllers, from now on: `capacity`, `holders`, or both; the audit looks when it is told to.
+
+        With `occupancy`, what the ledger tells of each card.
+        """
         parts = parts or ("capacity", "holders")
         async with self.sees() as sight, contextlib.AsyncExitStack() as stack:
             recorder = Recorder(self.api, "gpu-ledger")
@@ -227,6 +231,9 @@ class World:
                     ),  # nobody else promotes
                 )
                 await stack.enter_async_context(running(steward.run(asyncio.Event())))
+            if "occupancy" in parts:
+                teller = Occupancy(sight, self.api, book=self.book)
+                await stack.enter_async_context(running(teller.run(asyncio.Event())))
             self.registry = CollectorRegistry()
             yield Audit(
                 sight,

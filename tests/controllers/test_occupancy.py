@@ -1,0 +1,195 @@
+"""What the ledger tells of each card, on a real API server: Withdrawn before anything is changed."""
+
+from typing import Any
+
+import pytest
+
+from croupier.api import kinds
+from croupier.core.ledger import Part, Refused
+from tests.controllers.conftest import in_the_api_server
+from tests.controllers.world import NODE, World, card
+from tests.kube.waiting import until, until_async
+
+DRAIN = "gpu.deckhouse.io/drain"
+ASSIGNMENT = "gpu.deckhouse.io/assignment"
+ALL = ("capacity", "holders", "occupancy")
+PATIENCE = 60.0
+
+
+async def says(world: World, device: str, reason: str) -> None:
+    last = ""
+
+    async def look() -> bool:
+        nonlocal last
+        found = await world.api.get(kinds.GPU_DEVICES, device)
+        last = next((one.reason for one in found.status.conditions if one.type == "Occupied"), "nothing")
+        return last == reason
+
+    try:
+        await until_async(look, f"{device} to be {reason}", PATIENCE)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is {last}, {world.cards()}") from None
+
+
+async def note(world: World, device: str, **annotations: str | None) -> None:
+    notes = {{"drain": DRAIN, "assignment": ASSIGNMENT}[key]: value for key, value in annotations.items()}
+    await world.api.patch(kinds.GPU_DEVICES, device, {"metadata": {"annotations": notes}})
+
+
+async def status(world: World, device: str, **fields: Any) -> None:
+    await world.api.patch(kinds.GPU_DEVICES, device, {"status": fields}, subresource="status")
+
+
+async def claimed(world: World, device: str) -> bool:
+    """Whether somebody new would be given something of the card."""
+    answer = await world.book.reserve(f"{world.namespace}/new/9", NODE, 1, 10)
+    await world.book.release(f"{world.namespace}/new/9", NODE)
+    return not isinstance(answer, Refused) and any(part.card == device for part in answer)
+
+
+async def test_a_drained_card_is_withdrawn_once_its_last_holder_is_gone(world):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await world.runs("a", device)
+        holder = world.holder(await world.get("a"))
+        await world.plant(holder, device)
+        await says(world, device, "InUse")
+
+        await note(world, device, drain="repair")
+        await world.shows({device: (False, 50)})
+        await says(world, device, "InUse")
+        await world.delete("a")
+        await says(world, device, "Withdrawn")
+        assert not await claimed(world, device)
+
+        await note(world, device, drain=None)
+        await says(world, device, "Free")
+        assert await claimed(world, device)
+
+
+WAITING = {"enabled": True, "state": "Waiting", "target": "1g.10gb:7"}
+
+
+async def waits_for_its_cut(world: World, device: str) -> None:
+    await status(world, device, cut=WAITING)
+
+
+async def drifted(world: World, device: str) -> None:
+    await status(world, device, cut={"state": "Drifted"})
+
+
+async def enters_a_pool(world: World, device: str) -> None:
+    await note(world, device, assignment="shared")
+
+
+async def faulted(world: World, device: str) -> None:
+    await status(world, device, state="Faulted")
+
+
+async def vanished(world: World, device: str) -> None:
+    one = {"type": "Vanished", "status": "True", "reason": "NotOnTheBus", "message": ""}
+    await status(world, device, conditions=[{**one, "lastTransitionTime": "2030-01-01T00:00:00Z"}])
+
+
+async def ignored(world: World, device: str) -> None:
+    await world.api.patch(
+        kinds.GPU_DEVICES, device, {"metadata": {"labels": {"gpu.deckhouse.io/ignore": "true"}}}
+    )
+
+
+async def its_agent_is_silent(world: World, device: str) -> None:
+    await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
+    one = {"type": "AgentSilent", "status": "True", "reason": "NoHeartbeat", "message": ""}
+    body = {"status": {"conditions": [{**one, "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}
+    await world.api.patch(kinds.GPU_NODE_INVENTORIES, NODE, body, subresource="status")
+
+
+REASONS = (waits_for_its_cut, drifted, enters_a_pool, faulted, vanished, ignored, its_agent_is_silent)
+
+
+@in_the_api_server
+@pytest.mark.parametrize("happens", REASONS, ids=lambda one: one.__name__)
+async def test_a_card_is_withdrawn_when(world, happens):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await happens(world, device)
+        await says(world, device, "Withdrawn")
+        assert not await claimed(world, device)
+
+
+@in_the_api_server
+async def test_the_cards_of_a_pool_rest_while_it_does_and_follow_what_is_carried_out(world):
+    await world.node()
+    pool = {"metadata": {"name": "turns"}, "spec": {"allocation": {"mode": "TimeSlice"}}}
+    await world.create(kinds.GPU_POOLS, pool)
+    device = await world.device(0, state="Assigned", poolRef={"name": "turns"})
+
+    async def pool_is(mode: str, maintenance: str, reason: str = "AllocationChanged") -> None:
+        moment = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": ""}
+        one = {"type": "Maintenance", "status": maintenance, "reason": reason, **moment}
+        now = {"allocation": {"mode": mode}, "conditions": [one]}
+        await world.api.patch(kinds.GPU_POOLS, "turns", {"status": now}, subresource="status")
+
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await pool_is("TimeSlice", "True")
+        await says(world, device, "Withdrawn")
+        await pool_is("TimeSlice", "True", "PerCard")
+        await says(world, device, "Free")
+        await world.api.patch(
+            kinds.GPU_POOLS, "turns", {"spec": {"allocation": {"mode": "Exclusive", "timeSlice": None}}}
+        )
+        await pool_is("Exclusive", "False", "Done")
+        await until(lambda: world.ledger().cards[0].mode == "Exclusive", "the new mode", PATIENCE)
+        await note(world, device, assignment=None)
+        await says(world, device, "Withdrawn")
+
+
+@in_the_api_server
+async def test_a_card_is_given_as_it_is_cut(world):
+    await world.node()
+    device = await world.device(0)
+    slots = [{"id": f"1g.10gb-{n}", "profile": "1g.10gb", "start": n, "size": 1} for n in range(2)]
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await status(world, device, cut=WAITING)
+        await says(world, device, "Withdrawn")
+        await status(world, device, cut={**WAITING, "state": "Applied", "slots": slots})
+        await says(world, device, "Free")
+
+        (card_now,) = world.ledger().cards
+        assert (card_now.mode, [slot.id for slot in card_now.slots]) == ("MIG", ["1g.10gb-0", "1g.10gb-1"])
+
+
+async def test_the_holders_of_a_card_are_told_under_its_own_name_once_it_has_one(world):
+    await world.node(gpu=1)
+    labels = {"gpu.deckhouse.io/device-index": "0", "gpu.deckhouse.io/node": NODE}
+    await world.create(kinds.GPU_DEVICES, {"metadata": {"name": card(0), "labels": labels}})
+    await status(world, card(0), nodeName=NODE, inventoryID=card(0))
+    holder = await world.runs("a", card(0))
+    async with world.works(*ALL):
+        await says(world, card(0), "InUse")
+        device = await world.device(0)
+        await says(world, device, "InUse")
+        await says(world, card(0), "Withdrawn")
+
+        assert world.ledger().grant(holder) == (Part(device, 50),)
+
+
+@in_the_api_server
+async def test_nothing_is_written_while_nothing_changes(world):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        before = await world.api.get(kinds.GPU_DEVICES, device)
+        other = await world.device(1)
+        await world.runs("a", other)
+        await world.plant(world.holder(await world.get("a")), other)
+        await says(world, other, "InUse")
+
+        assert await world.api.get(kinds.GPU_DEVICES, device) == before
