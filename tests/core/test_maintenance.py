@@ -224,6 +224,18 @@ def test_a_confirmation_before_the_repair_is_none() -> None:
     assert maintenance.decide(half).misconfigured.reason == "Drifted"
 
 
+def test_a_card_that_cannot_be_repaired_does_not_keep_the_others_from_being_confirmed() -> None:
+    broken = card(follows=SMALL, cut=cut(MEDIUM, "Failed", target="1g.10gb:7", message="the driver refused"))
+    mended = card("card-1", follows=SMALL, cut=cut(SMALL))
+    facts = pool(broken, mended, wanted=SMALL, carried=SMALL, misconfigured="Drifted", closed=True)
+
+    found = maintenance.decide(facts)
+
+    assert found.misconfigured.reason == "AwaitingConfirmation"
+    assert "card-0 (Failed: the driver refused)" in found.misconfigured.sentence
+    assert not maintenance.decide(replace(facts, confirmed=True)).misconfigured.holds
+
+
 CONFLICTS = {
     "a card two pools claim": ({"conflicts": ("pools a and b ...",)}, "CardContested"),
     "an older pool with the same resource": ({"elder": "team-a"}, "ResourceTaken"),

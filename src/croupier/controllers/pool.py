@@ -146,6 +146,7 @@ class PoolController:
         calm = self._settings.calm
         self._looked.clear()
         endings = (
+            self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
             self._sources.ledgers.subscribe(self._ledger_changed),
         )
@@ -162,7 +163,7 @@ class PoolController:
         while True:
             await asyncio.sleep(self._settings.calm)
             try:
-                self._claims.refresh(self.controller.add)
+                self._claims.refresh()
             except Exception:  # a node that cannot be read must not keep the others from being looked at
                 log.exception("cannot work out what pools could have")
 

@@ -39,29 +39,42 @@ class Claims:
         self._sources = sources
         self._approval = approval
         self._devices = sources.devices.store.index(sight.node_of_device)
-        self._stale: set[str] = set(self._devices.values())
+        self._stale: set[str] = set()
         self._nodes: dict[str, Mapping[str, Claim]] = {}
         self._pools: dict[str, dict[str, Claim]] = {}
-        sources.devices.store.subscribe(self._device_changed)
-        sources.inventories.store.subscribe(lambda change: self._stale.add(change.key.name))
-        sources.nodes.store.subscribe(self._node_changed)
-        sources.pools.store.subscribe(self._pool_changed)
+        self._changed: Callable[[str], None] = lambda _: None
+
+    def follow(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Keep up from now on, and tell `changed` the pools it matters to; the result ends that."""
+        sources, self._changed = self._sources, changed
+        self._stale.update(self._devices.values(), self._nodes)
+        endings = (
+            sources.devices.store.subscribe(self._device_changed),
+            sources.inventories.store.subscribe(lambda change: self._stale.add(change.key.name)),
+            sources.nodes.store.subscribe(self._node_changed),
+            sources.pools.store.subscribe(self._pool_changed),
+        )
+
+        def end() -> None:
+            for one in endings:
+                one()
+
+        return end
 
     def of(self, pool: str) -> Mapping[str, Claim]:
         """By node."""
         self.refresh()
         return self._pools.get(pool, {})
 
-    def refresh(self, changed: Callable[[str], None] | None = None) -> None:
-        """Look again at what changed; `changed` is told the pools that it matters to."""
+    def refresh(self) -> None:
+        """Look again at what changed."""
         if not self._stale:
             return
         pools = [pooling.pool(one) for one in self._sources.pools.store]
         touched = {name for node in tuple(self._stale) for name in self._look(node, pools)}
         self._stale.clear()
-        if changed is not None:
-            for name in touched:
-                changed(name)
+        for name in touched:
+            self._changed(name)
 
     def _look(self, node: str, pools: list[Pool]) -> set[str]:
         """The pools for which the node is another than before."""

@@ -153,13 +153,14 @@ def _drift(facts: Facts, carried: Sharing) -> Verdict | None:
         return Verdict(True, DRIFTED, why)
     if facts.misconfigured not in (DRIFTED, UNCONFIRMED):
         return None
-    if late := [one for one in facts.members if not one.out and not one.suits(one.follows)]:
+    amiss = [one for one in facts.members if not one.out and not one.suits(one.follows)]
+    if late := [one for one in amiss if not one.failed(one.follows)]:
         return Verdict(True, DRIFTED, f"cards that somebody else cut are repaired, {_cards(late)}")
     if facts.confirmed:
         return None
-    return Verdict(
-        True, UNCONFIRMED, "the cards are as the pool says again; confirm it: croupier pools confirm"
-    )
+    but = f", but for those that cannot be repaired, {_cards(amiss)}" if amiss else ""
+    why = f"the cards are as the pool says again{but}; confirm it with: croupier pools confirm"
+    return Verdict(True, UNCONFIRMED, why)
 
 
 def _conflict(facts: Facts) -> Verdict:

@@ -1,0 +1,257 @@
+"""Pools on a real cluster: the test plays the inventory, the ledger and the agents; the controllers work."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.core_v1 import ConfigMap, Node
+from croupier.api.gpu import GPUDevice, GPUPool, pooling
+from croupier.api.mps import allocation
+from croupier.controllers import pool, pool_nodes, pool_writing
+from croupier.controllers.ledgers import Ledgers
+from croupier.controllers.pool import PoolController
+from croupier.controllers.pool_metrics import PoolMetrics
+from croupier.controllers.pool_nodes import PoolNodes
+from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.watched import Watched
+from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.resource import Resource
+from tests.controllers.world import running, watched
+from tests.kube.waiting import until_async
+
+NOW = "2026-01-01T00:00:00Z"
+PATIENCE = 60.0
+TYPES = [{"name": "1g.10gb", "count": 7}, {"name": "2g.20gb", "count": 3}, {"name": "3g.30gb", "count": 2}]
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+def cut(profile: str = "", number: int = 0, state: str = "Applied", **fields: Any) -> dict[str, Any]:
+    """As the agent of a node tells it: so many of a profile, or whole."""
+    slots = [
+        {"id": f"{profile}-{start}", "profile": profile, "start": start, "size": 1} for start in range(number)
+    ]
+    target = f"{profile}:{number}" if number else "whole"
+    return {"enabled": bool(number), "slots": slots, "target": target, "state": state, **fields}
+
+
+class Bookings:
+    """What pods were promised, as the test says."""
+
+    def __init__(self) -> None:
+        self.promised: dict[str, int] = {}
+
+    def booked(self, pool: str) -> int:
+        return self.promised.get(pool, 0)
+
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+@dataclass
+class Pools:
+    api: Client
+    namespace: str
+    bookings: Bookings = field(default_factory=Bookings)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    made: list[tuple[Resource[Any], str]] = field(default_factory=list)
+    controller: PoolController | None = None
+    nodes: PoolNodes | None = None
+
+    async def create(self, kind: Resource[Any], body: dict[str, Any]) -> Any:
+        created = await self.api.create(kind, body, namespace=self.namespace if kind.namespaced else None)
+        self.made.append((kind, created.metadata.name))
+        return created
+
+    async def leave(self) -> None:
+        """Nothing that the test made is there any more."""
+        for kind, name in reversed(self.made):
+            namespace = self.namespace if kind.namespaced else None
+            with contextlib.suppress(NotFound):
+                await self.api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+                await self.api.delete(kind, name, namespace=namespace, how=Deletion(grace_seconds=0))
+
+    # What people, the inventory, the ledger and the agents write.
+
+    async def node(self, name: str, *, taints: tuple[dict[str, str], ...] = (), **labels: str) -> None:
+        body = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)}}
+        await self.create(kinds.NODES, body)
+        await self.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": name}})
+        status = {"conditions": [condition("InventoryIncomplete", "False", "InventorySynced")]}
+        await self.api.patch(kinds.GPU_NODE_INVENTORIES, name, {"status": status}, subresource="status")
+
+    async def card(self, node: str, index: int, serves: str = "", **status: Any) -> str:
+        """A card that is ready, and with `serves` in that pool."""
+        name = f"{node}-0000-{index:02x}-00-0"
+        labels = {"gpu.deckhouse.io/node": node, "gpu.deckhouse.io/device-index": str(index)}
+        words = {"gpu.deckhouse.io/assignment": serves} if serves else {}
+        await self.create(
+            kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels, "annotations": words}}
+        )
+        plain = {
+            "nodeName": node,
+            "inventoryID": name,
+            "managed": True,
+            "hardware": {"product": "SIM", "mig": {"capable": True, "types": TYPES}},
+            **(_serving(serves) if serves else {"state": "Unassigned", "phase": "Ready"}),
+        }
+        await self._status(name, {**plain, **status})
+        await self.occupied(name, "Free")
+        return name
+
+    async def joins(self, card: str, name: str) -> None:
+        """As the controller of cards lets it in, once it is withdrawn."""
+        await self._status(card, _serving(name))
+
+    async def leaves(self, card: str) -> None:
+        await self._status(card, {"state": "Unassigned", "phase": "Ready", "poolRef": None})
+
+    async def occupied(self, card: str, reason: str) -> None:
+        busy = "True" if reason in ("Reserved", "InUse") else "False"
+        ready = condition("ReadyForPooling", "True", "Ready")
+        await self._status(card, {"conditions": [ready, condition("Occupied", busy, reason)]})
+
+    async def is_cut(self, card: str, *args: Any, **fields: Any) -> None:
+        await self._status(card, {"cut": cut(*args, **fields)})
+
+    async def _status(self, card: str, status: dict[str, Any]) -> None:
+        await self.api.patch(kinds.GPU_DEVICES, card, {"status": status}, subresource="status")
+
+    async def pool(self, name: str, mode: str = "Exclusive", **spec: Any) -> None:
+        allocation_ = {"mode": mode, **spec.pop("allocation", {})}
+        await self.create(
+            kinds.GPU_POOLS, {"metadata": {"name": name}, "spec": {"allocation": allocation_, **spec}}
+        )
+
+    async def wishes(self, name: str, **allocation_: Any) -> None:
+        """A person changes how the pool shall be shared."""
+        whole = {"migProfile": None, "migLayout": None, "timeSlice": None, **allocation_}
+        await self.api.patch(kinds.GPU_POOLS, name, {"spec": {"allocation": whole}})
+
+    async def confirms(self, name: str) -> None:
+        found = await self.get(name)
+        word = {"gpu.deckhouse.io/confirmed": str(found.metadata.generation)}
+        await self.api.patch(kinds.GPU_POOLS, name, {"metadata": {"annotations": word}})
+
+    async def runs(self, name: str, node: str, card: str, pool_: str, percent: int = 100) -> None:
+        """A pod that holds so much of a card, bound as the extender does."""
+        asked = {f"gpu.deckhouse.io/{pool_}": "1" if percent == 100 else str(percent)}
+        main = {"name": "main", "image": "none", "resources": {"limits": asked}}
+        spec = {"schedulerName": "nobody", "containers": [main], "terminationGracePeriodSeconds": 0}
+        pod = await self.create(kinds.PODS, {"metadata": {"name": name}, "spec": spec})
+        entry = [{"card": card, "index": 0, "percent": percent}]
+        annotations = {allocation.ALLOCATION: msgspec.json.encode(entry).decode()}
+        body = {
+            "metadata": {"name": name, "uid": pod.metadata.uid, "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self.api.create(kinds.PODS, body, namespace=self.namespace, name=name, subresource="binding")
+
+    async def ends(self, name: str) -> None:
+        await self.api.delete(kinds.PODS, name, namespace=self.namespace, how=Deletion(grace_seconds=0))
+
+    # What the world looks like.
+
+    async def get(self, name: str) -> GPUPool:
+        return await self.api.get(kinds.GPU_POOLS, name)
+
+    async def config(self, name: str) -> ConfigMap | None:
+        with contextlib.suppress(NotFound):
+            return await self.api.get(
+                kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=self.namespace
+            )
+        return None
+
+    async def device(self, card: str) -> GPUDevice:
+        return await self.api.get(kinds.GPU_DEVICES, card)
+
+    async def node_now(self, name: str) -> Node:
+        return await self.api.get(kinds.NODES, name)
+
+    async def condition(self, name: str, kind: str) -> str:
+        """`True Draining`."""
+        found = pooling.condition((await self.get(name)).status.conditions, kind)
+        return f"{found.status} {found.reason}" if found is not None else ""
+
+    async def message(self, name: str, kind: str) -> str:
+        found = pooling.condition((await self.get(name)).status.conditions, kind)
+        return found.message if found is not None else ""
+
+    async def becomes(self, name: str, kind: str, wanted: str) -> None:
+        async def so() -> bool:
+            return await self.condition(name, kind) == wanted
+
+        try:
+            await until_async(so, f"{name} to be {kind} {wanted}", within=PATIENCE)
+        except AssertionError as error:
+            found = (await self.get(name)).status.conditions
+            raise AssertionError(
+                f"{error}: {[(c.type, c.status, c.reason, c.message) for c in found]}"
+            ) from None
+
+    async def eventually(self, look: Callable[[], Any], what: str) -> Any:
+        return await until_async(look, what, within=PATIENCE)
+
+    async def events(self, name: str) -> set[str]:
+        listed = await self.api.list(kinds.EVENTS, Selection("default"))
+        return {one.reason for one in listed.items if one.regarding.name == name}
+
+    async def quiet(self, name: str) -> bool:
+        """Another look at the pool writes nothing."""
+        assert self.controller is not None
+        before = [(await self.get(name)).metadata, await self.config(name)]
+        for _ in range(3):
+            await self.controller.reconcile(name)
+        return before == [(await self.get(name)).metadata, await self.config(name)]
+
+    @contextlib.asynccontextmanager
+    async def works(self, **settings: Any) -> AsyncIterator[None]:
+        """The controllers, from now on."""
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def follow(kind: Resource[Any], chosen: Selection = EVERYTHING) -> Watched[Any]:
+                return await stack.enter_async_context(watched(self.api, kind, chosen))
+
+            bound = Selection(self.namespace, fields="spec.nodeName!=")
+            seen = Sources(
+                nodes=await follow(kinds.NODES),
+                devices=await follow(kinds.GPU_DEVICES),
+                pools=await follow(kinds.GPU_POOLS),
+                pods=await follow(kinds.PODS, bound),
+                reservations=await follow(kinds.RESERVATIONS, Selection(self.namespace)),
+                inventories=await follow(kinds.GPU_NODE_INVENTORIES),
+            )
+            ledgers = Ledgers(Sight(seen), await follow(kinds.NODE_RESERVATIONS))
+            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_writing.LABEL))
+            sources = pool.Sources(
+                seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, self.bookings
+            )
+            recorder = Recorder(self.api, pool.REPORTER)
+            self.registry = CollectorRegistry()
+            wanted = {"namespace": self.namespace, "calm": 0.02, **settings}
+            figures = PoolMetrics(self.registry, seen.pools.store)
+            self.controller = PoolController(
+                sources, self.api, recorder=recorder, settings=pool.Settings(figures=figures, **wanted)
+            )
+            self.nodes = PoolNodes(pool_nodes.Sources(seen.nodes, seen.devices, seen.pools), self.api)
+            for part in (recorder.run, self.controller.run, self.nodes.run):
+                await stack.enter_async_context(running(part(asyncio.Event())))
+            yield
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+def _serving(name: str) -> dict[str, Any]:
+    reference = {"name": name, "resource": f"gpu.deckhouse.io/{name}"}
+    return {"state": "Assigned", "phase": "Assigned", "poolRef": reference}

@@ -1,0 +1,308 @@
+"""Pools on the API server: what they have, whom they wait for, how they change, and how they go."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest_asyncio
+
+from croupier.api import kinds
+from croupier.api.gpu.pool import POOL_FINALIZER
+from croupier.kube import client, config
+from croupier.kube.errors import NotFound
+from tests.controllers.pools import Pools
+
+MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
+TAINT = {"key": "gpu", "value": "team-a", "effect": "NoSchedule"}
+FOREIGN = {"key": "maintenance", "value": "rack-7", "effect": "NoSchedule"}
+
+
+@pytest_asyncio.fixture
+async def pools(cluster: Any, town: str) -> AsyncIterator[Pools]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+        made = Pools(api, town)
+        try:
+            yield made
+        finally:
+            await made.leave()
+
+
+async def test_a_pool_tells_what_it_has_and_what_is_left(pools: Pools) -> None:
+    await pools.node("gpu-1", taints=(FOREIGN,))
+    await pools.node("gpu-2")
+    await pools.pool("team-a", scheduling={"taints": [TAINT]})
+    first = await pools.card("gpu-1", 0, "team-a")
+    others = [await pools.card("gpu-1", 1, "team-a"), await pools.card("gpu-2", 0, "team-a")]
+    waiting = await pools.card("gpu-2", 1)
+    await pools.runs("trainer", "gpu-1", first, "team-a")
+    pools.bookings.promised["team-a"] = 1
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+
+        async def counted() -> bool:
+            numbers = (await pools.get("team-a")).status.capacity
+            return numbers is not None and (numbers.total, numbers.used, numbers.booked) == (3, 1, 1)
+
+        await pools.eventually(counted, "three cards, one held, one booked")
+        found = await pools.get("team-a")
+        assert found.status.capacity is not None
+        assert (found.status.capacity.available, found.status.capacity.unit) == (1, "Card")
+        assert POOL_FINALIZER in found.metadata.finalizers
+        assert [one.inventory_id for one in found.status.devices] == sorted([first, *others])
+        assert [(one.name, one.total_devices, one.assigned_devices) for one in found.status.nodes] == [
+            ("gpu-1", 2, 2),
+            ("gpu-2", 2, 1),
+        ]
+        assert [(one.inventory_id, one.reason) for one in found.status.candidates] == [
+            (
+                waiting,
+                f"card {waiting} matches pool team-a and waits for a person to annotate it "
+                "gpu.deckhouse.io/assignment=team-a",
+            )
+        ]
+
+        served = await pools.config("team-a")
+        assert served is not None
+        assert json.loads(served.data["inventoryIDs"]) == sorted([first, *others])
+        assert json.loads(served.data["allocation"]) == {"mode": "Exclusive"}
+        assert served.metadata.labels["gpu.deckhouse.io/pool"] == "team-a"
+
+        async def marked() -> bool:
+            node = await pools.node_now("gpu-1")
+            label = node.metadata.labels.get("pool.gpu.deckhouse.io/team-a")
+            return label == "" and {one.key for one in node.spec.taints} == {"gpu", "maintenance"}
+
+        await pools.eventually(marked, "the node to carry label and taints")
+        assert pools.metric("gpupool_capacity_available", pool="team-a") == 1
+        assert pools.metric("gpupool_assignments", pool="team-a") == 3
+        assert pools.metric("gpupool_node_slots", pool="team-a", node="gpu-1") == 2
+        assert pools.metric("gpupool_condition", pool="team-a", condition="Maintenance") == 0
+        assert await pools.quiet("team-a")
+
+
+async def test_a_changed_pool_drains_is_rebuilt_and_comes_back(pools: Pools) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    first = await pools.card("gpu-1", 0, "team-a")
+    second = await pools.card("gpu-1", 1, "team-a")
+    for card in (first, second):
+        await pools.is_cut(card)
+    await pools.runs("trainer", "gpu-1", first, "team-a")
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.wishes("team-a", **MIG)
+        await pools.becomes("team-a", "Maintenance", "True Draining")
+        assert f"{pools.namespace}/trainer holds card {first}" in await pools.message("team-a", "Maintenance")
+        assert (await pools.get("team-a")).status.allocation == await _allocation(pools, "Exclusive")
+
+        await pools.ends("trainer")
+        for card in (first, second):
+            await pools.occupied(card, "Withdrawn")
+        await pools.becomes("team-a", "Maintenance", "True Rebuilding")
+        assert (await pools.get("team-a")).status.allocation == await _allocation(pools, "MIG")
+        served = await pools.config("team-a")
+        assert served is not None
+        assert json.loads(served.data["allocation"]) == MIG
+
+        for card in (first, second):
+            await pools.is_cut(card, "1g.10gb", 7, state="Applied")
+        await pools.becomes("team-a", "Maintenance", "False Serving")
+        for card in (first, second):
+            await pools.occupied(card, "Free")
+
+        async def counts_slots() -> bool:
+            numbers = (await pools.get("team-a")).status.capacity
+            return numbers is not None and (numbers.total, numbers.unit) == (14, "MIG")
+
+        await pools.eventually(counts_slots, "fourteen MIG devices")
+        await pools.eventually(lambda: _told(pools, {"Maintenance", "MaintenanceEnded"}), "both Events")
+        assert await pools.quiet("team-a")
+
+
+async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pools) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.is_cut(card)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.wishes("team-a", **MIG)
+        await pools.becomes("team-a", "Maintenance", "True Draining")
+        await pools.occupied(card, "Withdrawn")
+        await pools.becomes("team-a", "Maintenance", "True Rebuilding")
+
+        await pools.is_cut(card, state="Failed", target="1g.10gb:7", message="the driver refused")
+        await pools.eventually(lambda: _is(pools, "Exclusive"), "the old allocation to be back")
+        assert "the driver refused" in await pools.message("team-a", "Configured")
+        await pools.is_cut(card)
+        await pools.becomes("team-a", "Maintenance", "False Serving")
+        await pools.becomes("team-a", "Configured", "False RolledBack")
+        assert await pools.quiet("team-a")
+
+        await pools.confirms("team-a")
+        await pools.becomes("team-a", "Maintenance", "True Rebuilding")
+        await pools.is_cut(card, "1g.10gb", 7)
+        await pools.becomes("team-a", "Configured", "True Configured")
+        assert await _is(pools, "MIG")
+        assert not (await pools.get("team-a")).metadata.annotations
+        await pools.eventually(lambda: _told(pools, {"RolledBack", "Confirmed"}), "both Events")
+
+
+async def test_card_by_card_the_others_serve(pools: Pools) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    free = await pools.card("gpu-1", 0, "team-a")
+    busy = await pools.card("gpu-1", 1, "team-a")
+    await pools.occupied(busy, "InUse")
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.wishes("team-a", mode="TimeSlice", timeSlice={"maxSlicesPerDevice": 4}, rollout="PerCard")
+        await pools.eventually(lambda: _drained(pools, free), "the free card to be drained")
+        assert await pools.condition("team-a", "Maintenance") == "False PerCard"
+        assert not await _drained(pools, busy)
+        own = json.loads((await pools.device(free)).metadata.annotations["gpu.deckhouse.io/allocation"])
+        assert own["timeSlice"] == {"maxSlicesPerDevice": 4}
+
+        await pools.occupied(free, "Withdrawn")
+        await pools.eventually(lambda: _drained(pools, busy), "the next one to be drained")
+        assert not await _drained(pools, free)
+        assert await _is(pools, "Exclusive")
+        await pools.occupied(free, "Free")
+        await pools.occupied(busy, "Withdrawn")
+        await pools.becomes("team-a", "Configured", "True Configured")
+        assert await _is(pools, "TimeSlice")
+
+        async def tidied() -> bool:
+            cards = [await pools.device(card) for card in (free, busy)]
+            return not any("gpu.deckhouse.io/allocation" in one.metadata.annotations for one in cards)
+
+        await pools.eventually(tidied, "the cards to follow their pool again")
+
+
+async def test_drift_closes_the_pool_until_a_person_has_seen_the_repair(pools: Pools) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a", mode="MIG", allocation={"migProfile": "1g.10gb"})
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.is_cut(card, "1g.10gb", 7)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.is_cut(card, "2g.20gb", 2, state="Drifted")
+        await pools.becomes("team-a", "Misconfigured", "True Drifted")
+        assert await pools.condition("team-a", "Maintenance") == "True Drifted"
+        await pools.confirms("team-a")  # too early
+        await pools.eventually(lambda: _told(pools, {"NotConfirmed", "Misconfigured"}), "it to be refused")
+
+        await pools.is_cut(card, "1g.10gb", 7)
+        await pools.becomes("team-a", "Misconfigured", "True AwaitingConfirmation")
+        await pools.confirms("team-a")
+        await pools.becomes("team-a", "Misconfigured", "False InOrder")
+        assert await pools.condition("team-a", "Maintenance") == "False Serving"
+
+
+async def test_a_pool_goes_when_nobody_holds_a_card_and_leaves_nothing(pools: Pools) -> None:
+    await pools.node("gpu-1", taints=(FOREIGN,))
+    await pools.pool("team-a", scheduling={"taints": [TAINT]})
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.runs("trainer", "gpu-1", card, "team-a")
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+
+        async def tainted() -> bool:
+            return len((await pools.node_now("gpu-1")).spec.taints) == 2
+
+        await pools.eventually(tainted, "the taint of the pool")
+        await pools.api.delete(kinds.GPU_POOLS, "team-a")
+        await pools.becomes("team-a", "Maintenance", "True Deleting")
+        assert await _assigned(pools, card) == "team-a"
+
+        await pools.ends("trainer")
+        await pools.occupied(card, "Withdrawn")
+
+        async def given_back() -> bool:
+            return await _assigned(pools, card) == ""
+
+        await pools.eventually(given_back, "the assignment to be taken away")
+        await pools.leaves(card)
+
+        async def gone() -> bool:
+            try:
+                await pools.get("team-a")
+            except NotFound:
+                return await pools.config("team-a") is None
+            return False
+
+        await pools.eventually(gone, "the pool and its ConfigMap to be gone")
+        node = await pools.node_now("gpu-1")
+        assert "pool.gpu.deckhouse.io/team-a" not in node.metadata.labels
+        assert [one.key for one in node.spec.taints] == ["maintenance"]
+        assert pools.metric("gpupool_assignments", pool="team-a") is None
+
+
+async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: Pools) -> None:
+    await pools.node("gpu-1", zone="a")
+    await pools.card("gpu-1", 0)
+    for name in ("team-a", "team-b"):
+        await pools.pool(name, deviceAssignment={"requireAnnotation": False})
+
+    async with pools.works():
+        for name in ("team-a", "team-b"):
+            await pools.becomes(name, "Misconfigured", "True CardContested")
+        assert "pools team-a and team-b" in await pools.message("team-a", "Misconfigured")
+
+        elsewhere = {"spec": {"nodeSelector": {"matchLabels": {"zone": "b"}}}}
+        await pools.api.patch(kinds.GPU_POOLS, "team-b", elsewhere)
+        for name in ("team-a", "team-b"):
+            await pools.becomes(name, "Misconfigured", "False InOrder")
+
+
+async def test_past_the_deadline_the_pool_says_who_is_waited_for(pools: Pools) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.runs("trainer", "gpu-1", card, "team-a")
+
+    async with pools.works(deadline=timedelta(seconds=1)):
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.wishes("team-a", mode="MPS")
+        await pools.becomes("team-a", "Maintenance", "True GPUModeChangeStuck")
+        assert "trainer holds card" in await pools.message("team-a", "Maintenance")
+        assert pools.metric("gpupool_mode_change_stuck", pool="team-a") == 1
+        await pools.eventually(lambda: _told(pools, {"GPUModeChangeStuck"}), "the Event")
+
+
+async def test_without_its_namespace_a_pool_says_what_is_missing(pools: Pools) -> None:
+    await pools.pool("team-a")
+
+    async with pools.works(namespace="nowhere"):
+        await pools.becomes("team-a", "Configured", "False NamespaceMissing")
+
+
+async def _allocation(pools: Pools, mode: str) -> Any:
+    found = (await pools.get("team-a")).status.allocation
+    assert found is not None
+    assert found.mode == mode
+    return found
+
+
+async def _is(pools: Pools, mode: str) -> bool:
+    found = (await pools.get("team-a")).status.allocation
+    return found is not None and found.mode == mode
+
+
+async def _told(pools: Pools, reasons: set[str], name: str = "team-a") -> bool:
+    return reasons <= await pools.events(name)
+
+
+async def _drained(pools: Pools, card: str) -> bool:
+    return "gpu.deckhouse.io/drain" in (await pools.device(card)).metadata.annotations
+
+
+async def _assigned(pools: Pools, card: str) -> str:
+    return (await pools.device(card)).metadata.annotations.get("gpu.deckhouse.io/assignment", "")
