@@ -201,7 +201,7 @@ class Agent:
         await self._written("the Lease", self._publisher.live(self.report))
         node = self._parts.window.node()
         if node is not None:
-            labels = features.labels(self.report, picture.mig_state())
+            labels = features.labels(self.report, picture.mig_state(), picture.wants.text)
             await self._written("labels", self._publisher.mark(labels))
             await self._written("conditions", self._publisher.state(node, picture.standing(service)))
 

@@ -26,6 +26,8 @@ class Wants:
     refused: str = ""
     """which is not followed, because."""
     troubles: tuple[str, ...] = ()
+    text: str = ""
+    """What the annotation says."""
 
     def target(self, card: str) -> Target | None:
         return (self.targets or {}).get(card)
@@ -116,7 +118,7 @@ def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
     refused = str(wished) if isinstance(wished, Refused) else ""
     planned = [agent_sight.planned(card_id, card) for card_id, card in cards.items()]
     targets = node_plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
-    return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles))
+    return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
 
 
 def _holders(pods: Iterable[PodView], given: Iterable[Holding]) -> dict[str, list[str]]:

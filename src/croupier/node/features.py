@@ -4,6 +4,7 @@ The same words that GPU Feature Discovery and the rules for NFD use, so that who
 need not care who wrote them. Where one of those runs, it keeps its labels: ours are applied without force.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,12 +19,14 @@ MIG: Final = "nvidia.com/mig"
 OURS: Final = "gpu.deckhouse.io"
 MIG_STATE: Final = f"{MIG}.config.state"
 """How far the layout is that run.ai/mig.config asks for: pending, success, failed."""
+MIG_TEXT: Final = f"{MIG}.config.hash"
+"""Which text of it the state is about, so that nobody takes the success of the last one for this one's."""
 
 _LONGEST: Final = 63
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def labels(report: AgentReport, mig_state: str = "") -> dict[str, str]:
+def labels(report: AgentReport, mig_state: str = "", mig_text: str = "") -> dict[str, str]:
     """None at all where no card is seen: a node without cards is no GPU node."""
     if not report.cards:
         return {}
@@ -36,6 +39,7 @@ def labels(report: AgentReport, mig_state: str = "") -> dict[str, str]:
     }
     if mig_state:
         found[MIG_STATE] = mig_state
+        found[MIG_TEXT] = hashlib.sha256(mig_text.encode()).hexdigest()[:16]
     return {key: value(text) for key, text in found.items()}
 
 
