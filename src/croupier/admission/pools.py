@@ -34,10 +34,10 @@ DEFAULTS: Final = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`find` is the look-up of a store of pools."""
+    """`find` looks a pool up; `defaults` is asked for each pod, as a change counts for the next one."""
 
     find: Callable[[str], GPUPool | None]
-    defaults: Defaults = DEFAULTS
+    defaults: Callable[[], Defaults] = lambda: DEFAULTS
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
         pod = request.object
@@ -53,7 +53,7 @@ class Guard:
 
     def _known(self, name: str) -> Pool | None:
         found = self.find(name)
-        return None if found is None else facts(found, self.defaults)
+        return None if found is None else facts(found, self.defaults())
 
 
 def asker(request: AdmissionRequest) -> Asker:

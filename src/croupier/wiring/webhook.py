@@ -70,7 +70,7 @@ async def work(settings: Settings, admission: Admission) -> int:
         caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
         mutator = Mutator(_offer(caches, admission.policy), lambda: admission.policy)
         certificate = _certificate(surface, caches, admission, (served, figures))
-        guard = Guard(caches.follow(kinds.GPU_POOLS).store.named, admission.pools)
+        guard = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: admission.pools)
         listen = Listen(admission.listen, served)
         hook = Webhook(mutator, listen, guard, gauge=figures, notices=told, drain=admission.drain)
 
