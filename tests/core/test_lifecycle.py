@@ -81,6 +81,8 @@ def test_a_broken_card_is_isolated_and_a_used_one_is_not_for_its_nodes_sake(phas
         assert rests == "Faulted"
     if phase in ("Reserved", "InUse") and facts.held and facts.pool and facts.fault is None:
         assert rests in ("Reserved", "InUse")
+    if phase in ("Ready", "PendingAssignment", "Assigned") and facts.held and facts.fault is None:
+        assert rests != "Faulted"
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
@@ -90,6 +92,8 @@ def test_what_is_set_aside_is_no_fault_and_joins_nothing(phase, facts):
 
     assert (steps[-1].end if steps else phase) not in ("Faulted", "Ready", "PendingAssignment", "Validating")
     assert all(step.pool in ("", facts.pool) for step in steps)
+    if facts.occupancy == "Withdrawn":
+        assert (steps[-1].pool if steps else facts.pool) == ""
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
