@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bench import admission, available, filtering, hot, market, pile, place, reconcile, sync
+from bench import admission, available, discover, filtering, hot, market, pile, place, reconcile, sync
 from bench.figures import Figure
 from bench.ground import Ground
 from bench.world import World
@@ -35,6 +35,7 @@ ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "place": Bench(place.placement, 8),
     "pile": Bench(pile.onto_one_node, 1),
     "admission": Bench(admission.cost, 4),
+    "discover": Bench(discover.fleet, 6),
     "market": Bench(market.cost, 0.2),
 }
 """Each raises the cluster it needs."""

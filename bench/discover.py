@@ -1,0 +1,111 @@
+"""A fleet of cards found, judged, pooled and given: how long, how many writes a card, and how quiet after.
+
+One process plays the agents of all nodes, so what is measured is the control plane: the manager, and the API
+server under it. A quiet minute must write nothing but heartbeats.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import psutil
+
+from bench import accounts, arena
+from bench.arena import Arena
+from bench.figures import OURS, Figure
+from bench.ground import Ground
+from croupier.api import kinds
+from croupier.api.gpu import GPUDevice
+from croupier.kube.client import Client
+from croupier.lab import agents, dealer
+from croupier.lab.agents import FLEET
+from croupier.lab.dealer import EXTENDER, MANAGER
+from croupier.lab.progress import Silent
+
+PATIENCE = 900.0
+POLL = 1.0
+QUIET = 60.0
+POOL = "everything"
+HEARTBEATS = "leases"
+MIB = 1 << 20
+
+
+async def fleet(on: Ground) -> list[Figure]:
+    nodes = 3 if on.quick else 500
+    cards = nodes * 8
+    async with arena.raised(on, nodes) as field:
+        await dealer.join(field.lab, "CRD", Silent(), cards=True)
+        try:
+            return await _measured(on, field, cards)
+        finally:
+            await dealer.leave(field.lab)
+
+
+async def _measured(on: Ground, field: Arena, cards: int) -> list[Figure]:
+    start = await accounts.taken(field.api, {})
+    began = time.perf_counter()
+    await agents.play(field.lab, on.show)
+    await _until(field.api, cards, lambda one: one.status.phase == "Ready")
+    found = time.perf_counter() - began
+    on.show.step(f"{cards:,} cards are ready; putting them into a pool")
+    began = time.perf_counter()
+    await field.api.create(kinds.GPU_POOLS.raw, _pool())
+    await _until(field.api, cards, lambda one: one.status.state == "Assigned")
+    await _until_counted(field.api, cards)
+    pooled = time.perf_counter() - began
+    spent = (await accounts.taken(field.api, {})).since(start).writes
+    memory = {name: psutil.Process(field.lab.process(name).pid).memory_info().rss for name in OURS_TOO}
+    on.show.step("Waiting a quiet minute")
+    quiet = await _quiet(on, field)
+    per_card = Counter({what: count for what, count in spent.items() if HEARTBEATS not in what})
+    told = {what: round(count / cards, 2) for what, count in per_card.most_common(6)}
+    return [
+        Figure("discover", f"{cards:,} cards on {cards // 8} nodes found and judged", "s", {OURS: found}),
+        Figure("discover", f"{cards:,} cards assigned to a pool and counted", "s", {OURS: pooled}),
+        Figure("discover", "writes a card, heartbeats aside", "", {OURS: per_card.total() / cards, **told}),
+        *(
+            Figure("discover", f"memory of {name}", "MiB", {OURS: used / MIB})
+            for name, used in memory.items()
+        ),
+        Figure("discover", "writes in a quiet minute, heartbeats aside", "", {OURS: float(quiet.total())}),
+    ]
+
+
+OURS_TOO = (MANAGER, EXTENDER, FLEET)
+
+
+def _pool() -> dict[str, object]:
+    return {
+        "metadata": {"name": POOL},
+        "spec": {"allocation": {"mode": "Exclusive"}, "deviceAssignment": {"requireAnnotation": False}},
+    }
+
+
+async def _quiet(on: Ground, field: Arena) -> Counter[str]:
+    """What is written though nothing happens; a moment is left for what is still on its way."""
+    length = 10.0 if on.quick else QUIET
+    await asyncio.sleep(length / 2)
+    before = await accounts.taken(field.api, {})
+    await asyncio.sleep(length)
+    written = (await accounts.taken(field.api, {})).since(before).writes
+    return Counter({what: count for what, count in written.items() if HEARTBEATS not in what})
+
+
+async def _until(api: Client, cards: int, good: Callable[[GPUDevice], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while sum(map(good, await _devices(api))) < cards:  # noqa: ASYNC110 (others change it)
+            await asyncio.sleep(POLL)
+
+
+async def _devices(api: Client) -> Sequence[GPUDevice]:
+    return [one async for page in api.pages(kinds.GPU_DEVICES) for one in page.items]
+
+
+async def _until_counted(api: Client, cards: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            capacity = (await api.get(kinds.GPU_POOLS, POOL)).status.capacity
+            if capacity is not None and capacity.total == cards:
+                return
+            await asyncio.sleep(POLL)
