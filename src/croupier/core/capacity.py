@@ -49,6 +49,8 @@ class Device:
     """MIG profile to how many of it fit on the empty card."""
     cut: tuple[Slot, ...] | None = None
     """The MIG devices it is cut into, none if it is whole; None where nobody tells."""
+    ahead: "Pool | None" = None
+    """How it is shared while it is ahead of its pool, which changes card by card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _card(device: Device, index: int, pools: Mapping[str, Pool]) -> Card:
     pool = pools.get(device.pool)
     if pool is None:  # nobody knows how the pool shares its cards, so nobody can be given any
         return replace(card, healthy=False)
-    shared = _shared(card, device, pool)
+    shared = _shared(card, device, device.ahead or pool)
     return replace(shared, healthy=False) if pool.withheld else shared
 
 

@@ -112,7 +112,8 @@ def draw(window: Window, now: Now) -> Picture:
 
 
 def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
-    pools, troubles = window.pools()
+    found, troubles = window.pools()
+    pools = agent_sight.ahead(found, window.devices())
     text = window.layout()
     wished = mig_config.targets(text, seen.cards) if text is not None else {}
     refused = str(wished) if isinstance(wished, Refused) else ""

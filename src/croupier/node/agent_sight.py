@@ -11,6 +11,7 @@ import msgspec
 
 from croupier.api import pods as reading
 from croupier.api.core_v1 import ConfigMap, Node, Pod
+from croupier.api.gpu import pooling
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation
 from croupier.core import card as naming
@@ -96,9 +97,26 @@ def pool(found: ConfigMap) -> Pool:
         allocation = _ALLOCATION.decode(found.data.get(ALLOCATION, ""))
     except msgspec.MsgspecError as error:
         raise ValueError(f"it does not say which cards the pool has and how: {error}") from error
+    return _shared(name, frozenset(ids), allocation)
+
+
+def ahead(pools: Sequence[Pool], devices: Iterable[GPUDevice]) -> list[Pool]:
+    """The pools as each card follows them: one that is ahead of its pool has a word of its own."""
+    words = {_id(one): pooling.own(one) for one in devices}
+    own = [
+        _shared(pool.name, frozenset((card,)), word)
+        for card, word in words.items()
+        if word is not None
+        for pool in pools
+        if card in pool.cards
+    ]
+    return [*own, *pools]
+
+
+def _shared(name: str, cards: frozenset[str], allocation: Allocation) -> Pool:
     return Pool(
         name=name,
-        cards=frozenset(ids),
+        cards=cards,
         sharing=allocation.mode,
         slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
         profile=allocation.mig_profile or "",

@@ -104,8 +104,12 @@ def pool(found: GPUPool) -> Pool:
 
 def allocation(device: GPUDevice, pool: GPUPool) -> Allocation:
     """How the card is shared, or shall be once it is free: its own word while it is ahead of its pool."""
-    own = written(device.metadata.annotations.get(CARD_ALLOCATION, ""))
-    return own or pool.status.allocation or pool.spec.allocation
+    return own(device) or pool.status.allocation or pool.spec.allocation
+
+
+def own(device: GPUDevice) -> Allocation | None:
+    """The card's own word while it is ahead of its pool."""
+    return written(device.metadata.annotations.get(CARD_ALLOCATION, ""))
 
 
 def written(text: str) -> Allocation | None:

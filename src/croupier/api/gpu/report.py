@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from croupier.api.core_v1 import Node
+from croupier.api.gpu import pooling
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, VANISHED, Cut, GPUDevice
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation, GPUPool
@@ -57,6 +58,7 @@ def device(found: GPUDevice) -> Device:
         withheld=withheld(found),
         fits={one.name: one.count for one in mig.types} if mig is not None else {},
         cut=_slots(status.cut) if status.cut is not None else None,
+        ahead=_shared(own) if (own := pooling.own(found)) is not None else None,
     )
 
 
