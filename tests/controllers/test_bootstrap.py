@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Pod, micro_time
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import CardHealth
-from croupier.controllers import bootstrap
+from croupier.controllers import bootstrap, bootstrap_reading
 from croupier.controllers.bootstrap import BootstrapController, Sources
 from croupier.controllers.bootstrap_metrics import BootstrapMetrics
 from croupier.controllers.bootstrap_pods import Images
@@ -189,10 +189,15 @@ async def test_a_missing_driver_is_told_and_workloads_are_named(ward: Ward):
     assert told["DegradedWorkloads"] == "True DriverMissing"
 
 
+def listening(doctor: BootstrapController) -> Callable[[], None]:
+    """It hears heartbeats, as it does while it runs."""
+    return doctor._reports.subscribe(lambda _: None, bootstrap_reading.word, heard=doctor._hearts.heard)
+
+
 async def test_a_silent_agent_is_missed_and_a_new_leader_does_not_believe_it_either(ward: Ward):
     """But for a node that was heard of two minutes ago, nobody changes anything."""
     doctor = ward.doctor()
-    reports = doctor._reports.subscribe(lambda _: None, heard=doctor._hearts.heard)  # as while it runs
+    reports = listening(doctor)
     await ward.labelled(LABELS)
     await ward.stage.reports(CardHealth(clean=3), **SOUND)
     assert (await ward.looks(doctor))["phase"] == "Ready"
@@ -201,7 +206,7 @@ async def test_a_silent_agent_is_missed_and_a_new_leader_does_not_believe_it_eit
     reports()
 
     successor = ward.doctor()
-    heard = successor._reports.subscribe(lambda _: None, heard=successor._hearts.heard)
+    heard = listening(successor)
     assert (await ward.looks(successor))["MonitoringMissing"] == "True NoHeartbeats"
     await ward.beats()
     assert (await ward.looks(successor))["phase"] == "Ready"

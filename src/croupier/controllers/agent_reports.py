@@ -1,12 +1,18 @@
-"""What the agents report, by node; read once for each change of a report, not for each heartbeat."""
+"""What the agents report, by node; read once for each change of a report, not for each heartbeat.
 
-from collections.abc import Callable
+Most changes are of temperatures and the like, which concern few: whoever listens says what concerns him.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Final
 
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import CARDS, AgentReport
 from croupier.controllers.watched import Watched
 from croupier.kube.store import Change
+
+_UNSAID: Final = object()
 
 
 class AgentReports:
@@ -30,15 +36,25 @@ class AgentReports:
         return known[1]
 
     def subscribe(
-        self, told: Callable[[str], None], *, heard: Callable[[str], None] | None = None
+        self,
+        told: Callable[[str], None],
+        what: Callable[[AgentReport | None], Hashable],
+        *,
+        heard: Callable[[str], None] | None = None,
     ) -> Callable[[], None]:
-        """`told` hears of nodes whose report changed, `heard` of every heartbeat."""
+        """`told` hears of nodes of which `what` is said changed, `heard` of every heartbeat."""
+        said: dict[str, Hashable] = {}
 
         def changed(change: Change[Lease]) -> None:
             node = agent_report.node_of(change.new or change.old or Lease())
             if heard is not None and change.new is not None:
                 heard(node)
-            if _text(change.old) != _text(change.new):
+            if _text(change.old) == _text(change.new):
+                return
+            before, now = said.pop(node, _UNSAID), what(self.of(node))
+            if change.new is not None:
+                said[node] = now
+            if before != now:
                 told(node)
 
         return self.leases.store.subscribe(changed)

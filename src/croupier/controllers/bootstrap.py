@@ -35,6 +35,8 @@ from croupier.kube.store import Change
 
 NAME: Final = "bootstrap"
 ACTION: Final = "Bootstrap"
+GATHERED: Final = 0.5
+"""Seconds within which a node is looked at when its cards change."""
 
 log = structlog.get_logger(__name__)
 
@@ -77,17 +79,18 @@ class BootstrapController:
         )
         watch = self.controller.watch
         watch(sources.inventories.store, sources.inventories.cache, lambda one: (one.metadata.name,))
-        watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
         watch(sources.pods.store, sources.pods.cache, self._services.node_of)
         # Of these only some changes matter (see `run`), but they must be known before anything is judged.
+        watch(sources.devices.store, sources.devices.cache, lambda _: ())
         watch(sources.nodes.store, sources.nodes.cache, lambda _: ())
         watch(sources.leases.store, sources.leases.cache, lambda _: ())
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         self._hearts.forget_all()  # one who comes to office knows nothing of what happened before
         endings = (
-            self._reports.subscribe(self.controller.add, heard=self._hearts.heard),
+            self._reports.subscribe(self.controller.add, bootstrap_reading.word, heard=self._hearts.heard),
             self._sources.nodes.store.subscribe(self._node_changed),
+            self._sources.devices.store.subscribe(self._device_changed),
         )
         try:
             await self.controller.run(stop, authority)
@@ -150,9 +153,23 @@ class BootstrapController:
         recorder = self._reporters.of(BOOTSTRAP)
         recorder.record(about, reason, note, action=ACTION, type="Warning" if warning else "Normal")
 
+    def _device_changed(self, change: Change[GPUDevice]) -> None:
+        """The cards of a node mostly change together: they are told of together."""
+        for node in _nodes(change):
+            self.controller.add(node, within=GATHERED)
+
     def _node_changed(self, change: Change[Node]) -> None:
         if _seen(change.old) != _seen(change.new):
             self.controller.add(change.key.name)
+
+
+def _nodes(change: Change[GPUDevice]) -> set[str]:
+    """Whose judgement it may change: nobody's, if the card's phase and holders are as before."""
+    there = [one for one in (change.old, change.new) if one is not None]
+    said = {(bootstrap_reading.standing(one), *sight.node_of_device(one)) for one in there}
+    if len(there) > len(said):
+        return set()
+    return {node for one in there for node in sight.node_of_device(one)}
 
 
 def _seen(node: Node | None) -> tuple[str, dict[str, str]]:

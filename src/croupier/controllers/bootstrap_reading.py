@@ -1,6 +1,6 @@
 """A node as its fitness is judged: from its labels, its cards, its agent's word, and its service pods."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,7 @@ def facts(look: Look) -> NodeFacts:
     incomplete, unmanaged = told.get(pooling.INCOMPLETE), told.get("ManagedDisabled")
     return NodeFacts(
         managed=unmanaged is None or unmanaged.status != "True",
-        cards=tuple(_standing(one) for one in look.devices if not _is_set_aside(one)),
+        cards=tuple(found for one in look.devices if (found := standing(one)) is not None),
         incomplete=incomplete.message if incomplete is not None and incomplete.status == "True" else "",
         agent=report is not None,
         driver=report.driver if report is not None else status.driver.version,
@@ -50,6 +50,21 @@ def facts(look: Look) -> NodeFacts:
         quiet=look.now - look.pulse.at if look.pulse is not None else NEVER,
         waited=NEVER if failing(look.inventory) else look.now - look.since,
     )
+
+
+def standing(device: GPUDevice) -> Standing | None:
+    """None of what is set aside."""
+    if device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False:
+        return None
+    held = cards_reading.occupancy(device) in ("Reserved", "InUse")
+    return Standing(device.metadata.name, device.status.phase or "Discovered", held)
+
+
+def word(report: AgentReport | None) -> Hashable:
+    """What of a report concerns the fitness of its node."""
+    if report is None:
+        return None
+    return report.driver, report.toolkit, report.monitored_by, report.beats
 
 
 def beats_by_itself(look: Look) -> bool:
@@ -81,12 +96,3 @@ def _some(written: str) -> bool:
         return quantity.parse(written).nanos > 0
     except quantity.InvalidQuantityError:
         return False
-
-
-def _standing(device: GPUDevice) -> Standing:
-    held = cards_reading.occupancy(device) in ("Reserved", "InUse")
-    return Standing(device.metadata.name, device.status.phase or "Discovered", held)
-
-
-def _is_set_aside(device: GPUDevice) -> bool:
-    return device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False

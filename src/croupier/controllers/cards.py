@@ -38,7 +38,7 @@ from croupier.kube.store import Change
 
 NAME: Final = "cards"
 ACTION: Final = "Lifecycle"
-UNITS_WITHIN: Final = 5.0
+UNITS_WITHIN: Final = 15.0
 """Seconds within which units held on a node are told; placements come by the hundred."""
 
 log = structlog.get_logger(__name__)
@@ -103,7 +103,7 @@ class CardController:
         endings = (
             self._sources.pools.store.subscribe(self._pool_changed),
             self._sources.nodes.store.subscribe(self._node_changed),
-            self._reports.subscribe(self.controller.add),
+            self._reports.subscribe(self.controller.add, cards_reading.health),
             self._ledgers.subscribe(lambda node: self.controller.add(node, within=UNITS_WITHIN)),
         )
         try:

@@ -1,6 +1,6 @@
 """The cards of a node as their life is decided: from their objects, the inventory, and the agent's word."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -92,6 +92,14 @@ def _fault(device: GPUDevice, line: CardLine | None) -> Trouble | None:
     if line is None or line.health.healthy:
         return None
     return Trouble(line.health.reason or "Unhealthy", line.health.message or "the agent finds the card unfit")
+
+
+def health(report: AgentReport | None) -> Hashable:
+    """What of a report concerns the life of cards."""
+    if report is None:
+        return None
+    found = ((one.address, one.index, one.health) for one in report.cards)
+    return tuple((*where, one.healthy, one.reason, one.message, one.clean) for *where, one in found)
 
 
 def occupancy(device: GPUDevice) -> Occupancy:
