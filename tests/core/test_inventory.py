@@ -138,6 +138,36 @@ def test_who_can_say_that_a_card_is_gone(told, labels, scan, whole):
     assert inventory.see(told, features.read(labels, scan)).whole == whole
 
 
+DISAGREED = {
+    "more cards by labels": ({**GFD, "nvidia.com/gpu.count": "3", **pci(3)}, None, "tell of 3 cards"),
+    "more cards by count": (
+        {**LABELS, "nvidia.com/gpu.count": "3"},
+        None,
+        "gpu.count is 3, and the node's agent sees 2",
+    ),
+    "fewer by a scan": ({}, Scan({}, BUS[:1]), "NodeFeature lists 1 card, and the node's agent sees 2"),
+    "another PCI device": ({**GFD, **pci(2, "dead")}, None, "PCI device dead is told of"),
+    "another model": ({**LABELS, "nvidia.com/gpu.product": "Tesla-T4"}, None, "gpu.product is Tesla-T4"),
+    "another size": ({**LABELS, "nvidia.com/gpu.memory": "40000"}, None, "gpu.memory is 40000"),
+    "a label that cannot be meant": ({**LABELS, "nvidia.com/gpu.memory": "x"}, None, "gpu.memory is 'x'"),
+}
+
+
+@pytest.mark.parametrize(("labels", "scan", "words"), DISAGREED.values(), ids=DISAGREED)
+def test_what_others_say_otherwise_than_the_agent_is_named(labels, scan, words):
+    seen = inventory.see(agent(), features.read(labels, scan))
+
+    assert seen.reason == "NodeFeatureMissing"
+    assert words in seen.message
+    assert len(seen.cards) == 2, "the agent is believed all the same"
+
+
+def test_a_number_that_is_left_out_among_the_cards_is_noticed():
+    told = {key: value for key, value in {**GFD, **pci(3)}.items() if ".01." not in key}
+
+    assert "gpu.deckhouse.io/device.01.*" in inventory.see(None, features.read(told)).message
+
+
 def test_an_agent_that_contradicts_itself_is_named():
     twins = agent(card(0), card(0, product=""), card(2, memory_mib=None))
     message = inventory.see(twins, features.read({})).message

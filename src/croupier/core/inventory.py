@@ -107,7 +107,8 @@ def _incomplete(features: Features, offered: int) -> Iterator[str]:
 
 def _told_of(features: Features) -> str:
     by = "NodeFeature lists" if features.scanned else "labels gpu.deckhouse.io/device.* tell of"
-    return f"{by} {len(features.cards)}"
+    number = len(features.cards)
+    return f"{by} {number} card{'' if number == 1 else 's'}"
 
 
 def _from_agent(told: Told, features: Features) -> Sighting:
@@ -144,7 +145,7 @@ def _disagreement(cards: Sequence[Card], features: Features) -> Iterator[str]:
         return
     seen = f"the node's agent sees {len(cards)}"
     if features.cards and len(features.cards) != len(cards):
-        yield f"{_told_of(features)} cards, and {seen}"
+        yield f"{_told_of(features)}, and {seen}"
     elif extra := _beyond(features, cards):
         there = ", ".join(sorted({card.device for card in cards}))
         yield f"PCI device {', '.join(extra)} is told of, and the cards that are there are {there}"
