@@ -62,6 +62,20 @@ FOUND = {
         [has("a", PERCENT, *percents(1, 50, 100)), has("b", PERCENT, *percents(1, 0, 50))],
         [("team/a", True)],
     ),
+    "a share beside two others that leave too little": (
+        [
+            pod("a", {PERCENT: 40}, share(0, 40)),
+            pod("b", {PERCENT: 40}, share(1, 40)),
+            pod("c", {PERCENT: 40}, share(1, 40)),
+        ],
+        [has("a", PERCENT, *percents(1, 0, 40))],
+        [("team/a", False)],
+    ),
+    "a share of a card that is cut for another": (
+        [pod("a", {PERCENT: 1}, share(0, 1)), pod("b", {SLOT: 1}, slots(3, "1g.10gb-0"))],
+        [has("a", PERCENT, *percents(3, 0, 1))],
+        [("team/a", False)],
+    ),
     "more than was promised of the same card": (
         [pod("a", {PERCENT: 50}, share(0, 40))],
         [has("a", PERCENT, *percents(0, 0, 50))],

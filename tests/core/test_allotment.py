@@ -104,6 +104,12 @@ CONTAINERS = {
         (share(1, 50),),
         {name(1): 50},
     ),
+    "each a share of its own": (
+        two({PERCENT: 30}, {PERCENT: 20}),
+        {PERCENT: 50},
+        (share(0, 30), share(1, 20)),
+        {name(0): 30, name(1): 20},
+    ),
     "what the init container had is handed on": (
         two({PERCENT: 30}, {PERCENT: 20}, init=40),
         {PERCENT: 50},
@@ -138,6 +144,11 @@ WHO = {
     "not who has been served, by ourselves": (
         asked(1),
         Scene(devices.Offer(), (A, B), (), (Given("team/a", "uid-a", "main", GPU, (name(1),)),)),
+        "team/b",
+    ),
+    "not who has been served and was promised nothing": (
+        asked(1),
+        Scene(devices.Offer(), (pod("a", {GPU: 1}), B), (HELD,)),
         "team/b",
     ),
     "not who runs": (asked(1), Scene(devices.Offer(), (replace(A, admitted=True), B)), "team/b"),
