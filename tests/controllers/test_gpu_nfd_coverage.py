@@ -5,15 +5,22 @@ cards out of every pool; what is right must be found, card by card.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from croupier.api import kinds
 from croupier.api.gpu import pooling
+from croupier.controllers.cards import CardController, Sources
+from croupier.controllers.reporters import Reporters
 from croupier.core import catalogue
+from croupier.core.bootstrap import MISSING as ANSWERS
 from croupier.core.catalogue import CardModel
+from croupier.kube.client import Selection
 from tests.controllers import inventory_world as stocks
+from tests.controllers.card_stage import Shelf, condition
 from tests.controllers.inventory_world import (
     Shown,
     Stock,
@@ -24,6 +31,8 @@ from tests.controllers.inventory_world import (
     pci,
     report,
 )
+from tests.controllers.world import running, watched
+from tests.kube.waiting import until_async
 
 Tell = Callable[[Stock, str, CardModel], Awaitable[None]]
 
@@ -237,3 +246,63 @@ async def test_mixed_models_are_told_apart_by_their_agent(stock):
         found = await stock.devices("mixed")
 
         assert [found[card].status.hardware.product for card in cards] == [stocks.H100.product, t4.product]
+
+
+@contextlib.asynccontextmanager
+async def cards_join(stock: Stock, node: str) -> AsyncIterator[None]:
+    """Whoever gives cards to pools is at work, on a node that is fit but for its inventory."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def one(kind: Any, selection: Selection) -> Any:
+            return await stack.enter_async_context(watched(stock.api, kind, selection))
+
+        sources = Sources(
+            devices=await one(kinds.GPU_DEVICES, Selection()),
+            inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
+            pools=await one(kinds.GPU_POOLS, Selection()),
+            nodes=await one(kinds.NODES, Selection(fields=f"metadata.name={node}")),
+            leases=await one(kinds.LEASES, Selection(stock.namespace)),
+        )
+        joining = CardController(sources, stock.api, reporters=Reporters(stock.api), ledgers=Shelf())
+        await stack.enter_async_context(running(joining.run(asyncio.Event())))
+        yield
+
+
+async def fit(stock: Stock, node: str) -> None:
+    """As the bootstrap controller finds a node whose driver, toolkit and monitoring are there."""
+    answers = [condition(name, False) for name in ANSWERS]
+    body = {"metadata": {"name": node}, "status": {"bootstrap": {"phase": "Ready"}, "conditions": answers}}
+    await stock.api.apply(
+        kinds.GPU_NODE_INVENTORIES, body, field_manager="gpu-bootstrap-controller", subresource="status"
+    )
+
+
+async def test_a_card_joins_no_pool_before_its_labels_are_right(stock):
+    node, pool = "guarded", "takes-all"
+    (card,) = names(node, True, 1)
+    await stock.beat(report(node, line(0)))
+    await stock.node(node, gfd(count=1, memory="32"))
+    spec = {"allocation": {"mode": "Exclusive"}, "deviceAssignment": {"requireAnnotation": False}}
+    await stock.api.create(kinds.GPU_POOLS, {"metadata": {"name": pool}, "spec": spec})
+
+    async def pending() -> str:
+        found = await stock.inventory(node)
+        judged = stocks.condition(found, "UnassignedDevice") if found is not None else None
+        return judged.message if judged is not None and judged.status == "True" else ""
+
+    async def serves() -> str:
+        device = (await stock.devices(node))[card]
+        return device.status.pool_ref.name if device.status.pool_ref is not None else ""
+
+    try:
+        async with stock.works(), cards_join(stock, node):
+            await stock.shows(node, card, reason=MISSING)
+            await fit(stock, node)
+            await stock.occupied(card, "Withdrawn")
+            await until_async(pending, "the card to wait", stocks.PATIENCE)
+            assert not await serves()
+
+            await stock.relabel(node, gfd(count=1))
+            await until_async(serves, "the card to join", stocks.PATIENCE)
+    finally:
+        await stock.api.delete(kinds.GPU_POOLS, pool)
