@@ -80,6 +80,8 @@ class Pools:
             with contextlib.suppress(NotFound):
                 await self.api.patch(kind, name, {"metadata": {"finalizers": None}}, namespace=namespace)
                 await self.api.delete(kind, name, namespace=namespace, how=Deletion(grace_seconds=0))
+            if kind is kinds.GPU_POOLS:
+                await forget(self.api, self.namespace, name)
 
     # What people, the inventory, the ledger and the agents write.
 
@@ -250,6 +252,14 @@ class Pools:
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
+
+
+async def forget(api: Client, namespace: str, name: str) -> None:
+    """Whatever a pool left behind whose controller is gone."""
+    with contextlib.suppress(NotFound):
+        await api.patch(kinds.GPU_POOLS, name, {"metadata": {"finalizers": None}})
+    with contextlib.suppress(NotFound):
+        await api.delete(kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=namespace)
 
 
 def _serving(name: str) -> dict[str, Any]:

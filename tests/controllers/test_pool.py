@@ -148,7 +148,7 @@ async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pool
         await pools.is_cut(card, "1g.10gb", 7)
         await pools.becomes("team-a", "Configured", "True Configured")
         assert await _is(pools, "MIG")
-        assert not (await pools.get("team-a")).metadata.annotations
+        await pools.eventually(lambda: _is_used_up(pools), "the confirmation to be used up")
         await pools.eventually(lambda: _told(pools, {"RolledBack", "Confirmed"}), "both Events")
 
 
@@ -298,6 +298,10 @@ async def _is(pools: Pools, mode: str) -> bool:
 
 async def _told(pools: Pools, reasons: set[str], name: str = "team-a") -> bool:
     return reasons <= await pools.events(name)
+
+
+async def _is_used_up(pools: Pools) -> bool:
+    return not (await pools.get("team-a")).metadata.annotations
 
 
 async def _drained(pools: Pools, card: str) -> bool:

@@ -91,7 +91,7 @@ def facts(look: Look, now: datetime, deadline: timedelta) -> Facts:
     return Facts(
         wanted=pooling.sharing(pool.spec.allocation),
         carried=pooling.sharing(status.allocation) if status.allocation is not None else None,
-        change=_change(look.config),
+        change=_change(look),
         per_card=pool.spec.allocation.rollout == "PerCard",
         members=tuple(_member(pool, one) for one in look.cards),
         leaving=pool.metadata.deletion_timestamp is not None,
@@ -117,12 +117,14 @@ def confirmed(pool: GPUPool) -> bool:
     return pool.metadata.annotations.get(CONFIRMED) == str(pool.metadata.generation)
 
 
-def _change(config: ConfigMap | None) -> Change | None:
-    try:
-        found = msgspec.json.decode(config.data[CHANGE], type=Remembered) if config is not None else None
-    except (KeyError, msgspec.MsgspecError):
+def _change(look: Look) -> Change | None:
+    """What another pool of the same name left behind says nothing of this one."""
+    config = look.config
+    if config is None or look.pool.metadata.uid not in {one.uid for one in config.metadata.owner_references}:
         return None
-    if found is None:
+    try:
+        found = msgspec.json.decode(config.data[CHANGE], type=Remembered)
+    except (KeyError, msgspec.MsgspecError):
         return None
     return Change(pooling.sharing(found.before), pooling.sharing(found.after), found.failed, found.over)
 

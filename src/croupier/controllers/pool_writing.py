@@ -17,7 +17,7 @@ from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers import pool_look
 from croupier.controllers.pool_look import Look
 from croupier.core.change import Outcome, Step
-from croupier.kube.client import Client
+from croupier.kube.client import Client, PatchType
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Raw, Resource
 
@@ -47,7 +47,7 @@ class PoolWriter:
     async def config(self, look: Look, outcome: Outcome) -> None:
         data, now = _data(look, outcome), look.config
         labels = {LABEL: look.name}
-        if now is not None and now.data == data and labels.items() <= now.metadata.labels.items():
+        if now is not None and now.data == data and _is_owned(now, look.pool):
             return
         meta = {
             "name": config_name(look.name),
@@ -75,9 +75,13 @@ class PoolWriter:
         await self._cards((device, left(device)) for device in cards)
 
     async def unconfirm(self, pool: GPUPool, annotation: str) -> None:
-        """A confirmation counts once."""
-        meta = {"resourceVersion": pool.metadata.resource_version, "annotations": {annotation: None}}
-        written = await self._api.patch(GPU_POOLS, pool.metadata.name, {"metadata": meta})
+        """A confirmation counts once; one that came since is another."""
+        path = f"/metadata/annotations/{annotation.replace('/', '~1')}"
+        seen: Raw = {"op": "test", "path": path, "value": pool.metadata.annotations[annotation]}
+        removal: Raw = {"op": "remove", "path": path}
+        written = await self._api.patch(
+            GPU_POOLS, pool.metadata.name, [seen, removal], patch_type=PatchType.JSON
+        )
         self._wrote(GPU_POOLS, written)
 
     async def finalizers(self, pool: GPUPool, finalizers: Iterable[str]) -> None:
@@ -120,6 +124,11 @@ def _data(look: Look, outcome: Outcome) -> dict[str, str]:
     if outcome.change is not None:
         data[pool_look.CHANGE] = pool_look.remembered(outcome.change, like)
     return data
+
+
+def _is_owned(config: ConfigMap, pool: GPUPool) -> bool:
+    owners = {one.uid for one in config.metadata.owner_references}
+    return config.metadata.labels.get(LABEL) == pool.metadata.name and pool.metadata.uid in owners
 
 
 def _owner(pool: GPUPool) -> Raw:

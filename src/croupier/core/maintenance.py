@@ -190,8 +190,7 @@ def _failure(broken: Sequence[Member], wanted: Sharing) -> str:
 def _cards(members: Sequence[Member]) -> str:
     """`2 cards to go: node-1-gpu-0 (Waiting), ...`."""
     named = (f"{one.id} ({_state(one)})" for one in members)
-    number = "1 card" if len(members) == 1 else f"{len(members)} cards"
-    return f"{number} to go: {pool_capacity.listed(named)}"
+    return f"{_number(len(members))} to go: {pool_capacity.listed(named)}"
 
 
 def _state(one: Member) -> str:
@@ -207,5 +206,9 @@ def _awaited(busy: Sequence[Member]) -> str:
     if holders := [held for one in busy for held in one.holdings]:
         return f": {pool_capacity.listed(holders)}"
     if silent := sum(1 for one in busy if not one.occupancy):
-        return f": of {silent} cards the ledger does not tell who holds them"
-    return f": the ledger withdraws {len(busy)} cards"
+        return f": of {_number(silent)} the ledger does not tell who holds them"
+    return f": the ledger has {_number(len(busy))} to withdraw"
+
+
+def _number(cards: int) -> str:
+    return "1 card" if cards == 1 else f"{cards} cards"
