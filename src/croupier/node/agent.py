@@ -90,6 +90,7 @@ class Agent:
         self._publisher = Publisher(
             api,
             publishing.Settings(self._node, settings.namespace, beat=settings.beat, clock=settings.clock),
+            parts.window.node,
         )
         self._wake = asyncio.Event()
         self._seen = Sighting()

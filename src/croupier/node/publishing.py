@@ -5,7 +5,7 @@ alone (a temperature) wait for the next heartbeat. Labels are applied without fo
 wrote stays theirs. Nothing is written twice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,7 +43,8 @@ class Settings:
 
 
 class Publisher:
-    def __init__(self, api: Client, settings: Settings) -> None:
+    def __init__(self, api: Client, settings: Settings, node: Callable[[], Node | None]) -> None:
+        self._node = node
         self._api = api.acting_as(REPORTER)
         self._settings = settings
         self._lease: _Written | None = None
@@ -90,7 +91,7 @@ class Publisher:
 
     async def mark(self, labels: Mapping[str, str]) -> None:
         """Label the Node, where nobody else has labelled it otherwise."""
-        if labels == self._labels:
+        if labels == self._labels or self._node() is None:
             return
         body = {"metadata": {"name": self._settings.node, "labels": dict(labels)}}
         try:
@@ -104,9 +105,10 @@ class Publisher:
             await self._api.apply(NODES, body)
         self._labels = dict(labels)
 
-    async def state(self, node: Node, conditions: tuple[Standing, ...]) -> None:
+    async def state(self, conditions: tuple[Standing, ...]) -> None:
         """Set our conditions of the Node."""
-        if conditions == self._conditions:
+        node = self._node()
+        if conditions == self._conditions or node is None:
             return
         if not _stands(node, conditions):
             now = self._settings.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -135,7 +137,7 @@ class Publisher:
                 log.warning("our Lease was deleted", node=self._settings.node)
             else:
                 return
-        await self._api.apply(LEASES, lease(text, self._settings, moment), force=True)
+        await self._api.apply(LEASES, lease(text, self._settings, moment, self._node()), force=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +148,17 @@ class _Written:
     beaten: float
 
 
-def lease(text: str, chosen: Settings, moment: str) -> dict[str, Any]:
+def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[str, Any]:
+    """It goes with its Node."""
     key, _, kind = agent_report.LEASES.partition("=")
+    owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": chosen.node}
+    owners = [{**owner, "uid": node.metadata.uid}] if node is not None else []
     return {
         "metadata": {
             "name": agent_report.lease_name(chosen.node),
             "namespace": chosen.namespace,
             "labels": {key: kind},
+            "ownerReferences": owners,
             "annotations": {agent_report.NODE: chosen.node, agent_report.CARDS: text},
         },
         "spec": {

@@ -1,0 +1,111 @@
+"""One process that plays the node side of many nodes which exist in their description only."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from croupier.api import kinds
+from croupier.kube import client, config
+from croupier.kube.client import Client, Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.store import Store
+from croupier.lab import borrowed
+from croupier.lab.cluster import Cluster
+from tests.cli.command import CROUPIER
+from tests.controllers.world import watched
+from tests.kube.waiting import until
+from tests.node.agent_house import layout
+
+GPU = "nvidia.com/gpu"
+SMALL = "nvidia.com/mig-1g.10gb"
+WITHIN = 60.0
+
+
+@pytest.fixture(scope="module")
+def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
+    name = borrowed.create_namespace(cluster, "fleet")
+    yield name
+    borrowed.delete_namespace(cluster, name)
+
+
+@dataclass
+class Harbour:
+    api: Client
+    stem: str
+    nodes: Store[Any]
+    leases: Store[Any]
+
+    async def node(self, number: int, product: str, count: int) -> str:
+        name = f"{self.stem}-{number}"
+        labels = {"fleet": self.stem, f"{GPU}.product": product, f"{GPU}.count": str(count)}
+        await self.api.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
+        return name
+
+    def offers(self, name: str) -> dict[str, str]:
+        node = self.nodes.named(name)
+        found = node.status.allocatable if node is not None else {}
+        return {key: count for key, count in found.items() if key in (GPU, SMALL)}
+
+    def watched(self) -> set[str]:
+        """The nodes that somebody looks after."""
+        return {lease.spec.holder_identity for lease in self.leases}
+
+
+@pytest_asyncio.fixture
+async def harbour(cluster: Cluster, ours: str) -> AsyncIterator[Harbour]:
+    stem = f"ship-{secrets.token_hex(3)}"
+    async with (
+        client.connect(config.load(cluster.kubeconfig)) as api,
+        watched(api, kinds.NODES, Selection(labels=f"fleet={stem}")) as nodes,
+        watched(api, kinds.LEASES, Selection(ours)) as leases,
+    ):
+        yield Harbour(api, stem, nodes.store, leases.store)
+        for node in list(nodes.store):
+            with contextlib.suppress(NotFound):
+                await api.delete(kinds.NODES, node.metadata.name)
+
+
+async def test_every_node_has_the_cards_its_labels_say_and_lives_by_itself(harbour, cluster, ours, tmp_path):
+    first = await harbour.node(1, "Croupier-Simulated-70GB", 4)
+    second = await harbour.node(2, "NVIDIA-H100-80GB-HBM3", 8)
+    faults = tmp_path / "faults.yaml"
+    options = {
+        "fleet": f"fleet={harbour.stem}",
+        "cards": "simulated=labels",
+        "faults": faults,
+        "every": 0.5,
+        "health": "127.0.0.1:0",
+        "lease-namespace": ours,
+        "kubeconfig": cluster.kubeconfig,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    log = tmp_path / "fleet.log"
+    with log.open("w") as out:
+        fleet = await asyncio.create_subprocess_exec(*CROUPIER, "node", *words, stdout=out, stderr=out)
+    try:
+        await until(lambda: harbour.offers(first) == {GPU: "4"}, "four cards", WITHIN)
+        await until(lambda: harbour.offers(second) == {GPU: "8"}, "eight cards", WITHIN)
+
+        patch = {"metadata": {"annotations": {"run.ai/mig.config": layout("small")}}}
+        await harbour.api.patch(kinds.NODES, first, patch)
+        await until(lambda: harbour.offers(first) == {GPU: "0", SMALL: "28"}, "a re-cut", WITHIN)
+
+        faults.write_text(yaml.safe_dump({"nodes": {second: {"cards": {3: {"ecc": 1}}}}}))
+        await until(lambda: harbour.offers(second) == {GPU: "7"}, "one card fewer", WITHIN)
+
+        late = await harbour.node(3, "Tesla-T4", 2)
+        await until(lambda: harbour.offers(late) == {GPU: "2"}, "a node that came later", WITHIN)
+        await harbour.api.delete(kinds.NODES, late)
+        await until(lambda: harbour.watched() == {first, second}, "its Lease to go with it", WITHIN)
+        assert harbour.offers(first) == {GPU: "0", SMALL: "28"}
+    finally:
+        fleet.terminate()
+        code = await fleet.wait()
+    assert code == 0, log.read_text()
