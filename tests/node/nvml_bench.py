@@ -64,7 +64,11 @@ class NvmlBench:
         for number, model in enumerate(models):
             lines += _card(number, catalogue.find(model))
         self.file.write_text("\n".join(lines) + "\n")
-        (self.host / "dev").mkdir(parents=True, exist_ok=True)
+        for number in range(len(models)):
+            kernel = self.host / f"sys/bus/pci/devices/0000:{0x10 + number:02x}:00.0"
+            kernel.mkdir(parents=True, exist_ok=True)
+            (kernel / "class").write_text("0x030200\n")
+            (kernel / "numa_node").write_text(f"{number % 2}\n")
 
     def says(self) -> list[str]:
         return self.file.read_text().splitlines()
@@ -125,7 +129,6 @@ def _card(number: int, model: CardModel) -> list[str]:
         "lost 0",
         "temperature 34 90",
         "ecc 0 0",
-        "numa 0",
         *(_profile(kind, len(model.kinds) == 3) for kind in model.kinds),
     ]
 

@@ -68,6 +68,7 @@ async def test_a_card_is_what_its_driver_tells(bench, model):
     assert (card.vendor, card.device, card.class_) == ("10de", model.pci_device, "0302")
     assert (card.product, card.memory_mib) == (model.product, model.memory_mib)
     assert card.compute == (model.compute_major, model.compute_minor)
+    assert (card.numa, card.pcie) == (0, (5 if model.compute_major >= 9 else 4, 16))
     assert sorted(card.kinds, key=lambda kind: kind.name) == sorted(model.kinds, key=lambda kind: kind.name)
     assert (card.mig_capable, card.mig_enabled, card.slots) == (model.mig_capable, False, ())
     assert card.health.healthy
@@ -76,13 +77,23 @@ async def test_a_card_is_what_its_driver_tells(bench, model):
 
 async def test_a_profile_the_driver_does_not_name_is_named_the_way_it_would(bench):
     bench.install("A100-40GB", "H200")
-    bench.file.write_text(bench.file.read_text().replace("MIG ", "unnamed "))
+    unnamed = (line.partition("MIG ")[0] if line.startswith("profile ") else line for line in bench.says())
+    bench.file.write_text("\n".join(unnamed) + "\n")
 
     async with opened(bench) as cards:
         names = [{kind.name for kind in card.kinds} for card in (await cards.look()).cards]
 
     assert names[0] == {kind.name for kind in catalogue.find("A100-40GB").kinds}
     assert {"1g.18gb", "2g.35gb", "3g.71gb", "7g.141gb", "1g.18gb+me"} <= names[1]
+
+
+async def test_a_profile_that_has_no_name_of_ours_is_left_out(bench):
+    """Newer drivers know `1g.10gb-me`, which is the same as 1g.10gb to everybody who counts."""
+    bench.add(0, "profile 13 99 1 7 14 1 0 0 0 0 10240 1 0,1,2,3,4,5,6 MIG 1g.10gb-me")
+    async with opened(bench) as cards:
+        odd, plain = (await cards.look()).cards
+
+    assert odd.kinds == plain.kinds
 
 
 async def test_a_card_is_cut_and_cut_anew_and_made_whole(bench):
@@ -249,6 +260,15 @@ async def test_trouble_is_told_of_one_card_and_the_others_go_on(bench, key, valu
         sick, well = sighting.cards
         assert (sick.uuid, sick.address, sick.health.reason) == (before.uuid, before.address, reason)
         assert well.health.healthy
+
+
+async def test_a_card_that_answers_strangely_takes_no_other_with_it(bench):
+    async with opened(bench) as cards:
+        await cards.look()
+        bench.fault("nvmlDeviceGetMigMode", 999)
+
+        assert [card.health.healthy for card in (await cards.look()).cards] == [False, True]
+        assert [card.health.healthy for card in (await cards.look()).cards] == [True, True]
 
 
 async def test_a_card_that_never_answered_is_left_out(bench):

@@ -129,13 +129,13 @@ class NvmlCards:
         )
 
     def _card(self, index: int, handles: dict[str, Handle]) -> Seen | None:
-        """The card, as it was if it is lost now; None for one that never answered."""
+        """The card, as it was if it does not answer now; None for one that never did. The others go on."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             board = self._board(handle)
             card = self._seen(index, handle, board)
         except pynvml.NVMLError as error:
-            if not driver.is_lost(error):
+            if driver.has_ended(error):
                 raise
             before = self._last.get(index)
             return before and replace(

@@ -54,7 +54,7 @@ def board(handle: Handle, uuid: str, sysfs: Path) -> Board:
         product=_product(str(pynvml.nvmlDeviceGetName(handle))),
         memory_bytes=memory.total if memory is not None else 0,
         compute=driver.ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0),
-        numa=_numa(handle, sysfs / address),
+        numa=_numa(sysfs / address),
         pcie=(generation, width) if generation and width else None,
         minor=driver.ask(pynvml.nvmlDeviceGetMinorNumber, handle),
         slowdown_c=driver.ask(
@@ -80,10 +80,8 @@ def _class(folder: Path) -> str:
     return written[2:6] if written.startswith("0x") and len(written) >= 6 else _CLASS
 
 
-def _numa(handle: Handle, folder: Path) -> int | None:
-    told: int | None = driver.ask(pynvml.nvmlDeviceGetNumaNodeId, handle)
-    if told is not None:
-        return told
+def _numa(folder: Path) -> int | None:
+    """From the kernel: what NVML calls by that name is the card's own memory, where that is a node."""
     written = _read(folder / "numa_node")
     return int(written) if written.removeprefix("-").isdigit() else None
 

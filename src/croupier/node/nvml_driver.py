@@ -36,16 +36,6 @@ _ENDED: Final = frozenset(
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
     }
 )
-_LOST: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_GPU_IS_LOST,
-        pynvml.NVML_ERROR_RESET_REQUIRED,
-        pynvml.NVML_ERROR_GPU_NOT_FOUND,
-        pynvml.NVML_ERROR_UNKNOWN,
-        pynvml.NVML_ERROR_IRQ_ISSUE,
-        pynvml.NVML_ERROR_CORRUPTED_INFOROM,
-    }
-)
 _HINTS: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "libnvidia-ml.so.1 is not found; install the NVIDIA driver, or say where it is"
@@ -85,11 +75,6 @@ def ask(call: Callable[..., T], *arguments: object) -> T | None:
 def has_ended(error: pynvml.NVMLError) -> bool:
     """The library must be started again before anything else can be asked."""
     return error.value in _ENDED
-
-
-def is_lost(error: pynvml.NVMLError) -> bool:
-    """One card does not answer; the others may."""
-    return error.value in _LOST
 
 
 def sentence(error: pynvml.NVMLError) -> str:

@@ -51,9 +51,9 @@ def mode(card: Handle) -> bool | None:
 
 
 def kinds(card: Handle, memory_bytes: int) -> tuple[Kind, ...]:
-    """Everything the card can be cut into, as its driver tells."""
+    """Everything the card can be cut into, as its driver tells; of two with one name, the plainer."""
     found = (_kind(card, number, memory_bytes) for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
-    named = {kind.name: kind for kind in found if kind is not None and mig.is_profile(kind.name)}
+    named = {kind.name: kind for kind in reversed(list(found)) if kind and mig.is_profile(kind.name)}
     return tuple(sorted(named.values(), key=lambda kind: (kind.compute_slices, kind.memory_mib, kind.name)))
 
 
@@ -93,7 +93,7 @@ def _places(card: Handle, profile: int, most: int) -> list[pynvml.c_nvmlGpuInsta
 def _name(info: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, number: int, memory_bytes: int) -> str:
     """As the driver writes it (`MIG 1g.10gb+me`), or made the way it makes names where it writes none."""
     told = str(info.name).removeprefix("MIG ").strip()
-    if mig.is_profile(told):
+    if told:
         return told
     share = math.ceil(info.memorySizeMB * _MIB / memory_bytes * _EIGHTHS) / _EIGHTHS if memory_bytes else 0
     gigabytes = math.floor(share * math.ceil(memory_bytes / _GIB) + 0.5)

@@ -4,8 +4,6 @@ Kept in a file where the agent has a directory of its own, so that it outlives t
 little: a change that then fails is undone only to where the last one stopped.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +12,7 @@ import structlog
 
 from croupier.core.cutting import Cut, Made
 from croupier.core.mig import Piece
+from croupier.node import state_file
 
 log = structlog.get_logger(__name__)
 
@@ -83,17 +82,11 @@ class FileJournal:
     def _write(self, entries: dict[str, _Entry]) -> None:
         self._entries = entries
         try:
-            replace(self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()})
+            state_file.replace(
+                self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()}
+            )
         except OSError as error:  # a card must not stay half cut for want of a note about it
             log.warning("the journal of changes cannot be written", path=str(self._path), error=str(error))
-
-
-def replace(path: Path, data: Mapping[str, object]) -> None:
-    """Writes JSON so that a reader finds the old file or the new one, whenever the writer is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(json.dumps(data, indent=1))
-    draft.replace(path)
 
 
 def _read(path: Path) -> dict[str, _Entry]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from croupier.core.mig import Piece
-from croupier.node import recutting_journal as file
+from croupier.node import state_file
 from croupier.node.cards import CardError, MigDevice
 from croupier.node.simulated_plan import Plan, Planned
 
@@ -78,7 +78,7 @@ class Memory:
     def put(self, card: Remembered) -> None:
         self.cards[card.address] = card
         if self._path is not None:
-            file.replace(self._path, {"cards": msgspec.to_builtins(tuple(self.cards.values()))})
+            state_file.replace(self._path, {"cards": msgspec.to_builtins(tuple(self.cards.values()))})
 
 
 def _fresh(node: str, where: str, planned: Planned) -> Remembered:

@@ -190,12 +190,6 @@ int nvmlDeviceGetMaxPcieLinkWidth(struct handle *device, unsigned *width) {
     return leave(SUCCESS, 0);
 }
 
-int nvmlDeviceGetNumaNodeId(struct handle *device, int *node) {
-    ENTER_CARD("nvmlDeviceGetNumaNodeId", device, card);
-    *node = card->numa;
-    return leave(card->numa < 0 ? NOT_SUPPORTED : SUCCESS, 0);
-}
-
 int nvmlDeviceGetPowerUsage(struct handle *device, unsigned *milliwatts) {
     ENTER_CARD("nvmlDeviceGetPowerUsage", device, card);
     *milliwatts = 60000 + card->temperature * 100;

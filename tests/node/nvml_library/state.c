@@ -44,7 +44,6 @@ static void read_card(struct card *card, const char *key, const char *rest) {
     else if (!strcmp(key, "lost")) sscanf(rest, "%u", &card->lost);
     else if (!strcmp(key, "temperature")) sscanf(rest, "%u %u", &card->temperature, &card->slowdown);
     else if (!strcmp(key, "ecc")) sscanf(rest, "%llu %u", &card->ecc, &card->remap_failed);
-    else if (!strcmp(key, "numa")) sscanf(rest, "%d", &card->numa);
     else if (!strcmp(key, "profile") && card->profile_count < MOST_PROFILES) read_profile(card, rest);
     else if (!strcmp(key, "gi") && card->gpu_count < MOST_INSTANCES) {
         struct gpu_instance *gi = &card->gpu_instances[card->gpu_count++];
@@ -86,9 +85,9 @@ static void write_card(FILE *file, const struct card *card) {
     unsigned n, s;
     fprintf(file, "card\nname %s\nuuid %s\nbus %s\npci %08x\nmemory %llu\ncompute %u %u\nminor %u\n", card->name,
             card->uuid, card->bus, card->pci, card->memory, card->compute_major, card->compute_minor, card->minor);
-    fprintf(file, "mig %u %u %u %u\nlost %u\ntemperature %u %u\necc %llu %u\nnuma %d\n", card->mig_capable,
+    fprintf(file, "mig %u %u %u %u\nlost %u\ntemperature %u %u\necc %llu %u\n", card->mig_capable,
             card->mig_now, card->mig_pending, card->needs_reset, card->lost, card->temperature, card->slowdown,
-            card->ecc, card->remap_failed, card->numa);
+            card->ecc, card->remap_failed);
     for (n = 0; n < card->profile_count; n++) {
         const struct profile *p = &card->profiles[n];
         fprintf(file, "profile %u %u %u %u %u %u %u %u %u %u %llu %u ", p->number, p->id, p->slices, p->most,

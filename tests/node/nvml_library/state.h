@@ -32,7 +32,6 @@ struct card {
     char name[96], uuid[96], bus[32];
     unsigned pci, compute_major, compute_minor, minor, mig_capable, mig_now, mig_pending, needs_reset, lost;
     unsigned temperature, slowdown, remap_failed;
-    int numa;
     unsigned long long memory, ecc;
     struct profile profiles[MOST_PROFILES];
     struct gpu_instance gpu_instances[MOST_INSTANCES];
