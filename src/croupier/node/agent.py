@@ -200,11 +200,9 @@ class Agent:
         told = Telling(self._node, self._parts.cards.source, service, self._pulse, troubles)
         self.report = reporting.report(told, picture.seen, picture.cards, picture.steps)
         await self._written("the Lease", self._publisher.live(self.report))
-        node = self._parts.window.node()
-        if node is not None:
-            labels = features.labels(self.report, picture.mig_state(), picture.wants.text)
-            await self._written("labels", self._publisher.mark(labels))
-            await self._written("conditions", self._publisher.state(node, picture.standing(service)))
+        labels = features.labels(self.report, picture.mig_state(), picture.wants.text)
+        await self._written("labels", self._publisher.mark(labels))
+        await self._written("conditions", self._publisher.state(picture.standing(service)))
 
     def _complain(self, refused: str) -> None:
         """Once for each layout that cannot be followed."""
