@@ -1,5 +1,6 @@
 """Pools on the API server: what they have, whom they wait for, how they change, and how they go."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -282,6 +283,33 @@ async def test_without_its_namespace_a_pool_says_what_is_missing(pools: Pools) -
 
     async with pools.works(namespace="nowhere"):
         await pools.becomes("team-a", "Configured", "False NamespaceMissing")
+
+
+async def test_many_cards_that_join_at_once_are_told_in_few_writes(cluster: Any, town: str) -> None:
+    applied: list[str] = []
+
+    def observe(verb: str, resource: str, code: int, seconds: float) -> None:
+        if verb == "apply":
+            applied.append(resource)
+
+    connection = config.load(cluster.kubeconfig)
+    async with client.connect(connection, field_manager="test", observe=observe) as api:
+        pools, calm = Pools(api, town), 1.0
+        began = asyncio.get_running_loop().time()
+        try:
+            await pools.node("gpu-1")
+            await pools.pool("team-a")
+            async with pools.works(calm=calm):
+                cards = [await pools.card("gpu-1", index, "team-a") for index in range(30)]
+
+                async def all_there() -> bool:
+                    return len((await pools.get("team-a")).status.devices) == len(cards)
+
+                await pools.eventually(all_there, "all cards to be told of")
+                looks = (asyncio.get_running_loop().time() - began) / calm + 2
+                assert applied.count("gpupools.gpu.deckhouse.io") <= looks
+        finally:
+            await pools.leave()
 
 
 async def _allocation(pools: Pools, mode: str) -> Any:

@@ -2,7 +2,7 @@
 
 Every look gathers the pool's cards and what the ledgers hold of them, decides (core/maintenance.py), and
 writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
-changes many times a second while pods come and go; it is looked at once a second, whatever happens.
+changes many times a second while pods come and go; it is looked at once in a few seconds, whatever happens.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Settings:
     alarm: Alarm = field(default_factory=Alarm)
     approval: Approval = NOBODY
     calm: float = 1.0
-    """Seconds between two looks at one pool."""
+    """Seconds between two looks at one pool, for every thousand of its cards."""
     options: Options = field(default_factory=lambda: Options(workers=4, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
@@ -122,7 +122,7 @@ class PoolController:
         self._api = api.acting_as(REPORTER)
         self._recorder = recorder
         self._settings = settings or Settings()
-        self._looked: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
         self._on_node = sources.devices.store.index(sight.node_of_device)
         self._of_pool = sources.devices.store.index(_pool_of)
         self._stray = sources.devices.store.index(_strays)
@@ -144,7 +144,7 @@ class PoolController:
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         calm = self._settings.calm
-        self._looked.clear()
+        self._not_before.clear()
         endings = (
             self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
@@ -183,6 +183,7 @@ class PoolController:
         pool = self._sources.pools.store.named(name)
         if pool is None:
             self._settings.figures.forget(name)
+            self._not_before.pop(name, None)
             return DONE
         if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
             await writer.finalizers(pool, (*pool.metadata.finalizers, POOL_FINALIZER))
@@ -192,9 +193,10 @@ class PoolController:
     def _early(self, name: str) -> float:
         """Seconds until the pool may be looked at again."""
         now = self._settings.clock.monotonic()
-        left = self._looked.get(name, -self._settings.calm) + self._settings.calm - now
+        left = self._not_before.get(name, now) - now
         if left <= 0:
-            self._looked[name] = now
+            thousands = len(self._of_pool.keys(name)) / 1000
+            self._not_before[name] = now + self._settings.calm * max(1.0, thousands)
         return left
 
     def _look(self, pool: GPUPool) -> Look:
