@@ -9,13 +9,16 @@ other, both have swapped cards of one size, and core/aftercheck.py puts that rig
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from croupier.core import devices, handed
 from croupier.core.devices import NodeCard, Offer
 from croupier.core.handed import BoundPod, Holding
 from croupier.core.ledger import Grant, Refused
 from croupier.core.want import WHOLE
+
+_Shelf: TypeAlias = Mapping[str, list[str]]
+"""What is to be had, card by card."""
 
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -81,17 +84,33 @@ class Answer:
 
 def preferred(asked: Asked, scene: Scene) -> Preference:
     """What the pod being admitted was promised; where nobody promised anything, what nobody else has."""
-    scene = _settled(scene)
-    turns = [(pod, name) for pod in scene.pods if (name := _turn(pod, asked, scene))]
-    choices = [(pod, name, _due(asked, pod, scene)) for pod, name in turns]
-    # A pod whose promise is not to be had any more has most likely been served already.
-    choices.sort(
-        key=lambda choice: (choice[0].admitted, len(choice[2]) < asked.size and bool(choice[0].grant))
-    )
-    if not choices:
-        return Preference(_filled(asked, asked.required, scene, None))
-    pod, container, ids = choices[0]
-    return Preference(_filled(asked, ids, scene, pod), pod, container)
+    scene, shelf = _settled(scene), _shelf(asked.available)
+    meant = _meant(asked, shelf, scene)
+    return replace(meant, ids=_filled(asked, shelf, meant, scene))
+
+
+def _shelf(available: Iterable[str]) -> _Shelf:
+    shelf: dict[str, list[str]] = {}
+    for device in sorted(available):
+        shelf.setdefault(devices.unit(device).card, []).append(device)
+    return shelf
+
+
+def _meant(asked: Asked, shelf: _Shelf, scene: Scene) -> Preference:
+    """For whom it is, with what is due to it."""
+    for admitted in (False, True):
+        late: Preference | None = None
+        for pod in scene.pods:
+            if pod.admitted is not admitted or not (name := _turn(pod, asked, scene)):
+                continue
+            found = Preference(_due(asked, shelf, pod, scene), pod, name)
+            if len(found.ids) >= asked.size or not pod.grant:
+                return found
+            # One whose promise is not to be had any more has most likely been served already.
+            late = found if late is None else late
+        if late is not None:
+            return late
+    return Preference(asked.required)
 
 
 def inherited(resource: str, ids: Collection[str], scene: Scene) -> Preference | None:
@@ -135,42 +154,39 @@ def _served(pod: BoundPod, resource: str, scene: Scene) -> dict[str, tuple[str, 
     return {**{one.container: one.ids for one in mine}, **served}
 
 
-def _due(asked: Asked, pod: BoundPod, scene: Scene) -> tuple[str, ...]:
+def _due(asked: Asked, shelf: _Shelf, pod: BoundPod, scene: Scene) -> tuple[str, ...]:
     """Of what it was promised, the devices this container gets now, as far as they are to be had."""
-    promised = handed.promised(pod, asked.resource, scene.cards)
-    slots = {f"{part.card}{devices.BETWEEN}{slot}" for part in promised for slot in part.slots}
-    left = Counter({part.card: part.share for part in promised})
     has = {device for ids in _served(pod, asked.resource, scene).values() for device in ids}
-    left.subtract({part.card: part.share for part in handed.parts(has.union(asked.required))})
+    spent = {part.card: part.share for part in handed.parts(has.union(asked.required))}
     due = list(asked.required)
-    for device in sorted(set(asked.available).difference(due)):
-        one = devices.unit(device)
-        if len(due) < asked.size and (device in slots or 0 < one.share <= left[one.card]):
-            left[one.card] -= one.share
-            due.append(device)
+    for part in handed.promised(pod, asked.resource, scene.cards):
+        left = part.share - spent.get(part.card, 0)
+        for device in shelf.get(part.card, ()):
+            one = devices.unit(device)
+            is_due = one.slot in part.slots if one.slot else one.share <= left
+            if len(due) < asked.size and is_due and device not in asked.required:
+                left -= one.share
+                due.append(device)
     return tuple(due)
 
 
-def _filled(asked: Asked, ids: tuple[str, ...], scene: Scene, pod: BoundPod | None) -> tuple[str, ...]:
-    """`ids` and, where they are too few, devices of cards on which nobody has or was promised as much."""
+def _filled(asked: Asked, shelf: _Shelf, meant: Preference, scene: Scene) -> tuple[str, ...]:
+    """What is due and, where that is too little, devices of cards that nobody has or was promised."""
+    ids = meant.ids
     if len(ids) >= asked.size:
         return ids
     if any(devices.unit(device).is_percent for device in ids):
         ids = asked.required  # a part of what was promised is no use with a part of another card
     need = asked.size - len(ids)
-    free = sorted(set(asked.available).difference(ids))
-    by_card: dict[str, list[str]] = {}
-    for device in free:
-        by_card.setdefault(devices.unit(device).card, []).append(device)
-    others = _others(scene, pod, promises=True)
+    others = _others(scene, meant.pod, promises=True)
     room = [
-        (scene.cards[card].index, _roomy(found, scene.cards[card], others))
-        for card, found in by_card.items()
+        (scene.cards[card].index, _roomy([one for one in found if one not in ids], scene.cards[card], others))
+        for card, found in shelf.items()
         if card in scene.cards
     ]
     # The fullest card on which all fit; if there is none, the emptiest first.
-    fitting = sorted((len(ids), index, ids) for index, ids in room if len(ids) >= need)
-    rest = sorted((-len(ids), index, ids) for index, ids in room if len(ids) < need)
+    fitting = sorted((len(found), index, found) for index, found in room if len(found) >= need)
+    rest = sorted((-len(found), index, found) for index, found in room if len(found) < need)
     more = [device for _, _, found in (*fitting, *rest) for device in found]
     return (*ids, *more[:need])
 

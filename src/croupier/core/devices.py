@@ -8,9 +8,9 @@ Devices carry no NUMA topology on purpose: a kubelet that aligns devices takes t
 without asking, and the ledger has promised particular cards.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from croupier.core import mig, request
@@ -19,9 +19,6 @@ from croupier.core.want import WHOLE
 
 BETWEEN: Final = "::"
 """Between a card's name and what part of it the device is; no name of a card contains it."""
-
-_COUNTED: Final = re.compile("[ps][0-9]{1,2}|")
-"""Percents, slices and whole cards; every other part is a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +101,11 @@ class Unit:
     @property
     def slot(self) -> str:
         """The id of the MIG device, empty for everything else."""
-        return self.part if _COUNTED.fullmatch(self.part) is None else ""
+        counted = not self.part or (self.part[0] in "ps" and self.part[1:].isdigit())
+        return "" if counted else self.part
 
 
+@lru_cache(maxsize=16384)  # a node has a few thousand devices, and each is read at every admission
 def unit(device: str) -> Unit:
     """What `node-1-0000-65-00-0::p07` is part of."""
     card, _, part = device.partition(BETWEEN)
