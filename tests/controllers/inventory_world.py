@@ -161,6 +161,8 @@ class Stock:
     namespace: str
     nodes: list[str] = field(default_factory=list)
     beats: "itertools.count[int]" = field(default_factory=itertools.count)
+    began: str = field(default_factory=lambda: micro_time(SystemClock().now()))
+    """Events from before tell of others of the same name."""
 
     async def leave(self) -> None:
         """Nothing of it is there any more; its cards and inventories go together."""
@@ -275,7 +277,8 @@ class Stock:
 
     async def events(self, name: str) -> list[str]:
         listed = await self.api.list(kinds.EVENTS, Selection("default"))
-        return [one.reason for one in listed.items if one.regarding.name == name]
+        ours = (one for one in listed.items if one.event_time >= self.began)
+        return [one.reason for one in ours if one.regarding.name == name]
 
     async def told(self, name: str, reason: str) -> None:
         async def look() -> bool:
@@ -309,7 +312,7 @@ class Stock:
                 inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
             )
             recorder = Recorder(self.api, "gpu-inventory-controller")
-            chosen = settings or Settings(gone=timedelta(0))
+            chosen = settings or Settings(gone=timedelta(0), second_look=0.0)
             made = InventoryController(sources, self.api, recorder=recorder, settings=chosen)
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             await stack.enter_async_context(running(made.run(asyncio.Event())))

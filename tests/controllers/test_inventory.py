@@ -278,3 +278,31 @@ async def test_figures_come_and_go_with_the_node(stock):
             store.remove(key)
     assert value("devices_total") is None
     assert value("condition", condition="InventoryIncomplete") is None
+
+
+async def test_an_agent_that_corrects_its_labels_after_its_report_raises_no_alarm(stock):
+    await stock.beat(report(NODE))
+    await stock.node(NODE, {**gfd(), **pci()})
+    async with stock.works(Settings(second_look=3600.0)):
+        before = stocks.condition(await stock.shows(NODE, named(0), named(1)), "InventoryIncomplete")
+        await stock.beat(report(NODE, line(0)))
+        await until_device(stock, named(1), lambda one: one.status.conditions, "the card to be marked")
+        await stock.relabel(NODE, {**dict.fromkeys(pci()), **gfd(count=1), **pci(count=1)})
+        await stock.relabel(NODE, {"gpu.deckhouse.io/enabled": "false"})
+
+        async def seen() -> bool:
+            found = await stock.condition(NODE, "ManagedDisabled")
+            return found is not None and found.status == "True"
+
+        await until_async(seen, "the last change", stocks.PATIENCE)
+        assert await stock.condition(NODE) == before
+        assert "GPUNodeFeatureMissing" not in await stock.events(NODE)
+
+
+async def test_what_stays_wrong_is_said_at_the_second_look(stock):
+    await stock.node(NODE, {**gfd(), **pci()})
+    cards = [f"{NODE}-gpu-{index}" for index in range(2)]
+    async with stock.works(Settings(second_look=0.3)):
+        await stock.shows(NODE, *cards)
+        await stock.relabel(NODE, {"nvidia.com/gpu.memory": "lots"})
+        await stock.shows(NODE, *cards, reason="NodeFeatureMissing")

@@ -59,6 +59,9 @@ class Settings:
     """Seconds without a heartbeat after which an agent is silent."""
     gone: timedelta = timedelta(seconds=60)
     """How long the GPUDevice of a card that is gone stays at least: it may come back in a moment."""
+    second_look: float = 2.0
+    """Seconds for which a known node must be incomplete before that is said: an agent that lost a card
+    tells it first, and corrects its labels after."""
     options: Options = field(default_factory=lambda: Options(workers=8, resync=30.0))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
@@ -75,6 +78,8 @@ class InventoryController:
         self._recorder = recorder
         self._settings = settings or Settings()
         self._heard: dict[str, Heard] = {}
+        self._doubted: dict[str, float] = {}
+        """By node: since when it is incomplete, while that is not said yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
         """By node: the look after which nothing was left to write."""
         options, gauge = self._settings.options, self._settings.gauge
@@ -91,21 +96,23 @@ class InventoryController:
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         self._heard.clear()  # one who comes to office knows nothing of what happened before
+        self._doubted.clear()
         self._settled.clear()
         await self.controller.run(stop, authority)
 
     async def reconcile(self, node: str) -> Result:
         look = self._reading.of(node)
         if look is None:  # its objects go with it: it owns them
-            self._heard.pop(node, None)
-            self._settled.pop(node, None)
+            for remembered in (self._heard, self._doubted, self._settled):
+                remembered.pop(node, None)
             return DONE
         silent, due = self._listen(look)
         vanished = self._vanished_due(look)
         mark = (silent, vanished == 0, *look.mark())
         if self._settled.get(node) != mark and not await self._keep(look, silent):
             self._settled[node] = mark
-        times = [time for time in (due, vanished) if time]
+        doubt = self._settings.second_look if node in self._doubted else None
+        times = [time for time in (due, vanished, doubt) if time]
         return Result(again_after=min(times) + MARGIN) if times else DONE
 
     def _listen(self, look: Look) -> tuple[bool | None, float]:
@@ -132,7 +139,7 @@ class InventoryController:
         return max(0.0, min(left)) if left else None
 
     async def _keep(self, look: Look, silent: bool | None) -> bool:
-        """Write what differs; whether anything did."""
+        """Write what differs; whether anything did, or may soon."""
         found = look.features()
         sighting = look.sighting(found)
         plan = look.plan(sighting, self._settings.clock.now() - self._settings.gone)
@@ -141,7 +148,7 @@ class InventoryController:
             return False  # not a node with cards
         managed = self._settings.management.judge(look.node)
         judged = (
-            writing.incomplete(sighting, plan),
+            self._doubting(look, writing.incomplete(sighting, plan)),
             managed,
             Silence(silent, self._settings.patience).judge(),
         )
@@ -154,7 +161,20 @@ class InventoryController:
         for name in plan.removed:
             wrote |= await self._remove(look, look.devices[name])
         self._tell(look, plan.news)
-        return wrote
+        return wrote or look.name in self._doubted
+
+    def _doubting(self, look: Look, incomplete: Judged) -> Judged:
+        """What to say of the inventory now: of one that was complete, nothing else at first sight."""
+        was = look.was_complete
+        if incomplete.status == "False" or was is None:
+            self._doubted.pop(look.name, None)
+            return incomplete
+        now = self._settings.clock.monotonic()
+        since = self._doubted.setdefault(look.name, now)
+        if now - since < self._settings.second_look:
+            return Judged(was.type, was.status, was.reason, was.message)
+        del self._doubted[look.name]
+        return incomplete
 
     async def _keep_node(self, look: Look, plan: Plan, found: Features, judged: tuple[Judged, ...]) -> bool:
         meta = ObjectMeta(name=look.name, owner_references=(writing.owner(look.node),))

@@ -10,7 +10,8 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, report
 from croupier.api.gpu import inventory as cards
 from croupier.api.gpu.agent_report import CARDS, AgentReport, CardLine
 from croupier.api.gpu.device import NODE_LABEL
-from croupier.api.gpu.node import AGENT_SILENT
+from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE
+from croupier.api.meta import Condition
 from croupier.api.nfd import NodeFeature
 from croupier.controllers.agent_reports import AgentReports
 from croupier.controllers.watched import Watched
@@ -48,6 +49,12 @@ class Look:
     @property
     def was_silent(self) -> bool:
         return self.inventory is not None and report.holds(self.inventory.status.conditions, AGENT_SILENT)
+
+    @property
+    def was_complete(self) -> Condition | None:
+        """The condition that says so; None where nobody said so yet."""
+        said = self.inventory.status.conditions if self.inventory is not None else ()
+        return next((one for one in said if one.type == INCOMPLETE and one.status == "False"), None)
 
     def features(self) -> Features:
         return features.read(self.node.metadata.labels, nfd.scan(self.told))
