@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.controllers.world import watched
 from tests.kube.waiting import until, until_async
 from tests.node.agent_house import layout
 from tests.node.node_rights import account, rights
+from tests.node.nvml_bench import NvmlBench
 from tests.node.plugin_house import WITHIN, House, pod
 
 GPU = "nvidia.com/gpu"
@@ -55,11 +57,15 @@ class Station:
     speaker: Path
     log: Path
     process: asyncio.subprocess.Process | None = None
+    driver: NvmlBench | None = None
+    """Where cards come from a driver and are not simulated."""
 
     async def starts(self) -> None:
+        driven = {"nvml": self.driver.library, "host": self.driver.host} if self.driver else {}
         options = {
             "node": self.house.node,
-            "cards": "simulated=SIM-70GB:4",
+            "cards": "nvml" if self.driver else "simulated=SIM-70GB:4",
+            **driven,
             "kubelet": realnode.ground(self.house.lab).plugins,
             "state": self.folder,
             "faults": self.folder / "faults.yaml",
@@ -72,8 +78,11 @@ class Station:
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         with self.log.open("a") as out:
             self.process = await asyncio.create_subprocess_exec(
-                *CROUPIER, "node", *words, stdout=out, stderr=out
+                *CROUPIER, "node", *words, stdout=out, stderr=out, env=self._environment()
             )
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **(self.driver.environment if self.driver else {})}
 
     async def dies(self) -> None:
         assert self.process is not None
@@ -219,6 +228,40 @@ async def test_an_agent_killed_in_the_middle_of_a_change_is_followed_by_one_that
     await station.starts()
 
     await station.house.shows({SMALL: 28, GPU: 0})
+
+
+async def test_cards_of_a_driver_are_served_cut_watched_and_outlive_their_agent(
+    station, nvml_library, tmp_path
+):
+    """The same agent and the same kubelet over NVML, down to a driver's library of our own."""
+    await station.ends()
+    bench = NvmlBench(nvml_library, tmp_path)
+    bench.install(*["SIM-70GB"] * 4)
+    station.driver = bench
+    await station.starts()
+    await station.house.shows({GPU: 4, PERCENT: 400})
+    assert (await station.report()).source == "nvml"
+
+    await station.annotate(layout("medium"))
+    await station.house.shows({TWO: 8, THREE: 4, GPU: 0})
+    await station.house.opens(pod("slice", {THREE: 1}))
+    await station.house.runs("slice")
+    slots = {slot.uuid: slot.profile for card in (await station.report()).cards for slot in card.cut.slots}
+    told = await station.house.environment("slice")
+    assert slots[told["NVIDIA_VISIBLE_DEVICES"]] == "3g.30gb"
+    await station.gone("slice")
+
+    bench.xid(1, 79)
+    await station.house.shows({TWO: 6, THREE: 3})
+
+    bench.fault("nvmlDeviceCreateGpuInstanceWithPlacement", count=1000, milliseconds=400)
+    await station.annotate(layout("small", [0]))
+    await until(lambda: "gi 1 19 0 1" in bench.says(), "the first of seven", WITHIN)
+    await station.dies()
+    assert "gi 7 19 6 1" not in bench.says(), "the blow came in the middle"
+    bench.no_faults()
+    await station.starts()
+    await station.house.shows({SMALL: 7, TWO: 6, THREE: 3})
 
 
 def _pieces(station: Station) -> int:
