@@ -114,7 +114,8 @@ class Bookings:
         self._listeners = Listeners()
         self._told: dict[str, set[str]] = {}
         """By pool: the uids of pods that wait and whose expiry was told of."""
-        self._counted: dict[str, int] = {}
+        self._answered: dict[str, int] = {}
+        """By pool: the number that was last answered, where it was any."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
         self.controller.watch(pods.store, pods.cache, _pools_of)
@@ -122,14 +123,17 @@ class Bookings:
 
     def booked(self, pool: str) -> int:
         """Units of the pool that are promised to pods and not held yet, as of now; needs no request."""
-        return booking.booked(self._of(pool), self._settings.clock.now(), self._settings.ttl)
+        number = booking.booked(self._of(pool), self._settings.clock.now(), self._settings.ttl)
+        self._answered.pop(pool, None)
+        if number:
+            self._answered[pool] = number
+        return number
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have `changed(pool)` called whenever the number of a pool is another; the result ends that."""
+        """Have `changed(pool)` called when the number is another than last answered; the result ends that."""
         return self._listeners.add(changed)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._counted.clear()
         await self.controller.run(stop, authority)
 
     async def reconcile(self, pool: str) -> Result:
@@ -141,7 +145,8 @@ class Bookings:
             told.add(one.uid)
             self._tell(one)
         self._measure(pool, len(news))
-        self._announce(pool, seen.booked)
+        if seen.booked != self._answered.get(pool, 0):
+            self._listeners.tell(pool)
         if not bookings:
             del self._told[pool]
         return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
@@ -165,14 +170,6 @@ class Bookings:
             self._settings.figures.forget(pool)
         else:
             self._settings.figures.expired(pool, expired)
-
-    def _announce(self, pool: str, booked: int) -> None:
-        before = self._counted.pop(pool, 0)
-        if booked:
-            self._counted[pool] = booked
-        if booked == before:
-            return
-        self._listeners.tell(pool)
 
 
 def naming(what: Happening) -> str:
