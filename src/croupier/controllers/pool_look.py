@@ -14,7 +14,7 @@ from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.gpu.pool import CONFIRMED, Allocation
 from croupier.api.wire import Wire
 from croupier.controllers.pool_claims import Claim
-from croupier.core import pool_capacity
+from croupier.core import maintenance, pool_capacity
 from croupier.core.change import Change, Facts, Member
 from croupier.core.ledger import Card
 from croupier.core.pool_capacity import Line
@@ -106,11 +106,12 @@ def facts(look: Look, now: datetime, deadline: timedelta) -> Facts:
 
 def since(pool: GPUPool) -> datetime | None:
     """When the change under way began, as far as the conditions tell."""
-    for kind, status in (("Maintenance", "True"), ("Configured", "False")):
-        found = pooling.condition(pool.status.conditions, kind)
-        if found is not None and found.status == status:
-            return found.last_transition_time
-    return None
+    closed = pooling.condition(pool.status.conditions, "Maintenance")
+    if closed is not None and closed.status == "True":
+        return closed.last_transition_time
+    behind = pooling.condition(pool.status.conditions, "Configured")
+    rolls = behind is not None and behind.reason in (maintenance.ROLLING_OUT, maintenance.STUCK)
+    return behind.last_transition_time if behind is not None and rolls else None
 
 
 def confirmed(pool: GPUPool) -> bool:

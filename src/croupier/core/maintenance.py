@@ -18,6 +18,7 @@ from croupier.core.change import WITHDRAWN, Change, Facts, Member, Outcome, Verd
 from croupier.core.sharing import Sharing
 
 STUCK: Final = "GPUModeChangeStuck"
+ROLLING_OUT: Final = "RollingOut"
 DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
 
@@ -107,7 +108,7 @@ def _card_by_card(facts: Facts, carried: Sharing, change: Change | None, goal: S
         f"{change.failed}; {count} back at {goal}" if change else f"{count} changed from {carried} to {goal}"
     )
     moving = [one for one in members if one.drained and one.occupancy != WITHDRAWN]
-    verdict = _stuck(facts, "RollingOut", f"{why}{_awaited(moving)}", moving)
+    verdict = _stuck(facts, ROLLING_OUT, f"{why}{_awaited(moving)}", moving)
     configured = replace(verdict, holds=False)
     kept = change if change is not None and change.failed else None
     open_ = Verdict(False, "PerCard", "the pool serves while its cards change one by one")

@@ -1,0 +1,165 @@
+"""Cards and pools are read from their objects as they are decided about; what is written is read again."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
+from croupier.api.gpu.pool import Allocation
+from croupier.core.selection import Labelled, Requirement
+from croupier.core.sharing import Cut, Sharing
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def condition(kind: str, status: str, reason: str = "Test", message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+def device(annotations: dict[str, str] | None = None, **status: Any) -> GPUDevice:
+    labels = {"gpu.deckhouse.io/device-index": "3", "tier": "gold"}
+    meta = {"name": "node-1-0000-65-00-0", "labels": labels, "annotations": annotations or {}}
+    return msgspec.convert({"metadata": meta, "status": status}, GPUDevice)
+
+
+def pool(**spec: Any) -> GPUPool:
+    meta = {"name": "team-a", "creationTimestamp": NOW}
+    body = {"metadata": meta, "spec": {"allocation": {"mode": "Exclusive"}, **spec}}
+    return msgspec.convert(body, GPUPool)
+
+
+def inventory(*conditions: dict[str, str]) -> GPUNodeInventory:
+    return msgspec.convert(
+        {"metadata": {"name": "node-1"}, "status": {"conditions": conditions}}, GPUNodeInventory
+    )
+
+
+HARDWARE = {
+    "product": "H100",
+    "pci": {"vendor": "10de", "device": "2330", "class": "0302", "address": "0000:65:00.0"},
+    "mig": {"capable": True, "types": [{"name": "1g.10gb", "count": 7}], "profilesSupported": ["2g.20gb"]},
+}
+
+
+def test_a_card_is_read_with_all_that_selectors_ask_for():
+    words = {"gpu.deckhouse.io/assignment": "team-a", "gpu.deckhouse.io/drain": "later"}
+    busy = condition("Occupied", "True", "InUse")
+
+    found = pooling.card(device(words, hardware=HARDWARE, poolRef={"name": "team-b"}, conditions=[busy]))
+
+    assert (found.id, found.traits.index, found.traits.pci) == ("node-1-0000-65-00-0", 3, "10de/2330")
+    assert found.traits.profiles == {"1g.10gb", "2g.20gb"}
+    assert (found.annotation, found.pool, found.drained, found.busy) == ("team-a", "team-b", True, True)
+    assert (found.known_profiles, found.excluded) == (True, False)
+    assert pooling.card(device(managed=False)).excluded
+
+
+def test_a_card_of_which_only_its_labels_are_known_may_be_cut_into_anything():
+    labelled = {"product": "H100", "mig": {"capable": True}}
+
+    assert not pooling.card(device(hardware=labelled)).known_profiles
+    assert pooling.card(device(hardware={"product": "T4", "mig": {"capable": False}})).known_profiles
+
+
+def test_a_pool_is_read_with_its_selectors():
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+
+    found = pooling.pool(
+        pool(
+            nodeSelector={"matchExpressions": [expression]},
+            deviceSelector={"include": {"indexes": ["0-1", "3"]}, "exclude": {"products": ["T4"]}},
+            deviceAssignment={"requireAnnotation": False, "autoApproveSelector": {"matchLabels": {"x": "y"}}},
+            allocation={"mode": "MIG", "migProfile": "1g.10gb", "maxDevicesPerNode": 2},
+        )
+    )
+
+    assert found.nodes == Labelled({}, (Requirement("zone", "In", ("a",)),))
+    assert found.devices.include.indexes == ((0, 1), (3, 3))
+    assert found.devices.exclude.products == {"T4"}
+    assert (found.takes_all, found.takes, found.most_per_node) == (True, Labelled({"x": "y"}), 2)
+    assert found.profiles == {"1g.10gb"}
+    assert found.resource == "gpu.deckhouse.io/team-a"
+    assert found.created == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+COMPLETE = condition("InventoryIncomplete", "False")
+READY = condition("ReadyForPooling", "True")
+
+OBSTACLES = {
+    "none": (device(conditions=[READY]), inventory(COMPLETE), ""),
+    "no inventory": (device(), None, "its node has no GPUNodeInventory yet"),
+    "an incomplete one": (
+        device(conditions=[READY]),
+        inventory(condition("InventoryIncomplete", "True", "NodeFeatureMissing", "product is missing")),
+        "the inventory of its node is incomplete: product is missing",
+    ),
+    "a fault": (
+        device(state="Faulted", health={"lastError": "XID 79"}, conditions=[READY]),
+        inventory(COMPLETE),
+        "it is faulted: XID 79",
+    ),
+    "not checked": (device(), inventory(COMPLETE), "it has not been checked yet"),
+    "not ready": (
+        device(conditions=[condition("ReadyForPooling", "False", "DriverNotReady")]),
+        inventory(COMPLETE),
+        "it is not ready for pooling: DriverNotReady",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "node", "why"), OBSTACLES.values(), ids=OBSTACLES)
+def test_what_keeps_a_card_out_of_every_pool(one: GPUDevice, node: GPUNodeInventory | None, why: str):
+    assert pooling.obstacle(one, node) == why
+
+
+ALLOCATIONS = {
+    "whole cards": ({"mode": "Exclusive"}, Sharing("Exclusive")),
+    "percent": ({"mode": "MPS", "maxDevicesPerNode": 2}, Sharing("MPS")),
+    "slices": ({"mode": "TimeSlice", "timeSlice": {"maxSlicesPerDevice": 4}}, Sharing("TimeSlice", slices=4)),
+    "slices unsaid": ({"mode": "TimeSlice"}, Sharing("TimeSlice", slices=8)),
+    "a profile": ({"mode": "MIG", "migProfile": "1g.10gb"}, Sharing("MIG", profile="1g.10gb")),
+    "a layout, in any order": (
+        {
+            "mode": "MIG",
+            "migLayout": [{"profile": "3g.30gb", "count": 1}, {"profile": "2g.20gb", "count": 2}],
+        },
+        Sharing("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1))),
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "sharing"), ALLOCATIONS.values(), ids=ALLOCATIONS)
+def test_an_allocation_is_one_way_of_sharing_and_back(written: dict[str, Any], sharing: Sharing):
+    allocation = msgspec.convert(written, Allocation)
+    other = Allocation(mode="Exclusive", max_devices_per_node=3, rollout="PerCard")
+
+    assert pooling.sharing(allocation) == sharing
+    assert pooling.allocated(sharing, allocation) is allocation
+    again = pooling.allocated(sharing, other)
+    assert pooling.sharing(again) == sharing
+    assert (again.max_devices_per_node, again.rollout) == (3, "PerCard")
+    assert pooling.written(pooling.text(allocation)) == allocation
+
+
+def test_a_card_follows_its_own_word_then_what_is_carried_out_then_the_wish():
+    wish = pool(allocation={"mode": "MPS"})
+    carried = msgspec.structs.replace(
+        wish, status=msgspec.convert({"allocation": {"mode": "Exclusive"}}, type(wish.status))
+    )
+    own = {pooling.CARD_ALLOCATION: '{"mode":"TimeSlice"}'}
+
+    assert pooling.allocation(device(own), carried).mode == "TimeSlice"
+    assert pooling.allocation(device(), carried).mode == "Exclusive"
+    assert pooling.allocation(device(), wish).mode == "MPS"
+    assert pooling.own(device({pooling.CARD_ALLOCATION: "nonsense"})) is None
+
+
+def test_a_cut_is_read_as_profiles_and_what_fits_from_the_hardware():
+    slots = [{"id": f"1g.10gb-{n}", "profile": "1g.10gb", "start": n, "size": 1} for n in range(2)]
+    found = device(hardware=HARDWARE, cut={"slots": slots, "state": "Failed", "target": "1g.10gb:7"})
+
+    assert pooling.cut(found) == Cut("Failed", {"1g.10gb": 2}, "1g.10gb:7")
+    assert pooling.cut(device()) is None
+    assert pooling.fits(found) == {"1g.10gb": 7}
