@@ -159,7 +159,15 @@ async def test_a_second_book_is_kept_out(house):
 
     ended = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "croupier.cli", "manager", "--capacity-manager=CRD", "--health=127.0.0.1:0"],
+        [
+            sys.executable,
+            "-m",
+            "croupier.cli",
+            "manager",
+            "--controllers=ledger",
+            "--capacity-manager=CRD",
+            "--health=127.0.0.1:0",
+        ],
         env={"KUBECONFIG": str(house.lab.kubeconfig), "PATH": ""},
         capture_output=True,
         text=True,

@@ -1,9 +1,11 @@
 """`croupier manager`: the controllers."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process import (
     Book,
@@ -21,6 +23,10 @@ Image = Annotated[str, typer.Option(metavar="IMAGE", help="Started on nodes that
 def manager(
     *,
     settings: SettingsFile = None,
+    controllers: Annotated[
+        str,
+        typer.Option(metavar="NAME,...", help="Which: inventory, bootstrap, pools, ledger, limits, or all."),
+    ] = "all",
     capacity_manager: Book = "InMemory",
     strategy: StrategyName = "Spread",
     reservation_ttl: Ttl = 120,
@@ -42,12 +48,13 @@ def manager(
 
     \b
     croupier manager --capacity-manager CRD
+    croupier manager --controllers ledger --capacity-manager CRD
     croupier manager --settings settings.yaml --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
     from croupier.cli import process
     from croupier.core.bootstrap import DCGM, GFD
     from croupier.wiring import manager as wired
-    from croupier.wiring.cards import Starting
+    from croupier.wiring.bootstrap import Starting
 
     wanted = process.settings(
         book=capacity_manager,
@@ -58,6 +65,16 @@ def manager(
         cluster=(kubeconfig, context),
         file=settings,
     )
+    chosen = _chosen(controllers, wired.CONTROLLERS)
     named = {GFD: gfd_image, DCGM: dcgm_exporter_image}
     starting = Starting({kind: image for kind, image in named.items() if image}, runtime_class)
-    process.start(lambda: wired.work(wanted, starting), log_level)
+    process.start(lambda: wired.work(wanted, chosen, starting), log_level)
+
+
+def _chosen(written: str, known: Sequence[str]) -> frozenset[str]:
+    words = frozenset(word.strip() for word in written.split(","))
+    if words == {"all"}:
+        return frozenset(known)
+    if strangers := sorted(words - set(known)):
+        terminal.refuse(f"--controllers {', '.join(strangers)}: choose from {', '.join(known)}, or say all.")
+    return words

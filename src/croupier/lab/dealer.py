@@ -65,7 +65,7 @@ async def join(  # noqa: PLR0913  # what runs, and how: the choices a lab has
     placing, guarding, *health = ports.free(2 + len(wanted), chance=random.Random())  # noqa: S311 (ports, no secret)
     options = {
         EXTENDER: _keeping(book, strategy, f"--listen={LOOPBACK}:{placing}"),
-        MANAGER: _keeping(book, strategy),
+        MANAGER: _keeping(book, strategy, f"--controllers={'all' if cards else 'ledger,limits'}"),
         WEBHOOK: (f"--listen={LOOPBACK}:{guarding}", f"--url=https://{LOOPBACK}:{guarding}", "--drain=0"),
     }
     checks = dict(zip(wanted, health, strict=True))

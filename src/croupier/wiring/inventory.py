@@ -1,0 +1,43 @@
+"""Which cards there are: `croupier manager --controllers inventory`."""
+
+from typing import Final
+
+from croupier.api import kinds, nfd
+from croupier.api.gpu import agent_report
+from croupier.controllers import inventory
+from croupier.controllers.inventory import InventoryController
+from croupier.controllers.inventory_metrics import InventoryMetrics
+from croupier.controllers.inventory_reading import Sources
+from croupier.controllers.inventory_writing import Management
+from croupier.core.lifecycle import INVENTORY
+from croupier.kube.client import Client, Selection
+from croupier.kube.events import Recorder
+from croupier.kube.run import Part
+from croupier.wiring.office import Office
+from croupier.wiring.surface import Keeper
+
+LEASE: Final = "croupier-inventory"
+
+
+def parts(office: Office) -> list[Part]:
+    surface, follow = office.surface, office.caches.follow
+    agents = Selection(surface.settings.namespace, labels=agent_report.LEASES)
+    sources = Sources(
+        nodes=follow(kinds.NODES),
+        leases=follow(kinds.LEASES, agents, name="leases of node agents"),
+        features=follow(nfd.NODE_FEATURES),
+        devices=follow(kinds.GPU_DEVICES),
+        inventories=follow(kinds.GPU_NODE_INVENTORIES),
+    )
+    InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
+    recorder = Recorder(surface.api, INVENTORY, gauge=surface.metrics)
+    nodes = surface.settings.configuration.managed_nodes
+    wanted = inventory.Settings(
+        management=Management(nodes.label_key, nodes.enabled_by_default),
+        gauge=office.gauge(inventory.NAME),
+    )
+
+    def keepers(api: Client) -> list[Keeper]:
+        return [InventoryController(sources, api, recorder=recorder, settings=wanted)]
+
+    return [Part("events of inventory", recorder.run), office.elected("inventory", LEASE, keepers)]

@@ -1,0 +1,112 @@
+"""The life of cards, and the pools they serve: `croupier manager --controllers pools`."""
+
+from datetime import timedelta
+from typing import Final
+
+from croupier.api import kinds, settings
+from croupier.api.gpu import agent_report, pooling
+from croupier.controllers import booking, cards, pool, pool_nodes, pool_writing
+from croupier.controllers.booking import BookingMetrics, Bookings
+from croupier.controllers.cards import CardController
+from croupier.controllers.cards_metrics import DeviceMetrics
+from croupier.controllers.ledgers import Ledgers
+from croupier.controllers.pool import PoolController
+from croupier.controllers.pool_metrics import PoolMetrics
+from croupier.controllers.pool_nodes import PoolNodes
+from croupier.controllers.pool_status import Alarm
+from croupier.controllers.reporters import Reporters
+from croupier.controllers.sight import Sight, Sources
+from croupier.core.assignment import Approval
+from croupier.core.lifecycle import POOL
+from croupier.kube.client import Client, Selection
+from croupier.kube.events import Recorder
+from croupier.kube.run import Part
+from croupier.wiring.office import Office
+from croupier.wiring.surface import BOUND_PODS, Keeper
+
+LEASE: Final = "croupier-pools"
+
+
+def parts(office: Office) -> list[Part]:
+    keeping = _Pools(office)
+    return [
+        Part("events of cards", keeping.reporters.run),
+        Part("events of bookings", keeping.booked.run),
+        office.elected("pools", LEASE, keeping.keepers),
+    ]
+
+
+class _Pools:
+    def __init__(self, office: Office) -> None:
+        surface, follow = office.surface, office.caches.follow
+        self._office = office
+        self._settings = surface.settings
+        self._seen = Sources(
+            nodes=follow(kinds.NODES),
+            devices=follow(kinds.GPU_DEVICES),
+            pools=follow(kinds.GPU_POOLS),
+            pods=follow(kinds.PODS, BOUND_PODS),
+            reservations=follow(kinds.RESERVATIONS),
+            inventories=follow(kinds.GPU_NODE_INVENTORIES),
+        )
+        self._ledgers = Ledgers(Sight(self._seen), follow(kinds.NODE_RESERVATIONS))
+        agents = Selection(self._settings.namespace, labels=agent_report.LEASES)
+        self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
+        ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
+        self._config_maps = follow(kinds.CONFIG_MAPS, ours)
+        self._waiting = follow(kinds.PODS, booking.WAITING, name="pods that wait for a pool")
+        self.reporters = Reporters(surface.api, surface.metrics)
+        self.booked = Recorder(surface.api, booking.REPORTER, gauge=surface.metrics, naming=booking.naming)
+        registry = surface.metrics.registry
+        DeviceMetrics(registry, self._seen.devices.store)
+        self._figures = PoolMetrics(registry, self._seen.pools.store)
+        self._expired = BookingMetrics(registry)
+
+    def keepers(self, api: Client) -> list[Keeper]:
+        bookings = self._bookings()
+        return [bookings, self._cards(api), self._pools(api, bookings), self._nodes(api)]
+
+    def _bookings(self) -> Bookings:
+        gauge = self._office.gauge(booking.NAME)
+        wanted = booking.Settings(ttl=self._settings.ttl, gauge=gauge, figures=self._expired)
+        return Bookings(self._waiting, self._seen.pools, self.booked, wanted)
+
+    def _cards(self, api: Client) -> CardController:
+        seen = self._seen
+        sources = cards.Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
+        wanted = cards.Settings(approval=self._approval(), gauge=self._office.gauge(cards.NAME))
+        return CardController(sources, api, reporters=self.reporters, ledgers=self._ledgers, settings=wanted)
+
+    def _pools(self, api: Client, bookings: Bookings) -> PoolController:
+        seen = self._seen
+        sources = pool.Sources(
+            pools=seen.pools,
+            devices=seen.devices,
+            nodes=seen.nodes,
+            inventories=seen.inventories,
+            config_maps=self._config_maps,
+            ledgers=self._ledgers,
+            bookings=bookings,
+        )
+        return PoolController(sources, api, recorder=self.reporters.of(POOL), settings=self._wanted())
+
+    def _wanted(self) -> pool.Settings:
+        configuration = self._settings.configuration
+        low = configuration.alerts.capacity_low
+        return pool.Settings(
+            namespace=self._settings.namespace,
+            deadline=timedelta(seconds=settings.seconds(configuration.maintenance.deadline)),
+            alarm=Alarm(low.percent, timedelta(seconds=settings.seconds(low.for_))),
+            approval=self._approval(),
+            figures=self._figures,
+            gauge=self._office.gauge(pool.NAME),
+        )
+
+    def _nodes(self, api: Client) -> PoolNodes:
+        seen = self._seen
+        sources = pool_nodes.Sources(seen.nodes, seen.devices, seen.pools)
+        return PoolNodes(sources, api, pool_nodes.Settings(gauge=self._office.gauge(pool_nodes.NAME)))
+
+    def _approval(self) -> Approval:
+        approval = self._settings.configuration.device_approval
+        return Approval(approval.mode, pooling.labelled(approval.selector))
