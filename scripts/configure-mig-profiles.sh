@@ -90,7 +90,9 @@ text() {
     for profile in "$@"; do printf '      %s: %s\n' "${profile%:*}" "${profile##*:}"; done
 }
 wanted=$(text)
-hash=$(printf '%s' "$wanted" | sha256sum | cut -c1-16)
+sum="sha256sum"
+command -v sha256sum >/dev/null 2>&1 || sum="shasum -a 256"
+hash=$(printf '%s' "$wanted" | $sum | cut -c1-16)
 
 # One field of a node; nothing when the node has none.
 field() {
