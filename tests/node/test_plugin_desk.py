@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -82,6 +83,15 @@ async def test_two_alike_are_served_one_after_the_other():
         assert ids == (expected,)
         dealt = await desk.allocate(GPU, ids)
         assert dealt.edits.env == {"SEEN": expected}
+
+
+async def test_who_was_bound_first_comes_first_however_they_are_listed():
+    early, late = (datetime(2030, 1, 31, 12, 0, second, tzinfo=UTC) for second in (1, 2))
+    room = Room(
+        pods=[pod("a", {GPU: 1}, share(1), bound_at=late), pod("b", {GPU: 1}, share(2), bound_at=early)]
+    )
+
+    assert await room.desk().prefer(asked()) == (name(2),)
 
 
 async def test_who_is_gone_is_forgotten():

@@ -35,6 +35,8 @@ def bound(*containers: Asking, **about) -> BoundPod:
     return BoundPod("team/a", "uid-a", containers, **about)
 
 
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
 SEEN = {
     "what each container asks for, init containers first": (
         pod(gpu("main"), gpu("side", "2"), init=(gpu("setup", "2"),), promise=PROMISE),
@@ -61,6 +63,10 @@ SEEN = {
     "whom the kubelet has begun with": (
         pod(gpu("main"), startTime=datetime(2030, 1, 1, tzinfo=UTC)),
         bound(Asking("main", {GPU: 1}), wants={GPU: 1}, admitted=True),
+    ),
+    "when it was bound": (
+        pod(gpu("main"), conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": NOON}]),
+        bound(Asking("main", {GPU: 1}), wants={GPU: 1}, bound_at=NOON),
     ),
     "nobody who asks for nothing of ours": (pod(Container(name="main")), None),
     "nobody who has ended": (pod(gpu("main"), phase="Succeeded"), None),

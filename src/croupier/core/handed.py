@@ -8,12 +8,16 @@ ledger, so that they can be compared and added up.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
 
 from croupier.core import card as naming
 from croupier.core import devices, mig, request
 from croupier.core.devices import NodeCard
 from croupier.core.ledger import Grant, Part
 from croupier.core.want import WHOLE
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class BoundPod:
     """Resource to how many of it the pod as a whole needs at a time."""
     grant: Grant = ()
     """What it was promised; empty if nobody promised anything, or nobody can read it."""
+    bound_at: datetime | None = None
+    """To the second, as Kubernetes writes it."""
     admitted: bool = False
     """The kubelet has said something about it already, so it is hardly the one being admitted."""
 
@@ -50,6 +56,11 @@ class Holding:
     container: str
     resource: str
     ids: tuple[str, ...]
+
+
+def in_order(pods: Iterable[BoundPod]) -> tuple[BoundPod, ...]:
+    """As the kubelet admits them: by when they were bound, and as they were listed within a second."""
+    return tuple(sorted(pods, key=lambda pod: pod.bound_at or _LONG_AGO))
 
 
 def known(holdings: Iterable[Holding], cards: Mapping[str, NodeCard]) -> tuple[Holding, ...]:

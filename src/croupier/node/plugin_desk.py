@@ -45,7 +45,7 @@ class Equipment:
     """What the desk asks for when somebody is to be served."""
 
     pods: Callable[[], Sequence[BoundPod]]
-    """Those of the node that are not finished, in the order in which they were bound."""
+    """Those of the node that are not finished; of those bound within one second, the first seen first."""
     edits: Callable[[Sequence[Unit]], Edits]
     """What a container needs to see cards, or MIG devices (`part` is the slot's id). May raise CardError."""
     patience: float = 2.0
@@ -145,7 +145,7 @@ class Desk:
             )
 
     def _scene(self, holdings: tuple[Holding, ...]) -> Scene:
-        pods = tuple(self._equipment.pods())
+        pods = handed.in_order(self._equipment.pods())
         alive = {pod.uid for pod in pods}
         self._given = tuple(one for one in self._given if one.uid in alive)
         return Scene(self._offer, pods, holdings, self._given)

@@ -1,6 +1,7 @@
 """The pods of a node as device plugins need them, from Kubernetes' own objects; a promise, written back."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -38,8 +39,16 @@ def bound(pod: Pod) -> BoundPod | None:
         containers=asking,
         wants={name: amount.whole for name, amount in needs.items()},
         grant=_promise(pod),
+        bound_at=_bound_at(pod),
         admitted=pod.status.start_time is not None,
     )
+
+
+def _bound_at(pod: Pod) -> datetime | None:
+    """A pod that was made with its node's name in it has no such condition at first."""
+    conditions = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True")
+    moments = (one.last_transition_time for one in conditions)
+    return next(moments, None) or pod.metadata.creation_timestamp
 
 
 def _asked(container: Container) -> Amounts:
