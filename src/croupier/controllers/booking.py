@@ -7,7 +7,7 @@ comes to office meanwhile.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
@@ -34,6 +34,7 @@ from croupier.kube.journal import Happening, Reference
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.shift import ANYONE, Authority, Unmeasured
 from croupier.kube.shift import Gauge as ControllerGauge
+from croupier.kube.store import Change
 
 NAME: Final = "bookings"
 REPORTER: Final = "gpu-admission-webhook"
@@ -107,7 +108,8 @@ class Bookings:
         recorder: Recorder,
         settings: Settings | None = None,
     ) -> None:
-        self._pods = pods.store.index(_pools_of)
+        self._bookings: dict[str, dict[str, Booking]] = {}
+        """By pool and by the uid of the pod; kept, because thousands may come to one pool at once."""
         self._pools = pools.store
         self._recorder = recorder
         self._settings = settings or Settings()
@@ -118,6 +120,9 @@ class Bookings:
         """By pool: the number that was last answered, where it was any."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
+        for pod in pods.store:
+            self._keep(pod)
+        pods.store.subscribe(self._changed)
         self.controller.watch(pods.store, pods.cache, _pools_of)
         self.controller.watch(pools.store, pools.cache, lambda one: [one.metadata.name])
 
@@ -151,9 +156,26 @@ class Bookings:
             del self._told[pool]
         return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
 
-    def _of(self, pool: str) -> list[Booking]:
-        found = (_booking(pod, pool) for pod in self._pods.get(pool))
-        return [one for one in found if one is not None]
+    def _of(self, pool: str) -> Collection[Booking]:
+        return self._bookings.get(pool, {}).values()
+
+    def _changed(self, change: Change[Pod]) -> None:
+        if change.old is not None:
+            self._drop(change.old)
+        if change.new is not None:
+            self._keep(change.new)
+
+    def _drop(self, pod: Pod) -> None:
+        for pool in _pools_of(pod):
+            kept = self._bookings.get(pool, {})
+            kept.pop(pod.metadata.uid, None)
+            if not kept:
+                self._bookings.pop(pool, None)
+
+    def _keep(self, pod: Pod) -> None:
+        for pool in _pools_of(pod):
+            if (one := _booking(pod, pool)) is not None:
+                self._bookings.setdefault(pool, {})[one.uid] = one
 
     def _tell(self, one: Booking) -> None:
         sentence = booking.expired(one, self._settings.ttl)

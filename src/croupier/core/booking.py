@@ -43,15 +43,22 @@ class Look:
 
 def booked(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> int:
     """Units that are promised and not held."""
-    return sum(one.units for one in bookings if now < one.since + ttl)
+    ended = now - ttl
+    return sum(one.units for one in bookings if one.since > ended)
 
 
 def look(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> Look:
     """Of one pool; a pod that is bound, finished or being deleted is no booking any more."""
-    ordered = sorted(bookings, key=lambda one: (one.since, one.pod))
-    live = [one for one in ordered if now < one.since + ttl]
-    over = [one for one in ordered if one.since + ttl <= now < one.since + ttl + NEWS]
-    again = min(one.since for one in live) + ttl - now if live else None
+    live: list[Booking] = []
+    over: list[Booking] = []
+    ended = now - ttl
+    for one in bookings:
+        if one.since > ended:
+            live.append(one)
+        elif one.since > ended - NEWS:
+            over.append(one)
+    again = min(one.since for one in live) - ended if live else None
+    over.sort(key=lambda one: (one.since, one.pod))
     return Look(sum(one.units for one in live), tuple(over), again)
 
 
