@@ -6,7 +6,8 @@ ListAndWatch. Always the asyncio flavour: the kubelet dials back while Register 
 blocks the loop would never be answered.
 """
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -38,7 +39,7 @@ class Refusal(Exception):
 class Plugin(Protocol):
     """What a device plugin answers."""
 
-    def lists(self) -> AsyncIterator[plugin.ListAndWatchResponse]: ...
+    def lists(self) -> AsyncGenerator[plugin.ListAndWatchResponse, None]: ...
     async def prefer(
         self, asked: plugin.PreferredAllocationRequest
     ) -> plugin.PreferredAllocationResponse: ...
@@ -64,8 +65,10 @@ def _handlers(answering: Plugin) -> Any:
         return plugin.DevicePluginOptions(get_preferred_allocation_available=True)
 
     async def lists(_: plugin.Empty, __: Any) -> AsyncIterator[plugin.ListAndWatchResponse]:
-        async for each in answering.lists():
-            yield each
+        # grpc ends it by cancelling or by closing; only so does either reach the inner one at once.
+        async with contextlib.aclosing(answering.lists()) as listed:
+            async for each in listed:
+                yield each
 
     async def prefer(asked: plugin.PreferredAllocationRequest, context: Any) -> Any:
         return await _answered(answering.prefer(asked), context)

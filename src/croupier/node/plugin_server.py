@@ -7,7 +7,7 @@ another process has bound that path since.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -79,7 +79,7 @@ class PluginServer:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def lists(self) -> AsyncIterator[wire.ListAndWatchResponse]:
+    async def lists(self) -> AsyncGenerator[wire.ListAndWatchResponse, None]:
         """The first at once: until the kubelet has it, pods get devices late or none."""
         self._streams += 1
         self.was_heard = True
