@@ -213,6 +213,24 @@ async def test_a_silent_agent_is_missed_and_a_new_leader_does_not_believe_it_eit
     heard()
 
 
+async def test_an_agent_that_only_we_did_not_hear_is_not_called_silent(ward: Ward):
+    """The cache is late, and the API server has a newer heartbeat."""
+    doctor = ward.doctor()
+    await ward.labelled(LABELS)
+    await ward.stage.reports(CardHealth(clean=3), **SOUND)
+    assert (await ward.looks(doctor))["phase"] == "Ready"
+    leases = ward.stage.followed["leases"].store
+    (old,) = tuple(leases)
+    await ward.beats()
+    await ward.stage.caught_up()
+    leases.put(old)
+    ward.clock.ahead += FRESH + 1
+
+    await doctor.reconcile(ward.stage.node)
+
+    assert (await ward.told())["phase"] == "Ready"
+
+
 async def test_services_are_started_where_nobody_else_runs_them_and_removed_when_an_agent_comes(ward: Ward):
     doctor = ward.doctor(BOTH)
     gfd, dcgm = f"{GFD}-{ward.stage.node}", f"{DCGM}-{ward.stage.node}"

@@ -42,12 +42,15 @@ class AgentReports:
         *,
         heard: Callable[[str], None] | None = None,
     ) -> Callable[[], None]:
-        """`told` hears of nodes of which `what` is said changed, `heard` of every heartbeat."""
+        """`told` hears of nodes of which `what` is said changed, `heard` of every heartbeat.
+
+        A Lease that is seen for the first time is no heartbeat: it may be years old.
+        """
         said: dict[str, Hashable] = {}
 
         def changed(change: Change[Lease]) -> None:
             node = agent_report.node_of(change.new or change.old or Lease())
-            if heard is not None and change.new is not None:
+            if heard is not None and change.old is not None and change.new is not None:
                 heard(node)
             if _text(change.old) == _text(change.new):
                 return

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from croupier.api.core_v1 import Lease, Node, Pod
-from croupier.api.gpu import GPUDevice, GPUNodeInventory
-from croupier.api.kinds import GPU_NODE_INVENTORIES, PODS
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
+from croupier.api.kinds import GPU_NODE_INVENTORIES, LEASES, PODS
 from croupier.controllers import bootstrap_reading, bootstrap_status, cards_status, conditions, sight
 from croupier.controllers.agent_reports import AgentReports
 from croupier.controllers.bootstrap_hearts import Hearts
@@ -22,7 +22,7 @@ from croupier.controllers.bootstrap_services import Places, Services
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.watched import Watched
 from croupier.core import bootstrap
-from croupier.core.bootstrap import DCGM, NodeFacts, Verdict
+from croupier.core.bootstrap import DCGM, FRESH, NodeFacts, Verdict
 from croupier.core.lifecycle import BOOTSTRAP
 from croupier.kube import events
 from croupier.kube.client import Client
@@ -37,6 +37,8 @@ NAME: Final = "bootstrap"
 ACTION: Final = "Bootstrap"
 GATHERED: Final = 0.5
 """Seconds within which a node is looked at when its cards change."""
+SLOW: Final = 5.0
+"""Seconds after which an answer says more about the API server than about an agent."""
 
 log = structlog.get_logger(__name__)
 
@@ -104,6 +106,9 @@ class BootstrapController:
             self._hearts.forget(node)
             return DONE
         facts = bootstrap_reading.facts(self._look(inventory))
+        if facts.agent and facts.quiet > FRESH and not bootstrap_reading.failing(inventory):
+            await self._listen(node)
+            facts = bootstrap_reading.facts(self._look(inventory))
         verdict = bootstrap.judge(facts)
         for pod in await self._services.keep(inventory, verdict.start):
             self.controller.wrote(node, PODS, pod)
@@ -128,6 +133,24 @@ class BootstrapController:
             pulse=self._hearts.feel(inventory, report, good=exported),
             images=self._settings.places.images.images,
         )
+
+    async def _listen(self, node: str) -> None:
+        """Before an agent is called silent, it is looked at directly: it may be us who heard nothing.
+
+        Where the API server is away or slow, nobody can be heard, and the agent gets its time anew.
+        """
+        seen, began = self._reports.lease(node), self._settings.clock.monotonic()
+        excused = True
+        try:
+            name, namespace = agent_report.lease_name(node), self._settings.places.namespace
+            lease = await self._api.get(LEASES, name, namespace=namespace)
+            newer = seen is None or lease.metadata.resource_version != seen.metadata.resource_version
+            excused = newer or self._settings.clock.monotonic() - began > SLOW
+        except NotFound:
+            excused = False
+        finally:
+            if excused:
+                self._hearts.heard(node)
 
     async def _write(self, inventory: GPUNodeInventory, facts: NodeFacts, verdict: Verdict) -> None:
         now = self._settings.clock.now()

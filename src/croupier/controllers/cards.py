@@ -64,7 +64,7 @@ class Sources:
 @dataclass(frozen=True, slots=True)
 class Settings:
     approval: Approval = NOBODY
-    options: Options = field(default_factory=lambda: Options(workers=8))
+    options: Options = field(default_factory=lambda: Options(workers=8, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 

@@ -1,6 +1,7 @@
 """The cards of a node as their life is decided: from their objects, the inventory, and the agent's word."""
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -114,8 +115,9 @@ def _lines(node: str, report: AgentReport | None) -> dict[str, CardLine]:
     cards: Iterable[CardLine] = report.cards if report is not None else ()
     found = {}
     for line in cards:
-        found[card.indexed_id(node, line.index)] = line
-        found[card.inventory_id(node, line.address)] = line
+        with suppress(ValueError):  # a name too long for an object: then there is none
+            found[card.indexed_id(node, line.index)] = line
+            found[card.inventory_id(node, line.address)] = line
     return found
 
 
