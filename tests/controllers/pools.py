@@ -20,7 +20,9 @@ from croupier.controllers.pool_metrics import PoolMetrics
 from croupier.controllers.pool_nodes import PoolNodes
 from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.watched import Watched
+from croupier.kube import client
 from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
+from croupier.kube.config import Config
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
 from croupier.kube.resource import Resource
@@ -29,6 +31,7 @@ from tests.kube.waiting import until_async
 
 NOW = "2026-01-01T00:00:00Z"
 PATIENCE = 60.0
+CALM = 0.02
 TYPES = [{"name": "1g.10gb", "count": 7}, {"name": "2g.20gb", "count": 3}, {"name": "3g.30gb", "count": 2}]
 
 
@@ -58,6 +61,22 @@ class Bookings:
         return lambda: None
 
 
+@contextlib.asynccontextmanager
+async def pools_of(connection: Config, namespace: str) -> AsyncIterator["Pools"]:
+    writes: list[str] = []
+
+    def observe(verb: str, resource: str, code: int, seconds: float) -> None:
+        if verb not in ("get", "list", "watch") and resource != kinds.EVENTS.full_name:
+            writes.append(resource)
+
+    async with client.connect(connection, field_manager="test", observe=observe) as api:
+        made = Pools(api, namespace, writes=writes)
+        try:
+            yield made
+        finally:
+            await made.leave()
+
+
 @dataclass
 class Pools:
     api: Client
@@ -65,6 +84,8 @@ class Pools:
     bookings: Bookings = field(default_factory=Bookings)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     made: list[tuple[Resource[Any], str]] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    """Kinds of all writes so far, but for Events."""
     controller: PoolController | None = None
     nodes: PoolNodes | None = None
 
@@ -208,13 +229,18 @@ class Pools:
         listed = await self.api.list(kinds.EVENTS, Selection("default"))
         return {one.reason for one in listed.items if one.regarding.name == name}
 
-    async def quiet(self, name: str) -> bool:
-        """Another look at the pool writes nothing."""
-        assert self.controller is not None
-        before = [(await self.get(name)).metadata, await self.config(name)]
-        for _ in range(3):
-            await self.controller.reconcile(name)
-        return before == [(await self.get(name)).metadata, await self.config(name)]
+    async def rests(self, name: str) -> None:
+        """Looking at the pool again and again writes nothing any more, not even what is there already."""
+
+        async def quiet() -> bool:
+            assert self.controller is not None
+            before = len(self.writes)
+            for _ in range(3):
+                await asyncio.sleep(CALM)
+                await self.controller.reconcile(name)
+            return len(self.writes) == before
+
+        await self.eventually(quiet, f"{name} to rest")
 
     @contextlib.asynccontextmanager
     async def works(self, **settings: Any) -> AsyncIterator[None]:
@@ -240,7 +266,7 @@ class Pools:
             )
             recorder = Recorder(self.api, pool.REPORTER)
             self.registry = CollectorRegistry()
-            wanted = {"namespace": self.namespace, "calm": 0.02, **settings}
+            wanted = {"namespace": self.namespace, "calm": CALM, **settings}
             figures = PoolMetrics(self.registry, seen.pools.store)
             self.controller = PoolController(
                 sources, self.api, recorder=recorder, settings=pool.Settings(figures=figures, **wanted)
