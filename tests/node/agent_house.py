@@ -76,7 +76,7 @@ class House:
         known = SimulatedCards(
             self.node, plan, clock=self.clock, state=self.folder / "cards.json", faults=self.faults
         )
-        serving = StatusServing(self.api, window.node)
+        serving = StatusServing(self.api, window)
         parts = Parts(window, known, serving, Recutter(known, self.clock), self.recorder)
         return Agent(parts, self.api, Settings(self.namespace, every=0.2, beat=beat, clock=self.clock))
 

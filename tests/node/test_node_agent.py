@@ -165,7 +165,7 @@ async def test_without_a_ledger_a_card_is_cut_when_its_last_pod_is_gone(hall):
 
         message = await state(hall, 1, "Waiting")
         assert message.endswith(f"waits for {hall.namespace}/user")
-        await shows(hall, small="21")
+        await shows(hall, small="21", percent="50")  # what the pod has, and nothing for anybody else
         await until(lambda: hall.condition("MIGLayoutApplied")[:2] == ("False", "Waiting"), "the condition")
 
         at_once = Deletion(grace_seconds=0)

@@ -56,6 +56,8 @@ class NodeCard:
     """MIG mode is on: the card as a whole is of no use, cut or not."""
     slots: tuple[CardSlot, ...] = ()
     pool: Membership | None = None
+    kept: frozenset[str] | None = None
+    """Only these devices of it may be given: those that pods have, of a card that nobody new shall get."""
 
     @property
     def capacity(self) -> int:
@@ -122,7 +124,8 @@ def offer(cards: Iterable[NodeCard], before: Collection[str] = ()) -> Offer:
     for card in listed:
         if not card.changing:
             for resource, device in _devices(card):
-                resources.setdefault(resource, []).append(Device(device, card.healthy))
+                fit = card.healthy and (card.kept is None or device in card.kept)
+                resources.setdefault(resource, []).append(Device(device, fit))
     return Offer(
         {name: tuple(resources[name]) for name in sorted(resources)}, {card.id: card for card in listed}
     )

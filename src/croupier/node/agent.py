@@ -260,11 +260,11 @@ class Agent:
         if failed:
             now = self._settings.clock.monotonic()
             self._memory[step.card] = node_plan.failed(step.memory, step.target, failed, now)
-            self._event("GPURecutFailed", f"{what} is not cut {step.target}: {failed}", warning=True)
+            self._event("GPURecutFailed", f"{what} is not {step.target}: {failed}", warning=True)
             log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=failed)
             return
-        after = step.target or "as it was before the change that was cut off"
-        self._event("GPURecut", f"{what} is cut {after}, it was {before}")
+        after = step.target or "as before the change that was cut off"
+        self._event("GPURecut", f"{what} is {after} now, it was {before}")
         log.info("a card was cut", node=self._node, card=step.card, target=after, before=before)
 
     def _event(self, reason: str, note: str, *, warning: bool = False) -> None:

@@ -54,19 +54,29 @@ class Picture:
 
     def _offered(self, card_id: str, card: Seen) -> NodeCard:
         step, pool = self.steps[card_id], self.wants.pool(card_id)
-        # Without a ledger only an unhealthy device gets no new pods, and a card is changed when it has none.
-        kept = not (self.alone and step.state in agent_sight.UNDER_WAY)
         return NodeCard(
             id=card_id,
             index=card.index,
             uuid=card.uuid,
             memory_mib=card.memory_mib,
-            healthy=card.health.healthy and kept,
+            healthy=card.health.healthy,
             changing=step.state == "Changing",
             mig_enabled=card.mig_enabled,
             slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
             pool=None if pool is None else Membership(pool.name, pool.sharing, pool.slices),
+            kept=self._kept(card_id) if step.state in agent_sight.UNDER_WAY else None,
         )
+
+    def _kept(self, card_id: str) -> frozenset[str] | None:
+        """What pods have of a card that is to be changed; all of it while one has yet to be served."""
+        if self.given is None:
+            return None
+        served = {one.pod for one in self.given}
+        due = {pod.key for pod in self.pods if any(part.card == card_id for part in pod.grant)}
+        if due - served:
+            return None
+        ids = (device for one in self.given for device in one.ids)
+        return frozenset(device for device in ids if devices.unit(device).card == card_id)
 
     def mig_state(self) -> str:
         by_annotation = [step for card, step in self.steps.items() if self.wants.pool(card) is None]

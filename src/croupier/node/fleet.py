@@ -6,7 +6,7 @@ have told it is written into the status of the Node.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -15,10 +15,12 @@ import structlog
 from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu.device import NODE_LABEL, GPUDevice
 from croupier.api.kinds import NODES
-from croupier.core import quantity
-from croupier.core.devices import Offer
+from croupier.core import devices, quantity
+from croupier.core.devices import NodeCard, Offer
 from croupier.core.handed import Holding
+from croupier.core.ledger import Part
 from croupier.core.node_state import Service
+from croupier.core.want import WHOLE
 from croupier.kube.client import Client
 from croupier.kube.errors import KubeError
 from croupier.kube.store import Change, Index, Store
@@ -39,17 +41,19 @@ log = structlog.get_logger(__name__)
 class StatusServing:
     """Stands in for the kubelet of one node."""
 
-    def __init__(self, api: Client, node: Callable[[], Node | None]) -> None:
+    def __init__(self, api: Client, window: Window) -> None:
         self._api = api.acting_as(REPORTER)
-        self._node = node
+        self._window = window
+        self._cards: Mapping[str, NodeCard] = {}
         self._written: Mapping[str, tuple[int, int]] = {}
         self._trouble = ""
 
     async def serve(self, offer: Offer, _: Mapping[str, Seen]) -> None:
         """Healthy devices are allocatable, all of them capacity; a resource that is gone stays with 0."""
+        self._cards = offer.cards
         healthy = offer.healthy()
         wanted = {name: (healthy[name], len(found)) for name, found in offer.resources.items()}
-        node = self._node()
+        node = self._window.node()
         if node is None or (wanted == self._written and _stands(node, wanted)):
             return
         status = {
@@ -71,7 +75,21 @@ class StatusServing:
 
     async def given(self) -> Sequence[Holding]:
         """Nobody hands out devices here: what pods have is their allocation."""
-        return ()
+        return [
+            Holding(pod.key, "", "", tuple(device for part in pod.grant for device in self._devices(part)))
+            for pod in self._window.live()
+            if pod.grant
+        ]
+
+    def _devices(self, part: Part) -> Iterator[str]:
+        """Some that come to the same: which of a hundred percent it is matters to nobody."""
+        card = self._cards.get(part.card)
+        by_time = card is not None and card.pool is not None and card.pool.sharing == "TimeSlice"
+        yield from (f"{part.card}{devices.BETWEEN}{slot}" for slot in part.slots)
+        for number in range(part.share):
+            yield f"{part.card}{devices.BETWEEN}{f's{number}' if by_time else f'p{number:02}'}"
+        if part.share == WHOLE and not by_time:
+            yield part.card
 
     async def close(self) -> None: ...
 

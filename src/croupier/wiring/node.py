@@ -122,7 +122,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
 
     def make(window: Window) -> Agent:
         cards = _cards(wish, window)
-        serving = StatusServing(surface.api, window.node)
+        serving = StatusServing(surface.api, window)
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
         return Agent(parts, surface.api, _settings(surface, wish))
 
