@@ -16,6 +16,7 @@ import pytest
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report, pooling
 from croupier.api.gpu.device import ASSIGNMENT
+from croupier.api.gpu.pool import Allocation
 from croupier.controllers import capacity, occupancy, pool, pool_writing
 from croupier.controllers.capacity import CapacityController
 from croupier.controllers.cards import CardController
@@ -165,6 +166,8 @@ async def test_the_whole_pool_changes_once_its_last_pod_is_gone(world: World) ->
         await is_(world, "Maintenance", "True Draining")
         for card in (first, second):
             await serves(world, card, mode="Exclusive", healthy=False)
+        await until_async(lambda: _word_is(world, second, "Withdrawn"), "the free card to wait", PATIENCE)
+        assert (await world.api.get(kinds.GPU_POOLS, POOL)).status.allocation == Allocation(mode="Exclusive")
 
         await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
         await is_(world, "Maintenance", "False Serving")
@@ -180,7 +183,7 @@ async def test_card_by_card_one_serves_anew_while_the_other_is_still_held(world:
         for card in (first, second):
             await serves(world, card, mode="Exclusive", pool=POOL, healthy=True)
         await world.plant(TRAINER, first, percent=100)
-        await until_async(lambda: _is_held(world, first), "the card to be in use", within=PATIENCE)
+        await until_async(lambda: _word_is(world, first, "InUse"), "the card to be in use", PATIENCE)
 
         await wishes(world, **MIG, rollout="PerCard")
         await serves(world, second, mode="MIG", healthy=True)
@@ -193,8 +196,8 @@ async def test_card_by_card_one_serves_anew_while_the_other_is_still_held(world:
     assert cut_only_when_withdrawn(shown, 2)
 
 
-async def _is_held(world: World, card: str) -> bool:
-    return _word(await world.api.get(kinds.GPU_DEVICES, card)) == "InUse"
+async def _word_is(world: World, card: str, wanted: str) -> bool:
+    return _word(await world.api.get(kinds.GPU_DEVICES, card)) == wanted
 
 
 def cut_only_when_withdrawn(shown: list[GPUDevice], times: int) -> bool:

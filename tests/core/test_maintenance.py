@@ -284,6 +284,13 @@ def test_a_card_serves_again_once_it_is_as_it_shall_be() -> None:
     assert found.steps == (Step("card-0", SMALL, drained=False),)
 
 
+@pytest.mark.parametrize("occupancy", ["Free", "InUse", ""])
+def test_a_card_stays_drained_until_the_ledger_has_withdrawn_it(occupancy: str) -> None:
+    changing = card(follows=SMALL, ahead=True, drained=True, cut=cut(SMALL), occupancy=occupancy)
+
+    assert maintenance.decide(rolling(changing)).steps == ()
+
+
 def test_when_all_have_changed_the_pool_takes_their_word_and_then_they_drop_it() -> None:
     done = card(follows=SMALL, ahead=True, cut=cut(SMALL), occupancy="Free")
 
