@@ -132,7 +132,9 @@ async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pool
         await pools.occupied(card, "Withdrawn")
         await pools.becomes("team-a", "Maintenance", "True Rebuilding")
 
-        await pools.is_cut(card, state="Failed", target="1g.10gb:7", message="the driver refused")
+    # Whoever takes over knows what was before.
+    await pools.is_cut(card, state="Failed", target="1g.10gb:7", message="the driver refused")
+    async with pools.works():
         await pools.eventually(lambda: _is(pools, "Exclusive"), "the old allocation to be back")
         assert "the driver refused" in await pools.message("team-a", "Configured")
         await pools.is_cut(card)
