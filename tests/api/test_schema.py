@@ -120,8 +120,11 @@ def structs_in(hint: Any, suffix: str = "") -> Iterator[tuple[type[msgspec.Struc
             yield cls, suffix
         case msgspec.inspect.UnionType(types=types):
             for each in types:
-                if isinstance(each, msgspec.inspect.StructType):
-                    yield each.cls, suffix
+                bare = each.type if isinstance(each, msgspec.inspect.Metadata) else each
+                if isinstance(bare, msgspec.inspect.StructType):
+                    yield bare.cls, suffix
+        case msgspec.inspect.Metadata(type=msgspec.inspect.StructType(cls=cls)):
+            yield cls, suffix
         case msgspec.inspect.Metadata(type=inner) | inner:
             items = getattr(inner, "item_type", None)
             if isinstance(items, msgspec.inspect.StructType):

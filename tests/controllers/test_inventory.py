@@ -7,11 +7,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
+from croupier.api.core_v1 import Lease, LeaseSpec, Node
 from croupier.api.gpu.agent_report import CardHealth
 from croupier.api.gpu.device import Cut, CutSlot, MIGType
+from croupier.api.meta import ObjectMeta
 from croupier.controllers.inventory import Settings
+from croupier.controllers.inventory_listening import Listening
 from croupier.controllers.inventory_metrics import InventoryMetrics
+from croupier.controllers.inventory_reading import Look
 from croupier.controllers.inventory_writing import Management
+from croupier.kube.clock import SystemClock
+from croupier.kube.errors import NotFound, Unreachable
 from croupier.kube.store import Store
 from tests.controllers import inventory_world as stocks
 from tests.controllers.inventory_world import Stock, address, gfd, line, pci, report
@@ -306,3 +312,49 @@ async def test_what_stays_wrong_is_said_at_the_second_look(stock):
         await stock.shows(NODE, *cards)
         await stock.relabel(NODE, {"nvidia.com/gpu.memory": "lots"})
         await stock.shows(NODE, *cards, reason="NodeFeatureMissing")
+
+
+class Hand(SystemClock):
+    """A clock moved by hand."""
+
+    time = 0.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+def lease(sign: str) -> Lease:
+    return Lease(metadata=ObjectMeta(name="a", namespace="b"), spec=LeaseSpec(renew_time=sign))
+
+
+DIRECTLY = {
+    "the Lease has not changed": (lease("1"), 0.0, True),
+    "the watch was behind": (lease("2"), 0.0, False),
+    "the answer took long": (lease("1"), 9.0, False),
+    "the Lease is gone": (NotFound(404, "NotFound", "no such Lease"), 0.0, None),
+    "nobody answers": (Unreachable("away"), 0.0, Unreachable),
+}
+
+
+@pytest.mark.parametrize(("answer", "seconds", "silent"), DIRECTLY.values(), ids=DIRECTLY)
+async def test_an_agent_is_looked_at_directly_before_it_is_called_silent(answer, seconds, silent):
+    clock, node = Hand(), Node(metadata=ObjectMeta(name=NODE))
+    look = Look(node, lease("1"), None, (), {}, None)
+
+    async def read(_seen: Lease) -> Lease:
+        clock.time += seconds
+        if not isinstance(answer, Lease):
+            raise answer
+        return answer
+
+    listening = Listening(read, clock, 40.0)
+
+    assert await listening.silent(look) is False
+    clock.time = 41.0
+    if silent is Unreachable:
+        with pytest.raises(Unreachable):
+            await listening.silent(look)
+        assert listening.left(NODE) == 40.0, "it gets its time anew"
+        return
+    assert await listening.silent(look) is silent
+    assert (listening.left(NODE) == 0.0) == (silent is not False)

@@ -15,19 +15,19 @@ from typing import Final, Literal
 import structlog
 
 from croupier.api import nfd
+from croupier.api.core_v1 import Lease
 from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
-from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
+from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES, LEASES
 from croupier.api.meta import ObjectMeta
 from croupier.controllers import conditions
 from croupier.controllers import inventory_writing as writing
+from croupier.controllers.inventory_listening import Listening
 from croupier.controllers.inventory_reading import Look, Reading, Sources, node_of
 from croupier.controllers.inventory_writing import Management, Silence
-from croupier.core import silence
 from croupier.core.bootstrap import Judged
 from croupier.core.census import News, Placed, Plan
 from croupier.core.features import Features
-from croupier.core.silence import Heard
 from croupier.kube import events
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock
@@ -77,7 +77,7 @@ class InventoryController:
         self._api = api.acting_as(REPORTER)
         self._recorder = recorder
         self._settings = settings or Settings()
-        self._heard: dict[str, Heard] = {}
+        self._listening = Listening(self._lease, self._settings.clock, self._settings.patience)
         self._doubted: dict[str, float] = {}
         """By node: since when it is incomplete, while that is not said yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
@@ -95,36 +95,29 @@ class InventoryController:
         watch(sources.inventories.store, sources.inventories.cache, lambda one: (one.metadata.name,))
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._heard.clear()  # one who comes to office knows nothing of what happened before
+        self._listening.clear()  # one who comes to office knows nothing of what happened before
         self._doubted.clear()
         self._settled.clear()
         await self.controller.run(stop, authority)
 
+    async def _lease(self, seen: Lease) -> Lease:
+        return await self._api.get(LEASES, seen.metadata.name, namespace=seen.metadata.namespace)
+
     async def reconcile(self, node: str) -> Result:
         look = self._reading.of(node)
         if look is None:  # its objects go with it: it owns them
-            for remembered in (self._heard, self._doubted, self._settled):
-                remembered.pop(node, None)
+            self._listening.forget(node)
+            self._doubted.pop(node, None)
+            self._settled.pop(node, None)
             return DONE
-        silent, due = self._listen(look)
+        silent = await self._listening.silent(look)
         vanished = self._vanished_due(look)
         mark = (silent, vanished == 0, *look.mark())
         if self._settled.get(node) != mark and not await self._keep(look, silent):
             self._settled[node] = mark
         doubt = self._settings.second_look if node in self._doubted else None
-        times = [time for time in (due, vanished, doubt) if time]
+        times = [time for time in (self._listening.left(node), vanished, doubt) if time]
         return Result(again_after=min(times) + MARGIN) if times else DONE
-
-    def _listen(self, look: Look) -> tuple[bool | None, float]:
-        """Whether the agent is silent (None: there is none), and seconds until it will be."""
-        if look.lease is None:
-            self._heard.pop(look.name, None)
-            return None, 0.0
-        now, patience = self._settings.clock.monotonic(), self._settings.patience
-        sign = look.lease.spec.renew_time
-        heard = silence.listen(self._heard.get(look.name), sign, now, was_silent=look.was_silent)
-        self._heard[look.name] = heard
-        return heard.is_silent(now, patience), heard.left(now, patience)
 
     def _vanished_due(self, look: Look) -> float | None:
         """Seconds until the next card that is gone has been so long enough; 0: one has."""
