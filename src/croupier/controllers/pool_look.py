@@ -18,6 +18,7 @@ from croupier.core import maintenance, pool_capacity
 from croupier.core.change import Change, Facts, Member
 from croupier.core.ledger import Card
 from croupier.core.pool_capacity import Line
+from croupier.core.sharing import Sharing
 
 CHANGE: Final = "change"
 """The key of the pool's ConfigMap in which the change under way is remembered."""
@@ -88,12 +89,14 @@ def facts(look: Look, now: datetime, deadline: timedelta) -> Facts:
     pool, status = look.pool, look.pool.status
     misconfigured = pooling.condition(status.conditions, "Misconfigured")
     claims = (look.claims or {}).values()
+    wanted = pooling.sharing(pool.spec.allocation)
+    carried = pooling.sharing(status.allocation) if status.allocation is not None else None
     return Facts(
-        wanted=pooling.sharing(pool.spec.allocation),
-        carried=pooling.sharing(status.allocation) if status.allocation is not None else None,
+        wanted=wanted,
+        carried=carried,
         change=_change(look),
         per_card=pool.spec.allocation.rollout == "PerCard",
-        members=tuple(_member(pool, one) for one in look.cards),
+        members=tuple(_member(look.name, one, carried or wanted) for one in look.cards),
         leaving=pool.metadata.deletion_timestamp is not None,
         closed=report.holds(status.conditions, "Maintenance"),
         misconfigured=misconfigured.reason if misconfigured and misconfigured.status == "True" else "",
@@ -145,17 +148,17 @@ def drain(pool: str) -> str:
     return f"pool {pool} changes how it is shared"
 
 
-def _member(pool: GPUPool, seen: Seen) -> Member:
-    device = seen.device
+def _member(pool: str, seen: Seen, shared: Sharing) -> Member:
+    device, own = seen.device, pooling.own(seen.device)
     occupied = pooling.condition(device.status.conditions, OCCUPIED)
     return Member(
         id=seen.id,
-        follows=pooling.sharing(pooling.allocation(device, pool)),
+        follows=pooling.sharing(own) if own is not None else shared,
         ahead=pooling.CARD_ALLOCATION in device.metadata.annotations,
         occupancy=occupied.reason if occupied is not None else "",
         cut=pooling.cut(device),
         fits=pooling.fits(device),
-        drained=device.metadata.annotations.get(DRAIN) == drain(pool.metadata.name),
+        drained=device.metadata.annotations.get(DRAIN) == drain(pool),
         out=bool(seen.trouble),
         holdings=tuple(pool_capacity.holdings(seen.card)) if seen.card is not None else (),
     )

@@ -109,7 +109,8 @@ def allocation(device: GPUDevice, pool: GPUPool) -> Allocation:
 
 def own(device: GPUDevice) -> Allocation | None:
     """The card's own word while it is ahead of its pool."""
-    return written(device.metadata.annotations.get(CARD_ALLOCATION, ""))
+    word = device.metadata.annotations.get(CARD_ALLOCATION)
+    return written(word) if word is not None else None
 
 
 def written(text: str) -> Allocation | None:
