@@ -1,0 +1,60 @@
+"""The walk of examples/cards: its files say what its text promises (tests/proof/test_walk.py plays all of it)."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from croupier.core import catalogue, mig
+from croupier.core.ledger import Refused
+from croupier.node import mig_config
+from croupier.node.cards import Seen
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples/cards"
+WALK = (FOLDER / "README.md").read_text()
+CARDS = [
+    Seen(index, f"GPU-{index}", f"0000:1{index}:00.0", kinds=catalogue.find("SIM-70GB").kinds)
+    for index in range(4)
+]
+
+LAYOUTS = {
+    "small": {"1g.10gb": 28},
+    "medium": {"2g.20gb": 8, "3g.30gb": 4},
+    "whole": {},
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), LAYOUTS.items())
+def test_the_layouts_give_what_the_walk_says(name, expected):
+    found = mig_config.targets((FOLDER / f"{name}.yaml").read_text(), CARDS)
+
+    assert not isinstance(found, Refused)
+    pieces = [piece for layout in found.values() for piece in layout for _ in range(piece[1])]
+    assert {profile: pieces.count((profile, number)) for profile, number in set(pieces)} == expected
+    assert len(found) == 4
+
+
+def test_the_impossible_one_is_impossible():
+    found = mig_config.targets((FOLDER / "impossible.yaml").read_text(), CARDS)
+
+    assert isinstance(found, Refused)
+    assert "a card can have 2 of 3g.30gb at most" in str(found)
+
+
+def test_every_file_is_used_and_every_file_that_is_used_is_there():
+    named = set(re.findall(r"examples/cards/([a-z]+\.yaml)", WALK))
+
+    assert named == {path.name for path in FOLDER.glob("*.yaml")}
+
+
+def test_the_pods_ask_for_what_their_pool_and_layout_offer():
+    slice_, half = (yaml.safe_load((FOLDER / name).read_text()) for name in ("slice.yaml", "half.yaml"))
+    pool = yaml.safe_load((FOLDER / "pool.yaml").read_text())
+
+    (asked,) = slice_["spec"]["containers"][0]["resources"]["limits"]
+    assert asked == mig.resource("1g.10gb")
+    (asked,) = half["spec"]["containers"][0]["resources"]["limits"]
+    assert asked == f"gpu.deckhouse.io/{pool['metadata']['name']}"
+    assert half["metadata"]["namespace"] in pool["spec"]["access"]["namespaces"]

@@ -1,0 +1,32 @@
+"""The walk of examples/cards, played as it is printed, on a lab of its own: two minutes, so only at full size."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from croupier.lab import realnode
+from tests.proof.ground import FULL, Size
+
+ROOT = Path(__file__).resolve().parents[2]
+WALK = ROOT / "examples/cards/README.md"
+
+
+def test_the_walk_works_as_printed(size: Size, tmp_path: Path) -> None:
+    if size is not FULL:
+        pytest.skip("played by `make prove`")
+    if reason := realnode.obstacle():
+        pytest.skip(reason)
+    blocks = re.findall(r"```sh\n(.*?)```", WALK.read_text(), re.DOTALL)
+    home = f"export CROUPIER_HOME={tmp_path}"
+    try:
+        played = _bash("set -ex", home, *blocks)
+        assert played.returncode == 0, played.stdout + played.stderr
+    finally:
+        _bash(home, ".venv/bin/croupier lab down")
+
+
+def _bash(*lines: str) -> "subprocess.CompletedProcess[str]":
+    script = "\n".join(lines)
+    return subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
