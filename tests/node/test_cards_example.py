@@ -1,4 +1,4 @@
-"""The walk of examples/cards: its files say what its text promises (tests/proof/test_walk.py plays all of it)."""
+"""The walk of examples/cards: its files say what its text promises (tests/proof/test_walk.py plays it)."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The walk of examples/cards, played as it is printed, on a lab of its own: two minutes, so only at full size."""
+"""The walk of examples/cards, played as it is printed, on a lab of its own: minutes, so only at full size."""
 
 import re
 import subprocess
