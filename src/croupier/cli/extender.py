@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import Book, HealthAddress, LeaseNamespace, LogLevel, StrategyName, Ttl
+from croupier.cli.process import (
+    Book,
+    HealthAddress,
+    LeaseNamespace,
+    LogLevel,
+    SettingsFrom,
+    StrategyName,
+    Ttl,
+)
 
 
 def extender(
@@ -19,12 +27,13 @@ def extender(
     client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The authority whose clients may ask.")
     ] = None,
-    capacity_manager: Book = "InMemory",
-    strategy: StrategyName = "Spread",
-    reservation_ttl: Ttl = 120,
+    settings: SettingsFrom = None,
+    capacity_manager: Book = None,
+    strategy: StrategyName = None,
+    reservation_ttl: Ttl = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8081",
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -50,6 +59,8 @@ def extender(
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
+        origin=settings,
+        log_level=log_level,
     )
     try:
         address = serving.parse(listen)

@@ -12,7 +12,7 @@ from croupier.cli.process import (
     HealthAddress,
     LeaseNamespace,
     LogLevel,
-    SettingsFile,
+    SettingsFrom,
     StrategyName,
     Ttl,
 )
@@ -22,14 +22,14 @@ Image = Annotated[str, typer.Option(metavar="IMAGE", help="Started on nodes that
 
 def manager(
     *,
-    settings: SettingsFile = None,
+    settings: SettingsFrom = None,
     controllers: Annotated[
         str,
         typer.Option(metavar="NAME,...", help="Which: inventory, bootstrap, pools, ledger, limits, or all."),
     ] = "all",
-    capacity_manager: Book = "InMemory",
-    strategy: StrategyName = "Spread",
-    reservation_ttl: Ttl = 120,
+    capacity_manager: Book = None,
+    strategy: StrategyName = None,
+    reservation_ttl: Ttl = None,
     gfd_image: Image = "",
     dcgm_exporter_image: Image = "",
     runtime_class: Annotated[
@@ -37,7 +37,7 @@ def manager(
     ] = "",
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8080",
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -49,6 +49,7 @@ def manager(
     \b
     croupier manager --capacity-manager CRD
     croupier manager --controllers ledger --capacity-manager CRD
+    croupier manager --settings configmap
     croupier manager --settings settings.yaml --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
     from croupier.cli import process
@@ -63,7 +64,8 @@ def manager(
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
-        file=settings,
+        origin=settings,
+        log_level=log_level,
     )
     chosen = _chosen(controllers, wired.CONTROLLERS)
     named = {GFD: gfd_image, DCGM: dcgm_exporter_image}

@@ -7,7 +7,7 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel
+from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
     from croupier.core.market.policy import Policy
@@ -43,9 +43,10 @@ def run(
     keep_peaks: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long an elastic pod keeps what it once needed.")
     ] = 120.0,
+    settings: SettingsFrom = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8083",
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -63,12 +64,11 @@ def run(
     from croupier.wiring import market as wired
 
     wanted = process.settings(
-        book="InMemory",
-        strategy="Spread",
-        ttl=120,
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
+        origin=settings,
+        log_level=log_level,
     )
     times = {"every": every, "heartbeat": heartbeat, "raise-after": raise_after, "lower-after": lower_after}
     for name, seconds in {**times, "keep-peaks": keep_peaks}.items():

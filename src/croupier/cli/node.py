@@ -7,7 +7,7 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel
+from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
     from croupier.wiring.node import Source, Wish
@@ -51,9 +51,10 @@ def node(
     recut_deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="What a change of one card may take before it is undone.")
     ] = 120.0,
+    settings: SettingsFrom = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8084",
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -91,12 +92,11 @@ def node(
     )
     _check(wish)
     wanted = process.settings(
-        book="InMemory",
-        strategy="Spread",
-        ttl=120,
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
+        origin=settings,
+        log_level=log_level,
     )
     process.start(lambda: wired.work(wanted, wish), log_level)
 

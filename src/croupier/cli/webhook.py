@@ -8,7 +8,7 @@ import typer
 from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
-from croupier.cli.process import HealthAddress, LogLevel
+from croupier.cli.process import HealthAddress, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
     from croupier.admission.configurations import Wish
@@ -71,14 +71,16 @@ def webhook(
     drain: Annotated[
         float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to answer on when stopped.")
     ] = 5.0,
+    settings: SettingsFrom = None,
     health: HealthAddress = ":8082",
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Repair, mark or refuse new pods that ask for GPUs; all other pods never come here.
 
-    Any number may run; they share a certificate, made by the first and renewed before it ends.
+    Any number may run; they share a certificate, made by the first and renewed before it ends. With
+    --settings the fallback is as they say, and a change counts for the next pod.
 
     \b
     croupier webhook
@@ -89,30 +91,36 @@ def webhook(
     from croupier.cli import process, terminal
     from croupier.kube import serving
     from croupier.wiring import webhook as wired
-    from croupier.wiring.surface import Settings
     from croupier.wiring.webhook import Admission
 
     try:
-        asked, checks = serving.parse(listen), serving.parse(health)
+        asked = serving.parse(listen)
     except ValueError as bad:
-        terminal.refuse(f"--listen or --health: {bad}.")
+        terminal.refuse(f"--listen: {bad}.")
+    policy = fallback_options.policy(
+        fallback,
+        min_memory,
+        prefer=prefer_available,
+        quantities=quantities,
+        nothing=when_nothing_fits,
+        option="--fallback",
+    )
     admission = Admission(
         listen=asked,
         wish=wish(url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from),
-        policy=fallback_options.policy(
-            fallback,
-            min_memory,
-            prefer=prefer_available,
-            quantities=quantities,
-            nothing=when_nothing_fits,
-            option="--fallback",
-        ),
+        policy=policy if settings is None else None,
         installs=register,
         mounted=tls_dir,
         drain=drain,
     )
-    settings = Settings(namespace=namespace, kubeconfig=kubeconfig, context=context, health=checks)
-    process.start(lambda: wired.work(settings, admission), log_level)
+    wanted = process.settings(
+        namespace=namespace,
+        health=health,
+        cluster=(kubeconfig, context),
+        origin=settings,
+        log_level=log_level,
+    )
+    process.start(lambda: wired.work(wanted, admission), log_level)
 
 
 def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: str) -> "Wish":

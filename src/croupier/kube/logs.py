@@ -54,6 +54,11 @@ def setup(*, level: str = "info", form: Format = "auto", stream: TextIO | None =
     )
 
 
+def adjust(level: str) -> None:
+    """From now on log from `level` up."""
+    logging.getLogger().setLevel(_level(level))
+
+
 def hide_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """A processor: by name and by look, what could be a credential is left out."""
     return {name: HIDDEN if _SECRET_NAMES.search(name) else _hide(value) for name, value in event.items()}

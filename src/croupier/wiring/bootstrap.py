@@ -6,6 +6,7 @@ from typing import Final
 
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
+from croupier.api.settings import Configuration
 from croupier.controllers import bootstrap
 from croupier.controllers.bootstrap import BootstrapController, Sources
 from croupier.controllers.bootstrap_metrics import BootstrapMetrics
@@ -45,7 +46,7 @@ def parts(office: Office, starting: Starting) -> list[Part]:
     places = Places(Images(starting.images, starting.runtime_class), namespace)
     wanted = bootstrap.Settings(places, gauge=office.gauge(bootstrap.NAME))
 
-    def keepers(api: Client) -> list[Keeper]:
+    def keepers(api: Client, _: Configuration) -> list[Keeper]:
         return [BootstrapController(sources, api, reporters=reporters, settings=wanted)]
 
     return [Part("events of bootstrap", reporters.run), office.elected("bootstrap", LEASE, keepers)]

@@ -6,6 +6,7 @@ from typing import Final
 
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
+from croupier.api.settings import Configuration
 from croupier.book import switch
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
@@ -29,7 +30,7 @@ SHARED: Final = WriterRules(linger=40.0, gather=0.1)
 async def work(settings: Settings, listen: Listen) -> int:
     """What kube-scheduler asks; with the book in memory also the controllers, under a Lease."""
     async with surfaced(settings) as surface:
-        if settings.book == "InMemory":
+        if surface.settings.book == "InMemory":
             return await _place_from_memory(surface, listen)
         await switch.guard(surface.api, settings.namespace)
         return await _place_from_ledgers(surface, listen)
@@ -45,11 +46,14 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
         of_pool=_strategy_of(pools),
         gauge=ExtenderMetrics(surface.metrics.registry),
     )
-    serving = Extender(book, surface.api, settings=_placing(surface.settings), listen=listen, around=around)
+
+    async def place(ending: asyncio.Event, _: Configuration) -> None:
+        chosen = _placing(surface.settings)
+        await Extender(book, surface.api, settings=chosen, listen=listen, around=around).run(ending)
 
     async def serve(stop: asyncio.Event) -> None:
         try:
-            await serving.run(stop)
+            await surface.orders.obeyed(place, stop)
         finally:
             await ledger.finish(book)
 
@@ -67,23 +71,26 @@ async def _place_from_memory(surface: Surface, listen: Listen) -> int:
 
     async def lead(stop: asyncio.Event) -> None:
         async def work(term: Leadership) -> None:
-            book = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
-            api = surface.api.fenced(term.require)
-            await book.carry_over(api)
-            await keepers.open(book)
-            serving = Extender(book, api, settings=_placing(settings), listen=listen, around=around)
-            complete.set()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(keepers.run(book, term, stop))
-                    group.create_task(serving.run(stop))
-            finally:
-                complete.clear()
+            async def place(ending: asyncio.Event, _: Configuration) -> None:
+                book = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
+                api = surface.api.fenced(term.require)
+                await book.carry_over(api)
+                await keepers.open(book)
+                serving = Extender(book, api, settings=_placing(settings), listen=listen, around=around)
+                complete.set()
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(keepers.run(book, term, ending))
+                        group.create_task(serving.run(ending))
+                finally:
+                    complete.clear()
+
+            await surface.orders.obeyed(place, stop)
 
         await elector.run(work, stop)
 
     waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or reading the book"
-    surface.checks.ready["book"] = lambda: None if complete.is_set() else waiting
+    surface.checks.ready["book"] = lambda: None if complete.is_set() or surface.orders.off else waiting
     return await until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
 
 

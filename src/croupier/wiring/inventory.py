@@ -4,6 +4,7 @@ from typing import Final
 
 from croupier.api import kinds, nfd
 from croupier.api.gpu import agent_report
+from croupier.api.settings import Configuration
 from croupier.controllers import inventory
 from croupier.controllers.inventory import InventoryController
 from croupier.controllers.inventory_metrics import InventoryMetrics
@@ -31,13 +32,12 @@ def parts(office: Office) -> list[Part]:
     )
     InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
     recorder = Recorder(surface.api, INVENTORY, gauge=surface.metrics)
-    nodes = surface.settings.configuration.managed_nodes
-    wanted = inventory.Settings(
-        management=Management(nodes.label_key, nodes.enabled_by_default),
-        gauge=office.gauge(inventory.NAME),
-    )
+    gauge = office.gauge(inventory.NAME)
 
-    def keepers(api: Client) -> list[Keeper]:
+    def keepers(api: Client, configuration: Configuration) -> list[Keeper]:
+        nodes = configuration.managed_nodes
+        wanted = inventory.Settings(Management(nodes.label_key, nodes.enabled_by_default), gauge=gauge)
         return [InventoryController(sources, api, recorder=recorder, settings=wanted)]
 
-    return [Part("events of inventory", recorder.run), office.elected("inventory", LEASE, keepers)]
+    working = office.elected("inventory", LEASE, keepers, minds=lambda one: one.managed_nodes)
+    return [Part("events of inventory", recorder.run), working]

@@ -59,7 +59,11 @@ def limits(surface: Surface) -> Part:
             for part in (*then.parts(), Part("events", recorder.run)):
                 group.create_task(_awaited(part.run(stop)))
             elector = election(surface, LIMITS_LEASE)
-            await elector.run(lambda term: all_of(movers(term), term, stop), stop)
+
+            async def move(term: Leadership) -> None:
+                await surface.orders.obeyed(lambda end, _: all_of(movers(term), term, end), stop)
+
+            await elector.run(move, stop)
 
     return Part("CPU limits", work)
 

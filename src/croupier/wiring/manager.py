@@ -40,7 +40,7 @@ async def work(
             "ledger": lambda: _ledger(surface, caches),
             "limits": lambda: [limits(surface)],
         }
-        if "ledger" in chosen and settings.book == "CRD":
+        if "ledger" in chosen and surface.settings.book == "CRD":
             await switch.guard(surface.api, settings.namespace)
         parts = [part for name in CONTROLLERS if name in chosen for part in groups[name]()]
         surface.checks.ready["caches"] = caches.behind
@@ -60,7 +60,9 @@ def _ledger(surface: Surface, caches: Caches) -> list[Part]:
         async def work(term: Leadership) -> None:
             book = ledger.shared(surface, ledgers, figures, surface.api.fenced(term.require))
             try:
-                await keepers.run(book, term, stop, records=ledgers)
+                await surface.orders.obeyed(
+                    lambda end, _: keepers.run(book, term, end, records=ledgers), stop
+                )
             finally:
                 await ledger.finish(book)
 

@@ -28,11 +28,10 @@ async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
         )
         chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
         api = surface.api.acting_as(market.REPORTER)
-        agent = Agent(sources, tree, api, chosen)
 
         async def trade(stop: asyncio.Event) -> None:
             await first(stop, caches.synced())
-            await agent.run(stop)
+            await surface.orders.obeyed(lambda end, _: Agent(sources, tree, api, chosen).run(end), stop)
 
         surface.checks.ready |= {"caches": caches.behind, "control groups": tree.trouble}
         return await until_stopped(surface, [*caches.parts(), Part("market", trade)])

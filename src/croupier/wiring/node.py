@@ -10,6 +10,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.device import NODE_LABEL
 from croupier.core import catalogue
+from croupier.core.devices import Offer
 from croupier.kube.client import Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
@@ -88,16 +89,24 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     cards = _cards(wish, window)
     serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
     check = WrongCards(window, surface.api, recorder, wish.clock)
-    agent = Agent(
-        Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check),
-        surface.api,
-        _settings(surface, wish),
-    )
-    nodes.subscribe(lambda change: agent.wake() if _minded(change) else None)
-    for store in (pods, devices, maps):
-        store.subscribe(lambda _: agent.wake())
+    parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check)
+
+    async def look_after(ending: asyncio.Event) -> None:
+        agent = Agent(parts, surface.api, _settings(surface, wish))
+        subscriptions = [
+            nodes.subscribe(lambda change: agent.wake() if _minded(change) else None),
+            *(store.subscribe(lambda _: agent.wake()) for store in (pods, devices, maps)),
+        ]
+        try:
+            await agent.run(ending)
+        finally:
+            for unsubscribe in subscriptions:
+                unsubscribe()
+        if surface.orders.off:  # without a plugin a pod would start without its card
+            await serving.serve(Offer(), {})
+
     plugins = Part("device plugins", serving.run)
-    return [*caches.parts(), plugins, _part(surface, caches, agent.run)]
+    return [*caches.parts(), plugins, _part(surface, caches, look_after)]
 
 
 def _minded(change: Change[Node]) -> bool:
@@ -126,7 +135,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
         return Agent(parts, surface.api, _settings(surface, wish))
 
-    return [*caches.parts(), _part(surface, caches, Fleet(sources, make).run)]
+    return [*caches.parts(), _part(surface, caches, lambda ending: Fleet(sources, make).run(ending))]
 
 
 def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any]) -> Part:
@@ -134,7 +143,7 @@ def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any])
 
     async def working(stop: asyncio.Event) -> None:
         await first(stop, caches.synced())
-        await run(stop)
+        await surface.orders.obeyed(lambda ending, _: run(ending), stop)
 
     surface.checks.ready["caches"] = caches.behind
     return Part("agent", working)

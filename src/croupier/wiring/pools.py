@@ -5,6 +5,7 @@ from typing import Final
 
 from croupier.api import kinds, settings
 from croupier.api.gpu import agent_report, pooling
+from croupier.api.settings import Configuration
 from croupier.controllers import booking, cards, pool, pool_nodes, pool_writing
 from croupier.controllers.booking import BookingMetrics, Bookings
 from croupier.controllers.cards import CardController
@@ -32,8 +33,12 @@ def parts(office: Office) -> list[Part]:
     return [
         Part("events of cards", keeping.reporters.run),
         Part("events of bookings", keeping.booked.run),
-        office.elected("pools", LEASE, keeping.keepers),
+        office.elected("pools", LEASE, keeping.keepers, minds=_minds),
     ]
+
+
+def _minds(one: Configuration) -> object:
+    return one.device_approval, one.maintenance, one.alerts.capacity_low
 
 
 class _Pools:
@@ -62,24 +67,26 @@ class _Pools:
         self._figures = PoolMetrics(registry, self._seen.pools.store)
         self._expired = BookingMetrics(registry)
 
-    def keepers(self, api: Client) -> list[Keeper]:
-        bookings = self._bookings()
-        return [bookings, self._cards(api), self._pools(api, bookings), self._nodes(api)]
+    def keepers(self, api: Client, configuration: Configuration) -> list[Keeper]:
+        bookings, approval = self._bookings(), _approval(configuration)
+        wanted = self._wanted(configuration, approval)
+        pools = PoolController(self._pools(bookings), api, recorder=self.reporters.of(POOL), settings=wanted)
+        return [bookings, self._cards(api, approval), pools, self._nodes(api)]
 
     def _bookings(self) -> Bookings:
         gauge = self._office.gauge(booking.NAME)
         wanted = booking.Settings(ttl=self._settings.ttl, gauge=gauge, figures=self._expired)
         return Bookings(self._waiting, self._seen.pools, self.booked, wanted)
 
-    def _cards(self, api: Client) -> CardController:
+    def _cards(self, api: Client, approval: Approval) -> CardController:
         seen = self._seen
         sources = cards.Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
-        wanted = cards.Settings(approval=self._approval(), gauge=self._office.gauge(cards.NAME))
+        wanted = cards.Settings(approval=approval, gauge=self._office.gauge(cards.NAME))
         return CardController(sources, api, reporters=self.reporters, ledgers=self._ledgers, settings=wanted)
 
-    def _pools(self, api: Client, bookings: Bookings) -> PoolController:
+    def _pools(self, bookings: Bookings) -> pool.Sources:
         seen = self._seen
-        sources = pool.Sources(
+        return pool.Sources(
             pools=seen.pools,
             devices=seen.devices,
             nodes=seen.nodes,
@@ -88,16 +95,14 @@ class _Pools:
             ledgers=self._ledgers,
             bookings=bookings,
         )
-        return PoolController(sources, api, recorder=self.reporters.of(POOL), settings=self._wanted())
 
-    def _wanted(self) -> pool.Settings:
-        configuration = self._settings.configuration
+    def _wanted(self, configuration: Configuration, approval: Approval) -> pool.Settings:
         low = configuration.alerts.capacity_low
         return pool.Settings(
             namespace=self._settings.namespace,
             deadline=timedelta(seconds=settings.seconds(configuration.maintenance.deadline)),
             alarm=Alarm(low.percent, timedelta(seconds=settings.seconds(low.for_))),
-            approval=self._approval(),
+            approval=approval,
             figures=self._figures,
             gauge=self._office.gauge(pool.NAME),
         )
@@ -107,6 +112,7 @@ class _Pools:
         sources = pool_nodes.Sources(seen.nodes, seen.devices, seen.pools)
         return PoolNodes(sources, api, pool_nodes.Settings(gauge=self._office.gauge(pool_nodes.NAME)))
 
-    def _approval(self) -> Approval:
-        approval = self._settings.configuration.device_approval
-        return Approval(approval.mode, pooling.labelled(approval.selector))
+
+def _approval(configuration: Configuration) -> Approval:
+    approval = configuration.device_approval
+    return Approval(approval.mode, pooling.labelled(approval.selector))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -11,7 +11,9 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.api import settings as spans
 from croupier.api.settings import Configuration
+from croupier.api.settings_order import Order
 from croupier.book.manager import STRATEGY, TTL, Book
 from croupier.controllers.watched import Watched
 from croupier.core.placement import Strategy
@@ -27,6 +29,7 @@ from croupier.kube.run import Part, Process
 from croupier.kube.serving import Address, Listen
 from croupier.kube.shift import Authority
 from croupier.kube.store import Store
+from croupier.wiring.settings import Following, Orders, Origin
 
 T = TypeVar("T")
 
@@ -35,6 +38,8 @@ FAREWELL: Final = 3.0
 """Seconds for what is still to be written when the work ends."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """A pod that waits holds nothing yet; who needs to know of one asks for it."""
+BY_HAND: Final = frozenset({"book", "ttl", "strategy", "log_level"})
+"""What can be chosen for one process, whatever the settings say."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +58,20 @@ class Settings:
     health: Address = field(default_factory=lambda: serving.parse(":8080"))
     configuration: Configuration = field(default_factory=Configuration)
     """Everything else, as an installation sets it."""
+    origin: Origin | None = None
+    """Where that is read, and followed while the process runs."""
+    by_hand: frozenset[str] = BY_HAND
+    """What was chosen for this process."""
+
+    def under(self, configuration: Configuration) -> "Settings":
+        """As an installation's settings have it, except for what was chosen by hand."""
+        told: dict[str, Any] = {
+            "book": configuration.book,
+            "ttl": timedelta(seconds=spans.seconds(configuration.reservation.ttl)),
+            "strategy": configuration.scheduling.default_strategy,
+        }
+        free = {name: value for name, value in told.items() if name not in self.by_hand}
+        return replace(self, configuration=configuration, **free)
 
 
 class Caches:
@@ -102,6 +121,10 @@ class Surface:
     metrics: Metrics
     checks: Health
     settings: Settings
+    """As they were at the start."""
+    orders: Orders = field(default_factory=Orders)
+    """As they are now."""
+    following: tuple[Part, ...] = ()
 
 
 @asynccontextmanager
@@ -114,11 +137,19 @@ async def surfaced(settings: Settings) -> AsyncIterator[Surface]:
         serving.serve(application, Listen(settings.health)) as taken,
     ):
         log.info("serving health and metrics", url=taken.url)
-        yield Surface(api, metrics, checks, settings)
+        if settings.origin is None:
+            orders = Orders(Order(settings.configuration))
+            yield Surface(api, metrics, checks, settings, orders)
+            return
+        levels = "log_level" not in settings.by_hand
+        following = Following(api, settings.origin, settings.namespace, levels=levels)
+        wanted = settings.under((await following.begin()).configuration)
+        yield Surface(api, metrics, checks, wanted, following.orders, tuple(following.parts()))
 
 
 async def until_stopped(surface: Surface, parts: list[Part]) -> int:
-    process = Process([run.endless("loop measure", surface.metrics.measure_loop), *parts])
+    measure = run.endless("loop measure", surface.metrics.measure_loop)
+    process = Process([measure, *surface.following, *parts])
     surface.checks.ready["process"] = lambda: "stopping" if process.stopping else None
     return await process.run()
 

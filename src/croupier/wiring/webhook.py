@@ -1,10 +1,10 @@
 """`croupier webhook`: what the API server asks about new pods."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from croupier.admission import certificates_shared, notices
 from croupier.admission.authority import RULES as ROTATION
@@ -15,14 +15,17 @@ from croupier.admission.configurations import Wish
 from croupier.admission.metrics import AdmissionMetrics
 from croupier.admission.mutate import Mutator
 from croupier.admission.notices import Notices
-from croupier.admission.pools import DEFAULTS, Defaults, Guard
+from croupier.admission.pools import Defaults, Guard
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
+from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.admission.server import DRAIN, Webhook
+from croupier.admission.server import Mutator as Decider
 from croupier.api import kinds
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
 from croupier.api.sighting import SIGHTINGS
 from croupier.book import availability
+from croupier.core import fallback_policy
 from croupier.core.availability import Availability
 from croupier.core.fallback_policy import Policy
 from croupier.kube import run
@@ -31,6 +34,7 @@ from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.serving import GRACE, Address, Listen, Rotating
 from croupier.kube.store import Store
+from croupier.wiring.settings import Orders
 from croupier.wiring.surface import (
     BOUND_PODS,
     FAREWELL,
@@ -42,6 +46,13 @@ from croupier.wiring.surface import (
     until_stopped,
 )
 
+OFF: Final = Verdict(
+    allowed=False,
+    sentence="pools are switched off (spec.enabled of ModuleConfig gpu-operator is false), so nobody can say "
+    "who may use one; try again when they are on",
+)
+"""To be passed by would be a right gained: such a pod would wait, and start when we are on again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -49,13 +60,12 @@ class Admission:
 
     listen: Address
     wish: Wish
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy | None = None
+    """What takes the place of a profile no node offers; None: as the settings of the day say."""
     installs: bool = True
     """Whether the process registers itself with the API server."""
     mounted: Path | None = None
     """A folder with a certificate that somebody else keeps; without it we make our own."""
-    pools: Defaults = DEFAULTS
-    """How pods are spread in pools that do not say."""
     rotation: Rotation = ROTATION
     drain: float = DRAIN
 
@@ -68,9 +78,11 @@ async def work(settings: Settings, admission: Admission) -> int:
         recorder = Recorder(surface.api, notices.REPORTER, gauge=surface.metrics, naming=notices.naming)
         told = Notices(recorder)
         caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
-        mutator = Mutator(_offer(caches, admission.policy), lambda: admission.policy)
+        policy = _policy(surface, admission)
+        mutator = _Switched(Mutator(_offer(caches, policy()), policy), surface.orders)
         certificate = _certificate(surface, caches, admission, (served, figures))
-        guard = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: admission.pools)
+        access = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _spreading(surface))
+        guard = _Switched(access, surface.orders, OFF)
         listen = Listen(admission.listen, served)
         hook = Webhook(mutator, listen, guard, gauge=figures, notices=told, drain=admission.drain)
 
@@ -85,6 +97,42 @@ async def work(settings: Settings, admission: Admission) -> int:
         return await until_stopped(
             surface, [*parts, Part("webhook", serve, grace=admission.drain + GRACE + FAREWELL)]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Switched:
+    """Asks nobody while we are switched off: `off` is the answer then."""
+
+    decider: Decider
+    orders: Orders
+    off: Verdict = field(default_factory=Verdict)
+
+    def mutate(self, request: AdmissionRequest) -> Verdict:
+        return self.off if self.orders.off else self.decider.mutate(request)
+
+
+def _policy(surface: Surface, admission: Admission) -> Callable[[], Policy]:
+    """Whether what is free is followed is settled at the start; all else counts for the next pod."""
+    chosen = admission.policy
+    if chosen is not None:
+        return lambda: chosen
+    free = surface.settings.configuration.fallback.prefer_available
+
+    def today() -> Policy:
+        wanted = surface.orders.configuration.fallback
+        return Policy(
+            wanted.direction,
+            fallback_policy.memory(wanted.min_memory) if wanted.min_memory else None,
+            prefer_available=free,
+            when_nothing_fits=wanted.when_nothing_fits,
+        )
+
+    return today
+
+
+def _spreading(surface: Surface) -> Defaults:
+    key = surface.orders.configuration.scheduling.topology_key
+    return Defaults(surface.settings.strategy, key)
 
 
 def _offer(caches: Caches, policy: Policy) -> Availability:

@@ -1,0 +1,85 @@
+"""A change of settings says of itself whether it can be meant, and from when on it counts."""
+
+import pytest
+
+from croupier.api import settings, settings_order
+from croupier.api.settings_order import News, Order, Refused
+
+
+def config_map(text: str) -> dict[str, object]:
+    return {"kind": "ConfigMap", "data": {"settings.yaml": text}}
+
+
+def module(**spec: object) -> dict[str, object]:
+    return {"kind": "ModuleConfig", "spec": spec}
+
+
+READ = {
+    "nothing at all": (None, Order()),
+    "an empty document": ({}, Order()),
+    "a ConfigMap": (config_map("logLevel: Debug"), Order(settings.Configuration(log_level="Debug"))),
+    "a ModuleConfig that is off": (module(enabled=False), Order(enabled=False)),
+    "a ModuleConfig that says nothing of it": (module(), Order()),
+    "off, with settings": (
+        module(enabled=False, settings={"logLevel": "Error"}),
+        Order(settings.Configuration(log_level="Error"), enabled=False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "order"), READ.values(), ids=READ)
+def test_what_is_in_force(document, order):
+    assert settings_order.read(document) == order
+
+
+def test_a_refusal_names_every_error():
+    refused = settings_order.read(module(settings={"logLevel": "Loud", "fallbak": {}}))
+
+    assert isinstance(refused, Refused)
+    assert [one.path for one in refused.problems] == ["fallbak", "logLevel"]
+    assert "did you mean fallback?" in str(refused)
+
+
+def test_a_config_map_without_settings_is_refused_not_taken_for_defaults():
+    assert isinstance(settings_order.read({"kind": "ConfigMap", "data": {}}), Refused)
+
+
+def wants(**written: object) -> settings.Configuration:
+    return settings.read(written)
+
+
+CHANGES = {
+    "nothing": (wants(), wants(), wants(), News()),
+    "at once": (wants(), wants(), wants(logLevel="Debug"), News(at_once=("logLevel",))),
+    "at once, deep inside": (
+        wants(),
+        wants(),
+        wants(fallback={"direction": "up"}),
+        News(at_once=("fallback.direction",)),
+    ),
+    "with the next start": (wants(), wants(), wants(capacityManager="CRD"), News(later=("capacityManager",))),
+    "both": (
+        wants(),
+        wants(),
+        wants(capacityManager="CRD", logLevel="Error"),
+        News(at_once=("logLevel",), later=("capacityManager",)),
+    ),
+    "still waiting since an earlier change": (
+        wants(),
+        wants(capacityManager="CRD"),
+        wants(capacityManager="CRD", logLevel="Error"),
+        News(at_once=("logLevel",), later=("capacityManager",)),
+    ),
+    "taken back before anybody restarted": (wants(), wants(capacityManager="CRD"), wants(), News()),
+    "off where nothing was said": (
+        wants(),
+        wants(),
+        wants(highAvailability=True),
+        News(later=("highAvailability",)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("started", "before", "after", "news"), CHANGES.values(), ids=CHANGES)
+def test_what_a_change_means(started, before, after, news):
+    assert settings_order.news(before, after, started=started) == news

@@ -1,0 +1,229 @@
+"""Settings that change while a process runs: on the real API server, where they stand."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier.api import kinds
+from croupier.api.settings import Configuration, FallbackSettings
+from croupier.api.settings_order import Order
+from croupier.kube import client, config
+from croupier.kube.client import Client, Selection
+from croupier.kube.errors import NotFound
+from croupier.kube.events import EVENTS
+from croupier.kube.resource import Raw, Resource
+from croupier.wiring import settings
+from croupier.wiring.settings import BadSettings, Following, Orders
+from tests.kube.waiting import until, until_async
+
+PATIENCE = 60.0
+MAPS = kinds.CONFIG_MAPS.raw
+CRDS: Resource[Raw] = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
+)
+MODULE_KIND: dict[str, Any] = {
+    "metadata": {"name": "moduleconfigs.deckhouse.io"},
+    "spec": {
+        "group": "deckhouse.io",
+        "scope": "Cluster",
+        "names": {"kind": "ModuleConfig", "plural": "moduleconfigs", "singular": "moduleconfig"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+        yield connected
+
+
+@pytest.fixture(autouse=True)
+def _level() -> Iterator[None]:
+    """What is logged is the same for the whole test run."""
+    before = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(before)
+
+
+def config_map(namespace: str, text: str) -> dict[str, Any]:
+    meta = {"name": "croupier-settings", "namespace": namespace}
+    return {"metadata": meta, "data": {"settings.yaml": text}}
+
+
+@contextlib.asynccontextmanager
+async def followed(following: Following) -> AsyncIterator[Orders]:
+    """The process that follows, as long as the block runs."""
+    await following.begin()
+    stop = asyncio.Event()
+    running = [asyncio.ensure_future(part.run(stop)) for part in following.parts()]
+    try:
+        yield following.orders
+    finally:
+        stop.set()
+        await asyncio.gather(*running)
+
+
+def direction(orders: Orders) -> str:
+    return orders.configuration.fallback.direction
+
+
+async def events(api: Client, namespace: str) -> dict[str, str]:
+    found = await api.list(EVENTS, Selection(namespace))
+    return {one["reason"]: one["note"] for one in found.items}
+
+
+async def test_a_config_map_is_followed_and_what_cannot_be_meant_is_refused(api, namespace):
+    await api.create(MAPS, config_map(namespace, "fallback: {direction: down}"))
+    async with followed(Following(api, "configmap", namespace, levels=False)) as orders:
+        assert direction(orders) == "down"
+
+        await api.apply(MAPS, config_map(namespace, "fallback: {direction: up}"), force=True)
+        await until(lambda: direction(orders) == "up", "the change", PATIENCE)
+
+        await api.apply(MAPS, config_map(namespace, "fallback: {direction: sideways}\nloud: 1"), force=True)
+        refused = await until_async(
+            lambda: _event(api, namespace, "SettingsRefused"), "the refusal to be told", PATIENCE
+        )
+        assert "fallback.direction: 'sideways' is none of" in refused
+        assert "loud: there is no such setting" in refused
+        assert direction(orders) == "up"
+
+        await api.apply(MAPS, config_map(namespace, "capacityManager: CRD"), force=True)
+        later = await until_async(
+            lambda: _event(api, namespace, "SettingsNeedRestart"), "the need to be told", PATIENCE
+        )
+        assert later.endswith("started again: capacityManager")
+
+        await api.delete(MAPS, "croupier-settings", namespace=namespace)
+        await api.create(MAPS, config_map(namespace, "logLevel: Error"))
+        await until(lambda: orders.configuration.log_level == "Error", "the new one to be taken", PATIENCE)
+
+
+async def _event(api: Client, namespace: str, reason: str) -> str:
+    return (await events(api, namespace)).get(reason, "")
+
+
+async def test_bad_settings_keep_a_process_from_starting(api, namespace):
+    await api.create(MAPS, config_map(namespace, "logLevel: Loud\ninventory: {resyncPeriod: soon}"))
+    with pytest.raises(BadSettings, match=r"inventory.resyncPeriod: .*; logLevel: 'Loud' is none of"):
+        await Following(api, "configmap", namespace).begin()
+
+
+async def test_without_settings_the_defaults_are_in_force(api, namespace):
+    assert await Following(api, "configmap", namespace).begin() == Order()
+    assert await Following(api, "module", namespace).begin() == Order()
+
+
+async def test_a_module_is_switched_off_and_on(api, namespace):
+    await api.create(CRDS, MODULE_KIND)
+    try:
+        await until_async(lambda: _can_make(api), "the kind to be served", PATIENCE)
+        async with followed(Following(api, "module", namespace, levels=False)) as orders:
+            assert orders.now == Order()
+            await api.apply(settings.MODULE_CONFIGS, _module(enabled=False), force=True)
+            await until(lambda: orders.off, "the switch off", PATIENCE)
+            await api.apply(settings.MODULE_CONFIGS, _module(enabled=True), force=True)
+            await until(lambda: not orders.off, "the switch on", PATIENCE)
+    finally:
+        await api.delete(CRDS, MODULE_KIND["metadata"]["name"])
+
+
+def _module(**spec: Any) -> dict[str, Any]:
+    kind = settings.MODULE_CONFIGS
+    about = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "gpu-operator"}}
+    return {**about, "spec": {"version": 1, **spec}}
+
+
+async def _can_make(api: Client) -> bool:
+    try:
+        await api.apply(settings.MODULE_CONFIGS, _module(enabled=True), force=True)
+    except NotFound:
+        return False
+    return True
+
+
+async def test_a_file_is_followed_even_through_bad_moments(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("logLevel: Warning")
+    no_api: Any = None
+    async with followed(Following(no_api, path, "any", look=0.01)) as orders:
+        assert orders.configuration.log_level == "Warning"
+        assert logging.getLogger().level == logging.WARNING
+        path.unlink()
+        path.write_text("logLevel: [")
+        path.write_text("logLevel: Loud")
+        path.write_text("logLevel: Error")
+        await until(lambda: orders.configuration.log_level == "Error", "the file to be read", PATIENCE)
+        assert logging.getLogger().level == logging.ERROR
+
+
+class Worker:
+    """Works by settings, and remembers by which."""
+
+    def __init__(self) -> None:
+        self.shifts: list[str] = []
+        self.at_work = False
+
+    async def work(self, stop: asyncio.Event, today: Configuration) -> None:
+        self.shifts.append(today.fallback.direction)
+        self.at_work = True
+        await stop.wait()
+        self.at_work = False
+
+
+async def test_who_works_by_settings_begins_anew_when_they_change():
+    orders, worker, stop = Orders(), Worker(), asyncio.Event()
+    working = asyncio.create_task(orders.obeyed(worker.work, stop, lambda one: one.fallback))
+    await until(lambda: worker.shifts == ["nearest"])
+
+    orders.give(Order(Configuration(log_level="Error")))
+    await asyncio.sleep(0)
+    changed = settings_with("up")
+    orders.give(Order(changed))
+    await until(lambda: worker.shifts == ["nearest", "up"], "the change that it minds, and no other")
+
+    orders.give(Order(changed, enabled=False))
+    await until(lambda: not worker.at_work)
+    orders.give(Order(settings_with("down"), enabled=False))
+    orders.give(Order(settings_with("down")))
+    await until(lambda: worker.shifts == ["nearest", "up", "down"])
+
+    stop.set()
+    await working
+    assert not worker.at_work
+
+
+async def test_work_that_crashes_is_heard_of():
+    async def work(stop: asyncio.Event, today: Configuration) -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await Orders().obeyed(work, asyncio.Event())
+
+
+async def test_work_is_cancelled_with_whoever_waits_for_it():
+    worker = Worker()
+    working = asyncio.create_task(Orders().obeyed(worker.work, asyncio.Event()))
+    await until(lambda: worker.at_work)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+def settings_with(direction: Any) -> Configuration:
+    return Configuration(fallback=FallbackSettings(direction=direction))
