@@ -36,16 +36,19 @@ def test_the_digest_follows_the_versions_and_the_checksums(tmp_path, monkeypatch
 
 
 def test_every_program_is_named_by_its_module():
-    for module in (pinned.KUBERNETES, pinned.CONTAINERD):
-        tools = re.search(
-            r"^tool \(\n(.*?)\n\)", (module.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE
-        )
+    for module in pinned.EVERY:
+        told = (module.folder / "go.mod").read_text()
+        tools = re.search(r"^tool (?:\((.*?)\)|(.*?)$)", told, re.DOTALL | re.MULTILINE)
         assert tools is not None
-        assert set(tools[1].split()) == set(module.programs.values())
+        assert set((tools[1] or tools[2]).split()) == set(module.programs.values())
 
 
 def test_every_program_has_a_version_rule():
-    assert set(versions.RULES) == set(pinned.HOME_OF) == {*pinned.CONTROL_PLANE, *pinned.REAL_NODE}
+    assert set(versions.RULES) == set(pinned.HOME_OF) == {
+        *pinned.CONTROL_PLANE,
+        *pinned.REAL_NODE,
+        *pinned.INSTALLING,
+    }
 
 
 def test_the_pinned_version_is_the_one_the_rules_ask_for():

@@ -35,6 +35,7 @@ Bin = Annotated[
     ),
 ]
 RealNode = Annotated[bool, typer.Option("--real-node", help="Also what a real node needs.")]
+Helm = Annotated[bool, typer.Option("--helm", help="Also helm, to install the chart with.")]
 DEFAULT = "default"
 
 
@@ -229,8 +230,8 @@ def binaries(bin_folder: Bin = None) -> None:
     from croupier.lab import pinned
 
     _check_bin(bin_folder)
-    search = programs.search((*pinned.CONTROL_PLANE, *pinned.REAL_NODE), programs.Sources(named=bin_folder))
-    for name in (*pinned.CONTROL_PLANE, *pinned.REAL_NODE):
+    search = programs.search(pinned.HOME_OF, programs.Sources(named=bin_folder))
+    for name in (*pinned.CONTROL_PLANE, *pinned.REAL_NODE, *pinned.INSTALLING):
         if found := search.found.get(name):
             typer.echo(f"{name:<24} {found.path} ({found.source})")
         else:
@@ -240,13 +241,14 @@ def binaries(bin_folder: Bin = None) -> None:
 
 
 @app.command()
-def build(real_node: RealNode = False, bin_folder: Bin = None) -> None:
+def build(real_node: RealNode = False, helm: Helm = False, bin_folder: Bin = None) -> None:
     """Have every program a lab needs, building what is missing (minutes, once; can be interrupted)."""
     from croupier.lab import pinned, supplies
     from croupier.lab.binaries import Sources
 
     _check_bin(bin_folder)
-    wanted = (*pinned.CONTROL_PLANE, *(pinned.REAL_NODE if real_node else ()))
+    asked = (*(pinned.REAL_NODE if real_node else ()), *(pinned.INSTALLING if helm else ()))
+    wanted = (*pinned.CONTROL_PLANE, *asked)
     stock = _run(supplies.ensure(wanted, Sources(named=bin_folder), terminal.progress()))
     folders = sorted({str(path.parent) for path in stock.binaries.values()})
     typer.echo(f"All {len(wanted)} programs are there: {', '.join(folders)}")

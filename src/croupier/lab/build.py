@@ -46,7 +46,7 @@ async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
         show.step(f"Building {', '.join(missing)} from source, once (several minutes)")
         go = await golang.find(cache, show)
         try:
-            for module in (pinned.KUBERNETES, pinned.CONTAINERD):
+            for module in pinned.EVERY:
                 if programs := [name for name in missing if pinned.HOME_OF[name] is module]:
                     await _build_module(_workshop(module, go, cache), programs, show)
         finally:

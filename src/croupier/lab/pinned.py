@@ -66,10 +66,28 @@ CONTAINERD = Module(
     ),
 )
 
-HOME_OF = {program: module for module in (KUBERNETES, CONTAINERD) for program in module.programs}
+_HELM = "helm.sh/helm/v3"
+
+HELM = Module(
+    name="helm",
+    version="v3.22.0",
+    programs={"helm": f"{_HELM}/cmd/helm"},
+    flags=(
+        "-trimpath",
+        # Without these it says it is v3.22, and takes every cluster it cannot ask for a 1.20.
+        f"-ldflags=-s -w -X {_HELM}/internal/version.version=v3.22.0"
+        f" -X {_HELM}/pkg/chartutil.k8sVersionMajor=1 -X {_HELM}/pkg/chartutil.k8sVersionMinor=36"
+        f" -X {_HELM}/pkg/lint/rules.k8sVersionMajor=1 -X {_HELM}/pkg/lint/rules.k8sVersionMinor=36",
+    ),
+)
+
+EVERY = (KUBERNETES, CONTAINERD, HELM)
+HOME_OF = {program: module for module in EVERY for program in module.programs}
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 REAL_NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+INSTALLING = ("helm",)
+"""No lab needs it; who installs the chart into one does."""
 
 KWOK_MODULE = "sigs.k8s.io/kwok"
 NODE_STAGES = (

@@ -51,6 +51,7 @@ RULES = {
     "containerd": _CONTAINERD,
     "containerd-shim-runc-v2": Rule((2, 0), (2, 99), "2.x (CDI)", ("-v",)),
     "ctr": _CONTAINERD,
+    "helm": Rule((3, 14), (4, 99), "3.14 or later", ("version", "--short")),
 }
 
 
