@@ -30,6 +30,7 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m croupier.api.generate --check
 	$(BIN)/python -m croupier.node.proto.generate --check
+	$(BIN)/python -m croupier.cli.reference --check
 
 prove: setup ## Prove at full size that nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build
@@ -42,9 +43,10 @@ bench: setup ## Measure; prints a table and writes bench/results/latest.json
 lab: setup ## Raise a lab with four simulated nodes of eight H100 and stay until Ctrl-C
 	$(BIN)/croupier lab up --nodes 4 --gpus H100:8
 
-generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messages)
+generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messages, the reference)
 	$(BIN)/python -m croupier.api.generate
 	$(BIN)/python -m croupier.node.proto.generate
+	$(BIN)/python -m croupier.cli.reference
 
 lock: $(STAMP) ## Resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --extra dev \

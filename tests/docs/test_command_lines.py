@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -22,8 +23,16 @@ FOLDERS = (
 WRITTEN_BY_MAKE = "bench/results/"
 
 
-def lines() -> Iterator[tuple[str, list[str], bool]]:
-    """Where, the words, and whether it is a whole line rather than a mention in the text."""
+Line = tuple[str, list[str], bool]
+"""Where, the words, and whether it is a whole line rather than a mention in the text."""
+
+
+@cache
+def lines() -> tuple[Line, ...]:
+    return tuple(_lines())
+
+
+def _lines() -> Iterator[Line]:
     for page in blocks.pages():
         for block in blocks.blocks(page):
             if block.language in SHELLS:

@@ -5,6 +5,7 @@ Nothing is run: it is enough to catch a verb or an option that was renamed under
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import typer
@@ -39,7 +40,7 @@ def croupier(words: Sequence[str]) -> list[str] | None:
 
 def problem(words: Sequence[str], *, whole: bool) -> str:
     """What is wrong with `croupier WORDS`; empty if nothing is. A `whole` line lacks nothing, either."""
-    command: Any = typer.main.get_command(app)
+    command = _croupier()
     path, left, given = "croupier", list(words), 0
     while left:
         word = left.pop(0)
@@ -59,6 +60,11 @@ def problem(words: Sequence[str], *, whole: bool) -> str:
         else:
             given += 1
     return _amiss(command, path, given, whole=whole)
+
+
+@cache
+def _croupier() -> Any:
+    return typer.main.get_command(app)
 
 
 def _amiss(command: Any, path: str, given: int, *, whole: bool) -> str:

@@ -1,0 +1,73 @@
+"""Write the reference, or say which of its pages are stale.
+
+python -m croupier.cli.reference            write them
+python -m croupier.cli.reference --check    exit 1 and name the stale ones
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from croupier.cli.reference import kinds, metrics, verbs
+
+CHECKOUT: Final = Path(__file__).resolve().parents[4]
+FOLDER: Final = "docs/reference"
+INDEX: Final = """# Reference
+
+Generated from what the programs themselves are made of: `make generate` writes it, `make check` compares.
+
+- [Kinds](kinds.md): every field of every object of ours
+- [Settings](../settings.md): one tree for everything that can be set
+- [Metrics](metrics.md): what is counted, and by which process
+- [Command line](commands.md): every verb and option
+"""
+
+
+def files() -> dict[str, str]:
+    """Path within the repository to content."""
+    return {
+        f"{FOLDER}/README.md": INDEX,
+        f"{FOLDER}/kinds.md": kinds.page(),
+        f"{FOLDER}/metrics.md": metrics.page(),
+        f"{FOLDER}/commands.md": verbs.page(),
+    }
+
+
+def stale(root: Path) -> list[str]:
+    """The paths that are not as they would be written."""
+    return [path for path, text in files().items() if _now(root / path) != text]
+
+
+def write(root: Path) -> list[str]:
+    """Bring the pages up to date; the paths that changed."""
+    changed = stale(root)
+    wanted = files() if changed else {}
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(wanted[path], encoding="utf-8")
+    return changed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m croupier.cli.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    parser.add_argument("--root", type=Path, default=CHECKOUT, help="the repository (default: this one)")
+    options = parser.parse_args(arguments)
+    if not options.check:
+        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root))
+        return 0
+    if complaints := stale(options.root):
+        sys.stderr.writelines(f"{path} is stale\n" for path in complaints)
+        sys.stderr.write("run: make generate\n")
+        return 1
+    return 0
+
+
+def _now(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Every field of every kind, from the CustomResourceDefinitions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from croupier.api import crds
+from croupier.api.crds import Kind
+from croupier.api.schema import RULES, Schema
+from croupier.cli.reference import paper
+
+HEAD: Final = """# Kinds
+
+Generated from the Structs in src/croupier/api, from which the CustomResourceDefinitions come, too.
+`kubectl explain` says the same in a cluster.
+`[]` stands for each item of a list, `<name>` for any key of a map.
+
+"""
+OURS: Final = ("apiVersion", "kind", "metadata")
+"""What every object has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    path: str
+    type: str
+    note: str
+    says: str
+
+
+def page() -> str:
+    definitions = [(kind, crds.definition(kind)) for kind in crds.KINDS]
+    return HEAD + "\n".join(_section(kind, made["spec"]) for kind, made in definitions)
+
+
+def fields(kind: Kind) -> list[Field]:
+    root = crds.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    own = {name: one for name, one in root["properties"].items() if name not in OURS}
+    return list(_fields("", {**root, "properties": own}))
+
+
+def _section(kind: Kind, spec: Schema) -> str:
+    (version,) = spec["versions"]
+    root = version["schema"]["openAPIV3Schema"]
+    names = ", ".join(paper.code(name) for name in (spec["names"]["plural"], *kind.short))
+    scope = "of the whole cluster" if spec["scope"] == "Cluster" else "in a namespace"
+    rows = [(paper.code(one.path), one.type, one.note, one.says) for one in fields(kind)]
+    parts = [
+        f"## {kind.resource.kind}\n",
+        f"`{kind.resource.group}/{kind.resource.version}`, {scope}; kubectl knows it as {names}.\n",
+        f"{root.get('description', '')}\n",
+        paper.table(("field", "type", "allowed, default", "what it is"), rows),
+    ]
+    if rules := [(rule.get("message", rule["rule"]),) for rule in _rules(root)]:
+        parts += ["Held by the API server itself:\n", "".join(f"- {rule}\n" for (rule,) in rules)]
+    if kind.selectable:
+        selectors = ", ".join(paper.code(path.lstrip(".")) for path in kind.selectable)
+        parts.append(f"Field selectors: {selectors}.\n")
+    return "\n".join(parts)
+
+
+def _fields(path: str, node: Schema) -> Iterator[Field]:
+    required = node.get("required", ())
+    for name, one in node.get("properties", {}).items():
+        here = f"{path}.{name}".lstrip(".")
+        yield Field(here, _type(one), _note(one, name in required), one.get("description", ""))
+        yield from _below(here, one)
+
+
+def _below(path: str, node: Schema) -> Iterator[Field]:
+    match node:
+        case {"items": inner}:
+            yield from _fields(f"{path}[]", inner)
+        case {"additionalProperties": dict(inner)}:
+            yield from _fields(f"{path}.<name>", inner)
+        case _:
+            yield from _fields(path, node)
+
+
+def _type(node: Schema) -> str:
+    match node:
+        case {"type": "array", "items": inner}:
+            return f"list of {_type(inner)}"
+        case {"additionalProperties": dict(inner)}:
+            return f"map to {_type(inner)}"
+        case {"format": "date-time"}:
+            return "time"
+    return str(node.get("type", "integer or string"))
+
+
+def _note(node: Schema, required: bool) -> str:
+    said = ["required"] if required else []
+    if "enum" in node:
+        said.append(", ".join(map(str, node["enum"])))
+    if "minimum" in node or "maximum" in node:
+        said.append(_range(node))
+    if (default := node.get("default")) is not None and not isinstance(default, dict):
+        said.append(f"default {_spelled(default)}")
+    return "; ".join(said)
+
+
+def _range(node: Schema) -> str:
+    least, most = node.get("minimum"), node.get("maximum")
+    if most is None:
+        return f"at least {least}"
+    return f"{least} to {most}" if least is not None else f"at most {most}"
+
+
+def _spelled(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _rules(node: Schema) -> Iterator[Schema]:
+    yield from node.get(RULES, ())
+    inner = [*node.get("properties", {}).values(), node.get("items"), node.get("additionalProperties")]
+    for one in inner:
+        if isinstance(one, dict):
+            yield from _rules(one)
