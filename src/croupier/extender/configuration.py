@@ -46,6 +46,8 @@ class Wish:
     files: Files | None = None
     scheduler_name: str = DEFAULT_SCHEDULER
     leader_elect: bool = True
+    lease_namespace: str = "kube-system"
+    """Where a scheduler beside the default one keeps its Lease."""
     qps: int = 500
     timeout: int = 5
     """Seconds. A filter that hangs holds up every other pod for so long."""
@@ -59,7 +61,7 @@ def configuration(wish: Wish) -> dict[str, Any]:
     connection = {"kubeconfig": wish.kubeconfig} if wish.kubeconfig else {}
     election: dict[str, Any] = {"leaderElect": wish.leader_elect}
     if named and wish.leader_elect:  # two schedulers must not wait for one Lease
-        election |= {"resourceNamespace": "kube-system", "resourceName": wish.scheduler_name}
+        election |= {"resourceNamespace": wish.lease_namespace, "resourceName": wish.scheduler_name}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

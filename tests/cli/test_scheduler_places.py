@@ -1,0 +1,282 @@
+"""`croupier scheduler-config --for ...`: what kubeadm, k3s and managed control planes need, tried by running it."""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from croupier.lab import kubeconfig, ports, probe, process
+from croupier.lab.controlplane import SCHEDULER
+from croupier.lab.lab import Lab
+from croupier.lab.probe import Endpoint
+from croupier.lab.process import Program
+from tests.cli.test_scheduler_config import app
+from tests.kube import waiting
+
+PATIENCE = 90.0
+TLS = ("--url", "https://10.96.0.40:9440", "--ca", "/pki/ca.crt", "--cert", "/etc/x/c", "--key", "/etc/x/k")
+STATIC_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: kube-scheduler, namespace: kube-system}
+spec:
+  hostNetwork: true
+  containers:
+  - name: kube-scheduler
+    image: kube-scheduler:v1.36.4
+    command:
+    - kube-scheduler
+    - --authentication-kubeconfig=/etc/kubernetes/scheduler.conf
+    - --authorization-kubeconfig=/etc/kubernetes/scheduler.conf
+    - --bind-address=127.0.0.1
+    - --kubeconfig=/etc/kubernetes/scheduler.conf
+    - --leader-elect=true
+    volumeMounts:
+    - {name: kubeconfig, mountPath: /etc/kubernetes/scheduler.conf, readOnly: true}
+  volumes:
+  - name: kubeconfig
+    hostPath: {path: /etc/kubernetes/scheduler.conf, type: FileOrCreate}
+"""
+"""As kubeadm writes it, as far as it matters here."""
+MANAGED = ("--for", "managed", "--image", "kube-scheduler:v1.36.4")
+
+
+def said(*args: str) -> str:
+    ended = CliRunner().invoke(app, args)
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def documents(*args: str) -> dict[str, dict[str, Any]]:
+    return {one["kind"]: one for one in yaml.safe_load_all(said(*args))}
+
+
+def static_pod(folder: Path) -> Path:
+    path = folder / "static.yaml"
+    path.write_text(STATIC_POD)
+    return path
+
+
+def changed(folder: Path, *args: str) -> dict[str, Any]:
+    file = folder / "croupier/scheduler.yaml"
+    said("--for", "kubeadm", "--write", str(file), "--manifest", str(static_pod(folder)), *args)
+    pod: dict[str, Any] = yaml.safe_load((file.parent / "kube-scheduler.yaml").read_text())
+    return pod
+
+
+def test_what_is_printed_is_yaml_that_explains_itself():
+    for place, file in {
+        "kubeadm": "/etc/kubernetes/croupier/scheduler.yaml",
+        "k3s": "/var/lib/rancher",
+    }.items():
+        text = said("--for", place)
+        assert text.startswith("# On every ")
+        assert file in text
+        assert yaml.safe_load(text)["clientConnection"]["kubeconfig"], "the flag is not read beside --config"
+
+
+def test_a_static_pod_is_changed_where_it_must_be_and_nowhere_else(tmp_path: Path):
+    before, after = yaml.safe_load(STATIC_POD), changed(tmp_path)
+    (old,), (new,) = before["spec"].pop("containers"), after["spec"].pop("containers")
+
+    assert new["command"] == [*old["command"], f"--config={tmp_path}/croupier/scheduler.yaml"]
+    assert new["volumeMounts"][:-1] == old["volumeMounts"]
+    assert new["volumeMounts"][-1] == {
+        "name": "croupier",
+        "mountPath": f"{tmp_path}/croupier",
+        "readOnly": True,
+    }
+    assert after["spec"]["volumes"][:-1] == before["spec"].pop("volumes")
+    after["spec"].pop("volumes")
+    assert after == before
+
+
+def test_it_sees_every_folder_with_a_file_of_it_and_twice_is_once(tmp_path: Path):
+    once = changed(tmp_path, *TLS)
+    seen = [one["hostPath"]["path"] for one in once["spec"]["volumes"][1:]]
+    assert seen == [f"{tmp_path}/croupier", "/pki", "/etc/x"]
+
+    (tmp_path / "static.yaml").write_text(yaml.safe_dump(once))
+    file = str(tmp_path / "croupier/scheduler.yaml")
+    again = ("--for", "kubeadm", "--write", file, "--manifest", str(tmp_path / "static.yaml"), *TLS)
+    told = said(*again)
+
+    assert yaml.safe_load((tmp_path / "croupier/kube-scheduler.yaml").read_text()) == once
+    assert f"mv {tmp_path}/croupier/kube-scheduler.yaml /etc/kubernetes/manifests/kube-scheduler.yaml" in told
+
+
+def test_kubeadm_and_k3s_are_told_what_survives_their_upgrade():
+    kept = yaml.safe_load(commented(said("--for", "kubeadm"), "scheduler:"))
+    assert kept["scheduler"]["extraArgs"] == [
+        {"name": "config", "value": "/etc/kubernetes/croupier/scheduler.yaml"}
+    ]
+    assert [one["hostPath"] for one in kept["scheduler"]["extraVolumes"]] == ["/etc/kubernetes/croupier"]
+    argument = yaml.safe_load(commented(said("--for", "k3s"), "kube-scheduler-arg:"))["kube-scheduler-arg"]
+    assert argument == ["config=/var/lib/rancher/k3s/server/croupier-scheduler.yaml"]
+
+
+def commented(text: str, key: str) -> str:
+    """The YAML inside of the comments that begins with that key."""
+    found = re.search(rf"^# {key}\n(# [ -].*\n)*", text, re.MULTILINE)
+    assert found is not None
+    return found[0].replace("# ", "", 1).replace("\n# ", "\n")
+
+
+def test_a_second_scheduler_asks_within_its_pod_or_shows_a_certificate():
+    near = documents(*MANAGED, "--extender-image", "croupier:1", "--capacity-manager", "CRD")
+    extender, scheduler = near["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--listen=127.0.0.1:9440" in extender["args"]
+    assert "--capacity-manager=CRD" in extender["args"]
+    assert scheduler["image"] == "kube-scheduler:v1.36.4"
+    configuration = yaml.safe_load(near["ConfigMap"]["data"]["scheduler.yaml"])
+    assert configuration["profiles"] == [{"schedulerName": "croupier-scheduler"}]
+    assert configuration["leaderElection"]["resourceNamespace"] == "d8-gpu-operator"
+
+    far = documents(
+        *MANAGED, "--url", "https://croupier-extender.d8-gpu-operator.svc:9440", "--tls-secret", "s"
+    )
+    spec = far["Deployment"]["spec"]["template"]["spec"]
+    (alone,) = spec["containers"]
+    tls = yaml.safe_load(far["ConfigMap"]["data"]["scheduler.yaml"])["extenders"][0]["tlsConfig"]
+    assert spec["serviceAccountName"] == far["ServiceAccount"]["metadata"]["name"] == "croupier-scheduler"
+    assert {str(Path(file).parent) for file in tls.values()} <= {
+        one["mountPath"] for one in alone["volumeMounts"]
+    }
+
+
+REFUSED = {
+    "nobody's scheduler": (["--for", "openshift"], "it is kubeadm, k3s or managed"),
+    "a second one without an image": (["--for", "managed"], "needs --image"),
+    "no extender in the pod": (MANAGED, "--extender-image"),
+    "an extender elsewhere without a Secret": ([*MANAGED, *TLS], "--tls-secret"),
+    "a manifest for k3s": (["--for", "k3s", "--manifest", "x"], "belongs to --for kubeadm"),
+    "a manifest of something else": (
+        ["--for", "kubeadm", "--write", "{folder}/s.yaml", "--manifest", "{folder}/other.yaml"],
+        "no container of it starts kube-scheduler",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused(args: Sequence[str], told: str, tmp_path: Path):
+    (tmp_path / "other.yaml").write_text("kind: Pod\nspec: {containers: [{name: a, command: [etcd]}]}\n")
+    ended = CliRunner().invoke(app, [word.replace("{folder}", str(tmp_path)) for word in args])
+
+    assert ended.exit_code == 2
+    assert told in " ".join(ended.output.split())
+
+
+async def test_the_real_kube_scheduler_runs_as_kubeadm_would_run_it(lab: Lab, tmp_path: Path):
+    pod = await asyncio.to_thread(changed, tmp_path, "--kubeconfig-path", str(lab.site.kubeconfig(SCHEDULER)))
+    command = pod["spec"]["containers"][0]["command"][1:]
+
+    async with scheduling(
+        lab, tmp_path, at_home(lab, command, {"/etc/kubernetes/scheduler.conf": SCHEDULER})
+    ):
+        pass
+
+
+async def test_the_real_kube_scheduler_runs_as_k3s_would_run_it(lab: Lab, tmp_path: Path):
+    """k3s names the kubeconfig, the address and the port on the command line, and then what it is told."""
+    file = tmp_path / "scheduler.yaml"
+    place = ("--for", "k3s", "--write", str(file), "--kubeconfig-path", str(lab.site.kubeconfig(SCHEDULER)))
+    told = await asyncio.to_thread(said, *place)
+    (ours,) = re.findall(r"--kube-scheduler-arg=(\S+)\.", told)
+    command = ["--bind-address=127.0.0.1", "--kubeconfig=/k3s", "--profiling=false", f"--{ours}"]
+
+    async with scheduling(lab, tmp_path, at_home(lab, command, {"/k3s": SCHEDULER})):
+        pass
+
+
+async def test_a_second_scheduler_places_pods_with_the_rights_that_are_printed(
+    lab: Lab, namespace: str, clean_cluster: None, tmp_path: Path
+):
+    args = (*MANAGED, "--extender-image", "croupier:1", "-n", namespace)
+    wanted = list(yaml.safe_load_all(await asyncio.to_thread(said, *args)))
+    *rights, configured, deployed = wanted
+    lab.kubectl("create", "serviceaccount", "croupier-extender", "-n", namespace)
+    lab.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
+    try:
+        file = tmp_path / "scheduler.yaml"
+        file.write_text(yaml.safe_dump(speaking(lab, tmp_path, namespace, configured)))
+        folder = deployed["spec"]["template"]["spec"]["containers"][1]["volumeMounts"][0]["mountPath"]
+        command = deployed["spec"]["template"]["spec"]["containers"][1]["command"][1:]
+        here = [word.replace(f"{folder}/", f"{tmp_path}/") for word in command]
+        async with scheduling(lab, tmp_path, here):
+            lab.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all([NODE, pod_for("croupier-scheduler")]))
+            path = "-o=jsonpath={.spec.nodeName}"
+            lab.kubectl("get", "node", "any-node")
+            await waiting.until(
+                lambda: lab.kubectl("get", "pod", "plain", path).stdout == "any-node", "the pod", PATIENCE
+            )
+    finally:
+        lab.kubectl("delete", "pod", "plain", "--ignore-not-found", "--grace-period=0", "--force")
+        lab.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rights))
+
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "any-node"},
+    "status": {"allocatable": {"pods": "9", "cpu": "9"}, "capacity": {"pods": "9", "cpu": "9"}},
+}
+
+
+def pod_for(scheduler: str) -> dict[str, Any]:
+    spec = {
+        "schedulerName": scheduler,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "main", "image": "any"}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": spec}
+
+
+def speaking(lab: Lab, folder: Path, namespace: str, configured: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, with a file where a pod would find its token."""
+    token = lab.kubectl("create", "token", "croupier-extender", "-n", namespace).stdout.strip()
+    account = kubeconfig.with_token(folder / "account", lab.kubeconfig, user="account", token=token)
+    settings: dict[str, Any] = yaml.safe_load(configured["data"]["scheduler.yaml"])
+    settings["clientConnection"]["kubeconfig"] = str(account)
+    return settings
+
+
+def at_home(lab: Lab, command: Sequence[str], files: Mapping[str, str]) -> list[str]:
+    """With the lab's own kubeconfigs for those that such a machine would have."""
+    known = {name: str(lab.site.kubeconfig(part)) for name, part in files.items()}
+    return [re.sub("|".join(known), lambda found: known[found[0]], word) for word in command]
+
+
+@asynccontextmanager
+async def scheduling(lab: Lab, folder: Path, command: Sequence[str]) -> AsyncIterator[None]:
+    """The lab's own kube-scheduler with that command line, once it says that it is ready."""
+    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
+    serving = lab.site.pair(SCHEDULER)
+    argv = (
+        lab.site.binaries[SCHEDULER],
+        *(word for word in command if not word.startswith("--secure-port=")),
+        f"--secure-port={port}",
+        f"--tls-cert-file={serving.certificate}",
+        f"--tls-private-key-file={serving.key}",
+    )
+    running = process.start(Program("placed", argv), folder)
+    endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
+
+    async def ready() -> bool:
+        assert process.alive(running), f"it ended; see {running.log}"
+        try:
+            return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
+        except OSError:
+            return False
+
+    try:
+        await waiting.until_async(ready, "the scheduler to accept its configuration", PATIENCE)
+        yield
+    finally:
+        await process.stop(running)
