@@ -5,12 +5,12 @@ there are no PodAllocations to look at; and whoever may read Leases in our names
 to the node.
 """
 
-import hashlib
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from croupier.api import heartbeat
 from croupier.api.core_v1 import Lease
 from croupier.api.wire import Wire
 
@@ -26,9 +26,7 @@ WATCHING: Final = "dry-run"
 """and of one that only shows what it would do."""
 LEASES: Final = f"{AGENT} in ({TRADING},{WATCHING})"
 
-_LONGEST_NAME: Final = 253
-_MOST_BYTES: Final = 200_000
-"""All annotations of an object together may have 256 KiB."""
+_PREFIX: Final = "market-"
 
 
 class BookLine(Wire, frozen=True, kw_only=True):
@@ -73,23 +71,20 @@ class Report(Wire, frozen=True, kw_only=True):
 
 
 def lease_name(node: str) -> str:
-    name = f"market-{node}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[: _LONGEST_NAME - 17]}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+    return heartbeat.name(_PREFIX, node)
 
 
 def node_of(lease: Lease) -> str:
-    return lease.metadata.annotations.get(NODE, lease.metadata.name.removeprefix("market-"))
+    return heartbeat.node_of(lease, NODE, _PREFIX)
 
 
 def written(report: Report) -> str:
     """For the annotation; without the sentences where it would be too long, or without the pods."""
     text = msgspec.json.encode(report)
-    if len(text) > _MOST_BYTES:
+    if len(text) > heartbeat.MOST_BYTES:
         short = tuple(msgspec.structs.replace(one, why="") for one in report.pods)
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=short))
-    if len(text) > _MOST_BYTES:
+    if len(text) > heartbeat.MOST_BYTES:
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=()))
     return text.decode()
 

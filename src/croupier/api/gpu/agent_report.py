@@ -4,11 +4,11 @@ The Lease is renewed every few seconds anyway, so telling more costs no further 
 both what the agent sees and that it still looks. Whoever reads it needs no way to the node.
 """
 
-import hashlib
 from typing import Final
 
 import msgspec
 
+from croupier.api import heartbeat
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu.device import Cut, MIGType
 from croupier.api.wire import Wire
@@ -23,9 +23,7 @@ LEASES: Final = f"{AGENT}=node"
 BEATS: Final = 3
 """Good heartbeats in a row that make a card or node fit; they are not counted further."""
 
-_LONGEST_NAME: Final = 253
-_MOST_BYTES: Final = 200_000
-"""All annotations of an object together may have 256 KiB."""
+_PREFIX: Final = "gpu-node-"
 
 
 class CardHealth(Wire, frozen=True, kw_only=True):
@@ -90,20 +88,17 @@ class AgentReport(Wire, frozen=True, kw_only=True):
 
 
 def lease_name(node: str) -> str:
-    name = f"gpu-node-{node}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[: _LONGEST_NAME - 17]}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+    return heartbeat.name(_PREFIX, node)
 
 
 def node_of(lease: Lease) -> str:
-    return lease.metadata.annotations.get(NODE, lease.metadata.name.removeprefix("gpu-node-"))
+    return heartbeat.node_of(lease, NODE, _PREFIX)
 
 
 def written(report: AgentReport) -> str:
     """For the annotation; without the readings where it would be too long."""
     text = msgspec.json.encode(report)
-    if len(text) > _MOST_BYTES:
+    if len(text) > heartbeat.MOST_BYTES:
         bare = tuple(
             msgspec.structs.replace(card, health=msgspec.structs.replace(card.health, metrics={}))
             for card in report.cards
