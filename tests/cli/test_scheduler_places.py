@@ -1,4 +1,4 @@
-"""`croupier scheduler-config --for ...`: what kubeadm, k3s and managed control planes need, tried by running it."""
+"""`croupier scheduler-config --for ...`: what kubeadm, k3s and managed control planes need really runs."""
 
 import asyncio
 import random
