@@ -30,6 +30,7 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m croupier.api.generate --check
 	$(BIN)/python -m croupier.node.proto.generate --check
+	$(BIN)/python -m croupier.wiring.chart --check
 	$(BIN)/python -m croupier.cli.reference --check
 
 prove: setup ## Prove at full size that nothing is overcommitted, lost or leaked (docs/proof.md)
@@ -43,9 +44,10 @@ bench: setup ## Measure; prints a table and writes bench/results/latest.json
 lab: setup ## Raise a lab with four simulated nodes of eight H100 and stay until Ctrl-C
 	$(BIN)/croupier lab up --nodes 4 --gpus H100:8
 
-generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messages, the reference)
+generate: $(STAMP) ## Write the generated files again (CRDs, the kubelet's messages, the chart, the reference)
 	$(BIN)/python -m croupier.api.generate
 	$(BIN)/python -m croupier.node.proto.generate
+	$(BIN)/python -m croupier.wiring.chart
 	$(BIN)/python -m croupier.cli.reference
 
 lock: $(STAMP) ## Resolve the dependencies again into requirements.lock

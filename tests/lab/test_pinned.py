@@ -44,11 +44,15 @@ def test_every_program_is_named_by_its_module():
 
 
 def test_every_program_has_a_version_rule():
-    assert set(versions.RULES) == set(pinned.HOME_OF) == {
-        *pinned.CONTROL_PLANE,
-        *pinned.REAL_NODE,
-        *pinned.INSTALLING,
-    }
+    assert (
+        set(versions.RULES)
+        == set(pinned.HOME_OF)
+        == {
+            *pinned.CONTROL_PLANE,
+            *pinned.REAL_NODE,
+            *pinned.INSTALLING,
+        }
+    )
 
 
 def test_the_pinned_version_is_the_one_the_rules_ask_for():

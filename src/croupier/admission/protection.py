@@ -24,6 +24,7 @@ NAMESPACE: Final = "d8-gpu-operator"
 ACCOUNTS: Final = (
     "croupier-manager",
     "croupier-extender",
+    "croupier-ledger",
     "gpu-inventory-controller",
     "gpu-bootstrap-controller",
     "gpupool-controller",

@@ -5,6 +5,7 @@ python -m croupier.api.generate --check    exit 1 and name the stale ones
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from croupier.api import crds, settings_page
+from croupier.api import chart_values, crds, settings_page
 
 HEADER: Final = "# generated: change the Structs in src/croupier/api and run make generate\n"
 BASES: Final = "config/crd/bases"
 KUSTOMIZATION: Final = "config/crd/kustomization.yaml"
 SETTINGS: Final = "docs/settings.md"
+VALUES: Final = "charts/croupier/values.schema.json"
 RESERVATIONS: Final = "deployments/mps-dra/reservation-crd.yaml"
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 
@@ -26,7 +28,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[3]
 def files() -> dict[str, str]:
     """Path within the repository to content."""
     definitions = crds.definitions()
-    bases = {f"{BASES}/{name}": _yaml([definition]) for name, definition in definitions.items()}
+    bases = {f"{BASES}/{name}": dumped([definition]) for name, definition in definitions.items()}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -35,9 +37,10 @@ def files() -> dict[str, str]:
     reservations = [made for made in definitions.values() if made["spec"]["group"] == "mps.nvidia.com"]
     return {
         **bases,
-        KUSTOMIZATION: _yaml([kustomization]),
-        RESERVATIONS: _yaml(reservations),
+        KUSTOMIZATION: dumped([kustomization]),
+        RESERVATIONS: dumped(reservations),
         SETTINGS: settings_page.page(),
+        VALUES: json.dumps(chart_values.document(), indent=1, ensure_ascii=False) + "\n",
     }
 
 
@@ -90,7 +93,7 @@ def _leftovers(root: Path, wanted: dict[str, str]) -> Iterable[str]:
     return [path for path in (f"{BASES}/{file.name}" for file in there) if path not in wanted]
 
 
-def _yaml(documents: list[dict[str, Any]]) -> str:
+def dumped(documents: list[dict[str, Any]]) -> str:
     plain = msgspec.json.decode(msgspec.json.encode(documents))  # shared parts would become YAML anchors
     return HEADER + yaml.safe_dump_all(plain, sort_keys=False, width=110, allow_unicode=True)
 

@@ -1,0 +1,130 @@
+{{/* What all processes have alike. */}}
+
+{{- define "croupier.labels" -}}
+app: {{ .name }}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/part-of: croupier
+{{- end }}
+
+{{/* Two of every process: as it is set, else from three nodes on. Rendered without a cluster: one. */}}
+{{- define "croupier.available" -}}
+{{- $set := get .Values.settings "highAvailability" -}}
+{{- if kindIs "bool" $set -}}
+{{- ternary "yes" "" $set -}}
+{{- else if ge (len (dig "items" list (lookup "v1" "Node" "" ""))) 3 -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{- define "croupier.replicas" -}}
+{{ ternary 2 1 (eq (include "croupier.available" .) "yes") }}
+{{- end }}
+
+{{/* Where the ledger is. */}}
+{{- define "croupier.book" -}}
+{{- if eq (get .Values.settings "highAvailability" | toString) "true" -}}CRD
+{{- else -}}{{ get .Values.settings "capacityManager" | default "InMemory" }}
+{{- end -}}
+{{- end }}
+
+{{- define "croupier.certManager" -}}
+{{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" .Values.settings) "CertManager") -}}yes{{- end -}}
+{{- end }}
+
+{{/* 90s, 10m, 1h as a number. */}}
+{{- define "croupier.seconds" -}}
+{{- $number := regexReplaceAll "[smh]$" . "" | int -}}
+{{- $unit := regexReplaceAll "^[0-9]+" . "" -}}
+{{- mul $number (get (dict "s" 1 "m" 60 "h" 3600) $unit) -}}
+{{- end }}
+
+{{/* What those who keep the ledger are told of it: a change starts them again. */}}
+{{- define "croupier.keeping" -}}
+- --capacity-manager={{ include "croupier.book" . }}
+{{- with dig "scheduling" "defaultStrategy" "" .Values.settings }}
+- --strategy={{ . }}
+{{- end }}
+{{- with dig "reservation" "ttl" "" .Values.settings }}
+- --reservation-ttl={{ include "croupier.seconds" . }}
+{{- end }}
+{{- end }}
+
+{{- define "croupier.logging" -}}
+- --log-level={{ get .Values.settings "logLevel" | default "Info" | lower }}
+{{- end }}
+
+{{- define "croupier.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{/* How the API server is found; nothing where pods find it as ever. */}}
+{{- define "croupier.apiServer" -}}
+{{- with .Values.apiServer.host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ $.Values.apiServer.port | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "croupier.resources" -}}
+{{ toYaml (get .root.Values.resources .component | default .root.Values.resources.default) }}
+{{- end }}
+
+{{- define "croupier.probes" -}}
+livenessProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
+{{/* As Pod Security "restricted" wants it. */}}
+{{- define "croupier.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "croupier.nobody" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* The part of a pod that does not depend on what runs in it. */}}
+{{- define "croupier.pod" -}}
+serviceAccountName: {{ .name }}
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.hostAliases }}
+hostAliases: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The same for what may run anywhere: where, and away from its like. */}}
+{{- define "croupier.anywhere" -}}
+{{- with .root.Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+topologySpreadConstraints:
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {app: {{ $.name }}}
+{{- end }}
+{{- end }}

@@ -1,0 +1,79 @@
+"""What the values of the chart may be: `settings` from the tree of settings, the rest said here.
+
+Helm checks values against it before anything is rendered, so a misspelt value is an error and not a wish
+that nobody fulfils.
+"""
+
+from typing import Any, Final
+
+from croupier.api import schema, settings_check
+
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_ANY: Final = {"type": "object"}
+_MANY: Final = {"type": "array", "items": _ANY}
+_PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
+
+
+def document() -> schema.Schema:
+    """The chart's values.schema.json."""
+    return {"$schema": DRAFT, "title": "Values of the chart croupier", **_group(**_values())}
+
+
+def _values() -> dict[str, Any]:
+    image = {"repository": {"type": "string", "minLength": 1}, "tag": _TEXT}
+    placed = {"nodeSelector": _ANY, "tolerations": _MANY, "priorityClassName": _TEXT}
+    return {
+        "global": _ANY,
+        "image": _group(**image, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
+        "imagePullSecrets": _MANY,
+        "settings": _settings(),
+        "apiServer": _group(host=_TEXT, port=_PORT),
+        "hostAliases": _MANY,
+        "crds": _group(install=_FLAG, keep=_FLAG),
+        "namespace": _group(create=_FLAG),
+        "scheduler": _group(enabled=_FLAG, image=_group(**image)),
+        "extender": _group(tlsSecret=_TEXT),
+        "webhook": _group(certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT))),
+        "node": _group(**_node(), **placed),
+        "market": _group(enabled=_FLAG, cgroupDir=_TEXT, cgroupRoot=_TEXT, **placed),
+        "bootstrap": _group(gfdImage=_TEXT, dcgmExporterImage=_TEXT, runtimeClassName=_TEXT),
+        "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
+        **placed,
+        "podDisruptionBudget": _group(enabled=_FLAG),
+        "networkPolicy": _group(enabled=_FLAG, apiServerPorts={"type": "array", "items": _PORT}),
+        "monitoring": _ANY,
+        "nodeFeatureRule": _group(enabled=_FLAG),
+    }
+
+
+def _node() -> dict[str, Any]:
+    return {
+        "enabled": _FLAG,
+        "cards": {"type": "string", "pattern": "^(nvml|simulated=.+)$"},
+        "kubeletDir": {"type": "string", "pattern": "^/"},
+        "stateDir": {"type": "string", "pattern": "^/"},
+        "runtimeClassName": _TEXT,
+        "affinity": _ANY,
+    }
+
+
+def _settings() -> schema.Schema:
+    return {
+        **_bare(settings_check.strict()),
+        "description": "Settings of the installation: docs/settings.md.",
+    }
+
+
+def _bare(node: schema.Schema) -> schema.Schema:
+    """Without what only our own check reads."""
+    kept = {word: value for word, value in node.items() if not word.startswith("x-")}
+    if "properties" in kept:
+        kept["properties"] = {name: _bare(one) for name, one in kept["properties"].items()}
+    return kept
+
+
+def _group(**properties: Any) -> schema.Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
