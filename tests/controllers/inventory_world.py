@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from tests.kube.waiting import until_async
 
 H100 = catalogue.find("H100")
 PATIENCE = 60.0
+AT_ONCE = 8
 MARK = "croupier-test/stock"
 """The label of nodes that are removed afterwards."""
 
@@ -175,7 +176,7 @@ class Stock:
         found = [one.metadata.name for one in devices if one.status.node_name in nodes]
         every: list[tuple[Resource[Any], str]] = [(kinds.GPU_DEVICES, name) for name in found]
         every += [(kinds.GPU_NODE_INVENTORIES, name) for name in nodes]
-        await asyncio.gather(*(self._delete(kind, name) for kind, name in every))
+        await at_once(self._delete(kind, name) for kind, name in every)
 
     async def _delete(self, kind: Resource[Any], name: str) -> None:
         with contextlib.suppress(NotFound):
@@ -317,6 +318,19 @@ class Stock:
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             await stack.enter_async_context(running(made.run(asyncio.Event())))
             yield made
+
+
+async def at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of it, a few at a time; it ends when all of it has ended, whatever failed."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(part: Coroutine[Any, Any, None]) -> None:
+        async with turns:
+            await part
+
+    async with asyncio.TaskGroup() as group:
+        for part in work:
+            group.create_task(one(part))
 
 
 def condition(found: GPUNodeInventory, kind: str) -> Condition | None:

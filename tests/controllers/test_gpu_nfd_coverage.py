@@ -6,7 +6,7 @@ cards out of every pool; what is right must be found, card by card.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ from tests.controllers.inventory_world import (
 from tests.controllers.world import running, watched
 from tests.kube.waiting import until_async
 
-Tell = Callable[[Stock, str, CardModel], Awaitable[None]]
+Tell = Callable[[Stock, str, CardModel], Coroutine[Any, Any, None]]
 
 
 def labels(
@@ -173,7 +173,7 @@ async def test_what_is_right_is_found_and_what_is_wrong_is_named(stock, model):
     told = {**RIGHT, **{case: tell for case, (tell, _, _) in chosen.items()}}
 
     async with stock.works():
-        await asyncio.gather(*(tell(stock, node(case), model) for case, tell in told.items()))
+        await stocks.at_once(tell(stock, node(case), model) for case, tell in told.items())
         shown = await stock.show(expected)
 
     for case, cards in right.items():
