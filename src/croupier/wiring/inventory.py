@@ -1,8 +1,9 @@
 """Which cards there are: `croupier manager --controllers inventory`."""
 
+from dataclasses import replace
 from typing import Final
 
-from croupier.api import kinds, nfd
+from croupier.api import kinds, nfd, settings
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
 from croupier.controllers import inventory
@@ -33,10 +34,14 @@ def parts(office: Office) -> list[Part]:
     InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
     recorder = Recorder(surface.api, INVENTORY, gauge=surface.metrics)
     gauge = office.gauge(inventory.NAME)
+    every = settings.seconds(surface.settings.configuration.inventory.resync_period)
+    options = replace(inventory.Settings().options, resync=float(every))
 
     def keepers(api: Client, configuration: Configuration) -> list[Keeper]:
         nodes = configuration.managed_nodes
-        wanted = inventory.Settings(Management(nodes.label_key, nodes.enabled_by_default), gauge=gauge)
+        wanted = inventory.Settings(
+            Management(nodes.label_key, nodes.enabled_by_default), options=options, gauge=gauge
+        )
         return [InventoryController(sources, api, recorder=recorder, settings=wanted)]
 
     working = office.elected("inventory", LEASE, keepers, minds=lambda one: one.managed_nodes)
