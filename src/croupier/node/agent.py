@@ -8,7 +8,8 @@ everybody who could give the card away has read that it will.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -18,7 +19,7 @@ from croupier.api.gpu.agent_report import BEATS, AgentReport
 from croupier.api.kinds import NODES
 from croupier.core import card as naming
 from croupier.core import devices, mig, node_plan
-from croupier.core.devices import Offer
+from croupier.core.devices import NodeCard, Offer
 from croupier.core.handed import Holding
 from croupier.core.node_plan import Memory, Step
 from croupier.core.node_state import Service
@@ -79,6 +80,8 @@ class Settings:
     """Seconds between looks, when nothing happens,"""
     beat: float = 10.0
     """and between heartbeats."""
+    turns: asyncio.Semaphore | None = None
+    """For those who share a process with many others: a slow API server is not given all at once."""
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -96,7 +99,8 @@ class Agent:
         self._seen = Sighting()
         self._pulse = Pulse()
         self._memory: dict[str, Memory] = {}
-        self._served: set[str] = set()
+        self._cards: list[NodeCard] = []
+        self._offer = Offer()
         self._cutting: asyncio.Task[None] | None = None
         self._busy: Step | None = None
         self._cuts = 0
@@ -160,13 +164,20 @@ class Agent:
     async def round(self) -> None:
         picture = agent_picture.draw(self._parts.window, await self._now())
         self._memory = {card: step.memory for card, step in picture.steps.items()}
-        offer = devices.offer(picture.offered(), self._served)
-        self._served |= offer.resources.keys()
-        await self._parts.serving.serve(offer, picture.cards)
+        offer = self._offered(picture)
+        async with self._turn():
+            await self._parts.serving.serve(offer, picture.cards)
         await self._tell(picture)
-        if self._parts.check is not None:
-            await self._written("a look at what pods were given", self._parts.check.look(picture, offer))
+        if (check := self._parts.check) is not None:
+            await self._written("a look at what pods were given", lambda: check.look(picture, offer))
         await self._change(picture)
+
+    def _offered(self, picture: Picture) -> Offer:
+        """The same as before if the cards are: it has a hundred devices a card."""
+        cards = picture.offered()
+        if cards != self._cards:
+            self._cards, self._offer = cards, devices.offer(cards, self._offer.resources)
+        return self._offer
 
     async def _now(self) -> Now:
         given = await self._parts.serving.given()
@@ -197,12 +208,13 @@ class Agent:
             self._pulse = reporting.between(self._pulse, picture.cards)
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
-        told = Telling(self._node, self._parts.cards.source, service, self._pulse, troubles)
-        self.report = reporting.report(told, picture.seen, picture.cards, picture.steps)
-        await self._written("the Lease", self._publisher.live(self.report))
-        labels = features.labels(self.report, picture.mig_state(), picture.wants.text)
-        await self._written("labels", self._publisher.mark(labels))
-        await self._written("conditions", self._publisher.state(picture.standing(service)))
+        telling = Telling(self._node, self._parts.cards.source, service, self._pulse, troubles)
+        self.report = reporting.report(telling, picture.seen, picture.cards, picture.steps)
+        told, standing = self.report, picture.standing(service)
+        labels = features.labels(told, picture.mig_state(), picture.wants.text)
+        await self._written("the Lease", lambda: self._publisher.live(told))
+        await self._written("labels", lambda: self._publisher.mark(labels))
+        await self._written("conditions", lambda: self._publisher.state(standing))
 
     def _complain(self, refused: str) -> None:
         """Once for each layout that cannot be followed."""
@@ -211,11 +223,14 @@ class Agent:
             self._event("MIGLayoutRefused", refused, warning=True)
         self._refused = refused
 
-    async def _written(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
+    def _turn(self) -> AbstractAsyncContextManager[Any]:
+        return self._settings.turns or contextlib.nullcontext()
+
+    async def _written(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         """Telling others may fail; the next round tries again."""
         try:
-            async with asyncio.timeout(WRITE_WITHIN):
-                await work
+            async with self._turn(), asyncio.timeout(WRITE_WITHIN):
+                await work()
         except (KubeError, TimeoutError) as error:
             log.warning(f"{what} failed", node=self._node, error=str(error) or "no answer in time")
 

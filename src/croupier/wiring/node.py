@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,6 +33,8 @@ from croupier.node.wrong_card import WrongCards
 from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
 
 LONGEST_LABEL: Final = 63
+WRITERS: Final = 32
+"""Writes of a fleet that are under way at a time."""
 BY_LABELS: Final = "labels"
 """Instead of MODEL:COUNT: as the labels of each node say."""
 
@@ -129,11 +131,15 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         ).store,
     )
 
+    turns = asyncio.Semaphore(WRITERS)
+
     def make(window: Window) -> Agent:
         cards = _cards(wish, window)
         serving = StatusServing(surface.api, window)
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
-        return Agent(parts, surface.api, _settings(surface, wish))
+        # What changes is told by watches and by the file of faults; looking is for real drivers.
+        chosen = replace(_settings(surface, wish), every=max(wish.every, wish.beat), turns=turns)
+        return Agent(parts, surface.api, chosen)
 
     return [*caches.parts(), _part(surface, caches, lambda ending: Fleet(sources, make).run(ending))]
 
