@@ -15,6 +15,7 @@ from croupier.cli import (
     card_moves,
     cards,
     demo,
+    doctor,
     explain,
     extender,
     fallback,
@@ -27,6 +28,7 @@ from croupier.cli import (
     reservations,
     scheduler_config,
     settings,
+    uninstall,
     version,
     webhook,
     webhook_config,
@@ -65,6 +67,8 @@ app.command("webhook", rich_help_panel="Processes")(webhook.webhook)
 app.command("webhook-config", rich_help_panel="Processes")(webhook_config.webhook_config)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)
 app.add_typer(settings.app, name="settings", rich_help_panel="Processes")
+app.command("doctor", rich_help_panel="Processes")(doctor.doctor)
+app.command("uninstall", rich_help_panel="Processes")(uninstall.uninstall)
 app.command("version", rich_help_panel="About")(version.version)
 
 INTERRUPTED = 130
