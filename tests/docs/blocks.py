@@ -48,7 +48,7 @@ def blocks(page: Path) -> Iterator[Block]:
             at = _end_of_fence(lines, at)
             inside, language = lines[begun + 1 : at - 1], fence[2]
             yield Block(page, begun + 1, language, "\n".join(one[len(fence[1]) :] for one in inside), runs)
-        elif line.startswith("    ") and begun > 0 and not lines[begun - 1].strip():
+        elif line.startswith("    ") and (runs or not lines[begun - 1].strip()):
             at = _end_of_indented(lines, at)
             yield Block(page, begun + 1, "", "\n".join(one[4:] for one in lines[begun:at]), runs)
         else:

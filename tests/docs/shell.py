@@ -1,0 +1,52 @@
+"""A reader at a terminal: types the blocks of a page in order, in one shell, and stops where one fails."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.docs.blocks import ROOT, Block
+
+ENDS_WITH = re.compile(r", ends with (\d+)$")
+PATIENCE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """`tools` are folders with the programs a reader would have; `home` is where labs live."""
+
+    home: Path
+    tools: tuple[Path, ...] = ()
+    settings: Mapping[str, str] | None = None
+
+    def types(self, blocks: Iterable[Block]) -> str:
+        """What was printed; an AssertionError with the block and the last lines if one ended otherwise."""
+        script = "\n".join(["set -euo pipefail", *map(_script, blocks)])
+        ended = subprocess.run(
+            ["bash", "-c", script],
+            cwd=ROOT,
+            env=self._env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ended.returncode == 0, f"exit code {ended.returncode}:\n{ended.stdout[-4000:]}"
+        return ended.stdout
+
+    def _env(self) -> dict[str, str]:
+        folders = [Path(sys.executable).parent, *self.tools]
+        path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+        own = {"PATH": path, "CROUPIER_HOME": str(self.home), "COLUMNS": "160", "NO_COLOR": "1"}
+        return {**os.environ, **own, **(self.settings or {})}
+
+
+def _script(block: Block) -> str:
+    told = f"echo '--- {block.where}'"
+    if wanted := ENDS_WITH.search(block.runs):
+        return f"{told}\nended=0\n{{ {block.text}\n}} || ended=$?\n[ $ended = {wanted[1]} ]"
+    return f"{told}\n{block.text}"

@@ -1,0 +1,84 @@
+"""What a reader copies from the pages works, in the order of the page.
+
+Blocks with the comment `<!-- run: lab -->` are typed on one lab, raised and ended by the commands of the
+guide; every page leaves it as it found it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs import blocks
+from tests.docs.blocks import ROOT, Block
+from tests.docs.shell import Shell
+
+GUIDE = ROOT / "docs/guide.md"
+
+
+def marked(page: Path, where: str) -> list[Block]:
+    return [one for one in blocks.blocks(page) if one.runs.split(", ")[0] == where]
+
+
+def with_blocks(where: str) -> list[Path]:
+    return [page for page in blocks.pages() if marked(page, where)]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, pytestconfig) -> Iterator[Shell]:
+    """Somebody who has raised the lab of the guide."""
+    if pytestconfig.getoption("--kubeconfig"):
+        pytest.skip("raises a lab of its own, and --kubeconfig aims this run at another cluster")
+    home = tmp_path_factory.mktemp("home")
+    assets: Path | None = pytestconfig.getoption("--lab-bin")
+    found = {"KUBEBUILDER_ASSETS": str(assets.absolute())} if assets else {}
+    try:
+        Shell(home, settings=found).types(marked(GUIDE, "lab up"))
+        config = home / "labs/default/kubeconfig"
+        yield Shell(home, tools=(_kubectl(home),), settings={**found, "KUBECONFIG": str(config)})
+    finally:
+        Shell(home, settings=found).types(marked(GUIDE, "lab down"))
+
+
+def _kubectl(home: Path) -> Path:
+    """The folder with the kubectl that fits the lab."""
+    from croupier.lab import record
+    from croupier.lab.lab import Lab
+
+    found = record.load(home / "labs/default")
+    assert found is not None
+    return Lab(found).cluster.program.parent
+
+
+@pytest.mark.parametrize("page", with_blocks("lab"), ids=lambda page: page.stem)
+def test_a_page_works_as_printed(page, reader):
+    reader.types(marked(page, "lab"))
+
+
+def test_a_block_that_fails_is_named(tmp_path):
+    page = ROOT / "docs/page.md"
+    fine, broken = Block(page, 3, "sh", "true", "lab"), Block(page, 7, "sh", "false", "lab")
+
+    with pytest.raises(AssertionError, match=r"exit code 1:\n--- docs/page.md:3\n--- docs/page.md:7\n$"):
+        Shell(tmp_path).types([fine, broken, fine])
+
+
+def test_a_block_may_say_how_it_ends(tmp_path):
+    page = ROOT / "docs/page.md"
+
+    Shell(tmp_path).types([Block(page, 3, "sh", "exit_with() { return 3; }\nexit_with", "lab, ends with 3")])
+    with pytest.raises(AssertionError, match=r"docs/page\.md:7"):
+        Shell(tmp_path).types([Block(page, 7, "sh", "true", "lab, ends with 1")])
+
+
+def test_the_comment_counts_for_the_next_block_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- run: lab -->\n\n    one\n\nText.\n\n    two\n\n<!-- run: lab -->\n```sh\nthree\n```\n"
+    )
+
+    assert [(one.text.strip(), one.runs) for one in blocks.blocks(page)] == [
+        ("one", "lab"),
+        ("two", ""),
+        ("three", "lab"),
+    ]
