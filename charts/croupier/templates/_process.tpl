@@ -70,7 +70,13 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{ toYaml (get .root.Values.resources .component | default .root.Values.resources.default) }}
 {{- end }}
 
+{{/* A process is given five minutes to start: many start together, and a machine may be slow. */}}
 {{- define "croupier.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 150
 livenessProbe:
   httpGet: {path: /livez, port: health}
   periodSeconds: 10

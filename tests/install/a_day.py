@@ -1,0 +1,309 @@
+"""A day in an installation: everything that can happen to cards, pools, reservations and limits, once."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.api import kinds
+from croupier.kube import client, config
+from croupier.kube.client import Client, Deletion, Selection
+from croupier.kube.errors import ApiError, NotFound
+from croupier.lab import probe
+from croupier.lab.probe import Endpoint
+from tests.install.town import NAMESPACE, NODE, Town
+from tests.kube import waiting
+from tests.node.stall import Stall, stall
+
+PATIENCE = 120.0
+MANAGERS = (
+    "gpu-inventory-controller",
+    "gpu-bootstrap-controller",
+    "gpupool-controller",
+    "croupier-ledger",
+    "croupier-cpu-limits",
+)
+SMALL = json.dumps(
+    {
+        "version": "v1",
+        "mig-configs": {
+            "selected": [{"devices": [2, 3], "mig-enabled": True, "mig-devices": ["1g.10gb"] * 7}]
+        },
+    }
+)
+AT_ONCE = Deletion(grace_seconds=0)
+
+
+@dataclass
+class Day:
+    town: Town
+    api: Client
+    floor: Stall
+
+    async def begins(self) -> None:
+        town = self.town
+        for name in MANAGERS:
+            town.start(name)
+        town.start("croupier-extender")
+        town.start("croupier-node", f"--faults={town.faults}", "--every=1", "--heartbeat=2", node=NODE)
+        fast = ("--every=0.5", "--heartbeat=2", "--raise-after=1", "--lower-after=2")
+        market = f"--cgroup-mount={self.floor.mount}"
+        town.start("croupier-market", market, *fast, node=self.floor.node)
+        self._webhook()
+        await town.ready([*MANAGERS, "croupier-extender", "croupier-node", "croupier-market"])
+        await town.ready(["gpu-admission-webhook"])
+        town.start_scheduler()
+
+    def _webhook(self) -> None:
+        """It has to know its own address for its certificate; in a pod its Service has a name."""
+        self.town.start("gpu-admission-webhook", "--drain=0", "--url=https://127.0.0.1:{listen}")
+        self.town.listen_by_url()
+
+    async def until(self, look: Callable[[], Awaitable[Any]], what: str) -> Any:
+        async def calm() -> Any:
+            with contextlib.suppress(NotFound):
+                return await look()
+
+        return await waiting.until_async(calm, what, PATIENCE)
+
+    async def cards(self, **wanted: Any) -> list[Any]:
+        """Those whose status has these values."""
+        found = (await self.api.list(kinds.GPU_DEVICES)).items
+        return [one for one in found if all(getattr(one.status, key) == text for key, text in wanted.items())]
+
+    async def pool(self, **spec: Any) -> Any:
+        return await self.api.apply(
+            kinds.GPU_POOLS,
+            {"metadata": {"name": "team"}, "spec": spec},
+            force=True,
+            field_manager="a-person",
+        )
+
+    async def kubelet_offers(self, **amounts: int) -> None:
+        """What device plugins would have registered."""
+        now = {name.replace("__", "/").replace("_", "."): str(count) for name, count in amounts.items()}
+        await self.api.patch(
+            kinds.NODES, NODE, {"status": {"capacity": now, "allocatable": now}}, subresource="status"
+        )
+
+    async def pod(self, name: str, resource: str, amount: int = 1) -> None:
+        limits = {resource: str(amount)}
+        spec = {
+            "schedulerName": "croupier-scheduler",
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
+        }
+
+        async def admitted() -> bool:
+            """The API server learns of a webhook's authority a moment after it was written."""
+            try:
+                await self.api.create(
+                    kinds.PODS, {"metadata": {"name": name}, "spec": spec}, namespace="default"
+                )
+            except ApiError as error:
+                if "webhook" in str(error) or "mark" in str(error):
+                    return False
+                raise
+            return True
+
+        await waiting.until_async(admitted, f"pod {name} to be admitted", PATIENCE)
+
+    async def runs(self, name: str) -> None:
+        async def bound() -> bool:
+            return bool((await self.api.get(kinds.PODS, name, namespace="default")).spec.node_name)
+
+        await self.until(bound, f"pod {name} to be bound")
+
+    async def ends(self, name: str) -> None:
+        await self.api.delete(kinds.PODS, name, namespace="default", how=AT_ONCE)
+
+
+@contextlib.asynccontextmanager
+async def day(town: Town) -> AsyncIterator[Day]:
+    async with client.connect(config.load(town.lab.kubeconfig), field_manager="a-person") as api:
+        mount = town.folder / "cgroup"
+        mount.mkdir()
+        await api.create(kinds.NAMESPACES, {"metadata": {"name": "offices"}})
+        async with stall(api, "offices", mount) as floor:
+            living = asyncio.create_task(_live(floor))
+            try:
+                yield Day(town, api, floor)
+            finally:
+                living.cancel()
+
+
+async def _live(floor: Stall) -> None:
+    """Time passes for pods whose control groups are made up, and their kubelet follows what is asked."""
+    while True:
+        for name, guest in list(floor.guests.items()):
+            pod = floor.sources.pods.named(name, floor.namespace)
+            if pod is not None and (wanted := pod.spec.containers[0].resources.limits["cpu"]):
+                with contextlib.suppress(ApiError):
+                    await floor.reports(name, wanted)
+            guest.live(floor.mount)
+        await asyncio.sleep(0.5)
+
+
+async def whole(day: Day) -> None:
+    """Morning to evening."""
+    await cards_are_found(day)
+    await a_pool_serves(day)
+    await cards_are_cut(day)
+    await reservations_come_and_go(day)
+    await a_booking_expires(day)
+    await limits_move(day)
+    await a_pool_is_rebuilt(day)
+    await a_card_is_lost_and_all_is_put_away(day)
+
+
+async def cards_are_found(day: Day) -> None:
+    async def found() -> bool:
+        return len(await day.cards(state="Unassigned")) == 4
+
+    await day.until(found, "four cards")
+
+    async def ready() -> bool:
+        one = await day.api.get(kinds.GPU_NODE_INVENTORIES, NODE)
+        return any(each.type == "ReadyForPooling" and each.status == "True" for each in one.status.conditions)
+
+    await day.until(ready, "the node to be fit for pools")
+
+
+async def a_pool_serves(day: Day) -> None:
+    await day.pool(
+        allocation={"mode": "Exclusive"},
+        deviceSelector={"include": {"indexes": ["0-1"]}},
+        deviceAssignment={"requireAnnotation": False},
+    )
+    await capacity(day, 2)
+    await day.kubelet_offers(nvidia_com__gpu=2, gpu_deckhouse_io__team=2)
+    for round_ in range(2):
+        await day.pod(f"team-{round_}", "gpu.deckhouse.io/team")
+        await day.runs(f"team-{round_}")
+    await day.pod("whole", "nvidia.com/gpu")
+    await day.runs("whole")
+    for name in ("team-0", "team-1", "whole"):
+        await day.ends(name)
+
+
+async def capacity(day: Day, total: int) -> None:
+    async def enough() -> bool:
+        now = (await day.api.get(kinds.GPU_POOLS, "team")).status.capacity
+        return now is not None and now.total == now.available == total
+
+    await day.until(enough, f"{total} units of the pool")
+
+
+async def cards_are_cut(day: Day) -> None:
+    note = {"metadata": {"annotations": {"run.ai/mig.config": SMALL}}}
+    await day.api.patch(kinds.NODES, NODE, note)
+
+    async def cut() -> bool:
+        found = await day.cards()
+        return sum(len(one.status.cut.slots) == 7 for one in found if one.status.cut) == 2
+
+    await day.until(cut, "two cards in seven")
+    await day.kubelet_offers(nvidia_com__gpu=0, nvidia_com__mig_1g_10gb=14)
+
+
+async def reservations_come_and_go(day: Day) -> None:
+    for name, cards in (("granted", 1), ("greedy", 9)):
+        spec = {"podKey": f"default/{name}", "nodeName": NODE, "numCards": cards, "percentPerCard": 100}
+        body = {"metadata": {"name": name}, "spec": spec}
+        await day.api.create(kinds.RESERVATIONS, body, namespace="default")
+
+        async def decided(name: str = name) -> bool:
+            found = await day.api.get(kinds.RESERVATIONS, name, namespace="default")
+            return found.status.phase in ("Reserved", "Failed")
+
+        await day.until(decided, f"Reservation {name} to be decided")
+    for name in ("granted", "greedy"):
+        await day.api.delete(kinds.RESERVATIONS, name, namespace="default")
+
+
+async def a_booking_expires(day: Day) -> None:
+    """One pod finds no place in time; a hold is asked for and never used."""
+    await day.pod("blocker", "gpu.deckhouse.io/team", 2)
+    await day.runs("blocker")
+    await day.pod("waits", "gpu.deckhouse.io/team", 2)
+    await expires(day, "waits")
+    await day.ends("waits")
+    await day.ends("blocker")
+    await capacity(day, 2)
+    await forgotten_hold(day)
+
+
+async def expires(day: Day, name: str) -> None:
+    async def told() -> bool:
+        events = await day.api.list(kinds.EVENTS, Selection("default"))
+        return any(
+            one.reason == "GPUReservationExpired" and one.regarding.name == name for one in events.items
+        )
+
+    await day.until(told, "the booking to expire")
+
+
+async def forgotten_hold(day: Day) -> None:
+    """A scheduler asks for a place and never binds."""
+    body = {
+        "metadata": {"name": "forgotten"},
+        "spec": {
+            "schedulerName": "nobody",
+            "containers": [
+                {"name": "main", "image": "any", "resources": {"limits": {"gpu.deckhouse.io/team": "1"}}}
+            ],
+        },
+    }
+    await day.api.create(kinds.PODS, body, namespace="default")
+    raw: Any = await day.api.get(kinds.PODS.raw, "forgotten", namespace="default")
+    url = f"http://127.0.0.1:{day.town.ports['croupier-extender']}/filter"
+    asked = json.dumps({"pod": raw, "nodenames": [NODE]})
+    status, answer = await asyncio.to_thread(probe.post, Endpoint(url), asked)
+    assert status == 200, answer
+
+    async def fenced() -> bool:
+        pod = await day.api.get(kinds.PODS, "forgotten", namespace="default")
+        return "gpu.mps.io/hold-expired" in pod.metadata.annotations
+
+    await day.until(fenced, "the hold to expire")
+    await day.ends("forgotten")
+
+
+async def limits_move(day: Day) -> None:
+    await day.floor.pod("busy", wants=800)
+
+    async def raised() -> bool:
+        pod = await day.api.get(kinds.PODS, "busy", namespace="offices")
+        return bool(pod.spec.containers[0].resources.limits["cpu"] != "200m")
+
+    await day.until(raised, "the limit of a busy pod to be raised")
+
+
+async def a_pool_is_rebuilt(day: Day) -> None:
+    """Also a fallback: no node offers what the pod asks for."""
+    await day.pod("smaller", "nvidia.com/mig-2g.20gb")
+    await day.runs("smaller")
+    await day.pool(
+        allocation={"mode": "MIG", "migProfile": "1g.10gb"},
+        deviceSelector={"include": {"indexes": ["0-1"]}},
+        deviceAssignment={"requireAnnotation": False},
+    )
+    await capacity(day, 14)
+    await day.ends("smaller")
+
+
+async def a_card_is_lost_and_all_is_put_away(day: Day) -> None:
+    await day.api.delete(kinds.GPU_POOLS, "team")
+
+    async def gone() -> bool:
+        maps = await day.api.list(kinds.CONFIG_MAPS, Selection(NAMESPACE, labels="gpu.deckhouse.io/pool"))
+        return not maps.items and not (await day.api.list(kinds.GPU_POOLS)).items
+
+    await day.until(gone, "the pool to be gone")
+    day.town.faults.write_text("cards: {3: {gone: true}}\n")
+
+    async def three() -> bool:
+        return len(await day.cards()) == 3
+
+    await day.until(three, "the lost card to be forgotten")

@@ -1,0 +1,111 @@
+"""What accounts may do, by the roles of an installation, and what they did, by the API server's audit log."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Objects = Sequence[Mapping[str, Any]]
+FOR_EVERYBODY = ("authorization.k8s.io", "authentication.k8s.io")
+"""Whoever is known to the API server may ask these what they may do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb. An empty namespace is everywhere, an empty name anything."""
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        one = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{one}{f' in {self.namespace}' if self.namespace else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One request: what it needed, who sent it, and whether it was allowed."""
+
+    right: Right
+    program: str
+    allowed: bool
+
+
+def granted(objects: Objects) -> dict[str, set[Right]]:
+    """By account. Roles that are not among the objects (those of the cluster itself) are left out."""
+    roles = {(one["kind"], one["metadata"]["name"]): one for one in objects if one["kind"].endswith("Role")}
+    found: defaultdict[str, set[Right]] = defaultdict(set)
+    for binding in (one for one in objects if one["kind"].endswith("RoleBinding")):
+        role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        for subject in binding["subjects"] if role else ():
+            found[subject["name"]] |= set(_rights(role or {}, binding["metadata"].get("namespace", "")))
+    return dict(found)
+
+
+def borrowed(objects: Objects) -> set[tuple[str, str]]:
+    """Which roles of the cluster itself are given to which account."""
+    own = {(one["kind"], one["metadata"]["name"]) for one in objects if one["kind"].endswith("Role")}
+    return {
+        (subject["name"], one["roleRef"]["name"])
+        for one in objects
+        if one["kind"].endswith("RoleBinding") and (one["roleRef"]["kind"], one["roleRef"]["name"]) not in own
+        for subject in one["subjects"]
+    }
+
+
+def _rights(role: Mapping[str, Any], namespace: str) -> Iterable[Right]:
+    for rule in role["rules"]:
+        assert "nonResourceURLs" not in rule, role["metadata"]["name"]
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(group, resource, verb, namespace, name)
+
+
+def done(log: str, namespace: str) -> dict[str, set[Deed]]:
+    """By account of that namespace."""
+    whose = f"system:serviceaccount:{namespace}:"
+    found: defaultdict[str, set[Deed]] = defaultdict(set)
+    for event in map(json.loads, log.splitlines()):
+        user, what = event["user"]["username"], event.get("objectRef")
+        if what is None or not user.startswith(whose) or what.get("apiGroup") in FOR_EVERYBODY:
+            continue
+        found[user.removeprefix(whose)] |= set(_deeds(event, what))
+    return dict(found)
+
+
+def _deeds(event: Mapping[str, Any], what: Mapping[str, str]) -> Iterable[Deed]:
+    sub = f"/{what['subresource']}" if "subresource" in what else ""
+    allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") == "allow"
+    program = event.get("userAgent", "").partition("/")[0]
+    # An apply of what was not there needs the right to create it as well.
+    made = event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == 201
+    for verb in (event["verb"], *(["create"] if made else ())):
+        place = what.get("namespace", ""), "" if verb == "create" else what.get("name", "")
+        yield Deed(
+            Right(what.get("apiGroup", ""), f"{what['resource']}{sub}", verb, *place), program, allowed
+        )
+
+
+def covers(right: Right, need: Right) -> bool:
+    same = (right.group, right.resource, right.verb) == (need.group, need.resource, need.verb)
+    return same and right.namespace in ("", need.namespace) and right.name in ("", need.name)
+
+
+def lacking(rights: Iterable[Right], deeds: Iterable[Deed]) -> list[str]:
+    """What was done, or tried, without a right to it."""
+    known = tuple(rights)
+    wanted = {deed.right for deed in deeds if not any(covers(right, deed.right) for right in known)}
+    return sorted({str(Right(one.group, one.resource, one.verb, one.namespace)) for one in wanted})
+
+
+def idle(rights: Iterable[Right], deeds: Iterable[Deed]) -> list[str]:
+    """What nobody made use of."""
+    needs = {deed.right for deed in deeds}
+    return sorted(str(right) for right in rights if not any(covers(right, need) for need in needs))
