@@ -106,7 +106,9 @@ def draw(window: Window, now: Now) -> Picture:
     cards = agent_sight.cards(window.name, now.seen.cards)
     wants = _wants(window, now.seen, cards)
     pods, known = window.live(), tuple(window.devices())
-    holders = _holders(pods, now.given or ())
+    holders = agent_sight.holders(window.name, pods, cards, alone=not known)
+    for card_id, pod in in_use(now.given or ()):
+        holders.setdefault(card_id, []).append(pod)
     steps = {}
     for card_id, card in cards.items():
         if now.busy is not None and now.busy.card == card_id:
@@ -130,14 +132,6 @@ def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
     planned = [agent_sight.planned(card_id, card) for card_id, card in cards.items()]
     targets = node_plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
     return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
-
-
-def _holders(pods: Iterable[PodView], given: Iterable[Holding]) -> dict[str, list[str]]:
-    """Pods by the cards they have something of: by their allocation, or by what the kubelet gave them."""
-    found = {card: list(names) for card, names in agent_sight.holders(pods).items()}
-    for card, pod in in_use(given):
-        found.setdefault(card, []).append(pod)
-    return found
 
 
 def in_use(given: Iterable[Holding]) -> set[tuple[str, str]]:

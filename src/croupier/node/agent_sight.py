@@ -3,7 +3,7 @@
 Others wrote all of it, so nothing in it may stop the agent: what cannot be read is told and left out.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,8 +14,8 @@ from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu import pooling
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation
+from croupier.core import capacity, mig
 from croupier.core import card as naming
-from croupier.core import mig
 from croupier.core.node_plan import ANNOTATION, Card, Pool, Target, Ties
 from croupier.core.pod import PodView
 from croupier.node.cards import Seen
@@ -167,13 +167,19 @@ def _withdrawn(device: GPUDevice) -> bool:
     return any(one.type == OCCUPIED and one.reason == "Withdrawn" for one in device.status.conditions)
 
 
-def holders(pods: Iterable[PodView]) -> Mapping[str, list[str]]:
-    """Pods by the cards that their allocation names."""
+def holders(
+    node: str, pods: Iterable[PodView], cards: Mapping[str, Seen], *, alone: bool
+) -> dict[str, list[str]]:
+    """Pods by the cards that their allocation names, whatever cards were called when it was written.
+
+    Of MIG devices that were only counted nobody can say which card they are on; where no ledger knows better
+    such a pod keeps every card as it is.
+    """
+    numbered = {naming.indexed_id(node, card.index): card_id for card_id, card in cards.items()}
     found: dict[str, list[str]] = {}
-    for pod, card in _parts(pods):
-        found.setdefault(card, []).append(pod)
+    for pod in pods:
+        for part in pod.grant:
+            guessed = alone and capacity.is_made_up(node, part.card)
+            for card_id in cards if guessed else (numbered.get(part.card, part.card),):
+                found.setdefault(card_id, []).append(pod.key)
     return found
-
-
-def _parts(pods: Iterable[PodView]) -> Iterator[tuple[str, str]]:
-    return ((pod.key, part.card) for pod in pods for part in pod.grant)

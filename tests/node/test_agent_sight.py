@@ -1,0 +1,60 @@
+"""Who has something of a card, whatever it was called then; and what the ConfigMap of a pool says."""
+
+import pytest
+
+from croupier.api.core_v1 import ConfigMap
+from croupier.api.meta import ObjectMeta
+from croupier.core.ledger import Part
+from croupier.core.pod import PodView
+from croupier.node import agent_sight
+from croupier.node.agent_sight import Pools
+from croupier.node.cards import Seen
+
+CARDS = agent_sight.cards("n", [Seen(0, "GPU-0", "0000:10:00.0"), Seen(1, "GPU-1", "0000:11:00.0")])
+FIRST, SECOND = CARDS
+
+
+def pod(*cards: str) -> PodView:
+    return PodView("ns/a", "uid", node="n", grant=tuple(Part(card, 50) for card in cards))
+
+
+NAMES = {
+    "by its place": (pod(SECOND), {SECOND: ["ns/a"]}),
+    "by its number": (pod("n-gpu-1"), {SECOND: ["ns/a"]}),
+    "a card that is gone": (pod("n-0000-99-00-0"), {"n-0000-99-00-0": ["ns/a"]}),
+    "two": (pod(FIRST, SECOND), {FIRST: ["ns/a"], SECOND: ["ns/a"]}),
+    "nothing": (pod(), {}),
+}
+
+
+@pytest.mark.parametrize(("held", "expected"), NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_pod_holds_the_card_its_allocation_means(held, expected, alone):
+    assert agent_sight.holders("n", [held], CARDS, alone=alone) == expected
+
+
+def test_a_mig_device_that_was_only_counted_keeps_every_card_where_no_ledger_knows_better():
+    counted = pod("n-mig-1g.10gb-0")
+
+    assert agent_sight.holders("n", [counted], CARDS, alone=True) == {FIRST: ["ns/a"], SECOND: ["ns/a"]}
+    assert set(agent_sight.holders("n", [counted], CARDS, alone=False)) == {"n-mig-1g.10gb-0"}
+
+
+def config_map(version: str = "1", **data: str) -> ConfigMap:
+    meta = ObjectMeta(name="gpupool-p", labels={agent_sight.POOL: "p"}, resource_version=version)
+    return ConfigMap(metadata=meta, data=data)
+
+
+def test_a_pool_is_read_once_for_each_version_and_one_that_cannot_be_read_is_told():
+    maps = [config_map(inventoryIDs=f'["{FIRST}"]', allocation='{"mode": "TimeSlice"}')]
+    pools = Pools(maps)
+
+    (found,), troubles = pools()
+    assert (found.name, found.cards, found.sharing, found.slices) == ("p", frozenset({FIRST}), "TimeSlice", 8)
+    assert not troubles
+    assert pools()[0][0] is found
+
+    maps[0] = config_map("2", inventoryIDs="[]", allocation='{"mode": "Whatever"}')
+    none, (trouble,) = pools()
+    assert not none
+    assert trouble.startswith("ConfigMap gpupool-p: it does not say which cards the pool has and how")
