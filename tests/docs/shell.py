@@ -27,7 +27,7 @@ class Shell:
         script = "\n".join(["set -euo pipefail", *map(_script, blocks)])
         ended = subprocess.run(
             ["bash", "-c", script],
-            cwd=ROOT,
+            cwd=self._folder(),
             env=self._env(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -37,6 +37,15 @@ class Shell:
         )
         assert ended.returncode == 0, f"exit code {ended.returncode}:\n{ended.stdout[-4000:]}"
         return ended.stdout
+
+    def _folder(self) -> Path:
+        """The repository as a reader has it; what is written beside its files does not end up in it."""
+        folder = self.home / "repository"
+        if not folder.exists():
+            folder.mkdir()
+            for entry in ROOT.iterdir():
+                (folder / entry.name).symlink_to(entry)
+        return folder
 
     def _env(self) -> dict[str, str]:
         folders = [Path(sys.executable).parent, *self.tools]

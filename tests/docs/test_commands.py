@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.lab import binaries
+from croupier.lab.binaries import Sources
 from tests.docs import blocks
 from tests.docs.blocks import ROOT, Block
 from tests.docs.shell import Shell
@@ -53,6 +55,21 @@ def _kubectl(home: Path) -> Path:
 @pytest.mark.parametrize("page", with_blocks("lab"), ids=lambda page: page.stem)
 def test_a_page_works_as_printed(page, reader):
     reader.types(marked(page, "lab"))
+
+
+async def test_the_install_guides_work_as_printed(private_lab, tmp_path):
+    """Up to what a cluster with nodes would make of it: tests/install has that."""
+    helm = binaries.search(["helm"], Sources()).found.get("helm")
+    if helm is None:
+        pytest.skip("there is no helm: croupier lab build --helm")
+    lab = await private_lab()
+    settings = {"KUBECONFIG": str(lab.kubeconfig), "REGISTRY": "registry.example"}
+    reader = Shell(tmp_path, tools=(lab.cluster.program.parent, helm.path.parent), settings=settings)
+
+    pages = with_blocks("install")
+    assert [page.stem for page in pages] == ["install-deckhouse", "install-k3s", "install-kubeadm"]
+    for page in pages:
+        reader.types(marked(page, "install"))
 
 
 def test_a_block_that_fails_is_named(tmp_path):
