@@ -35,6 +35,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "highly available": (HIGHLY_AVAILABLE,),
     "a scheduler elsewhere": ("--set=scheduler.enabled=false,extender.tlsSecret=tls",),
     "simulated cards": ("--set=node.cards=simulated=H100:8",),
+    "settings of a module": ("--set=settingsFrom=module",),
     "cert-manager": ("--set=settings.https.mode=CertManager",),
     "much set": (
         "--set=settings.reservation.ttl=10m,settings.scheduling.defaultStrategy=BinPack",

@@ -31,26 +31,15 @@ yes
 {{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" .Values.settings) "CertManager") -}}yes{{- end -}}
 {{- end }}
 
-{{/* 90s, 10m, 1h as a number. */}}
-{{- define "croupier.seconds" -}}
-{{- $number := regexReplaceAll "[smh]$" . "" | int -}}
-{{- $unit := regexReplaceAll "^[0-9]+" . "" -}}
-{{- mul $number (get (dict "s" 1 "m" 60 "h" 3600) $unit) -}}
+{{/* Where settings are followed while a process runs. */}}
+{{- define "croupier.settings" -}}
+- --settings={{ .Values.settingsFrom }}
 {{- end }}
 
-{{/* What those who keep the ledger are told of it: a change starts them again. */}}
-{{- define "croupier.keeping" -}}
-- --capacity-manager={{ include "croupier.book" . }}
-{{- with dig "scheduling" "defaultStrategy" "" .Values.settings }}
-- --strategy={{ . }}
-{{- end }}
-{{- with dig "reservation" "ttl" "" .Values.settings }}
-- --reservation-ttl={{ include "croupier.seconds" . }}
-{{- end }}
-{{- end }}
-
-{{- define "croupier.logging" -}}
-- --log-level={{ get .Values.settings "logLevel" | default "Info" | lower }}
+{{/* Those settings that count at the next start only: another value of one starts the pods anew. */}}
+{{- define "croupier.restarting" -}}
+{{- $set := .Values.settings -}}
+{{- dict "book" (include "croupier.book" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
 {{- end }}
 
 {{- define "croupier.image" -}}

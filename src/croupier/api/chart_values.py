@@ -30,6 +30,7 @@ def _values() -> dict[str, Any]:
         "image": _group(**image, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         "imagePullSecrets": _MANY,
         "settings": _settings(),
+        "settingsFrom": {"enum": ["configmap", "module"]},
         "apiServer": _group(host=_TEXT, port=_PORT),
         "hostAliases": _MANY,
         "crds": _group(install=_FLAG, keep=_FLAG),
