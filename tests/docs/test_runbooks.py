@@ -1,0 +1,19 @@
+"""Whoever is woken by an alert finds what to do about it."""
+
+import re
+
+import yaml
+
+from tests.docs.blocks import ROOT
+
+
+def test_every_alert_has_a_line_and_a_runbook():
+    rules = yaml.safe_load((ROOT / "deployments/monitoring/prometheus-rule.yaml").read_text())
+    alerts = [
+        rule["alert"] for group in rules["spec"]["groups"] for rule in group["rules"] if "alert" in rule
+    ]
+    page = (ROOT / "docs/alerts.md").read_text()
+
+    assert alerts
+    assert re.findall(r"^\| `(\w+)` ", page, re.MULTILINE) == re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert [name for name in alerts if f"### {name}\n" not in page] == []
