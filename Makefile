@@ -34,7 +34,7 @@ check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/python -m croupier.cli.reference --check
 
 prove: setup ## Prove at full size that nothing is overcommitted, lost or leaked (docs/proof.md)
-	$(BIN)/croupier lab build
+	$(BIN)/croupier lab build $(REAL_NODE)
 	$(BIN)/pytest tests/proof --prove-full
 
 bench: setup ## Measure; prints a table and writes bench/results/latest.json
