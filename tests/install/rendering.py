@@ -1,5 +1,6 @@
 """The chart as Helm renders it, as objects."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ def helm() -> Path:
     return found.path
 
 
+@cache
 def objects(*options: str) -> list[dict[str, Any]]:
+    """Not to be changed: who asks for the same again gets the same."""
     helm()
     return [one for one in yaml.safe_load_all(chart.rendered(ROOT, *options)) if one]
 

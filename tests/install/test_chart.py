@@ -52,7 +52,7 @@ def commands(found: list[dict[str, Any]]) -> set[tuple[str, ...]]:
     return {tuple(one["args"]) for one in containers if "command" not in one}
 
 
-@pytest.fixture(params=CHOICES.values(), ids=CHOICES, scope="module")
+@pytest.fixture(params=CHOICES.values(), ids=list(CHOICES), scope="module")
 def found(request):
     return objects(*request.param)
 
