@@ -51,8 +51,8 @@ def _section(kind: Kind, spec: Schema) -> str:
         f"{root.get('description', '')}\n",
         paper.table(("field", "type", "allowed, default", "what it is"), rows),
     ]
-    if rules := [(rule.get("message", rule["rule"]),) for rule in _rules(root)]:
-        parts += ["Held by the API server itself:\n", "".join(f"- {rule}\n" for (rule,) in rules)]
+    if rules := dict.fromkeys(rule.get("message", rule["rule"]) for rule in _rules(root)):
+        parts += ["Held by the API server itself:\n", "".join(f"- {rule}\n" for rule in rules)]
     if kind.selectable:
         selectors = ", ".join(paper.code(path.lstrip(".")) for path in kind.selectable)
         parts.append(f"Field selectors: {selectors}.\n")
