@@ -17,6 +17,10 @@ MISTAKES = {
         ["--fleet", "a=b", "--cards", "nvml"],
         "--cards nvml: it is for a fleet simulated=MODEL:COUNT",
     ),
+    "real cards described by us": (
+        ["--node", "a", "--cards", "nvml", "--cdi", "."],
+        "--cdi: it is for the simulated cards of one node",
+    ),
     "no time": (["--node", "a", "--cards", "nvml", "--heartbeat", "0"], "--heartbeat 0: it is above 0"),
 }
 

@@ -27,7 +27,7 @@ from croupier.node.agent import Agent, Parts, Settings
 from croupier.node.agent_sight import POOL, Pools, Window
 from croupier.node.fleet import StatusServing
 from croupier.node.recutting import Recutter
-from croupier.node.simulated import SimulatedCards
+from croupier.node.simulated import Files, SimulatedCards
 from tests.controllers.world import watched
 from tests.kube.waiting import until
 
@@ -73,9 +73,8 @@ class House:
 
     def agent(self, cards: str = "SIM-70GB:4", beat: float = 1000.0) -> Agent:
         plan, window = simulated_plan.read(cards), self.window()
-        known = SimulatedCards(
-            self.node, plan, clock=self.clock, state=self.folder / "cards.json", faults=self.faults
-        )
+        files = Files(self.folder / "cards.json", self.faults)
+        known = SimulatedCards(self.node, plan, clock=self.clock, files=files)
         serving = StatusServing(self.api, window)
         parts = Parts(window, known, serving, Recutter(known, self.clock), self.recorder)
         return Agent(parts, self.api, Settings(self.namespace, every=0.2, beat=beat, clock=self.clock))

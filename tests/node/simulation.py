@@ -10,7 +10,7 @@ from pathlib import Path
 
 from croupier.node import simulated_plan
 from croupier.node.cards import Cards, Seen
-from croupier.node.simulated import SimulatedCards
+from croupier.node.simulated import Files, SimulatedCards
 
 NODE = "node-1"
 FIRST = "0000:10:00.0"
@@ -69,10 +69,17 @@ class Bench:
     def faults(self) -> Path:
         return self.folder / "faults.yaml"
 
+    @property
+    def cdi(self) -> Path:
+        return self.folder / "cdi"
+
     async def start(self) -> SimulatedCards:
         """As a new process would find them."""
         cards = SimulatedCards(
-            NODE, simulated_plan.read(self.plan), clock=self.clock, state=self.state, faults=self.faults
+            NODE,
+            simulated_plan.read(self.plan),
+            clock=self.clock,
+            files=Files(self.state, self.faults, self.cdi),
         )
         await cards.open()
         return cards

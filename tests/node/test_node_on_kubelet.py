@@ -21,7 +21,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Deletion, Selection
 from croupier.lab import borrowed, realnode
 from croupier.lab.lab import Lab
-from croupier.node import simulated_state
+from croupier.node import cdi, simulated_state
 from tests.cli.command import CROUPIER
 from tests.controllers.world import watched
 from tests.kube.waiting import until, until_async
@@ -65,7 +65,7 @@ class Station:
         options = {
             "node": self.house.node,
             "cards": "nvml" if self.driver else "simulated=SIM-70GB:4",
-            **driven,
+            **(driven or {"cdi": self.cdi}),
             "kubelet": realnode.ground(self.house.lab).plugins,
             "state": self.folder,
             "faults": self.folder / "faults.yaml",
@@ -80,6 +80,10 @@ class Station:
             self.process = await asyncio.create_subprocess_exec(
                 *CROUPIER, "node", *words, stdout=out, stderr=out, env=self._environment()
             )
+
+    @property
+    def cdi(self) -> Path:
+        return realnode.ground(self.house.lab).cdi
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **(self.driver.environment if self.driver else {})}
@@ -197,6 +201,33 @@ async def test_a_pod_of_a_pool_has_its_share_of_the_right_card_which_is_cut_only
     assert (await station.report()).cards[1].cut.slots == ()
     await station.gone("half")
     await station.house.shows({POOL: 7, GPU: 3})
+
+
+async def test_the_runtime_puts_a_mig_device_into_its_container_as_the_cdi_file_says(station):
+    await station.house.shows({GPU: 4})
+    await station.annotate(layout("medium"))
+    await station.house.shows({TWO: 8, THREE: 4})
+    asks = pod("slice", {THREE: 1})
+    asks["spec"]["containers"][0]["command"] = ["sh", "-c", "echo NODES=$(ls /dev/croupier); env; sleep 3600"]
+    await station.house.opens(asks)
+    await station.house.runs("slice")
+
+    told = await station.house.environment("slice")
+    slots = {
+        slot.uuid: f"{card.index}-{slot.id}"
+        for card in (await station.report()).cards
+        for slot in card.cut.slots
+    }
+    place = slots[told["NVIDIA_VISIBLE_DEVICES"]]
+    assert told["NODES"] == place
+    variable = f"CROUPIER_CDI_{place.upper().replace('-', '_').replace('.', '_')}"
+    assert {name for name in told if name.startswith("CROUPIER_CDI")} == {variable}
+    assert told[variable] == told["NVIDIA_VISIBLE_DEVICES"]
+
+    assert (station.cdi / cdi.FILE).exists()
+    await station.ends()
+    assert not (station.cdi / cdi.FILE).exists()
+    await station.gone("slice")
 
 
 async def test_a_kubelet_that_restarts_an_agent_that_is_killed_and_a_card_that_was_sick_are_back(station):

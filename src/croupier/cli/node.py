@@ -43,6 +43,10 @@ def node(
     faults: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Trouble for simulated cards; read while it runs.")
     ] = None,
+    cdi: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Describe simulated cards for the node's container runtime there."),
+    ] = None,
     nvml: Annotated[
         str | None, typer.Option(metavar="FILE", help="The driver's library, if not libnvidia-ml.so.1.")
     ] = None,
@@ -85,6 +89,7 @@ def node(
         host=host,
         state=state,
         faults=faults,
+        cdi=_described(cdi, source, fleet),
         library=nvml,
         every=every,
         beat=heartbeat,
@@ -109,6 +114,15 @@ def _source(source: str, which: str, fleet: str | None) -> "Source":
         driven = "nvml, or " if fleet is None else "for a fleet "
         terminal.refuse(f"--cards {source}: it is {driven}{what}.")
     return "simulated"
+
+
+def _described(folder: Path | None, source: str, fleet: str | None) -> Path | None:
+    if folder is not None and (source == "nvml" or fleet is not None):
+        terminal.refuse(
+            "--cdi: it is for the simulated cards of one node. Real ones are described by NVIDIA's toolkit "
+            "(nvidia-ctk cdi generate), and a fleet has no container runtime."
+        )
+    return folder
 
 
 def _check(wish: "Wish") -> None:

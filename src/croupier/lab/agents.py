@@ -38,6 +38,7 @@ async def serve(lab: Lab, cards: str, show: Progress) -> None:
         f"--node={lab.record.real_node}",
         f"--cards=simulated={cards}",
         f"--kubelet={here.plugins}",
+        f"--cdi={here.cdi}",
     )
 
 

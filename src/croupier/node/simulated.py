@@ -5,6 +5,7 @@ of a card that still has some. So code that is right here has had to be right.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from croupier.core.vitality import Readings
 from croupier.kube.clock import Clock
 from croupier.node import simulated_state as state
 from croupier.node.cards import CardError, DeviceNode, Edits, Held, Seen, Sighting, Vital
+from croupier.node.cdi import CdiFile
 from croupier.node.simulated_faults import Fault, Faults, FaultsFile
 from croupier.node.simulated_plan import Plan
 from croupier.node.simulated_state import Memory, Remembered
@@ -30,19 +32,29 @@ _GLANCE: Final = 0.5
 _LINK: Final = (4, 16)
 
 
-class SimulatedCards:
-    """`state` keeps how they are cut; `faults` is where trouble comes from. Without either, in memory."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What stands behind the cards; without a file, nothing but memory."""
 
+    state: Path | None = None
+    """Keeps how they are cut."""
+    faults: Path | None = None
+    """Where trouble comes from."""
+    cdi: Path | None = None
+    """The folder where container runtimes learn of them."""
+
+
+class SimulatedCards:
     source = "simulated"
 
-    def __init__(
-        self, node: str, plan: Plan, *, clock: Clock, state: Path | None = None, faults: Path | None = None
-    ) -> None:
+    def __init__(self, node: str, plan: Plan, *, clock: Clock, files: Files | None = None) -> None:
+        files = files or Files()
         self._node = node
         self._plan = plan
         self._clock = clock
-        self._path = state
-        self._faults = FaultsFile(faults)
+        self._path = files.state
+        self._faults = FaultsFile(files.faults)
+        self._cdi = CdiFile(files.cdi) if files.cdi is not None else None
         self._memory: Memory | None = None
         self._steps: dict[str, tuple[Fault, int]] = {}
         self._stamp: object = None
@@ -52,6 +64,8 @@ class SimulatedCards:
 
     async def close(self) -> None:
         self._memory = None
+        if self._cdi is not None:
+            self._cdi.remove()
 
     async def look(self) -> Sighting:
         self._stamp = self._faults.stamp()
@@ -65,6 +79,8 @@ class SimulatedCards:
             fault = faults.of(number, card.address)
             if not fault.gone:
                 seen.append(self._seen(len(seen), self._drifted(card, fault), fault))
+        if self._cdi is not None:
+            self._cdi.show(seen)
         return Sighting(self._plan.driver, self._plan.cuda, faults.toolkit, tuple(seen))
 
     async def changed(self, seconds: float) -> None:
@@ -109,6 +125,7 @@ class SimulatedCards:
         return Edits(
             env={"NVIDIA_VISIBLE_DEVICES": ",".join(one.uuid for one in held) or "void"},
             device_nodes=tuple(DeviceNode(node, f"/dev/nvidia{index}") for index in indexes),
+            cdi=self._cdi.names(held) if self._cdi is not None else (),
         )
 
     @property

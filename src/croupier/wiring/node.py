@@ -28,7 +28,7 @@ from croupier.node.nvml import NvmlCards
 from croupier.node.publishing import REPORTER
 from croupier.node.recutting import DEADLINE, Recutter
 from croupier.node.recutting_journal import FileJournal, Journal, MemoryJournal
-from croupier.node.simulated import SimulatedCards
+from croupier.node.simulated import Files, SimulatedCards
 from croupier.node.wrong_card import WrongCards
 from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
 
@@ -57,6 +57,8 @@ class Wish:
     state: Path | None = None
     """A folder for what must outlive us."""
     faults: Path | None = None
+    cdi: Path | None = None
+    """Where the node's container runtime reads CDI specifications, for simulated cards."""
     library: str | None = None
     """The driver's library, where it is not found by its name."""
     every: float = 3.0
@@ -166,7 +168,8 @@ def _cards(wish: Wish, window: Window) -> Cards:
         return NvmlCards(clock=wish.clock, library=wish.library, host=wish.host)
     state = wish.state / f"{window.name}.cards.json" if wish.state is not None else None
     plan = simulated_plan.read(_labelled(window) if wish.cards == BY_LABELS else wish.cards)
-    return SimulatedCards(window.name, plan, clock=wish.clock, state=state, faults=wish.faults)
+    files = Files(state, wish.faults, wish.cdi)
+    return SimulatedCards(window.name, plan, clock=wish.clock, files=files)
 
 
 def _labelled(window: Window) -> str:
