@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
+from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.api import kinds
 from croupier.api.settings import Configuration, FallbackSettings
 from croupier.api.settings_order import Order
@@ -19,6 +22,10 @@ from croupier.kube.events import EVENTS
 from croupier.kube.resource import Raw, Resource
 from croupier.wiring import settings
 from croupier.wiring.settings import BadSettings, Following, Orders
+from croupier.wiring.webhook import OFF, Switched
+from tests.admission.desk import free_port
+from tests.cli import asking
+from tests.cli.command import CROUPIER
 from tests.kube.waiting import until, until_async
 
 PATIENCE = 60.0
@@ -129,18 +136,128 @@ async def test_without_settings_the_defaults_are_in_force(api, namespace):
     assert await Following(api, "module", namespace).begin() == Order()
 
 
-async def test_a_module_is_switched_off_and_on(api, namespace):
+@pytest_asyncio.fixture
+async def modules(api: Client) -> AsyncIterator[None]:
+    """ModuleConfigs are known, and ours is on."""
     await api.create(CRDS, MODULE_KIND)
+    await until_async(lambda: _can_make(api), "the kind to be served", PATIENCE)
+    yield
+    await api.delete(CRDS, MODULE_KIND["metadata"]["name"])
+    await until_async(lambda: _is_gone(api), "the kind to go", PATIENCE)
+
+
+async def _is_gone(api: Client) -> bool:
     try:
-        await until_async(lambda: _can_make(api), "the kind to be served", PATIENCE)
-        async with followed(Following(api, "module", namespace, levels=False)) as orders:
-            assert orders.now == Order()
-            await api.apply(settings.MODULE_CONFIGS, _module(enabled=False), force=True)
-            await until(lambda: orders.off, "the switch off", PATIENCE)
-            await api.apply(settings.MODULE_CONFIGS, _module(enabled=True), force=True)
-            await until(lambda: not orders.off, "the switch on", PATIENCE)
+        await api.get(CRDS, MODULE_KIND["metadata"]["name"])
+    except NotFound:
+        return True
+    return False
+
+
+async def switch(api: Client, on: bool, **wanted: Any) -> None:
+    await api.apply(settings.MODULE_CONFIGS, _module(enabled=on, settings=wanted), force=True)
+
+
+@pytest.mark.usefixtures("modules")
+async def test_a_module_is_switched_off_and_on(api, namespace):
+    async with followed(Following(api, "module", namespace, levels=False)) as orders:
+        assert orders.now == Order()
+        await switch(api, on=False)
+        await until(lambda: orders.off, "the switch off", PATIENCE)
+        await switch(api, on=True)
+        await until(lambda: not orders.off, "the switch on", PATIENCE)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process of ours, by its health address."""
+
+    process: asyncio.subprocess.Process
+    health: int
+
+    async def is_ready(self) -> bool:
+        assert self.process.returncode is None, "it ended"
+        try:
+            async with aiohttp.request("GET", f"http://127.0.0.1:{self.health}/readyz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+
+@contextlib.asynccontextmanager
+async def started(cluster: Any, namespace: str, *command: str) -> AsyncIterator[Running]:
+    health = free_port()
+    places = (f"--kubeconfig={cluster.kubeconfig}", f"--lease-namespace={namespace}")
+    process = await asyncio.create_subprocess_exec(
+        *CROUPIER, *command, "--settings=module", *places, f"--health=127.0.0.1:{health}"
+    )
+    try:
+        yield Running(process, health)
     finally:
-        await api.delete(CRDS, MODULE_KIND["metadata"]["name"])
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+@pytest.mark.usefixtures("modules", "clean_cluster")
+async def test_processes_rest_while_they_are_off_and_follow_changes_without_a_restart(
+    api, cluster, namespace
+):
+    port = free_port()
+    await switch(api, on=False)
+    inventory, placing = ("manager", "--controllers=inventory"), ("extender", f"--listen=127.0.0.1:{port}")
+    async with (
+        started(cluster, namespace, *inventory) as manager,
+        started(cluster, namespace, *placing) as extender,
+    ):
+        await until_async(manager.is_ready, "the manager to be ready", PATIENCE)
+        await until_async(extender.is_ready, "the extender to be ready though it is off", PATIENCE)
+        await asking.node(api, f"{namespace}-1")
+        assert not await _listens(port)
+
+        await switch(api, on=True)
+        await until_async(lambda: _managed(api, f"{namespace}-1", True), "the cards to be seen", PATIENCE)
+        await until_async(lambda: _listens(port), "the extender to listen", PATIENCE)
+
+        await switch(api, on=True, managedNodes={"enabledByDefault": False})
+        await until_async(
+            lambda: _managed(api, f"{namespace}-1", False), "the cards to be left alone", PATIENCE
+        )
+        await switch(api, on=False)
+        await until_async(lambda: _deaf(port), "the extender to rest", PATIENCE)
+        assert await extender.is_ready()
+        assert await manager.is_ready()
+
+
+async def _managed(api: Client, node: str, wanted: bool) -> bool:
+    cards = [one for one in (await api.list(kinds.GPU_DEVICES)).items if one.status.node_name == node]
+    return bool(cards) and all(one.status.managed is wanted for one in cards)
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def _deaf(port: int) -> bool:
+    return not await _listens(port)
+
+
+def test_a_webhook_that_is_off_lets_nobody_into_a_pool_and_changes_nothing():
+    class Everybody:
+        def mutate(self, request: AdmissionRequest) -> Verdict:
+            return Verdict(warnings=("asked",))
+
+    pod: Any = None
+    orders = Orders(Order(enabled=False))
+    fallback, guard = Switched(Everybody(), orders), Switched(Everybody(), orders, OFF)
+    assert fallback.mutate(pod) == Verdict()
+    assert not guard.mutate(pod).allowed
+    orders.give(Order())
+    assert fallback.mutate(pod).warnings == guard.mutate(pod).warnings == ("asked",)
 
 
 def _module(**spec: Any) -> dict[str, Any]:

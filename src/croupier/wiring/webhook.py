@@ -79,10 +79,10 @@ async def work(settings: Settings, admission: Admission) -> int:
         told = Notices(recorder)
         caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
         policy = _policy(surface, admission)
-        mutator = _Switched(Mutator(_offer(caches, policy()), policy), surface.orders)
+        mutator = Switched(Mutator(_offer(caches, policy()), policy), surface.orders)
         certificate = _certificate(surface, caches, admission, (served, figures))
         access = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _spreading(surface))
-        guard = _Switched(access, surface.orders, OFF)
+        guard = Switched(access, surface.orders, OFF)
         listen = Listen(admission.listen, served)
         hook = Webhook(mutator, listen, guard, gauge=figures, notices=told, drain=admission.drain)
 
@@ -100,7 +100,7 @@ async def work(settings: Settings, admission: Admission) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Switched:
+class Switched:
     """Asks nobody while we are switched off: `off` is the answer then."""
 
     decider: Decider
