@@ -171,6 +171,11 @@ def test_agents(lives, silent, expected):
     assert told(diagnosis.agents(lives, silent, NOW)) == expected
 
 
+def test_a_market_without_an_agent_is_told_and_what_is_off_is_not_ill():
+    assert told(diagnosis.markets({"n": ago(90), "m": ago(5)}, NOW)) == [("warning", "node n")]
+    assert not diagnosis.sick([diagnosis.resting("agents")])
+
+
 def test_processes_that_are_not_there_or_not_ready():
     half, none = Workload("deployment/a", 2, 1), Workload("daemonset/b", 1, 0)
     assert told(diagnosis.processes([half, none, Workload("deployment/c", 1, 1)], "ns")) == [

@@ -197,7 +197,7 @@ def _age(age: timedelta) -> str:
 
 def agents(lives: Mapping[str, datetime | None], told_silent: Mapping[str, str], now: datetime) -> Complaints:
     """The agents of nodes with cards: by their Leases, and by what the inventory says of them."""
-    quiet = {**{node: f"no sign of life {since}" for node, since in silent(lives, now).items()}}
+    quiet = {node: f"no sign of life {since}" for node, since in silent(lives, now).items()}
     complaints = [
         Complaint(
             "error",
@@ -213,6 +213,25 @@ def agents(lives: Mapping[str, datetime | None], told_silent: Mapping[str, str],
             Complaint("warning", "their clocks are ahead of this machine's", f"nodes {named(fast)}", remedy)
         )
     return tuple(complaints)
+
+
+def markets(lives: Mapping[str, datetime | None], now: datetime) -> Complaints:
+    """The agents that move CPU limits."""
+    return tuple(
+        Complaint(
+            "warning",
+            f"the agent of its CPU market is silent: no sign of life {since}; limits went back",
+            f"node {node}",
+            f"see the pod of croupier-market on {node}, and its log",
+        )
+        for node, since in sorted(silent(lives, now).items())
+    )
+
+
+def resting(check: str) -> Complaint:
+    """What is switched off is not ill for doing nothing."""
+    what = "not looked at: everything is switched off (spec.enabled of ModuleConfig gpu-operator is false)"
+    return Complaint("note", what, check, "look again when it is on")
 
 
 # Processes

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from croupier.api import crds, kinds, settings_order, settings_source
+from croupier.api import crds, kinds, market_report, settings_order, settings_source
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
@@ -46,6 +46,8 @@ ELECTIONS: Final = {
     "croupier-cpu-limits": limits.LIMITS_LEASE,
 }
 """Deployments that work under a Lease, and which."""
+RESTING: Final = ("webhook", "scheduler", "agents", "plugins")
+"""Checks of what nobody does while we are switched off."""
 WAITS_LONG: Final = 120.0
 """Seconds after which a scheduler has said something of every pod."""
 
@@ -80,6 +82,8 @@ Check: TypeAlias = Callable[[Patient], Awaitable[Complaints]]
 async def examine(patient: Patient, check: str) -> Complaints:
     """One check by its name; what it could not see is a complaint, too."""
     try:
+        if check in RESTING and await _is_off(patient):
+            return (diagnosis.resting(check),)
         return diagnosis.ordered(await CHECKS[check](patient))
     except KubeError as error:
         return (diagnosis.unseen(check, str(error)),)
@@ -256,7 +260,10 @@ async def _agents(patient: Patient) -> Complaints:
         if one.type == AGENT_SILENT and one.status == "True"
     }
     known = {node: at for node, at in lives.items() if node in there}
-    return diagnosis.agents(known, told, patient.now)
+    trading = await patient.all(kinds.LEASES, patient.here(market_report.LEASES))
+    beats = {one.metadata.annotations.get(market_report.NODE, ""): renewed(one) for one in trading}
+    traders = {node: at for node, at in beats.items() if node in there}
+    return (*diagnosis.agents(known, told, patient.now), *diagnosis.markets(traders, patient.now))
 
 
 async def _pools(patient: Patient) -> Complaints:
@@ -271,7 +278,15 @@ async def _pools(patient: Patient) -> Complaints:
     )
 
 
+async def _is_off(patient: Patient) -> bool:
+    return any(not one.enabled for one in await _stand(patient))
+
+
 async def _settings(patient: Patient) -> Complaints:
+    return diagnosis_cluster.settings(await _stand(patient))
+
+
+async def _stand(patient: Patient) -> list[SettingsSeen]:
     maps = await patient.all(kinds.CONFIG_MAPS.raw, _called(settings_source.CONFIG_MAP, patient.namespace))
     modules = await patient.all(MODULE_CONFIGS, _called(settings_source.MODULE))
     name = f"ConfigMap {patient.namespace}/{settings_source.CONFIG_MAP}"
@@ -279,7 +294,7 @@ async def _settings(patient: Patient) -> Complaints:
     found += [
         _judged(f"ModuleConfig {settings_source.MODULE}", {**one, "kind": "ModuleConfig"}) for one in modules
     ]
-    return diagnosis_cluster.settings(found)
+    return found
 
 
 def _called(name: str, namespace: str | None = None) -> Selection:
