@@ -74,12 +74,21 @@ class Station:
             "health": "127.0.0.1:0",
             "lease-namespace": self.ours,
             "kubeconfig": self.speaker,
+            "settings": self.settings,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         with self.log.open("a") as out:
             self.process = await asyncio.create_subprocess_exec(
                 *CROUPIER, "node", *words, stdout=out, stderr=out, env=self._environment()
             )
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "settings.yaml"
+
+    def switches(self, on: bool) -> None:
+        """Everything, as a ModuleConfig would."""
+        self.settings.write_text(yaml.safe_dump({"kind": "ModuleConfig", "spec": {"enabled": on}}))
 
     @property
     def cdi(self) -> Path:
@@ -145,6 +154,7 @@ async def station(
         house = House(lab, api, real_node, namespace, pods.store, nodes.store)
         speaker = account(lab.cluster, ours, real_node, tmp_path)
         made = Station(house, ours, tmp_path, speaker, tmp_path / "agent.log")
+        made.switches(on=True)
         await made.starts()
         try:
             yield made
@@ -176,6 +186,21 @@ def _condition(station: Station, kind: str) -> str:
     node = station.house.nodes.named(station.house.node)
     assert node is not None
     return next((one.reason for one in node.status.conditions if one.type == kind), "")
+
+
+async def test_an_agent_that_is_switched_off_offers_nothing_and_its_pods_go_on(station):
+    await station.house.shows({GPU: 4})
+    await station.house.opens(pod("trainer", {GPU: 1}))
+    await station.house.runs("trainer")
+
+    station.switches(on=False)
+    await station.house.shows({GPU: 0, PERCENT: 0})
+    await station.house.runs("trainer")
+
+    station.switches(on=True)
+    await station.house.shows({GPU: 4})
+    await station.house.runs("trainer")
+    await station.gone("trainer")
 
 
 async def test_a_pod_of_a_pool_has_its_share_of_the_right_card_which_is_cut_only_after_it(station):
