@@ -6,6 +6,7 @@ and the simulated cards is all an installation there is told.
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -134,9 +135,11 @@ async def _own(tag: str) -> Path:
         content.update(str(path.relative_to(own_image.CHECKOUT)).encode() + path.read_bytes())
     archive = places.cache() / "own-image" / f"{content.hexdigest()[:16]}.tar"
     if not archive.exists():
-        shutil.rmtree(archive.parent, ignore_errors=True)
-        archive.parent.mkdir(parents=True)
-        unfinished = archive.with_suffix(".part")
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        before = list(archive.parent.iterdir())
+        unfinished = archive.with_suffix(f".{os.getpid()}")
         await own_image.build(unfinished, places.cache(), Silent(), tag=tag)
         unfinished.rename(archive)
+        for one in before:
+            one.unlink(missing_ok=True)
     return archive

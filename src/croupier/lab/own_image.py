@@ -1,8 +1,8 @@
 """The image of Croupier itself, built without Docker: a Debian root file system, our packages, our code.
 
 The same lists make the image that image/Dockerfile builds: image/packages, image/requirements.lock and
-the package in this checkout. The root file system is slow to make and is kept in the cache; it depends on
-the first list only.
+the package in this checkout. What follows from the first two is slow to make and is kept in the cache; only
+our own code is installed anew each time.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def build(archive: Path, cache: Path, show: Progress, *, tag: str) -> Pack
     """Write the image to `archive`."""
     if reason := obstacle():
         raise LabError(reason)
-    base = await _base(cache, show)
+    base = await _furnished(await _base(cache, show), show)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         root = Path(folder, "root")
         await output("cp", "--archive", "--reflink=auto", str(base), str(root))
@@ -81,11 +81,29 @@ async def _base(cache: Path, show: Progress) -> Path:
     return done
 
 
-async def _install(root: Path) -> None:
-    target = root / "opt" / "croupier"
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target))
-    fitting = ("--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp")
+async def _furnished(base: Path, show: Progress) -> Path:
+    """The same with the Python packages of the lock, made once."""
     lock = CHECKOUT / "image" / "requirements.lock"
-    await output(*pip, *fitting, "--require-hashes", "-r", str(lock))
-    await output(*pip, "--no-deps", "--no-build-isolation", str(CHECKOUT))
+    named = hashlib.sha256(f"{base.name} {PYTHON}".encode() + lock.read_bytes()).hexdigest()[:16]
+    done = base.with_name(named)
+    if done.exists():
+        return done
+    show.step("Installing Python packages into the root file system, once")
+    fitting = ("--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp")
+    with tempfile.TemporaryDirectory(dir=base.parent) as folder:
+        unfinished = Path(folder, "root")
+        await output("cp", "--archive", "--reflink=auto", str(base), str(unfinished))
+        await output(*_pip(unfinished), *fitting, "--require-hashes", "-r", str(lock))
+        if not done.exists():  # somebody else may have been faster
+            await asyncio.to_thread(unfinished.rename, done)
+    return done
+
+
+async def _install(root: Path) -> None:
+    await output(*_pip(root), "--no-deps", "--no-build-isolation", str(CHECKOUT))
     shutil.copy(CHECKOUT / "image" / "croupier", root / "usr" / "bin" / "croupier")
+
+
+def _pip(root: Path) -> tuple[str, ...]:
+    target = root / "opt" / "croupier"
+    return (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(target))
