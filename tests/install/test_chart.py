@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tomllib
 from typing import Any
 
 import pytest
@@ -205,6 +206,13 @@ def test_the_values_are_as_their_schema_says():
     assert set(values) == set(schema["properties"]) - {"global"}
 
 
+def test_the_chart_has_our_version():
+    told = yaml.safe_load((ROOT / chart.CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert told["version"] == told["appVersion"] == project["version"]
+
+
 def test_nothing_generated_is_stale():
     assert chart.stale(ROOT) == []
 
@@ -212,6 +220,7 @@ def test_nothing_generated_is_stale():
 def test_a_changed_source_is_noticed(tmp_path):
     for folder in ("deployments", "charts"):
         subprocess.run(["cp", "-r", str(ROOT / folder), str(tmp_path / folder)], check=True)
+    chart.write(tmp_path, lambda _: "")
     changed = tmp_path / "deployments/node/rbac.yaml"
     changed.write_text(changed.read_text().replace("delete", "deletecollection"))
 
