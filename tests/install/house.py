@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,19 @@ UPSTREAM = "croupier.lab/kube-scheduler"
 OLD, NEW = "0.1.0", "0.1.1"
 WITHIN = "8m"
 """How long helm waits: a dozen processes start at once, on a machine that may have two busy cores."""
+
+
+PATIENCE = 300.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """The first truthy answer."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if answer := condition():
+            return answer
+        time.sleep(0.3)
+    raise AssertionError(f"not within {PATIENCE:g} seconds: {what}")
 
 
 @dataclass(frozen=True)

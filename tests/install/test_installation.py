@@ -14,9 +14,8 @@ from croupier.lab import own_image, realnode, testrun
 from croupier.lab.pytest_plugin import RUN
 from croupier.lab.testrun import TestRun
 from tests.install import house
-from tests.install.house import NAMESPACE, NEW, OLD, RELEASE, House
+from tests.install.house import NAMESPACE, NEW, OLD, RELEASE, House, until
 from tests.install.rendering import ROOT, objects, of_kind
-from tests.lab.patience import until
 
 EXAMPLES = ROOT / "examples/cards"
 POOLED = f"{realnode.NAME}-0000-13-00-0"
@@ -114,14 +113,14 @@ def _half_a_card_runs_in_a_pool(at: House) -> None:
     pod = yaml.safe_load((EXAMPLES / "half.yaml").read_text())
     pod["spec"]["schedulerName"] = "croupier-scheduler"
     at.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    at.kubectl("wait", "-n", "team-a", "pod/half", "--for=condition=Ready", "--timeout=120s")
+    at.kubectl("wait", "-n", "team-a", "pod/half", "--for=condition=Ready", "--timeout=300s")
     said = until(lambda: at.kubectl("logs", "-n", "team-a", "half"), "what the pod was given")
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50" in said
 
 
 def _a_reservation_is_held(at: House) -> None:
     at.kubectl("apply", "-f", "-", stdin=json.dumps(HELD))
-    at.kubectl("wait", "reservation/held", "--for=jsonpath={.status.phase}=Reserved", "--timeout=60s")
+    at.kubectl("wait", "reservation/held", "--for=jsonpath={.status.phase}=Reserved", "--timeout=300s")
 
 
 def _state(at: House) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def _goes_on(at: House, running: dict[str, Any]) -> None:
     pod["metadata"]["name"] = "another"
     pod["spec"]["schedulerName"] = "croupier-scheduler"
     at.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    at.kubectl("wait", "-n", "team-a", "pod/another", "--for=condition=Ready", "--timeout=120s")
+    at.kubectl("wait", "-n", "team-a", "pod/another", "--for=condition=Ready", "--timeout=300s")
     at.kubectl("delete", "-n", "team-a", "pod/another")
 
 
@@ -174,4 +173,4 @@ def _nothing_of_us_is_in_the_way(at: House) -> None:
     plain = {"name": "main", "image": "croupier.lab/busybox:1", "command": ["sleep", "3600"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers": [plain]}}
     at.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    at.kubectl("wait", "pod/plain", "--for=condition=Ready", "--timeout=120s")
+    at.kubectl("wait", "pod/plain", "--for=condition=Ready", "--timeout=300s")
