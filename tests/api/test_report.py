@@ -64,17 +64,14 @@ def test_a_pool_shares_as_is_carried_out_and_not_as_is_asked_for():
 
     assert report.pool(pool(wished)).sharing == "MIG"
     assert report.pool(pool(wished, turns)).sharing == "TimeSlice"
-    assert report.pool(pool(wished, turns)).becomes is None
 
 
-def test_a_pool_that_changes_card_by_card_has_cards_of_both_kinds():
+def test_a_pool_that_changes_card_by_card_serves_as_it_did_while_cards_that_are_ahead_say_so_themselves():
     wished = Allocation(mode="MIG", mig_profile="2g.20gb", rollout="PerCard")
     now = Allocation(mode="MIG", mig_profile="1g.10gb", rollout="PerCard")
     read = report.pool(pool(wished, now, condition("Maintenance", "PerCard")))
 
-    assert read.withheld == ""
-    assert read.becomes is not None
-    assert (read.profile, read.becomes.profile) == ("1g.10gb", "2g.20gb")
+    assert (read.profile, read.withheld) == ("1g.10gb", "")
 
 
 @pytest.mark.parametrize(

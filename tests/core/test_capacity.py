@@ -93,13 +93,22 @@ TOLD = {
     "not while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
     "not when it cannot be cut so": (device(cut=(*SEVEN, Slot("x", "3g.40gb", 5, 4))), "MIG", 0, False),
     "not beyond its end": (device(cut=(Slot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
-    "as the pool was, while it changes": (device(pool="changing", cut=SEVEN), "MIG", 7, True),
-    "as the pool becomes, while it changes": (device(pool="changing", cut=cut("2g.20gb")), "MIG", 1, True),
+    "as it shall be, while it is ahead of its pool": (
+        device(pool="small", cut=cut("2g.20gb"), ahead=Pool("MIG", layout=(("2g.20gb", 1),))),
+        "MIG",
+        1,
+        True,
+    ),
+    "not as it was, while it is ahead of its pool": (
+        device(pool="small", cut=SEVEN, ahead=Pool("MIG", layout=(("2g.20gb", 1),))),
+        "MIG",
+        7,
+        False,
+    ),
     "not while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
 }
 CHANGING = {
     **POOLS,
-    "changing": Pool("MIG", profile="1g.10gb", becomes=Pool("MIG", layout=(("2g.20gb", 1),))),
     "resting": Pool("MPS", withheld="its pool is in Maintenance"),
 }
 

@@ -65,8 +65,6 @@ class Pool:
     """Or into so many of these."""
     withheld: str = ""
     """Why its cards are given to nobody for now; empty if they are."""
-    becomes: "Pool | None" = None
-    """While it changes card by card: how cards are shared that are changed already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +156,7 @@ def _in_slots(card: Card, device: Device, pool: Pool) -> Card:
     """As it is cut, if that is what the pool says; as the pool says, where nobody tells how it is cut."""
     if device.cut is None:
         return _sliced(card, _cut(device, pool))
-    meant = [one for one in (pool, pool.becomes) if one is not None and one.sharing == "MIG"]
-    right = any(_is_cut(device.cut, one, device.fits) for one in meant)
+    right = _is_cut(device.cut, pool, device.fits)
     return _sliced(card if right else replace(card, healthy=False), device.cut)
 
 

@@ -90,19 +90,16 @@ def _slots(cut: Cut) -> tuple[Slot, ...]:
 def pool(found: GPUPool) -> Pool:
     """As it is shared now: what its spec asks for counts once that is carried out."""
     spec, now = found.spec.allocation, found.status.allocation
-    changes = now is not None and spec.rollout == PER_CARD and now != spec
-    becomes = _shared(spec) if changes else None
-    return _shared(now or spec, withheld=_pool_withheld(found), becomes=becomes)
+    return _shared(now or spec, withheld=_pool_withheld(found))
 
 
-def _shared(allocation: Allocation, *, withheld: str = "", becomes: Pool | None = None) -> Pool:
+def _shared(allocation: Allocation, *, withheld: str = "") -> Pool:
     return Pool(
         sharing=allocation.mode,
         slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
         profile=allocation.mig_profile or "",
         layout=tuple((one.profile, one.count) for one in allocation.mig_layout or ()),
         withheld=withheld,
-        becomes=becomes,
     )
 
 
