@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from croupier.kube.identity import Key
-from croupier.kube.store import Change, Store
+from croupier.kube.store import Change, Store, kept
 from tests.kube.kinds import NODES, PODS, Pod, pod
 
 WEB = Key("shop", "web")
@@ -66,6 +66,24 @@ def test_an_index_follows_its_objects_and_forgets_empty_values():
     store.remove(Key("shop", "late"))
     assert list(on.values()) == ["n2"]
     assert on.get("n1") == []
+
+
+def test_an_index_is_kept_up_while_it_is_open_and_costs_nothing_before_and_after():
+    store = Store(PODS)
+    on = store.index(by_node)
+    with kept(on):
+        store.put(pod("early", node="n1"))
+        assert [found.metadata.name for found in on.get("n1")] == ["early"]
+    assert store.load == (0, 0)
+    store.put(pod("late", node="n1"))
+    with pytest.raises(RuntimeError, match="used after it was closed"):
+        on.get("n1")
+
+    with kept(on):
+        assert [found.metadata.name for found in on.get("n1")] == ["early", "late"]
+        assert store.load == (1, 0)
+    on.close()
+    assert store.load == (0, 0)
 
 
 def test_plain_dicts_can_be_stored_too():

@@ -4,13 +4,13 @@ Most changes are of temperatures and the like, which concern few: whoever listen
 """
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Any, Final
 
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import CARDS, AgentReport
 from croupier.controllers.watched import Watched
-from croupier.kube.store import Change
+from croupier.kube.store import Change, Index
 
 _UNSAID: Final = object()
 
@@ -20,6 +20,11 @@ class AgentReports:
         self.leases = leases
         self._by_node = leases.store.index(lambda one: (agent_report.node_of(one),))
         self._read: dict[str, tuple[str, AgentReport | None]] = {}
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (self._by_node,)
 
     def lease(self, node: str) -> Lease | None:
         return next(iter(self._by_node.get(node)), None)

@@ -120,9 +120,9 @@ class Bookings:
         """By pool: the number that was last answered, where it was any."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
-        for pod in pods.store:
-            self._keep(pod)
-        pods.store.subscribe(self._changed)
+        self._pods = pods.store
+        self._ending: Callable[[], None] | None = None
+        self._follow()
         self.controller.watch(pods.store, pods.cache, _pools_of)
         self.controller.watch(pools.store, pools.cache, lambda one: [one.metadata.name])
 
@@ -139,7 +139,11 @@ class Bookings:
         return self._listeners.add(changed)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        await self.controller.run(stop, authority)
+        self._follow()
+        try:
+            await self.controller.run(stop, authority)
+        finally:
+            self._unfollow()
 
     async def reconcile(self, pool: str) -> Result:
         bookings = self._of(pool)
@@ -155,6 +159,19 @@ class Bookings:
         if not bookings:
             del self._told[pool]
         return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
+
+    def _follow(self) -> None:
+        """Keep up with pods, from before the first look: others ask us before we run."""
+        if self._ending is None:
+            self._bookings.clear()
+            for pod in self._pods:
+                self._keep(pod)
+            self._ending = self._pods.subscribe(self._changed)
+
+    def _unfollow(self) -> None:
+        if self._ending is not None:
+            self._ending()
+            self._ending = None
 
     def _of(self, pool: str) -> Collection[Booking]:
         return self._bookings.get(pool, {}).values()

@@ -24,7 +24,7 @@ from croupier.controllers.watched import Watched
 from croupier.core import bootstrap
 from croupier.core.bootstrap import DCGM, FRESH, NodeFacts, Verdict
 from croupier.core.lifecycle import BOOTSTRAP
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -95,7 +95,8 @@ class BootstrapController:
             self._sources.devices.store.subscribe(self._device_changed),
         )
         try:
-            await self.controller.run(stop, authority)
+            with store.kept(self._devices, *self._reports.indexes, *self._services.indexes):
+                await self.controller.run(stop, authority)
         finally:
             for end in endings:
                 end()

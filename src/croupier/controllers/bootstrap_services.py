@@ -6,7 +6,7 @@ Those of others count only in namespaces that are believed: anybody may label a 
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -18,7 +18,7 @@ from croupier.controllers.bootstrap_pods import IMAGE, SERVICE, Images
 from croupier.core.bootstrap import DCGM, GFD, Kind, Service
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import AlreadyExists, NotFound
-from croupier.kube.store import Store
+from croupier.kube.store import Index, Store
 
 _NAMES: Final = ("app", "app.kubernetes.io/name", "k8s-app")
 _KNOWN: Final[dict[str, Kind]] = {
@@ -46,6 +46,11 @@ class Services:
         self._api = api
         self._places = places
         self._pods = pods.index(self.node_of)
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (self._pods,)
 
     def node_of(self, pod: Pod) -> Iterable[str]:
         """Of service pods, also of ours that ended and are to be replaced; all others concern nobody here."""

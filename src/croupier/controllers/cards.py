@@ -27,7 +27,7 @@ from croupier.core.assignment import NOBODY, Approval
 from croupier.core.course import Course
 from croupier.core.ledger import Ledger
 from croupier.core.lifecycle import POOL
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -107,7 +107,8 @@ class CardController:
             self._ledgers.subscribe(lambda node: self.controller.add(node, within=UNITS_WITHIN)),
         )
         try:
-            await self.controller.run(stop, authority)
+            with store.kept(self._devices, *self._reports.indexes):
+                await self.controller.run(stop, authority)
         finally:
             for end in endings:
                 end()

@@ -28,7 +28,7 @@ from croupier.controllers.inventory_writing import Management, Silence
 from croupier.core.bootstrap import Judged
 from croupier.core.census import News, Placed, Plan
 from croupier.core.features import Features
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -98,7 +98,8 @@ class InventoryController:
         self._listening.clear()  # one who comes to office knows nothing of what happened before
         self._doubted.clear()
         self._settled.clear()
-        await self.controller.run(stop, authority)
+        with store.kept(*self._reading.indexes):
+            await self.controller.run(stop, authority)
 
     async def _lease(self, seen: Lease) -> Lease:
         return await self._api.get(LEASES, seen.metadata.name, namespace=seen.metadata.namespace)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from croupier.api import nfd
 from croupier.api.core_v1 import Lease, Node
@@ -19,6 +20,7 @@ from croupier.core import census, features, inventory, request
 from croupier.core.census import Placed, Plan
 from croupier.core.features import Features
 from croupier.core.inventory import Sighting
+from croupier.kube.store import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ class Reading:
         self.reports = AgentReports(sources.leases)
         self._features = sources.features.store.index(lambda one: (nfd.node_of(one),))
         self._devices = sources.devices.store.index(node_of)
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (*self.reports.indexes, self._features, self._devices)
 
     def of(self, name: str) -> Look | None:
         """None for a node that is not there."""

@@ -22,6 +22,7 @@ from croupier.core import quantity
 from croupier.core.market import silence, units
 from croupier.core.market.units import SECOND
 from croupier.core.quantity import InvalidQuantityError
+from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -69,7 +70,8 @@ class MarketSilence:
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         self._heard.clear()  # one who comes to office knows nothing of what happened before
-        await self.controller.run(stop, authority)
+        with store.kept(self._allocations, self._leases):
+            await self.controller.run(stop, authority)
 
     async def reconcile(self, node: str) -> Result:
         held = self._allocations.get(node)

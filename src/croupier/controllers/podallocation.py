@@ -23,7 +23,7 @@ from croupier.core import resize, resize_seen, resize_words
 from croupier.core.resize import Change, Decision
 from croupier.core.resize_seen import Scene, Wish
 from croupier.core.resize_words import Verdict
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.backoff import Backoff
 from croupier.kube.client import Client, PatchType
 from croupier.kube.clock import Clock, SystemClock
@@ -106,7 +106,8 @@ class PodAllocationController:
         self.controller.watch(sources.pods.store, sources.pods.cache, self._allocations_of)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        await self.controller.run(stop, authority)
+        with store.kept(self._of_pod):
+            await self.controller.run(stop, authority)
 
     async def reconcile(self, key: Key) -> Result:
         found = self._sources.allocations.store.get(key)

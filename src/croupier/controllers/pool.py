@@ -32,7 +32,7 @@ from croupier.core.assignment import NOBODY, Approval
 from croupier.core.change import Outcome, Verdict
 from croupier.core.ledger import Ledger
 from croupier.core.pool_capacity import Line
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -143,8 +143,13 @@ class PoolController:
         watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.marks(node).pools)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        calm = self._settings.calm
         self._not_before.clear()
+        mine = (self._on_node, self._of_pool, self._stray, self._labelled)
+        with store.kept(*mine, *self._claims.indexes):
+            await self._run(stop, authority)
+
+    async def _run(self, stop: asyncio.Event, authority: Authority) -> None:
+        calm = self._settings.calm
         endings = (
             self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),

@@ -6,6 +6,7 @@ a pool costs the nodes it has to do with.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
@@ -14,7 +15,7 @@ from croupier.controllers import sight
 from croupier.controllers.watched import Watched
 from croupier.core import assignment
 from croupier.core.assignment import NOBODY, Approval, Assignment, Card, Pool
-from croupier.kube.store import Change
+from croupier.kube.store import Change, Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Claims:
         self._nodes: dict[str, Mapping[str, Claim]] = {}
         self._pools: dict[str, dict[str, Claim]] = {}
         self._changed: Callable[[str], None] = lambda _: None
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (self._devices,)
 
     def follow(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Keep up from now on, and tell `changed` the pools it matters to; the result ends that."""

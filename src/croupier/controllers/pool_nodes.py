@@ -20,6 +20,7 @@ from croupier.controllers import sight
 from croupier.controllers.watched import Watched
 from croupier.core import pool_nodes
 from croupier.core.pool_nodes import LABEL, Marks, Taint
+from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.controller import Controller, Options
 from croupier.kube.errors import NotFound
@@ -63,7 +64,8 @@ class PoolNodes:
         self.controller.watch(sources.pools.store, sources.pools.cache, self._nodes_of)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        await self.controller.run(stop, authority)
+        with store.kept(self._devices, self._pooled):
+            await self.controller.run(stop, authority)
 
     async def reconcile(self, node: str) -> Result:
         found = self._sources.nodes.store.named(node)

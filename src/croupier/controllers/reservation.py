@@ -25,7 +25,7 @@ from croupier.core.placement import Strategy
 from croupier.core.pod import PodView
 from croupier.core.reservation import Asked, Outcome, Reason, Scene
 from croupier.core.verdict import Judgement
-from croupier.kube import events
+from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -99,7 +99,8 @@ class ReservationController:
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         unsubscribe = self._book.subscribe(self._ledger_changed)
         try:
-            await self.controller.run(stop, authority)
+            with store.kept(self._by_node, self._by_pod):
+                await self.controller.run(stop, authority)
         finally:
             unsubscribe()
 

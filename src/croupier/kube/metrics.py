@@ -213,8 +213,14 @@ class Caches:
             "Time since the API server last said anything on list or watch",
             labels=["resource"],
         )
+        told = GaugeMetricFamily(
+            "croupier_store_listeners", "Who is told of every change", labels=["resource", "kind"]
+        )
         for resource, (store, reflector) in self._known.items():
             size.add_metric([resource], len(store))
+            for kind, number in zip(("index", "subscriber"), store.load, strict=True):
+                told.add_metric([resource, kind], number)
             age.add_metric([resource], reflector.staleness())
         yield size
         yield age
+        yield told

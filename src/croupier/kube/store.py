@@ -7,6 +7,7 @@ often a list or a watch shows it.
 
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -31,12 +32,31 @@ class Change(Generic[T]):
 
 
 class Index(Generic[T, V]):
-    """Objects by a value computed from them, kept up with every change."""
+    """Objects by a value computed from them, kept up with every change until it is closed."""
 
     def __init__(self, store: "Store[T]", values: Callable[[T], Iterable[V]]) -> None:
         self._store = store
         self._values = values
-        self._keys: dict[V, dict[Key, None]] = {}
+        self._held: dict[V, dict[Key, None]] | None = None
+        self.open()
+
+    @property
+    def _keys(self) -> dict[V, dict[Key, None]]:
+        if self._held is None:  # an old answer would be taken for a true one
+            raise RuntimeError(f"an index of {self._store.resource.full_name} is used after it was closed")
+        return self._held
+
+    def open(self) -> None:
+        """Keep it up from now on; of what is here already, too. An open one stays as it is."""
+        if self._held is None:
+            self._held = {}
+            self._store.keep(self)
+
+    def close(self) -> None:
+        """Keep it up no longer: what nobody reads shall cost nothing."""
+        if self._held is not None:
+            self._held = None
+            self._store.drop(self)
 
     def keys(self, value: V) -> Collection[Key]:
         """A live view: copy it before awaiting anything."""
@@ -52,13 +72,26 @@ class Index(Generic[T, V]):
         """For the store alone: `old` became `new`."""
         before = set(self._values(old)) if old is not None else set()
         after = set(self._values(new)) if new is not None else set()
+        keys = self._keys
         for value in before - after:
-            held = self._keys[value]
+            held = keys[value]
             del held[key]
             if not held:
-                del self._keys[value]
+                del keys[value]
         for value in after - before:
-            self._keys.setdefault(value, {})[key] = None
+            keys.setdefault(value, {})[key] = None
+
+
+@contextmanager
+def kept(*indexes: Index[Any, Any]) -> Iterator[None]:
+    """Keep them up meanwhile and no longer: who works in terms of office would leave some with each."""
+    for one in indexes:
+        one.open()
+    try:
+        yield
+    finally:
+        for one in indexes:
+            one.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +128,21 @@ class Store(Generic[T]):
 
     def index(self, values: Callable[[T], Iterable[V]]) -> Index[T, V]:
         """A new index by `values`, a pure function; also of what is here already."""
-        made = Index(self, values)
+        return Index(self, values)
+
+    def keep(self, index: Index[T, Any]) -> None:
+        """For indexes alone: `index` hears of what is here, and of every change."""
         for key, found in self._objects.items():
-            made.move(key, None, found)
-        self._indexes.append(made)
-        return made
+            index.move(key, None, found)
+        self._indexes.append(index)
+
+    def drop(self, index: Index[T, Any]) -> None:
+        self._indexes.remove(index)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many indexes and subscribers every change is told to."""
+        return len(self._indexes), len(self._subscribers)
 
     def subscribe(
         self, changed: Callable[[Change[T]], None], *, relisted: Callable[[float], None] | None = None

@@ -21,6 +21,7 @@ from croupier.core.handed import Holding
 from croupier.core.ledger import Part
 from croupier.core.node_state import Service
 from croupier.core.want import WHOLE
+from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.errors import KubeError
 from croupier.kube.store import Change, Index, Store
@@ -146,18 +147,22 @@ class Fleet:
             self._sources.config_maps.subscribe(lambda change: self._wake(self._concerned(change))),
         ]
         try:
-            async with asyncio.TaskGroup() as group:
-                stopped = group.create_task(stop.wait())
-                stopped.add_done_callback(lambda _: self._news.set())
-                while not stop.is_set():
-                    self._news.clear()
-                    self._keep_up(group)
-                    await self._news.wait()
-                for end in self._ends.values():
-                    end.set()
+            with store.kept(self._pods, self._devices):
+                await self._run(stop)
         finally:
             for unsubscribe in ends:
                 unsubscribe()
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            stopped = group.create_task(stop.wait())
+            stopped.add_done_callback(lambda _: self._news.set())
+            while not stop.is_set():
+                self._news.clear()
+                self._keep_up(group)
+                await self._news.wait()
+            for end in self._ends.values():
+                end.set()
 
     def window(self, name: str) -> Window:
         return Window(

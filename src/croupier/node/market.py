@@ -24,6 +24,7 @@ from croupier.core.market.policy import Policy
 from croupier.core.market.seen import Move, Observation, Round, State
 from croupier.core.market.sensing import Sample
 from croupier.core.market.units import SECOND
+from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import AlreadyExists, KubeError, NotFound
@@ -85,13 +86,17 @@ class Agent:
         """Of the last round."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        clock, every = self._settings.clock, self._settings.every
-        while not stop.is_set():
-            began = clock.monotonic()
-            await self.round()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, began + every - clock.monotonic())):
-                    await stop.wait()
+        with store.kept(*self._sight.indexes):
+            while not stop.is_set():
+                began = self._settings.clock.monotonic()
+                await self.round()
+                await self._rest(began, stop)
+
+    async def _rest(self, began: float, stop: asyncio.Event) -> None:
+        passed = self._settings.clock.monotonic() - began
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._settings.every - passed)):
+                await stop.wait()
 
     async def round(self) -> Round | None:
         """Read, decide, write; then a sign of life if one is due."""

@@ -6,7 +6,7 @@ written before the first change. Until it stands there the pod's own spec says i
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from croupier.api import market_pod, occupancy
 from croupier.api.core_v1 import Node, Pod
@@ -54,6 +54,11 @@ class Sight:
         """By UID of the pod: what the API server answered to our last write, until the watch shows it."""
         self._came_with: dict[str, int] = {}
         """By UID: spec limits seen before there was a record, for when the record is seen late."""
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (self._ours, self._by_people)
 
     def managed(self) -> list[Pod]:
         """Those that run and ask to take part."""

@@ -31,20 +31,24 @@ async def work(
 ) -> int:
     """The controllers that were chosen. With the book in memory those of the ledger run where it is kept."""
     async with surfaced(settings) as surface:
-        caches = Caches(surface.api, surface.metrics)
-        office = Office(surface, caches, HandlerErrors(surface.metrics.registry))
-        groups: Mapping[str, Callable[[], list[Part]]] = {
-            "inventory": lambda: inventory.parts(office),
-            "bootstrap": lambda: bootstrap.parts(office, starting or Starting()),
-            "pools": lambda: pools.parts(office),
-            "ledger": lambda: _ledger(surface, caches),
-            "limits": lambda: [limits(surface)],
-        }
         if "ledger" in chosen and surface.settings.book == "CRD":
             await switch.guard(surface.api, settings.namespace)
-        parts = [part for name in CONTROLLERS if name in chosen for part in groups[name]()]
-        surface.checks.ready["caches"] = caches.behind
-        return await until_stopped(surface, [*caches.parts(), *parts])
+        return await until_stopped(surface, parts(surface, chosen, starting or Starting()))
+
+
+def parts(surface: Surface, chosen: Collection[str], starting: Starting) -> list[Part]:
+    caches = Caches(surface.api, surface.metrics)
+    office = Office(surface, caches, HandlerErrors(surface.metrics.registry))
+    groups: Mapping[str, Callable[[], list[Part]]] = {
+        "inventory": lambda: inventory.parts(office),
+        "bootstrap": lambda: bootstrap.parts(office, starting),
+        "pools": lambda: pools.parts(office),
+        "ledger": lambda: _ledger(surface, caches),
+        "limits": lambda: [limits(surface)],
+    }
+    working = [part for name in CONTROLLERS if name in chosen for part in groups[name]()]
+    surface.checks.ready["caches"] = caches.behind
+    return [*caches.parts(), *working]
 
 
 def _ledger(surface: Surface, caches: Caches) -> list[Part]:
