@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,14 @@ class House:
             Pools(self.maps),
         )
 
-    def agent(self, cards: str = "SIM-70GB:4", beat: float = 1000.0) -> Agent:
+    def agent(self, cards: str = "SIM-70GB:4", beat: float = 1000.0, **chosen: Any) -> Agent:
         plan, window = simulated_plan.read(cards), self.window()
         files = Files(self.folder / "cards.json", self.faults)
         known = SimulatedCards(self.node, plan, clock=self.clock, files=files)
         serving = StatusServing(self.api, window)
         parts = Parts(window, known, serving, Recutter(known, self.clock), self.recorder)
-        return Agent(parts, self.api, Settings(self.namespace, every=0.2, beat=beat, clock=self.clock))
+        settings = Settings(self.namespace, every=0.2, beat=beat, clock=self.clock)
+        return Agent(parts, self.api, replace(settings, **chosen))
 
     @property
     def faults(self) -> Path:

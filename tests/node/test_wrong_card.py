@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.core import devices
@@ -16,6 +17,7 @@ from croupier.core.handed import Holding
 from croupier.kube.clock import SystemClock
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
+from croupier.node.agent_metrics import AgentMetrics
 from croupier.node.agent_picture import Picture, Wants
 from croupier.node.cards import Sighting
 from croupier.node.wrong_card import CLASH_AFTER, SURE_AFTER, WrongCards
@@ -80,8 +82,15 @@ class Look:
     def __init__(self, hall: House, *, alone: bool = False) -> None:
         self.clock = Watch()
         self._alone = alone
-        self._check = WrongCards(hall.window(), hall.api, hall.recorder, self.clock)
+        self.figures = CollectorRegistry()
+        self._check = WrongCards(
+            hall.window(), hall.api, hall.recorder, clock=self.clock, gauge=AgentMetrics(self.figures)
+        )
         self._offer = devices.offer([NodeCard(hall.card(index), index) for index in range(3)])
+
+    def counted(self, *whats: str) -> list[float | None]:
+        name = "gpu_node_wrong_cards_total"
+        return [self.figures.get_sample_value(name, {"what": what}) for what in whats]
 
     async def after(self, seconds: float, given: Sequence[Holding] | None) -> None:
         self.clock.now_at += seconds
@@ -106,6 +115,7 @@ async def test_an_allocation_follows_the_card_a_pod_has_if_nobody_else_has_it(ha
     assert f"was promised 100 of card {hall.card(0)} and has 100 of card {hall.card(1)}" in note
     await look.after(SURE_AFTER, given)
     assert len(told(hall)) == 1, "it is right now"
+    assert look.counted("noticed", "followed", "removed") == [1, 1, 0]
 
 
 async def test_two_that_have_each_others_cards_are_both_put_right(hall):
@@ -134,6 +144,7 @@ async def test_of_two_on_one_card_the_one_that_was_not_promised_it_goes_but_not_
     assert promise(hall, "right") == [hall.card(0)]
     (note,) = told(hall)
     assert "it is deleted" in note
+    assert look.counted("noticed", "followed", "removed") == [1, 0, 1]
 
 
 async def test_a_pod_that_nobody_promised_anything_is_noted_only_where_there_is_a_ledger(hall):

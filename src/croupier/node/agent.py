@@ -33,7 +33,7 @@ from croupier.node.agent_picture import Now, Picture
 from croupier.node.agent_sight import Window
 from croupier.node.cards import CardError, Cards, Seen, Sighting
 from croupier.node.publishing import Publisher
-from croupier.node.recutting import Failed, Recutter
+from croupier.node.recutting import Failed, Outcome, Recutter
 from croupier.node.reporting import Pulse, Telling
 
 WRITE_WITHIN: Final = 10.0
@@ -61,6 +61,24 @@ class Check(Protocol):
     async def look(self, picture: Picture, offer: Offer) -> None: ...
 
 
+class Gauge(Protocol):
+    """`cut` hears applied, restored (failed, and as before) or failed."""
+
+    def looked(self, seconds: float) -> None: ...
+    def offered(self, node: str, offer: Offer) -> None: ...
+    def left(self, node: str) -> None: ...
+    def cut(self, outcome: str) -> None: ...
+    def unheard(self) -> None: ...
+
+
+class Unmeasured:
+    def looked(self, seconds: float) -> None: ...
+    def offered(self, node: str, offer: Offer) -> None: ...
+    def left(self, node: str) -> None: ...
+    def cut(self, outcome: str) -> None: ...
+    def unheard(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an agent is made of."""
@@ -83,6 +101,7 @@ class Settings:
     turns: asyncio.Semaphore | None = None
     """For those who share a process with many others: a slow API server is not given all at once."""
     clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=Unmeasured)
 
 
 class Agent:
@@ -157,6 +176,7 @@ class Agent:
         if self._cutting is not None:
             self._cutting.cancel()
             await asyncio.wait({self._cutting})
+        self._settings.gauge.left(self._node)
         await self._parts.serving.close()
         with contextlib.suppress(CardError):
             await self._parts.cards.close()
@@ -167,6 +187,7 @@ class Agent:
         offer = self._offered(picture)
         async with self._turn():
             await self._parts.serving.serve(offer, picture.cards)
+        self._settings.gauge.offered(self._node, offer)
         await self._tell(picture)
         if (check := self._parts.check) is not None:
             await self._written("a look at what pods were given", lambda: check.look(picture, offer))
@@ -191,8 +212,10 @@ class Agent:
         return Now(seen, given, self._memory, self._busy, at, unfinished)
 
     async def _looked(self) -> Sighting:
+        began = self._settings.clock.monotonic()
         try:
             self._seen = await self._parts.cards.look()
+            self._settings.gauge.looked(self._settings.clock.monotonic() - began)
         except CardError as error:
             log.warning("the cards cannot be seen", node=self._node, error=str(error))
             self._pulse = Pulse()
@@ -212,7 +235,8 @@ class Agent:
         self.report = reporting.report(telling, picture.seen, picture.cards, picture.steps)
         told, standing = self.report, picture.standing(service)
         labels = features.labels(told, picture.mig_state(), picture.wants.text)
-        await self._written("the Lease", lambda: self._publisher.live(told))
+        if not await self._written("the Lease", lambda: self._publisher.live(told)):
+            self._settings.gauge.unheard()
         await self._written("labels", lambda: self._publisher.mark(labels))
         await self._written("conditions", lambda: self._publisher.state(standing))
 
@@ -226,13 +250,15 @@ class Agent:
     def _turn(self) -> AbstractAsyncContextManager[Any]:
         return self._settings.turns or contextlib.nullcontext()
 
-    async def _written(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _written(self, what: str, work: Callable[[], Awaitable[Any]]) -> bool:
         """Telling others may fail; the next round tries again."""
         try:
             async with self._turn(), asyncio.timeout(WRITE_WITHIN):
                 await work()
         except (KubeError, TimeoutError) as error:
             log.warning(f"{what} failed", node=self._node, error=str(error) or "no answer in time")
+            return False
+        return True
 
     async def _change(self, picture: Picture) -> None:
         """Begin with the next card that is to be cut, if all know of it and none of it is in use."""
@@ -260,24 +286,26 @@ class Agent:
                 outcome = await cutter.apply(card, step.recut)
             else:
                 outcome = await cutter.recover(card)
-            self._settle(step, card, outcome.sentence if isinstance(outcome, Failed) else "")
+            self._settle(step, card, outcome)
         except Exception as bug:  # a card that cannot be cut must not end the agent of all
             log.exception("cutting a card failed in a way nobody thought of", node=self._node, card=step.card)
-            self._settle(step, card, repr(bug))
+            self._settle(step, card, Failed(repr(bug), restored=False))
         finally:
             self._busy = None
             self._cuts += 1
             self.wake()
 
-    def _settle(self, step: Step, card: Seen, failed: str) -> None:
+    def _settle(self, step: Step, card: Seen, outcome: Outcome) -> None:
         what = f"card {card.index} ({step.card})"
         before = mig.spelled(card.layout)
-        if failed:
-            now = self._settings.clock.monotonic()
-            self._memory[step.card] = node_plan.failed(step.memory, step.target, failed, now)
-            self._event("GPURecutFailed", f"{what} is not {step.target}: {failed}", warning=True)
-            log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=failed)
+        if isinstance(outcome, Failed):
+            self._settings.gauge.cut("restored" if outcome.restored else "failed")
+            now, why = self._settings.clock.monotonic(), outcome.sentence
+            self._memory[step.card] = node_plan.failed(step.memory, step.target, why, now)
+            self._event("GPURecutFailed", f"{what} is not {step.target}: {why}", warning=True)
+            log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=why)
             return
+        self._settings.gauge.cut("applied")
         after = step.target or "as before the change that was cut off"
         self._event("GPURecut", f"{what} is {after} now, it was {before}")
         log.info("a card was cut", node=self._node, card=step.card, target=after, before=before)

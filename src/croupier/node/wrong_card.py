@@ -9,7 +9,7 @@ for a moment it looks as if it had taken the other's.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -38,9 +38,18 @@ CLASH_AFTER: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
+class Gauge(Protocol):
+    """Hears noticed, and then followed (by the allocation) or removed (the pod)."""
+
+    def wrong(self, what: str) -> None: ...
+
+
 class WrongCards:
-    def __init__(self, window: Window, api: Client, recorder: Recorder, clock: Clock) -> None:
+    def __init__(
+        self, window: Window, api: Client, recorder: Recorder, *, clock: Clock, gauge: Gauge | None = None
+    ) -> None:
         self._clock = clock
+        self._gauge = gauge
         self._window = window
         self._api = api.acting_as(REPORTER)
         self._recorder = recorder
@@ -77,6 +86,7 @@ class WrongCards:
         if str(one) in self._told:
             return
         self._told.add(str(one))
+        self._count("noticed")
         log.warning("a pod has other cards than it was promised", pod=one.pod.key, found=str(one), done=what)
         self._recorder.record(
             events.about(PODS, pod), REASON, f"{one}; {what}", action="Check", type="Warning"
@@ -91,6 +101,8 @@ class WrongCards:
             await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
         except (Conflict, NotFound):
             log.info("the pod changed meanwhile and is looked at again", pod=meta.key)
+        else:
+            self._count("followed")
 
     async def _remove(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -100,6 +112,12 @@ class WrongCards:
             await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=Deletion(uid=meta.uid))
         except (Conflict, NotFound):
             log.info("the pod is gone already", pod=meta.key)
+        else:
+            self._count("removed")
+
+    def _count(self, what: str) -> None:
+        if self._gauge is not None:
+            self._gauge.wrong(what)
 
 
 def _patience(one: Mismatch) -> float:

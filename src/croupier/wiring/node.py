@@ -19,6 +19,7 @@ from croupier.kube.store import Change
 from croupier.node import agent_sight, features, simulated_plan
 from croupier.node.agent import Agent, Parts
 from croupier.node.agent import Settings as AgentSettings
+from croupier.node.agent_metrics import AgentMetrics
 from croupier.node.agent_sight import Pools, Window
 from croupier.node.cards import Cards
 from croupier.node.fleet import Fleet, StatusServing
@@ -92,11 +93,12 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     )
     cards = _cards(wish, window)
     serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
-    check = WrongCards(window, surface.api, recorder, wish.clock)
+    gauge = AgentMetrics(surface.metrics.registry)
+    check = WrongCards(window, surface.api, recorder, clock=wish.clock, gauge=gauge)
     parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check)
 
     async def look_after(ending: asyncio.Event) -> None:
-        agent = Agent(parts, surface.api, _settings(surface, wish))
+        agent = Agent(parts, surface.api, _settings(surface, wish, gauge))
         subscriptions = [
             nodes.subscribe(lambda change: agent.wake() if _minded(change) else None),
             *(store.subscribe(lambda _: agent.wake()) for store in (pods, devices, maps)),
@@ -133,14 +135,14 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         ).store,
     )
 
-    turns = asyncio.Semaphore(WRITERS)
+    turns, gauge = asyncio.Semaphore(WRITERS), AgentMetrics(surface.metrics.registry)
 
     def make(window: Window) -> Agent:
         cards = _cards(wish, window)
         serving = StatusServing(surface.api, window)
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
         # What changes is told by watches and by the file of faults; looking is for real drivers.
-        chosen = replace(_settings(surface, wish), every=max(wish.every, wish.beat), turns=turns)
+        chosen = replace(_settings(surface, wish, gauge), every=max(wish.every, wish.beat), turns=turns)
         return Agent(parts, surface.api, chosen)
 
     return [*caches.parts(), _part(surface, caches, lambda ending: Fleet(sources, make).run(ending))]
@@ -188,5 +190,7 @@ def _cutter(wish: Wish, cards: Cards, node: str) -> Recutter:
     return Recutter(cards, wish.clock, deadline=wish.deadline, journal=journal)
 
 
-def _settings(surface: Surface, wish: Wish) -> AgentSettings:
-    return AgentSettings(surface.settings.namespace, every=wish.every, beat=wish.beat, clock=wish.clock)
+def _settings(surface: Surface, wish: Wish, gauge: AgentMetrics) -> AgentSettings:
+    return AgentSettings(
+        surface.settings.namespace, every=wish.every, beat=wish.beat, clock=wish.clock, gauge=gauge
+    )

@@ -1,0 +1,72 @@
+"""What the agent of a node did can be read off its metrics."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.lab.cluster import Cluster
+from croupier.node.agent_metrics import AgentMetrics
+from tests.controllers.world import running
+from tests.kube.waiting import until
+from tests.node.agent_house import House, house, layout
+
+GPU = "nvidia.com/gpu"
+SMALL = "nvidia.com/mig-1g.10gb"
+
+
+@pytest_asyncio.fixture
+async def hall(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> AsyncIterator[House]:
+    name = f"gpu-{secrets.token_hex(3)}"
+    async with house(cluster.kubeconfig, name, namespace, tmp_path) as made:
+        await made.api.create(kinds.NODES, {"metadata": {"name": name}})
+        await until(lambda: made.nodes.named(name), "the node to be seen")
+        try:
+            yield made
+        finally:
+            await made.leaves()
+
+
+class Figures:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.gauge = AgentMetrics(self.registry)
+
+    def say(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"gpu_node_{name}", labels)
+
+    def devices(self, resource: str) -> tuple[float | None, ...]:
+        """Healthy and not."""
+        return tuple(
+            self.say("devices", resource=resource, health=health) for health in ("healthy", "unhealthy")
+        )
+
+
+async def test_rounds_looks_cuts_and_devices_are_counted(hall):
+    figures = Figures()
+    hall.suffers(cards={3: {"fail": [1]}, 2: {"xid": 79}})
+    async with running(hall.agent(gauge=figures.gauge).run(asyncio.Event())):
+        await until(lambda: figures.devices(GPU) == (3, 1), "cards to be offered")
+        await hall.annotate(layout("small", [0, 1, 3]))
+        await until(lambda: figures.say("cuts_total", outcome="applied") == 2, "two cards to be cut")
+        await until(lambda: figures.say("cuts_total", outcome="restored") == 1, "one to be as before")
+        await until(lambda: figures.devices(SMALL) == (14, 0), "what they are cut into")
+
+    assert figures.say("cuts_total", outcome="failed") == 0
+    rounds, looks = figures.say("rounds_total"), figures.say("look_seconds_count")
+    assert rounds is not None
+    assert looks is not None
+    assert looks >= rounds > 0
+    assert figures.say("heartbeat_failures_total") == 0
+    assert figures.devices(GPU) == (None, None), "nobody offers them any more"
+
+
+async def test_a_heartbeat_that_cannot_be_written_is_counted(hall):
+    figures = Figures()
+    async with running(hall.agent(gauge=figures.gauge, namespace="nowhere").run(asyncio.Event())):
+        await until(lambda: (figures.say("heartbeat_failures_total") or 0) >= 2, "heartbeats to fail")
