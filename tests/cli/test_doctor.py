@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from croupier.admission import configurations
 from croupier.api import kinds
@@ -138,6 +139,17 @@ def test_what_cannot_be_meant():
     answer = croupier("doctor", "--only", "everything")
     assert answer.code == 2
     assert "choose from versions, crds," in answer.err
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(cluster, tmp_path):
+    said = yaml.safe_load(cluster.kubeconfig.read_text())
+    for one in said["clusters"]:
+        one["cluster"]["server"] = "https://127.0.0.1:9"
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(yaml.safe_dump(said))
+    answer = croupier("doctor", kubeconfig=nowhere)
+    assert (answer.code, answer.out) == (1, "")
+    assert len(answer.err.splitlines()) == 1
 
 
 async def test_a_webhook_that_answers_is_told_from_one_that_does_not(api, cluster, namespace):

@@ -1,5 +1,6 @@
 """Leaving a cluster: nothing waits for us, what people wrote stays, and running pods go on."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,12 @@ async def hold(api: Client, holder: str) -> None:
     await api.apply(kinds.LEASES.raw, body, force=True)
 
 
+async def _works(api: Client, holder: str) -> None:
+    while True:
+        await hold(api, holder)
+        await asyncio.sleep(1)
+
+
 async def is_gone(api: Client, kind: Any, name: str, namespace: str | None = None) -> bool:
     try:
         await api.get(kind, name, namespace=namespace)
@@ -150,8 +157,10 @@ async def _check_lists_what_waits(lab: Lab) -> None:
 
 
 async def _nothing_is_taken_from_under_a_process(api: Client, lab: Lab) -> None:
-    await hold(api, "manager-elsewhere")
-    refused = croupier("uninstall", "--wait", "1", kubeconfig=lab.kubeconfig)
+    working = asyncio.create_task(_works(api, "manager-elsewhere"))
+    refused = await asyncio.to_thread(croupier, "uninstall", "--wait", "1", kubeconfig=lab.kubeconfig)
+    working.cancel()
+    await asyncio.wait({working})
     assert refused.code == 1
     assert "manager-elsewhere (Lease croupier-pools) still works" in refused.err
     pool = await api.get(kinds.GPU_POOLS, "team-b")

@@ -59,7 +59,7 @@ async def _examine(api: "Client", namespace: str, chosen: Sequence[str]) -> "dic
 
     from croupier.wiring import doctor as wired
 
-    patient = wired.Patient(api, namespace, cluster.now())
+    patient = await wired.admitted(api, namespace, cluster.now())
     found: dict[str, Complaints] = {}
     begun = asyncio.get_running_loop().time()
     for place, name in enumerate(chosen, start=1):

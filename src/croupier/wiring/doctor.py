@@ -79,6 +79,12 @@ class Patient:
 Check: TypeAlias = Callable[[Patient], Awaitable[Complaints]]
 
 
+async def admitted(api: Client, namespace: str, now: datetime) -> Patient:
+    """Who does not answer at all cannot be examined: that is one sentence, not one for each check."""
+    await api.raw(Request("GET", "/version"))
+    return Patient(api, namespace, now)
+
+
 async def examine(patient: Patient, check: str) -> Complaints:
     """One check by its name; what it could not see is a complaint, too."""
     try:
