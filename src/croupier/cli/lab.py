@@ -64,7 +64,7 @@ def up(
     ] = None,
     cards: Annotated[
         str | None,
-        typer.Option(metavar="MODEL:COUNT", help="Simulated cards for the real node, e.g. SIM-70GB:4."),
+        typer.Option(metavar="MODEL:COUNT", help="Simulated cards that pods of the real node really get."),
     ] = None,
     agents: Annotated[
         bool, typer.Option("--agents", help="Also play the node side of simulated nodes: re-cuts, faults.")
@@ -82,6 +82,7 @@ def up(
     croupier lab up --nodes 4 --gpus H100:8
     croupier lab up --node gpu-worker=A100-80GB:4 --node node-1=T4:1 --detach
     croupier lab up --nodes 2 --gpus H100:8 --croupier CRD
+    croupier lab up --nodes 4 --gpus H100:8 --croupier CRD --agents
     sudo croupier lab up --real-node --name mine
     sudo croupier lab up --real-node --cards SIM-70GB:4 --croupier CRD
     """
