@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from croupier.api import kinds
+from croupier.core import quantity
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.errors import ApiError, NotFound
-from croupier.lab import probe
-from croupier.lab.probe import Endpoint
+from tests.install import hands
+from tests.install.hands import Hands
 from tests.install.town import NAMESPACE, NODE, Town
 from tests.kube import waiting
 from tests.node.stall import Stall, stall
 
-PATIENCE = 120.0
+PATIENCE = 90.0
 MANAGERS = (
     "gpu-inventory-controller",
     "gpu-bootstrap-controller",
@@ -41,12 +42,14 @@ class Day:
     town: Town
     api: Client
     floor: Stall
+    hands: Hands
 
     async def begins(self) -> None:
         town = self.town
         for name in MANAGERS:
             town.start(name)
         town.start("croupier-extender")
+        await self.until(self._served, "somebody to look after a node without an agent")
         town.start("croupier-node", f"--faults={town.faults}", "--every=1", "--heartbeat=2", node=NODE)
         fast = ("--every=0.5", "--heartbeat=2", "--raise-after=1", "--lower-after=2")
         market = f"--cgroup-mount={self.floor.mount}"
@@ -55,6 +58,10 @@ class Day:
         await town.ready([*MANAGERS, "croupier-extender", "croupier-node", "croupier-market"])
         await town.ready(["gpu-admission-webhook"])
         town.start_scheduler()
+
+    async def _served(self) -> bool:
+        """GPU Feature Discovery or the exporter was started; an agent makes them superfluous."""
+        return bool((await self.api.list(kinds.PODS, Selection(NAMESPACE))).items)
 
     def _webhook(self) -> None:
         """It has to know its own address for its certificate; in a pod its Service has a name."""
@@ -115,6 +122,11 @@ class Day:
 
         await self.until(bound, f"pod {name} to be bound")
 
+    async def promised(self, name: str) -> list[str]:
+        """The cards of its allocation."""
+        pod = await self.api.get(kinds.PODS, name, namespace="default")
+        return [one["card"] for one in json.loads(pod.metadata.annotations["gpu.mps.io/allocation"])]
+
     async def ends(self, name: str) -> None:
         await self.api.delete(kinds.PODS, name, namespace="default", how=AT_ONCE)
 
@@ -125,10 +137,13 @@ async def day(town: Town) -> AsyncIterator[Day]:
         mount = town.folder / "cgroup"
         mount.mkdir()
         await api.create(kinds.NAMESPACES, {"metadata": {"name": "offices"}})
-        async with stall(api, "offices", mount) as floor:
+        async with (
+            stall(api, "offices", mount) as floor,
+            hands.serving(town.folder / "kubelet/pod-resources/kubelet.sock") as handing,
+        ):
             living = asyncio.create_task(_live(floor))
             try:
-                yield Day(town, api, floor)
+                yield Day(town, api, floor, handing)
             finally:
                 living.cancel()
 
@@ -146,15 +161,15 @@ async def _live(floor: Stall) -> None:
 
 
 async def whole(day: Day) -> None:
-    """Morning to evening."""
+    """Morning to evening; in the evening there are still cards, a pool and pods."""
     await cards_are_found(day)
     await a_pool_serves(day)
-    await cards_are_cut(day)
     await reservations_come_and_go(day)
+    await cards_are_cut(day)
     await a_booking_expires(day)
+    await settings_change(day)
     await limits_move(day)
     await a_pool_is_rebuilt(day)
-    await a_card_is_lost_and_all_is_put_away(day)
 
 
 async def cards_are_found(day: Day) -> None:
@@ -183,8 +198,40 @@ async def a_pool_serves(day: Day) -> None:
         await day.runs(f"team-{round_}")
     await day.pod("whole", "nvidia.com/gpu")
     await day.runs("whole")
-    for name in ("team-0", "team-1", "whole"):
+    for name in ("team-0", "whole"):
         await day.ends(name)
+    await the_kubelet_hands_out_other_cards(day)
+
+
+async def the_kubelet_hands_out_other_cards(day: Day) -> None:
+    """One pod has a free card instead of its own; then that of another."""
+    (mine,) = await day.promised("team-1")
+    pooled = {one.metadata.name for one in await day.cards() if one.status.pool_ref}
+    (other,) = pooled - {mine}
+    day.hands.holds["default/team-1"] = "gpu.deckhouse.io/team", [other]
+
+    async def followed() -> bool:
+        return await day.promised("team-1") == [other]
+
+    await day.until(followed, "the allocation to follow the kubelet")
+
+    async def known() -> bool:
+        states = {one.metadata.name: one.status.state for one in await day.cards()}
+        return (states[mine], states[other]) == ("Assigned", "Reserved")
+
+    await day.until(known, "the ledger to follow the allocation")
+    await day.pod("team-2", "gpu.deckhouse.io/team")
+    await day.runs("team-2")
+    day.hands.holds["default/team-1"] = "gpu.deckhouse.io/team", await day.promised("team-2")
+
+    async def removed() -> bool:
+        listed = await day.api.list(kinds.PODS, Selection("default"))
+        return len([one for one in listed.items if one.metadata.name.startswith("team-")]) == 1
+
+    await day.until(removed, "the pod with the card of another to be removed")
+    day.hands.holds.clear()
+    for one in (await day.api.list(kinds.PODS, Selection("default"))).items:
+        await day.ends(one.metadata.name)
 
 
 async def capacity(day: Day, total: int) -> None:
@@ -223,15 +270,15 @@ async def reservations_come_and_go(day: Day) -> None:
 
 
 async def a_booking_expires(day: Day) -> None:
-    """One pod finds no place in time; a hold is asked for and never used."""
+    """One pod finds no place in time, and is looked at again when there is one."""
     await day.pod("blocker", "gpu.deckhouse.io/team", 2)
     await day.runs("blocker")
     await day.pod("waits", "gpu.deckhouse.io/team", 2)
     await expires(day, "waits")
-    await day.ends("waits")
     await day.ends("blocker")
+    await day.runs("waits")
+    await day.ends("waits")
     await capacity(day, 2)
-    await forgotten_hold(day)
 
 
 async def expires(day: Day, name: str) -> None:
@@ -244,30 +291,12 @@ async def expires(day: Day, name: str) -> None:
     await day.until(told, "the booking to expire")
 
 
-async def forgotten_hold(day: Day) -> None:
-    """A scheduler asks for a place and never binds."""
-    body = {
-        "metadata": {"name": "forgotten"},
-        "spec": {
-            "schedulerName": "nobody",
-            "containers": [
-                {"name": "main", "image": "any", "resources": {"limits": {"gpu.deckhouse.io/team": "1"}}}
-            ],
-        },
-    }
-    await day.api.create(kinds.PODS, body, namespace="default")
-    raw: Any = await day.api.get(kinds.PODS.raw, "forgotten", namespace="default")
-    url = f"http://127.0.0.1:{day.town.ports['croupier-extender']}/filter"
-    asked = json.dumps({"pod": raw, "nodenames": [NODE]})
-    status, answer = await asyncio.to_thread(probe.post, Endpoint(url), asked)
-    assert status == 200, answer
-
-    async def fenced() -> bool:
-        pod = await day.api.get(kinds.PODS, "forgotten", namespace="default")
-        return "gpu.mps.io/hold-expired" in pod.metadata.annotations
-
-    await day.until(fenced, "the hold to expire")
-    await day.ends("forgotten")
+async def settings_change(day: Day) -> None:
+    """What each process says about it is an Event in our namespace."""
+    found = await day.api.get(kinds.CONFIG_MAPS, "croupier-settings", namespace=NAMESPACE)
+    said = f"{found.data['settings.yaml'].rstrip()}\nmaintenance: {{deadline: 2h}}\n"
+    patch = {"data": {"settings.yaml": said}}
+    await day.api.patch(kinds.CONFIG_MAPS, "croupier-settings", patch, namespace=NAMESPACE)
 
 
 async def limits_move(day: Day) -> None:
@@ -275,9 +304,9 @@ async def limits_move(day: Day) -> None:
 
     async def raised() -> bool:
         pod = await day.api.get(kinds.PODS, "busy", namespace="offices")
-        return bool(pod.spec.containers[0].resources.limits["cpu"] != "200m")
+        return quantity.parse(pod.spec.containers[0].resources.limits["cpu"]).millis > 2 * 200
 
-    await day.until(raised, "the limit of a busy pod to be raised")
+    await day.until(raised, "the limit of a busy pod to be raised twice")
 
 
 async def a_pool_is_rebuilt(day: Day) -> None:
@@ -293,7 +322,8 @@ async def a_pool_is_rebuilt(day: Day) -> None:
     await day.ends("smaller")
 
 
-async def a_card_is_lost_and_all_is_put_away(day: Day) -> None:
+async def night(day: Day) -> None:
+    """The pool is given up, a card taken out (so that another gets its number), and then the whole node."""
     await day.api.delete(kinds.GPU_POOLS, "team")
 
     async def gone() -> bool:
@@ -301,9 +331,16 @@ async def a_card_is_lost_and_all_is_put_away(day: Day) -> None:
         return not maps.items and not (await day.api.list(kinds.GPU_POOLS)).items
 
     await day.until(gone, "the pool to be gone")
-    day.town.faults.write_text("cards: {3: {gone: true}}\n")
+    day.town.faults.write_text("cards: {2: {gone: true}}\n")
 
     async def three() -> bool:
         return len(await day.cards()) == 3
 
     await day.until(three, "the lost card to be forgotten")
+    day.town.lab.kill("croupier-node")
+    await day.api.delete(kinds.NODES, NODE)
+
+    async def closed() -> bool:
+        return not (await day.api.list(kinds.NODE_RESERVATIONS)).items
+
+    await day.until(closed, "the ledger of a node that is gone to be closed")

@@ -54,6 +54,8 @@ class Town:
     health: dict[str, int] = field(default_factory=dict)
     """By process: where its figures are."""
     ports: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, list[Any]] = field(default_factory=dict)
+    """By expression: what Prometheus answered in the evening."""
 
     @property
     def audit(self) -> Path:
@@ -75,7 +77,7 @@ class Town:
         return next(one for one in containers if name in (None, one["name"]))
 
     def start(self, name: str, *more: str, node: str = "") -> None:
-        """That of a Deployment or DaemonSet. Options in `more` have the last word and may name the {listen} port."""
+        """A Deployment or DaemonSet. What is in `more` has the last word, and may name its {listen} port."""
         health, listen = ports.free(2, chance=random.Random())  # noqa: S311  # ports, no secrets
         self.health[name], self.ports[name] = health, listen
         known = {
@@ -83,13 +85,8 @@ class Town:
             "--state=/var/lib/croupier": f"--state={self.folder}",
             "--kubelet=/var/lib/kubelet": f"--kubelet={self.folder}/kubelet",
         }
-        words = []
-        for word in self.container(name)["args"]:
-            port = {"--health": health, "--listen": listen}.get(word.partition("=")[0])
-            if port is not None:
-                word = f"{word.partition('=')[0]}=127.0.0.1:{port}"
-            old = next((one for one in known if word.startswith(one)), "")
-            words.append(known.get(old, "") + word.removeprefix(old))
+        served = {"--health": health, "--listen": listen}
+        words = [_here(word, served, known) for word in self.container(name)["args"]]
         options = (one.replace("{listen}", str(listen)) for one in more)
         speaking = f"--kubeconfig={self.account(name, node)}"
         env = {"NODE_NAME": node} if node else {}
@@ -164,6 +161,15 @@ async def raised(run: TestRun, folder: Path) -> AsyncIterator[Town]:
     (folder / "kubelet/device-plugins").mkdir(parents=True)
     (folder / "kubelet/pod-resources").mkdir()
     yield town
+
+
+def _here(word: str, served: Mapping[str, int], known: Mapping[str, str]) -> str:
+    """An argument of a container, as it must be outside of one."""
+    option = word.partition("=")[0]
+    if option in served:
+        return f"{option}=127.0.0.1:{served[option]}"
+    old = next((one for one in known if word.startswith(one)), "")
+    return known.get(old, "") + word.removeprefix(old)
 
 
 def _apply(town: Town) -> None:

@@ -1,0 +1,73 @@
+"""A real Prometheus that scrapes processes of ours, as the PodMonitors of deployments/monitoring say."""
+
+import json
+import random
+import shutil
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from croupier.lab import places, ports, probe, process
+from croupier.lab.probe import Endpoint
+from croupier.lab.process import Process, Program
+
+MONITORS = Path(__file__).resolve().parents[2] / "deployments/monitoring/pod-monitors.yaml"
+
+
+def program() -> str | None:
+    """Where it is installed, or unpacked by `make setup`."""
+    return shutil.which("prometheus") or shutil.which(places.cache() / "prometheus/usr/bin/prometheus")
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    port: int
+    running: Process
+
+    def up(self) -> bool:
+        try:
+            return probe.get(Endpoint(f"http://127.0.0.1:{self.port}/-/ready"))[0] == 200
+        except OSError:
+            return False
+
+    def ask(self, expression: str) -> list[Any]:
+        """What an instant query answers: series with a value."""
+        asked = urllib.parse.urlencode({"query": expression})
+        status, body = probe.get(Endpoint(f"http://127.0.0.1:{self.port}/api/v1/query?{asked}"))
+        assert status == 200, body
+        answer: list[Any] = json.loads(body)["data"]["result"]
+        return answer
+
+
+def start(binary: str, folder: Path, targets: Mapping[str, int], nodes: Mapping[str, str]) -> Prometheus:
+    """`nodes`: on which node an agent runs, which only those are told by."""
+    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
+    jobs = [_job(name, at, nodes) for name, at in targets.items()]
+    file = folder / "prometheus.yaml"
+    file.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
+    argv = (
+        binary,
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    )
+    return Prometheus(port, process.start(Program("prometheus", argv), folder))
+
+
+def _job(name: str, port: int, nodes: Mapping[str, str]) -> dict[str, Any]:
+    agents = {True: "croupier-agents", False: "croupier"}
+    monitors = {one["metadata"]["name"]: one for one in yaml.safe_load_all(MONITORS.read_text())}
+    (endpoint,) = monitors[agents[name in nodes]]["spec"]["podMetricsEndpoints"]
+    told = [one["targetLabel"] for one in endpoint.get("relabelings", ())]
+    labels = dict.fromkeys(told, nodes.get(name, ""))
+    return {
+        "job_name": name,
+        "honor_labels": endpoint["honorLabels"],
+        "metrics_path": endpoint["path"],
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": labels}],
+    }

@@ -1,0 +1,77 @@
+"""The dashboard's queries, asked in the evening of a day that Prometheus watched from its morning.
+
+kube-state-metrics is no program of ours: the one figure of it that is shown is served here, from the Nodes.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from croupier.api import kinds
+from croupier.core import quantity
+from croupier.lab import ports, process
+from tests.install import prometheus
+from tests.install.a_day import PATIENCE, Day
+from tests.install.prometheus import Prometheus
+from tests.install.town import NODE, Town
+from tests.kube import waiting
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "deployments/monitoring/dashboard.json"
+VARIABLES = {"$__rate_interval": "10m", "$node": ".*", "$pool": ".*"}
+
+
+@asynccontextmanager
+async def shown(town: Town, day: Day) -> AsyncIterator[None]:
+    """Afterwards `town.shown` has what every panel shows. Without Prometheus nothing is asked."""
+    if (binary := prometheus.program()) is None:
+        yield
+        return
+    nodes = {"croupier-node": NODE, "croupier-market": day.floor.node}
+    with allocatable() as (gauge, port):
+        made = prometheus.start(binary, town.folder, {**town.health, "kube-state-metrics": port}, nodes)
+        try:
+            await waiting.until(made.up, "Prometheus", PATIENCE)
+            yield
+            await _tell(day, gauge)
+            await waiting.until(lambda: made.ask("kube_node_status_allocatable"), "a scrape", PATIENCE)
+            await asyncio.to_thread(_ask, town, made)
+        finally:
+            await process.stop(made.running)
+
+
+@contextmanager
+def allocatable() -> Iterator[tuple[Gauge, int]]:
+    registry = CollectorRegistry()
+    gauge = Gauge("kube_node_status_allocatable", "", ["node", "resource"], registry=registry)
+    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
+    server, thread = start_http_server(port, "127.0.0.1", registry)
+    try:
+        yield gauge, port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def _tell(day: Day, gauge: Gauge) -> None:
+    for node in (await day.api.list(kinds.NODES)).items:
+        for name, text in node.status.allocatable.items():
+            resource = "".join(each if each.isalnum() else "_" for each in name)
+            gauge.labels(node.metadata.name, resource).set(quantity.parse(text).nanos / quantity.NANO)
+    await asyncio.sleep(
+        3
+    )  # until it was scraped; what is asked below is not waited for, each query is asked once
+
+
+def _ask(town: Town, made: Prometheus) -> None:
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            town.shown[target["expr"]] = made.ask(expression)
