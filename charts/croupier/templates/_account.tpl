@@ -63,21 +63,32 @@ subjects:
 {{- end }}
 
 {{/* What those need who keep the ledger, whichever book. */}}
-{{- define "croupier.ledger" -}}
-# The ledger, and those who ask for a part of it: what is granted to them, their finalizer.
+{{- define "croupier.keeping" -}}
+{{ if eq (include "croupier.book" .) "CRD" }}
+# The ledger.
 - apiGroups: [mps.nvidia.com]
   resources: [nodereservations]
   verbs: [get, list, watch, create, update, delete]
+{{- else }}
+# A ledger that was in the API server is carried into memory.
+- apiGroups: [mps.nvidia.com]
+  resources: [nodereservations]
+  verbs: [get, list, delete]
+{{- end }}
+# Those who ask for a part of it: what is granted to them, their finalizer.
 - apiGroups: [mps.nvidia.com]
   resources: [reservations]
   verbs: [get, list, watch, patch]
 - apiGroups: [mps.nvidia.com]
   resources: [reservations/status]
   verbs: [patch]
-# What the cards are and who uses them.
+# What the cards are and who uses them. (The patch: an annotation that makes a Binding fail which comes too late.)
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch]
 - apiGroups: [gpu.deckhouse.io]
   resources: [gpudevices, gpunodeinventories, gpupools]
   verbs: [list, watch]
@@ -85,9 +96,47 @@ subjects:
 - apiGroups: [gpu.deckhouse.io]
   resources: [gpudevices/status]
   verbs: [patch]
-# The fence of an expiry: an annotation that makes a late Binding fail.
+{{ include "croupier.events" . }}
+{{- end }}
+
+{{/* What an extender needs that others keep the ledger for: it writes down whom it placed. */}}
+{{- define "croupier.placing" -}}
+- apiGroups: [mps.nvidia.com]
+  resources: [nodereservations]
+  verbs: [get, list, watch, update]
+- apiGroups: [gpu.deckhouse.io]
+  resources: [gpupools]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
-{{ include "croupier.events" . }}
+  verbs: [get, patch]
+{{- end }}
+
+{{/* One right that several accounts have: `here` or everywhere. */}}
+{{- define "croupier.shared" -}}
+{{- $kind := ternary "Role" "ClusterRole" .here -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ .name }}
+  {{- if .here }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- end }}
+  labels: {app.kubernetes.io/part-of: croupier}
+rules:
+- {{ .rule }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- if .here }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- end }}
+  labels: {app.kubernetes.io/part-of: croupier}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ .name }}}
+subjects:
+{{- range .accounts }}
+- {kind: ServiceAccount, name: {{ . }}, namespace: {{ $.root.Release.Namespace }}}
+{{- end }}
 {{- end }}
