@@ -23,6 +23,7 @@ def test_the_walk_works_as_printed(size: Size, tmp_path: Path) -> None:
     try:
         played = _bash("set -ex", home, *blocks)
         assert played.returncode == 0, played.stdout + played.stderr
+        assert re.search(r"^CROUPIER_CDI_\d_1G_10GB_\d=MIG-", played.stdout, re.MULTILINE), played.stdout
     finally:
         _bash(home, ".venv/bin/croupier lab down")
 
