@@ -1,21 +1,30 @@
 """What the doctor asks for each account, the manifests grant: else it would cry wolf on every cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from croupier.wiring.doctor_rights import NEEDS, Right
+from croupier.wiring import doctor_rights
+from croupier.wiring.doctor_rights import Right
+from tests.install import rendering
 
 MANIFEST = Path(__file__).resolve().parents[2] / "deployments/default/croupier.yaml"
 
 
-@pytest.fixture(scope="module")
-def documents() -> list[dict[str, Any]]:
+@cache
+def in_memory() -> list[dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [one for one in yaml.load_all(MANIFEST.read_text(), Loader=loader) if one]
+
+
+BOOKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "InMemory": in_memory,
+    "CRD": lambda: rendering.objects(rendering.HIGHLY_AVAILABLE),
+}
 
 
 def granted(documents: list[dict[str, Any]], account: str) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -39,19 +48,17 @@ def allows(rule: dict[str, Any], here: bool, right: Right, verb: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("account", NEEDS)
-def test_what_is_asked_for_is_granted(documents, account):
-    rules = list(granted(documents, account))
-    if not rules:
-        pytest.skip("not installed by default")
+@pytest.mark.parametrize("book", BOOKS.values(), ids=BOOKS)
+def test_what_is_asked_for_is_granted(book):
+    documents = book()
+    accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
+    needed = doctor_rights.needs(accounts)
     lacking = [
-        (verb, right.resource, right.name)
-        for right in NEEDS[account]
+        (account, verb, right.resource, right.name)
+        for account, rights in needed.items()
+        for right in rights
         for verb in right.verbs
-        if not any(allows(rule, here, right, verb) for rule, here in rules)
+        if not any(allows(rule, here, right, verb) for rule, here in granted(documents, account))
     ]
     assert not lacking
-
-
-def test_the_default_installation_has_most_of_them(documents):
-    assert sum(bool(list(granted(documents, account))) for account in NEEDS) >= 7
+    assert len(needed) >= 8

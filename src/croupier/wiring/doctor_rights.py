@@ -5,6 +5,7 @@ An account that does not exist is not asked about; its process is not installed.
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +49,7 @@ def _election(lease: str) -> tuple[Right, ...]:
     )
 
 
-_LEDGER: Final = (
-    Right(("list", "watch", "create", "update", "delete"), "nodereservations", MPS),
+_KEEPING: Final = (
     Right(("list", "watch", "patch"), "reservations", MPS),
     Right(("patch",), "reservations/status", MPS),
     Right(FOLLOW, "nodes"),
@@ -59,6 +59,12 @@ _LEDGER: Final = (
     Right(("patch",), "gpudevices/status", GPU),
     TELL,
 )
+
+_BIND: Final = Right(("create",), "pods/binding")
+_SHARED: Final = Right(("list", "watch", "create", "update", "delete"), "nodereservations", MPS)
+_CARRIED_OVER: Final = Right(("list", "delete"), "nodereservations", MPS)
+LEDGER: Final = "croupier-ledger"
+EXTENDER: Final = "croupier-extender"
 
 NEEDS: Final[dict[str, tuple[Right, ...]]] = {
     "gpu-inventory-controller": (
@@ -95,8 +101,8 @@ NEEDS: Final[dict[str, tuple[Right, ...]]] = {
         REPORTS,
         *_election("croupier-pools"),
     ),
-    "croupier-ledger": (*_LEDGER, *_election("croupier-manager")),
-    "croupier-extender": (*_LEDGER, Right(("create",), "pods/binding")),
+    LEDGER: (_SHARED, *_KEEPING, *_election("croupier-manager")),
+    EXTENDER: (_CARRIED_OVER, *_KEEPING, _BIND, *_election("croupier-book")),
     "croupier-cpu-limits": (
         Right(FOLLOW, "pods"),
         Right(("patch",), "pods/resize"),
@@ -128,7 +134,20 @@ NEEDS: Final[dict[str, tuple[Right, ...]]] = {
         Right(("create", "patch"), "leases", "coordination.k8s.io", here=True),
     ),
 }
-"""By account."""
+"""By account, with the book in memory."""
+BESIDE_A_LEDGER: Final = (
+    Right(("list", "watch", "update"), "nodereservations", MPS),
+    Right(FOLLOW, "gpupools", GPU),
+    Right(("patch",), "pods"),
+    _BIND,
+)
+"""What an extender needs where the ledger is in the API server, and others keep it."""
+
+
+def needs(accounts: Collection[str]) -> dict[str, tuple[Right, ...]]:
+    """Of the accounts there are; one that keeps the ledger tells which book it is."""
+    wanted = {**NEEDS, **({EXTENDER: BESIDE_A_LEDGER} if LEDGER in accounts else {})}
+    return {account: rights for account, rights in wanted.items() if account in accounts}
 
 
 async def lacking(api: Client, namespace: str) -> list[Lacking]:
@@ -142,8 +161,7 @@ async def lacking(api: Client, namespace: str) -> list[Lacking]:
 
     questions = [
         ask(account, right, verb)
-        for account, rights in NEEDS.items()
-        if account in there
+        for account, rights in needs(there).items()
         for right in rights
         for verb in right.verbs
     ]
