@@ -88,9 +88,9 @@ class Day:
             field_manager="a-person",
         )
 
-    async def kubelet_offers(self, **amounts: int) -> None:
+    async def kubelet_offers(self, amounts: dict[str, int]) -> None:
         """What device plugins would have registered."""
-        now = {name.replace("__", "/").replace("_", "."): str(count) for name, count in amounts.items()}
+        now = {name: str(count) for name, count in amounts.items()}
         await self.api.patch(
             kinds.NODES, NODE, {"status": {"capacity": now, "allocatable": now}}, subresource="status"
         )
@@ -192,7 +192,7 @@ async def a_pool_serves(day: Day) -> None:
         deviceAssignment={"requireAnnotation": False},
     )
     await capacity(day, 2)
-    await day.kubelet_offers(nvidia_com__gpu=2, gpu_deckhouse_io__team=2)
+    await day.kubelet_offers({"nvidia.com/gpu": 2, "gpu.deckhouse.io/team": 2})
     for round_ in range(2):
         await day.pod(f"team-{round_}", "gpu.deckhouse.io/team")
         await day.runs(f"team-{round_}")
@@ -251,7 +251,7 @@ async def cards_are_cut(day: Day) -> None:
         return sum(len(one.status.cut.slots) == 7 for one in found if one.status.cut) == 2
 
     await day.until(cut, "two cards in seven")
-    await day.kubelet_offers(nvidia_com__gpu=0, nvidia_com__mig_1g_10gb=14)
+    await day.kubelet_offers({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.10gb": 14})
 
 
 async def reservations_come_and_go(day: Day) -> None:

@@ -31,15 +31,16 @@ RARE_FOR = {
         f"patch secrets croupier-webhook-tls in {NAMESPACE}": "twice a year: tests/admission",
     },
     "croupier-ledger": {
-        "patch pods": "the fence of a hold whose pod was not bound in time: tests/controllers/test_holders.py",
+        "get nodereservations.mps.nvidia.com": "when another wrote first: tests/book/test_crd.py",
+        "patch pods": "the fence of a hold that nobody used in time: tests/controllers/test_holders.py",
         "get reservations.mps.nvidia.com": "a hold whose Reservation was not seen: tests/controllers",
-        "get nodereservations.mps.nvidia.com": "after a lost answer: tests/book/test_crd.py",
     },
     "croupier-extender": {
+        "get nodereservations.mps.nvidia.com": "when another wrote first: tests/book/test_crd.py",
         "get pods": "after a Binding whose answer was lost: tests/extender/test_binder.py",
-        "get nodereservations.mps.nvidia.com": "after a lost answer: tests/book/test_crd.py",
     },
     "croupier-cpu-limits": {
+        "get pods": "one not seen yet, or a resize in doubt: tests/controllers/test_podallocation.py",
         "patch podallocations.allocation.mbcas.io": "limits of a silent agent are given back: tests/node",
     },
 }
