@@ -38,6 +38,7 @@ RARE_FOR = {
     "croupier-extender": {
         "get nodereservations.mps.nvidia.com": "when another wrote first: tests/book/test_crd.py",
         "get pods": "after a Binding whose answer was lost: tests/extender/test_binder.py",
+        "patch pods": "waiting pods that the scheduler itself would not look at again: tests/extender",
     },
     "croupier-cpu-limits": {
         "get pods": "one not seen yet, or a resize in doubt: tests/controllers/test_podallocation.py",
