@@ -44,6 +44,7 @@ KEEPER = "node-keeper"
 CONTAINERD = "containerd"
 KUBELET = "kubelet"
 RELAY = "api-relay"
+CONFIGURED = "containerd.toml"
 PROGRAMS = (KEEPER, CONTAINERD, KUBELET, RELAY)
 
 PACKAGES = {
@@ -145,7 +146,13 @@ def inside(lab: Lab) -> tuple[str, ...]:
 
 async def load(lab: Lab, archive: Path) -> None:
     """Load an image into the node, so that pods can use it."""
-    await containerd.load((*inside(lab), lab.record.binaries["ctr"]), archive)
+    await _load(lab, inside(lab), archive)
+
+
+async def _load(lab: Lab, within: tuple[str, ...], archive: Path) -> None:
+    configured = (ground(lab).state / CONFIGURED).read_text()
+    ctr = (*within, lab.record.binaries["ctr"])
+    await containerd.load(ctr, archive, containerd.chosen(configured))
 
 
 def _relay(lab: Lab, address: str) -> Program:
@@ -171,11 +178,11 @@ async def _start(lab: Lab, name: str, settings: Mapping[str, Any], started: list
     started.append(process.start(keeper, lab.logs))
     within = await namespace.entered(started[-1], here.ready)
 
-    _configure_containerd(lab)
+    _configure_containerd(lab, await containerd.snapshotter(here.state))
     started.append(process.start(_program(lab, CONTAINERD, within), lab.logs))
     await _until_serving(started[-1], here.socket)
     for packed in images:
-        await containerd.load((*within, lab.record.binaries["ctr"]), packed.archive)
+        await _load(lab, within, packed.archive)
 
     started.append(process.start(_relay(lab, str(cni.gateway(subnet))), lab.logs))
     _configure_kubelet(lab, name, address=str(cni.gateway(subnet)), extra=settings)
@@ -202,17 +209,16 @@ def _make_folders(here: Ground) -> None:
     namespace.prepare({source: target for source, target in here.binds.items() if not source.is_file()})
 
 
-def _configure_containerd(lab: Lab) -> None:
+def _configure_containerd(lab: Lab, snapshotter: str) -> None:
     here = ground(lab)
     text = containerd.configuration(
         root=here.state / "containerd",
         network=here.state / "network",
         shim=Path(lab.record.binaries["containerd-shim-runc-v2"]),
         plugins=cni.plugin_folders(),
+        snapshotter=snapshotter,
     )
-    here.arguments(CONTAINERD).write_text(
-        json.dumps(["--config", str(_written(here, "containerd.toml", text))])
-    )
+    here.arguments(CONTAINERD).write_text(json.dumps(["--config", str(_written(here, CONFIGURED, text))]))
 
 
 def _configure_kubelet(lab: Lab, name: str, *, address: str, extra: Mapping[str, Any]) -> None:
