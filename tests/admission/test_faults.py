@@ -151,7 +151,7 @@ async def test_a_frozen_webhook_costs_its_timeout_and_only_gpu_pods_pay(desk):
 async def test_not_one_pod_fails_while_authority_and_certificate_change_under_load(desk):
     """Every answer asks to hang up, so that each pod brings a new handshake."""
     desk.wish = replace(desk.wish, failure_policy="Fail")
-    desk.rules = Rules(overlap=timedelta(seconds=1))
+    desk.rules = Rules(overlap=timedelta(seconds=3))  # each state must last until it is looked at
     async with desk.open() as certificate, desk.replica(port=0) as other:
         before = certificate._ring
         desk.hangs_up()

@@ -58,6 +58,11 @@ async def test_a_limit_moves_and_is_applied_when_the_kubelet_says_so(limits):
         await limits.reports("web")
         told = await limits.becomes("web", "Applied", "Enforced: the kubelet of no-kubelet reports 800m")
 
+        async def counted() -> bool:
+            return limits.metric("mbcas_podallocations", phase="Applied") == 1
+
+        await until_async(counted, "it to be counted")
+
     status = told.status
     assert (status.applied_cpu_limit, status.observed_desired_cpu_limit) == ("800m", "800m")
     assert status.original_container_limits == {"main": "500m"}
@@ -70,7 +75,6 @@ async def test_a_limit_moves_and_is_applied_when_the_kubelet_says_so(limits):
     assert pod.spec.containers[0].resources.requests == {"cpu": "100m"}, "only limits move"
     assert limits.metric("mbcas_resizes_total", direction="up") == 1
     assert limits.metric("mbcas_resize_seconds_count") == 1
-    assert limits.metric("mbcas_podallocations", phase="Applied") == 1
 
 
 async def test_up_and_down_the_original_stays_on_record_also_over_a_restart(limits):
