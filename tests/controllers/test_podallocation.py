@@ -59,7 +59,7 @@ async def test_a_limit_moves_and_is_applied_when_the_kubelet_says_so(limits):
         told = await limits.becomes("web", "Applied", "Enforced: the kubelet of no-kubelet reports 800m")
 
         async def counted() -> bool:
-            return limits.metric("mbcas_podallocations", phase="Applied") == 1
+            return bool(limits.metric("mbcas_podallocations", phase="Applied") == 1)
 
         await until_async(counted, "it to be counted")
 
