@@ -170,7 +170,7 @@ def _nothing_of_us_is_in_the_way(at: House) -> None:
     for kind in ("clusterroles", "clusterrolebindings"):
         named = at.kubectl("get", kind, "-o", "name").replace("croupier-lab-", "")  # the lab's own
         assert "croupier" not in named
-    assert at.get("pods", "-n", NAMESPACE)["items"] == []
+    until(lambda: at.get("pods", "-n", NAMESPACE)["items"] == [], "our pods to be gone")
     plain = {"name": "main", "image": "croupier.lab/busybox:1", "command": ["sleep", "3600"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers": [plain]}}
     at.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
