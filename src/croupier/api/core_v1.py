@@ -143,6 +143,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    pod_ip: str = field(name="podIP", default="")
     qos_class: str = ""
     observed_generation: int = 0
     start_time: datetime | None = None

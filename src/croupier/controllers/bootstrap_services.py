@@ -15,7 +15,7 @@ from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers import bootstrap_pods
 from croupier.controllers.bootstrap_pods import IMAGE, SERVICE, Images
-from croupier.core.bootstrap import DCGM, GFD, Kind, Service
+from croupier.core.bootstrap import BELIEVED, DCGM, GFD, Kind, Service
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import AlreadyExists, NotFound
 from croupier.kube.store import Index, Store
@@ -38,7 +38,7 @@ class Places:
 
     images: Images = field(default_factory=Images)
     namespace: str = "d8-gpu-operator"
-    believed: tuple[str, ...] = ("gpu-operator", "nvidia-gpu-operator", "kube-system", "d8-monitoring")
+    believed: tuple[str, ...] = BELIEVED
 
 
 class Services:

@@ -18,6 +18,8 @@ Answer: TypeAlias = Literal["True", "False", "Unknown"]
 GFD: Final[Kind] = "gpu-feature-discovery"
 DCGM: Final[Kind] = "dcgm-exporter"
 KINDS: Final[tuple[Kind, ...]] = (GFD, DCGM)
+BELIEVED: Final = ("gpu-operator", "nvidia-gpu-operator", "kube-system", "d8-monitoring")
+"""Namespaces beside our own whose service pods count: anybody may label a pod of his own."""
 
 BEATS: Final = 3
 """Good heartbeats in a row that make a node fit."""

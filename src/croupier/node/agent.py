@@ -28,10 +28,11 @@ from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
-from croupier.node import agent_picture, features, publishing, reporting
+from croupier.node import agent_picture, exporter, features, publishing, reporting
 from croupier.node.agent_picture import Now, Picture
 from croupier.node.agent_sight import Window
 from croupier.node.cards import CardError, Cards, Seen, Sighting
+from croupier.node.exporter import Readings
 from croupier.node.publishing import Publisher
 from croupier.node.recutting import Failed, Outcome, Recutter
 from croupier.node.reporting import Pulse, Telling
@@ -79,6 +80,12 @@ class Unmeasured:
     def unheard(self) -> None: ...
 
 
+class Monitor(Protocol):
+    """Somebody who reads more of the cards than their driver tells us."""
+
+    async def read(self) -> Readings | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an agent is made of."""
@@ -89,6 +96,7 @@ class Parts:
     cutter: Recutter
     recorder: Recorder
     check: Check | None = None
+    monitor: Monitor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +124,7 @@ class Agent:
         )
         self._wake = asyncio.Event()
         self._seen = Sighting()
+        self._monitor = parts.cards.source
         self._pulse = Pulse()
         self._memory: dict[str, Memory] = {}
         self._cards: list[NodeCard] = []
@@ -214,13 +223,18 @@ class Agent:
     async def _looked(self) -> Sighting:
         began = self._settings.clock.monotonic()
         try:
-            self._seen = await self._parts.cards.look()
+            self._seen = await self._monitored(await self._parts.cards.look())
             self._settings.gauge.looked(self._settings.clock.monotonic() - began)
         except CardError as error:
             log.warning("the cards cannot be seen", node=self._node, error=str(error))
             self._pulse = Pulse()
             return reporting.blind(self._seen, str(error))
         return self._seen
+
+    async def _monitored(self, seen: Sighting) -> Sighting:
+        readings = await self._parts.monitor.read() if self._parts.monitor is not None else None
+        self._monitor = self._parts.cards.source if readings is None else exporter.NAME
+        return seen if readings is None else exporter.enriched(seen, readings)
 
     async def _tell(self, picture: Picture) -> None:
         service = self._parts.serving.service()
@@ -231,7 +245,8 @@ class Agent:
             self._pulse = reporting.between(self._pulse, picture.cards)
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
-        telling = Telling(self._node, self._parts.cards.source, service, self._pulse, troubles)
+        told_by = self._parts.cards.source, self._monitor
+        telling = Telling(self._node, *told_by, service, self._pulse, troubles)
         self.report = reporting.report(telling, picture.seen, picture.cards, picture.steps)
         told, standing = self.report, picture.standing(service)
         labels = features.labels(told, picture.mig_state(), picture.wants.text)

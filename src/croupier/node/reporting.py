@@ -32,6 +32,8 @@ class Telling:
 
     node: str
     source: str
+    monitor: str
+    """Where readings come from."""
     service: Service
     pulse: Pulse
     troubles: tuple[str, ...] = ()
@@ -46,7 +48,7 @@ def report(
         driver=seen.driver,
         cuda=seen.cuda,
         toolkit=seen.toolkit,
-        monitored_by=told.source,
+        monitored_by=told.monitor,
         beats=told.pulse.beats,
         serves=dict(told.service.serves),
         served_by_others=told.service.others,

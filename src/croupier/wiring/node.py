@@ -10,6 +10,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.device import NODE_LABEL
 from croupier.core import catalogue
+from croupier.core.bootstrap import BELIEVED
 from croupier.core.devices import Offer
 from croupier.kube.client import Selection
 from croupier.kube.clock import SystemClock
@@ -22,6 +23,7 @@ from croupier.node.agent import Settings as AgentSettings
 from croupier.node.agent_metrics import AgentMetrics
 from croupier.node.agent_sight import Pools, Window
 from croupier.node.cards import Cards
+from croupier.node.exporter import Exporter
 from croupier.node.fleet import Fleet, StatusServing
 from croupier.node.fleet import Sources as FleetSources
 from croupier.node.kubelet_serving import KubeletServing
@@ -95,7 +97,9 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
     gauge = AgentMetrics(surface.metrics.registry)
     check = WrongCards(window, surface.api, recorder, clock=wish.clock, gauge=gauge)
-    parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check)
+    believed = frozenset((surface.settings.namespace, *BELIEVED))
+    monitor = Exporter(lambda: pods, wish.clock, believed=believed, every=wish.beat)
+    parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check, monitor)
 
     async def look_after(ending: asyncio.Event) -> None:
         agent = Agent(parts, surface.api, _settings(surface, wish, gauge))
