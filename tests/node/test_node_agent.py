@@ -233,6 +233,7 @@ async def test_what_somebody_else_cut_is_drift_and_repaired_only_once_the_card_i
     async with at_work(hall):
         await hall.annotate(layout("small"))
         await applied(hall)
+        await state(hall, 2, "Applied")  # told in the Lease, too
     for index in range(4):
         await hall.device(index, occupied="Free")
 
