@@ -20,7 +20,7 @@ demo: setup ## Raise a cluster with simulated GPU nodes and show our kinds in it
 	$(BIN)/croupier demo
 
 test: setup ## Run every test on a real Kubernetes (the first run builds it: about ten minutes)
-	$(BIN)/croupier lab build $(REAL_NODE)
+	$(BIN)/croupier lab build $(REAL_NODE) --helm
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## Lint, types, layers, generated files
