@@ -6,7 +6,7 @@ Those of others count only in namespaces that are believed: anybody may label a 
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -15,19 +15,11 @@ from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers import bootstrap_pods
 from croupier.controllers.bootstrap_pods import IMAGE, SERVICE, Images
-from croupier.core.bootstrap import BELIEVED, DCGM, GFD, Kind, Service
+from croupier.core import bootstrap
+from croupier.core.bootstrap import BELIEVED, Kind, Service
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import AlreadyExists, NotFound
 from croupier.kube.store import Index, Store
-
-_NAMES: Final = ("app", "app.kubernetes.io/name", "k8s-app")
-_KNOWN: Final[dict[str, Kind]] = {
-    "gpu-feature-discovery": GFD,
-    "nvidia-gpu-feature-discovery": GFD,
-    "dcgm-exporter": DCGM,
-    "nvidia-dcgm-exporter": DCGM,
-}
-"""What the usual charts and operators call theirs."""
 
 log = structlog.get_logger(__name__)
 
@@ -102,8 +94,7 @@ class Services:
         if meta.namespace not in (*places.believed, places.namespace):
             return None
         ours = self._is_ours(pod)
-        words = (meta.labels.get(SERVICE, "") if ours else "", *(meta.labels.get(one, "") for one in _NAMES))
-        kind = next((_KNOWN[word] for word in words if word in _KNOWN), None)
+        kind = bootstrap.kind_of(meta.labels, meta.labels.get(SERVICE, "") if ours else "")
         return Service(kind, meta.key, _is_ready(pod), _waits_for(pod), ours=ours) if kind else None
 
 

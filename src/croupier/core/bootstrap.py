@@ -21,6 +21,15 @@ KINDS: Final[tuple[Kind, ...]] = (GFD, DCGM)
 BELIEVED: Final = ("gpu-operator", "nvidia-gpu-operator", "kube-system", "d8-monitoring")
 """Namespaces beside our own whose service pods count: anybody may label a pod of his own."""
 
+_NAMES: Final = ("app", "app.kubernetes.io/name", "k8s-app")
+_KNOWN: Final[dict[str, Kind]] = {
+    "gpu-feature-discovery": GFD,
+    "nvidia-gpu-feature-discovery": GFD,
+    "dcgm-exporter": DCGM,
+    "nvidia-dcgm-exporter": DCGM,
+}
+"""What the usual charts and operators call theirs."""
+
 BEATS: Final = 3
 """Good heartbeats in a row that make a node fit."""
 BEAT: Final = 14.0
@@ -35,6 +44,12 @@ MISSING: Final = ("DriverMissing", "ToolkitMissing", "MonitoringMissing")
 """The conditions that make cards of the node unfit when they are True, and fit when all are False."""
 _UNSETTLED: Final[tuple[CardPhase, ...]] = ("Discovered", "Validating")
 _MOST_NAMED: Final = 8
+
+
+def kind_of(labels: Mapping[str, str], own: str = "") -> Kind | None:
+    """What a pod with these labels does for its node; `own` is what we ourselves call it."""
+    words = (own, *(labels.get(name, "") for name in _NAMES))
+    return next((_KNOWN[word] for word in words if word in _KNOWN), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from croupier.api.gpu.agent_report import BEATS, AgentReport
 from croupier.api.kinds import NODES
 from croupier.core import card as naming
 from croupier.core import devices, mig, node_plan
+from croupier.core.bootstrap import DCGM
 from croupier.core.devices import NodeCard, Offer
 from croupier.core.handed import Holding
 from croupier.core.node_plan import Memory, Step
@@ -233,7 +234,7 @@ class Agent:
 
     async def _monitored(self, seen: Sighting) -> Sighting:
         readings = await self._parts.monitor.read() if self._parts.monitor is not None else None
-        self._monitor = self._parts.cards.source if readings is None else exporter.NAME
+        self._monitor = self._parts.cards.source if readings is None else DCGM
         return seen if readings is None else exporter.enriched(seen, readings)
 
     async def _tell(self, picture: Picture) -> None:

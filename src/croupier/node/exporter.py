@@ -14,13 +14,11 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from croupier.api.core_v1 import Pod
+from croupier.core import bootstrap
+from croupier.core.bootstrap import DCGM
 from croupier.kube.clock import Clock
 from croupier.node.cards import Seen, Sighting
 
-NAME: Final = "dcgm-exporter"
-LABELS: Final = ("app", "app.kubernetes.io/name", "k8s-app")
-NAMES: Final = (NAME, "nvidia-dcgm-exporter")
-"""What the usual charts and operators call it."""
 PORT: Final = 9400
 WITHIN: Final = 2.0
 """Seconds it may take to answer."""
@@ -77,7 +75,7 @@ class Exporter:
             return None
 
     def _address(self, pod: Pod) -> str:
-        named = any(pod.metadata.labels.get(label) in NAMES for label in LABELS)
+        named = bootstrap.kind_of(pod.metadata.labels) == DCGM
         believed = pod.metadata.namespace in self._believed
         return pod.status.pod_ip if named and believed and pod.status.phase == "Running" else ""
 
