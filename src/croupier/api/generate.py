@@ -7,7 +7,7 @@ python -m croupier.api.generate --check    exit 1 and name the stale ones
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +67,18 @@ def write(root: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m croupier.api.generate", description=__doc__)
+    return carry_out("croupier.api.generate", __doc__, stale, write, arguments)
+
+
+def carry_out(
+    module: str,
+    description: str | None,
+    stale: Callable[[Path], list[str]],
+    write: Callable[[Path], list[str]],
+    arguments: Sequence[str] | None,
+) -> int:
+    """The command line of a generator: write, or with --check say what is stale and fail."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     parser.add_argument("--root", type=Path, default=CHECKOUT, help="the repository (default: this one)")
     options = parser.parse_args(arguments)

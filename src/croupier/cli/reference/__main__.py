@@ -4,15 +4,14 @@ python -m croupier.cli.reference            write them
 python -m croupier.cli.reference --check    exit 1 and name the stale ones
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from croupier.api import generate
 from croupier.cli.reference import kinds, metrics, verbs
 
-CHECKOUT: Final = Path(__file__).resolve().parents[4]
 FOLDER: Final = "docs/reference"
 INDEX: Final = """# Reference
 
@@ -51,18 +50,10 @@ def write(root: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m croupier.cli.reference", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
-    parser.add_argument("--root", type=Path, default=CHECKOUT, help="the repository (default: this one)")
-    options = parser.parse_args(arguments)
-    if not options.check:
-        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root))
-        return 0
-    if complaints := stale(options.root):
-        sys.stderr.writelines(f"{path} is stale\n" for path in complaints)
-        sys.stderr.write("run: make generate\n")
-        return 1
-    return 0
+    def complaints(root: Path) -> list[str]:
+        return [f"{path} is stale" for path in stale(root)]
+
+    return generate.carry_out("croupier.cli.reference", __doc__, complaints, write, arguments)
 
 
 def _now(path: Path) -> str | None:
