@@ -7,7 +7,7 @@ by the same functions that open their ledgers.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -41,6 +41,7 @@ class Snapshot:
     """Nodes whose ledger stands in the API server; the others were counted just now."""
     reservations: tuple[Reservation, ...] = ()
     pools: tuple[GPUPool, ...] = ()
+    devices: tuple[GPUDevice, ...] = ()
     pods: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that are bound and have not finished, by `namespace/name`; empty if nothing needed them."""
 
@@ -65,7 +66,7 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Snapsh
     )
     if bound is None:
         bound = await _all(api, kinds.PODS, BOUND) if world.unrecorded() else []
-    return _snapshot(world, bound, now)
+    return replace(_snapshot(world, bound, now), devices=tuple(devices))
 
 
 async def _none() -> None:

@@ -1,6 +1,6 @@
 """`croupier cards`: every card, what it is, how it fares, and who holds it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,8 +62,8 @@ def cards(
     """
     terminal.check_output(output)
     _check_state(state)
-    devices, seen = cluster.ask(cluster.Target(kubeconfig, context), look)
-    found = [one for one in _shown(devices, seen) if _wanted(one.device, node, pool, state)]
+    seen = cluster.ask(cluster.Target(kubeconfig, context), _look)
+    found = [one for one in _shown(seen) if _wanted(one.device, node, pool, state)]
     if name is not None:
         chosen = pick([one.device for one in found], name)
         found = [one for one in found if one.device is chosen]
@@ -76,7 +76,7 @@ def cards(
         now = cluster.now()
         tables.echo(HEADERS, [_cells(one, now) for one in found])
     else:
-        typer.echo("No card matches." if devices else _NOTHING)
+        typer.echo("No card matches." if seen.devices else _NOTHING)
 
 
 _NOTHING = "No card is known: does `croupier node` run on the nodes, and `croupier manager` in the cluster?"
@@ -91,12 +91,10 @@ def _check_state(state: str | None) -> None:
         terminal.refuse(f"--state {state}: it is {', '.join(get_args(DeviceState))}.")
 
 
-async def look(api: "Client") -> "tuple[list[GPUDevice], Snapshot]":
-    from croupier.api import kinds
+async def _look(api: "Client") -> "Snapshot":
     from croupier.book import snapshot
 
-    listing = await api.list(kinds.GPU_DEVICES)
-    return list(listing.items), await snapshot.take(api, cluster.now())
+    return await snapshot.take(api, cluster.now())
 
 
 def pick(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
@@ -115,9 +113,9 @@ def pick(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
     return chosen
 
 
-def _shown(devices: "Sequence[GPUDevice]", seen: "Snapshot") -> list[Shown]:
+def _shown(seen: "Snapshot") -> list[Shown]:
     ledgers = {card.id: card for ledger in seen.ledgers.values() for card in ledger.cards}
-    found = [Shown(one, ledgers.get(one.metadata.name)) for one in devices]
+    found = [Shown(one, ledgers.get(one.metadata.name)) for one in seen.devices]
     return sorted(found, key=lambda one: (one.device.status.node_name or "", _number(one.index)))
 
 
