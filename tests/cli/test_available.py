@@ -100,13 +100,16 @@ async def play_next(coming: dict[str, Any], api: Client, namespace: str, cluster
 
 
 async def test_every_way_to_ask(api, namespace, clean_cluster, cluster):
-    """One cluster, and all that a person may type about it."""
-    await node(api, "node-2", {"nvidia.com/gpu": "8"}, reserved_cpu="100m")
-    await node(api, "node-10", {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0"})
+    """One cluster, and all that a person may type about it.
+
+    Its nodes have names of their own: pods of the examples above may still be leaving theirs.
+    """
+    await node(api, "rack-2", {"nvidia.com/gpu": "8"}, reserved_cpu="100m")
+    await node(api, "rack-10", {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0"})
     await node(api, "cpu-1", {"hugepages-2Mi": "512Mi"}, unschedulable=True)
     half = {"cpu": "1500m", "memory": "22.5Gi", "nvidia.com/gpu": "1", "gpu.mps.io/ledger": "1"}
     for number in range(4):
-        await pod(api, namespace, f"trainer-{number}", half, on="node-10")
+        await pod(api, namespace, f"trainer-{number}", half, on="rack-10")
 
     await _tables(cluster)
     await _wide_and_json(cluster)
@@ -117,14 +120,14 @@ async def _tables(cluster: Any) -> None:
     every = (await ask(cluster)).out
     assert line_of("NODE", every) == "NODE cpu memory nvidia.com/gpu"
     assert line_of("cpu-1 (cordoned)", every) == "cpu-1 (cordoned) 64 / 0 / 64 256Gi / 0 / 256Gi -"
-    assert line_of("node-2", every) == "node-2 63.9 / 0 / 63.9 256Gi / 0 / 256Gi 8 / 0 / 8"
-    assert line_of("node-10", every) == "node-10 64 / 6 / 58 256Gi / 90Gi / 166Gi 4 / 4 / 0"
-    assert every.index("node-2") < every.index("node-10")
+    assert line_of("rack-2", every) == "rack-2 63.9 / 0 / 63.9 256Gi / 0 / 256Gi 8 / 0 / 8"
+    assert line_of("rack-10", every) == "rack-10 64 / 6 / 58 256Gi / 90Gi / 166Gi 4 / 4 / 0"
+    assert every.index("rack-2") < every.index("rack-10")
     assert line_of("nvidia.com/gpu", every) == "nvidia.com/gpu 12 4 8 ███████░░░░░░░░░░░░░ 33 %"
 
-    one = (await ask(cluster, "node-10")).out
+    one = (await ask(cluster, "rack-10")).out
     assert one.splitlines() == [
-        "Node node-10, with 4 of 110 pods:",
+        "Node rack-10, with 4 of 110 pods:",
         "RESOURCE         ALLOCATABLE   ALLOCATED   AVAILABLE   TAKEN",
         "cpu                       64           6          58   ██░░░░░░░░░░░░░░░░░░   9 %",
         "memory                 256Gi        90Gi       166Gi   ████████░░░░░░░░░░░░  35 %",
@@ -133,7 +136,7 @@ async def _tables(cluster: Any) -> None:
 
     ranked = (await ask(cluster, "-r", "gpu")).out
     assert ranked.startswith("nvidia.com/gpu:\n")
-    assert ranked.index("node-2") < ranked.index("node-10")
+    assert ranked.index("rack-2") < ranked.index("rack-10")
     assert "cpu-1" not in ranked
 
     several = (await ask(cluster, "--resource", "nvidia.com/gpu", "-r", "cpu")).out
@@ -141,9 +144,9 @@ async def _tables(cluster: Any) -> None:
 
 
 async def _wide_and_json(cluster: Any) -> None:
-    wide = (await ask(cluster, "node-2", "-o", "wide")).out
+    wide = (await ask(cluster, "rack-2", "-o", "wide")).out
     assert line_of("NODE", wide) == "NODE RESOURCE CAPACITY RESERVED ALLOCATABLE ALLOCATED AVAILABLE TAKEN"
-    assert "node-2 cpu 64 0.1 63.9 0 63.9 ░" in re.sub(" +", " ", wide)
+    assert "rack-2 cpu 64 0.1 63.9 0 63.9 ░" in re.sub(" +", " ", wide)
     assert [line.split()[1] for line in wide.splitlines()[1:]] == [
         "cpu",
         "memory",
@@ -154,25 +157,25 @@ async def _wide_and_json(cluster: Any) -> None:
 
     data = (await ask(cluster, "-o", "json")).data
     there = {one["node"]: one["resources"] for one in data["nodes"]}
-    assert there["node-10"]["memory"] == {
+    assert there["rack-10"]["memory"] == {
         "capacity": "256Gi",
         "reserved": "0",
         "allocatable": "256Gi",
         "allocated": "90Gi",
         "available": "166Gi",
     }
-    assert there["node-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # no node has the mark, pods do
+    assert there["rack-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # no node has the mark, pods do
     assert there["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
     assert data["totals"]["nvidia.com/gpu"]["available"] == "8"
     cordoned = {one["node"]: one["cordoned"] for one in data["nodes"]}
-    assert (cordoned["cpu-1"], cordoned["node-2"]) == (True, False)
+    assert (cordoned["cpu-1"], cordoned["rack-2"]) == (True, False)
 
 
 async def _typing_errors(cluster: Any) -> None:
     for typed, code, sentence in (
-        (("node-3",), 1, "there is no node node-3; did you mean node-2 or node-10?"),
+        (("rack-3",), 1, "there is no node rack-3; did you mean rack-2 or rack-10?"),
         (("-r", "gpus"), 1, "no node has gpus and no pod asks for it; did you mean nvidia.com/gpu?"),
-        (("node-2", "-r", "zebra"), 1, "node node-2 does not have zebra and no pod there asks for it."),
+        (("rack-2", "-r", "zebra"), 1, "node rack-2 does not have zebra and no pod there asks for it."),
         (("-o", "yaml"), 2, "--output yaml: it is table, wide or json."),
     ):
         answer = await ask(cluster, *typed)

@@ -207,8 +207,20 @@ class Node(RuleBasedStateMachine):
 
     @rule(number=NUMBER)
     def vanishes_or_returns(self, number) -> None:
+        if number in self.absent and self._somebody_is_lost():
+            return
         self.absent ^= {number}
         self._reported()
+
+    def _somebody_is_lost(self) -> bool:
+        """On a card that left under another kind of name than cards have now.
+
+        Whichever comes next could be that card, and is taken for it: the holder would have moved.
+        """
+        names = {
+            card.id for card in self.ledger.cards if not card.is_free and NUMBERS[card.id] in self.absent
+        }
+        return any(naming.is_indexed(name) != self.indexed for name in names)
 
     @rule()
     def whoever_tells_where_cards_sit_comes_or_goes(self) -> None:
