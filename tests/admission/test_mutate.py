@@ -86,6 +86,14 @@ def test_all_three_in_one_patch():
     assert [note.sentence for note in verdict.events] == [warning]
 
 
+def test_a_pod_that_is_marked_goes_to_the_second_scheduler_where_there_is_one():
+    verdict = mutate.rewrite(pod({GPU: "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
+    plain = mutate.rewrite(pod({"cpu": "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
+
+    assert jsonpatch.apply(pod({GPU: "1"}), verdict.operations)["spec"]["schedulerName"] == "second"
+    assert plain == Verdict()
+
+
 def test_a_pod_that_says_it_by_annotations_alone():
     asked = pod({}, **{RATIO: "30"})
     del asked["spec"]["containers"][0]["resources"]

@@ -250,3 +250,24 @@ def test_cards_and_the_mark_come_together(found):
     if any(marking.asks_for_cards(view) for view in after.containers):
         (one, *_) = [view for view in after.containers if view.asks.get(MARK)]
         assert one.requests[MARK] == one.limits[MARK]
+
+
+CHOSEN = {
+    "nobody yet": (None, "second"),
+    "the default one, as the API server writes it": ("default-scheduler", "second"),
+    "the same": ("second", "second"),
+    "another, by its owner": ("volcano", "volcano"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CHOSEN.values(), ids=CHOSEN)
+def test_a_marked_pod_goes_to_the_scheduler_that_asks_us(before, after):
+    found = pod({GPU: "1", MARK: "1"})
+    if before is not None:
+        found["spec"]["schedulerName"] = before
+
+    assert done(found, marking.hand_over(spec(found), "second"))["spec"]["schedulerName"] == after
+
+
+def test_a_pod_without_the_mark_stays_with_its_scheduler():
+    assert marking.hand_over(spec(pod({"cpu": "1"})), "second") == Unchanged()

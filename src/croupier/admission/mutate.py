@@ -1,7 +1,8 @@
 """What happens to a pod on its way in, and in which order.
 
 First what its annotations say becomes a request, so that everything after sees resources only. Then
-what no node offers is replaced. Last comes the mark, on whatever is asked for in the end. Each step
+what no node offers is replaced. Then comes the mark, on whatever is asked for in the end, and last who
+places the pod: a second scheduler, where only that one asks us. Each step
 decides on the pod as the steps before left it, and the answer is one patch: the steps one after
 another. Nothing but memory is read, so that the API server never waits for us to ask it something.
 """
@@ -26,9 +27,11 @@ class Mutator:
 
     offer: Offer
     policy: Callable[[], Policy]
+    scheduler: str = ""
+    """Who places pods that ask for cards; empty where the cluster's own scheduler does."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
-        return rewrite(request.object, self.offer, self.policy())
+        return rewrite(request.object, self.offer, self.policy(), scheduler=self.scheduler)
 
 
 class _Refusal(Exception):
@@ -50,7 +53,7 @@ class _Draft:
         return _Draft(pod, _read(pod), self.operations + operations)
 
 
-def rewrite(pod: Any, offer: Offer, policy: Policy) -> Verdict:
+def rewrite(pod: Any, offer: Offer, policy: Policy, *, scheduler: str = "") -> Verdict:
     """The pod as its owner wrote it, made to fit the cluster; doing it again changes nothing."""
     try:
         draft = _Draft(pod, _read(pod))
@@ -58,7 +61,10 @@ def rewrite(pod: Any, offer: Offer, policy: Policy) -> Verdict:
             return Verdict()  # a static pod runs already; this only shows it
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
-        return replace(verdict, operations=draft.operations + _mark(draft.spec))
+        draft = draft.after(_operations(marking.mark(draft.spec)))
+        if scheduler:
+            draft = draft.after(_operations(marking.hand_over(draft.spec, scheduler)))
+        return replace(verdict, operations=draft.operations)
     except _Refusal as refusal:
         return Verdict(allowed=False, sentence=str(refusal))
 
@@ -84,8 +90,7 @@ def _fallback(draft: _Draft, offer: Offer, policy: Policy) -> tuple[_Draft, Verd
             return draft.after(made.operations), told
 
 
-def _mark(spec: PodSpec) -> tuple[Operation, ...]:
-    decision = marking.mark(spec)
+def _operations(decision: marking.Changed | marking.Unchanged) -> tuple[Operation, ...]:
     return decision.operations if isinstance(decision, marking.Changed) else ()
 
 

@@ -39,6 +39,14 @@ Injected = Annotated[
         metavar="NS/NAME", help="cert-manager's Certificate; its injector then keeps the CA bundle."
     ),
 ]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Give pods that ask for cards to this scheduler, if their owner chose none: where a second "
+        "scheduler asks the extender, and the default one does not.",
+    ),
+]
 OnlyLabelled = Annotated[
     str, typer.Option(metavar="KEY=VALUE", help="Only for namespaces with this label; else for all.")
 ]
@@ -68,6 +76,7 @@ def webhook(
     prefer_available: PreferAvailable = False,
     quantities: Quantities = "keep",
     when_nothing_fits: WhenNothingFits = "Admit",
+    scheduler: Scheduler = "",
     drain: Annotated[
         float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to answer on when stopped.")
     ] = 5.0,
@@ -112,6 +121,7 @@ def webhook(
         installs=register,
         mounted=tls_dir,
         drain=drain,
+        scheduler=scheduler,
     )
     wanted = process.settings(
         namespace=namespace,

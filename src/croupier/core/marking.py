@@ -3,15 +3,16 @@
 Annotations are how a person says "half of each of two cards"; the kubelet serves resources only.
 So one container asks for what they say as `gpu.mps.io/percent`. And the scheduler asks us about a
 pod only because of a resource it names, so every pod that asks for cards gets one that stands for
-nothing else: the mark.
+nothing else: the mark. Where it is a second scheduler that asks us, the pod is given to that one: the
+default one would find the mark on no node, and let the pod wait for ever.
 
-Both may be done any number of times: what is there already is left as it is.
+All may be done any number of times: what is there already is left as it is.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core import podspec, request
+from croupier.core import jsonpatch, podspec, request
 from croupier.core.jsonpatch import Operation
 from croupier.core.ledger import Refused
 from croupier.core.podspec import ContainerView, PodSpec
@@ -21,6 +22,8 @@ from croupier.core.want import Shares
 
 CONTAINER: Final = "gpu.mps.io/container"
 """Which container gets what the annotations say; the first, if this one is not there."""
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""What the API server writes for an owner who said nothing."""
 
 _ONE: Final = Quantity(NANO)
 _NAMED: Final = 5
@@ -63,6 +66,14 @@ def mark(spec: PodSpec) -> Changed | Unchanged:
     if asking is None or any(view.asks.get(MARK) for view in spec.containers):
         return Unchanged()
     return _changed(asking, MARK, _ONE)
+
+
+def hand_over(spec: PodSpec, scheduler: str) -> Changed | Unchanged:
+    """To the scheduler that asks us, unless the owner chose one; of pods without the mark we know nothing."""
+    marked = any(view.asks.get(MARK) for view in spec.containers)
+    if not marked or scheduler == spec.scheduler or spec.scheduler not in ("", DEFAULT_SCHEDULER):
+        return Unchanged()
+    return Changed((Operation("add", jsonpatch.pointer("spec", "schedulerName"), scheduler),))
 
 
 def asks_for_cards(view: ContainerView) -> bool:

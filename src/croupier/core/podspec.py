@@ -54,6 +54,8 @@ class PodSpec:
     name: str = ""
     """Empty while only `generateName` is known."""
     namespace: str = ""
+    scheduler: str = ""
+    """Who is to place it; empty or the default one if its owner said nothing."""
 
 
 def read(pod: Any) -> PodSpec | Refused:
@@ -68,6 +70,7 @@ def read(pod: Any) -> PodSpec | Refused:
             has_annotations=meta.get("annotations") is not None,
             name=_text(meta.get("name"), "metadata.name"),
             namespace=_text(meta.get("namespace"), "metadata.namespace"),
+            scheduler=_text(spec.get("schedulerName"), "spec.schedulerName"),
         )
     except _NonsenseError as nonsense:
         return Refused(str(nonsense))

@@ -68,6 +68,8 @@ class Admission:
     """A folder with a certificate that somebody else keeps; without it we make our own."""
     rotation: Rotation = ROTATION
     drain: float = DRAIN
+    scheduler: str = ""
+    """Who places pods that ask for cards, if not the cluster's own scheduler."""
 
 
 async def work(settings: Settings, admission: Admission) -> int:
@@ -79,7 +81,8 @@ async def work(settings: Settings, admission: Admission) -> int:
         told = Notices(recorder)
         caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
         policy = _policy(surface, admission)
-        mutator = Switched(Mutator(_offer(caches, policy()), policy), surface.orders)
+        decider = Mutator(_offer(caches, policy()), policy, admission.scheduler)
+        mutator = Switched(decider, surface.orders)
         certificate = _certificate(surface, caches, admission, (served, figures))
         access = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _spreading(surface))
         guard = Switched(access, surface.orders, OFF)
