@@ -101,6 +101,7 @@ def test_what_needs_a_new_start_is_named_and_nothing_else():
 WHERE = {
     "a file": {"logLevel": "Debug"},
     "values of the chart": {"image": {"tag": "1"}, "settings": {"logLevel": "Debug"}},
+    "values with nothing else": {"settings": {"logLevel": "Debug"}},
     "a ConfigMap": {"kind": "ConfigMap", "data": {"settings.yaml": "logLevel: Debug"}},
     "a ModuleConfig": {"kind": "ModuleConfig", "spec": {"enabled": True, "settings": {"logLevel": "Debug"}}},
 }
@@ -127,6 +128,35 @@ def test_a_module_can_be_turned_off():
 def test_a_document_without_settings_says_so(document, sentence):
     with pytest.raises(ValueError, match=sentence):
         settings_source.settings_in(document)
+
+
+VALUES = {
+    "without settings": ({"node": {"cards": "nvml"}, "crds": {"keep": False}}, []),
+    "with none": ({"settings": None, "image": {"tag": "1"}}, []),
+    "with an error among them": (
+        {"node": {}, "settings": {"logLevel": "Loud"}},
+        ["logLevel: 'Loud' is none"],
+    ),
+    "with a setting in the wrong place": (
+        {"scheduler": {"enabled": True}, "logLevel": "Debug"},
+        ["logLevel: in values of the chart this stands under settings: settings.logLevel"],
+    ),
+    "misspelt": ({"settings": {}, "imgae": {}}, ["imgae: the chart has no such value; here stand apiServer"]),
+}
+
+
+@pytest.mark.parametrize(("values", "sentences"), VALUES.values(), ids=VALUES)
+def test_values_of_the_chart_are_known_by_their_words(values, sentences):
+    assert settings_source.kind_of(values) == "values"
+    found = [str(one) for one in settings_source.problems(values)]
+
+    assert len(found) == len(sentences)
+    assert all(one.startswith(sentence) for one, sentence in zip(found, sentences, strict=True))
+
+
+def test_a_word_of_both_trees_means_settings():
+    assert settings_source.kind_of({"monitoring": {"serviceMonitor": False}}) == "settings"
+    assert settings_source.kind_of({}) == settings_source.kind_of(None) == "settings"
 
 
 def test_a_span_in_seconds():

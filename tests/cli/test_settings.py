@@ -21,6 +21,27 @@ def test_every_error_of_a_file_is_listed(tmp_path):
     assert "No such file" in croupier("settings", "check", "-f", str(tmp_path / "none")).err
 
 
+def test_what_kind_of_file_it_is_is_told_where_it_matters():
+    values = croupier("settings", "check", "-f", "-", stdin="{node: {cards: nvml}, logLevel: Loud}")
+    assert values.code == 1
+    assert "read as values of the chart (settings stand under `settings`)" in values.err
+    assert values.out.startswith("logLevel: in values of the chart this stands under settings")
+
+    none = croupier("settings", "check", "-f", "-", stdin="{scheduler: {enabled: false}}")
+    assert none.code == 0
+    assert "have no `settings`" in none.out
+
+    wrong = croupier("settings", "check", "-f", "-", stdin="{kind: Deployment}")
+    assert wrong.code == 2
+    for word in (
+        "a Deployment carries no settings",
+        "plain settings",
+        "values of the chart",
+        "`spec.settings`",
+    ):
+        assert word in wrong.err
+
+
 def test_all_there_is_to_set():
     assert "fallback.direction" in croupier("settings", "show").out
     assert "fallback" in croupier("settings", "show", "-o", "json").data["properties"]

@@ -6,8 +6,10 @@ cards go to the wrong pod. What people decide stays theirs: the annotations that
 confirm, the label that takes a card out, and labels of their own.
 
 What a pod asks for was charged to quotas when it was created, so the annotations that are part of the request
-cannot come or change later. All of it is written here, from the names the code uses, and shipped under
-deployments/; a test compares the two.
+cannot come or change later. Whoever took over the account that starts service pods could start one under
+another account of ours, or with the whole node in it, so those pods are held to what they are for. All of
+it is written here, from the names the code uses, and shipped under deployments/ and in the chart; a test
+compares.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 from croupier.admission.configurations import EXCLUDED
 from croupier.api.gpu.device import IGNORE
+from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
 from croupier.core.marking import CONTAINER
 from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 from croupier.core.request import CARDS, MARK, RATIO
@@ -33,10 +36,14 @@ ACCOUNTS: Final = (
 HOUSEKEEPERS: Final = ("generic-garbage-collector", "namespace-controller")
 """Of kube-system: what they remove, somebody else gave up."""
 
+STARTER: Final = "gpu-bootstrap-controller"
+"""Who may start GPU feature discovery and the exporter, where an image of them is set."""
+
 KEEP_REQUEST: Final = "croupier-keep-request"
 PROTECT_CARDS: Final = "croupier-protect-cards"
 PROTECT_CONFIG: Final = "croupier-protect-pool-config"
 PROTECT_NODES: Final = "croupier-protect-pool-nodes"
+SERVICE_PODS: Final = "croupier-service-pods"
 
 _GROUP: Final = "gpu.deckhouse.io"
 _ALLOCATION: Final = "gpu.deckhouse.io/allocation"
@@ -55,6 +62,10 @@ _KEPT: Final = (
     "{changed} is kept by Croupier and not edited by hand; people assign, drain and ignore cards and "
     "confirm pools by annotations and labels (docs/pool-admission.md)"
 )
+_STARTED: Final = (
+    f"{STARTER} starts and ends pods of GPU feature discovery and of the DCGM exporter, with the images that "
+    "were set for them, and no others: this one {changed}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,8 @@ class _Policy:
     namespaces: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = "Fail"
+    vague: str = "what was edited"
+    """For the sentence where the API server cannot say which."""
 
     def documents(self, narrowed: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The policy and its binding; `narrowed` is a selector of the namespaces it is for."""
@@ -77,7 +90,7 @@ class _Policy:
             "matchConstraints": {"resourceRules": self.rules, **selector},
             **({"matchConditions": _expressions(self.conditions)} if self.conditions else {}),
             "variables": _expressions(self.variables),
-            "validations": [_unchanged(variable, sentence) for variable, sentence in self.checks.items()],
+            "validations": [_unchanged(*one, self.vague) for one in self.checks.items()],
         }
         binding = {"policyName": self.name, "validationActions": ["Deny"], **where}
         kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
@@ -124,6 +137,73 @@ def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]
     others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{one}" for one in accounts)}
     policies = (_cards(others), _config(others), _nodes(others))
     return [document for policy in policies for document in policy.documents()]
+
+
+def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
+    """Pods of whoever starts those of services: what they run, as whom, and what of the node they see.
+
+    They may be privileged, which the driver wants of GPU feature discovery, so everything that would let
+    one run anything else than its image does by itself is refused.
+    """
+    offences = " + ".join(f"({holds} ? [] : ['{sentence}'])" for sentence, holds in _service_pod().items())
+    ended = f"'{SERVICE}' in oldObject.metadata.?labels.orValue({{}}) ? [] : ['is none of them']"
+    return _Policy(
+        SERVICE_PODS,
+        [_rule("", ["pods"], "CREATE", "UPDATE", "DELETE")],
+        {
+            "images": f"{{'{GFD}': '{images.get(GFD, '')}', '{DCGM}': '{images.get(DCGM, '')}'}}",
+            "service": f"object == null ? '' : object.metadata.?labels[?'{SERVICE}'].orValue('')",
+            "main": "object == null ? [] : object.spec.containers",
+            "volumes": "object == null ? [] : object.spec.?volumes.orValue([])",
+            "offences": (
+                f"request.operation == 'DELETE' ? ({ended}) : "
+                f"request.operation == 'UPDATE' ? ['is changed after it was started'] : {offences}"
+            ),
+        },
+        {"offences": _STARTED},
+        vague="differs",
+        conditions={
+            "who-starts-them": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{STARTER}'"
+        },
+    ).documents()
+
+
+def _service_pod() -> dict[str, str]:
+    """What is said of a pod, by what does not hold then."""
+    main = "variables.main.all(one, {})".format
+    return {
+        "has a label that others go by": (
+            f"object.metadata.?labels.orValue({{}}).all(key, key in ['{SERVICE}', 'app.kubernetes.io/name'])"
+        ),
+        "runs another image": (
+            "size(variables.main) == 1 && size(object.spec.?initContainers.orValue([])) == 0 && "
+            "variables.images[?variables.service].orValue('') != '' && "
+            "variables.main[0].image == variables.images[variables.service]"
+        ),
+        "runs a command of its own": main(
+            "size(one.?command.orValue([])) == 0 && size(one.?args.orValue([])) == 0 && "
+            "!has(one.lifecycle) && !has(one.livenessProbe) && !has(one.startupProbe) && "
+            "!one.?readinessProbe.exec.hasValue()"
+        ),
+        "has an environment of its own": main(
+            f"size(one.?envFrom.orValue([])) == 0 && "
+            f"one.?env.orValue([]).all(each, each.name in [{_quoted(ENVIRONMENT)}] && !has(each.valueFrom))"
+        ),
+        "works for an account": (
+            "object.spec.?serviceAccountName.orValue('default') == 'default' && "
+            "object.spec.?automountServiceAccountToken.orValue(true) == false"
+        ),
+        "sees more of its node": (
+            f"variables.volumes.all(one, variables.service == '{GFD}' && has(one.hostPath) && "
+            f"one.hostPath.path == '{FEATURES}') && !object.spec.?hostNetwork.orValue(false) && "
+            "!object.spec.?hostPID.orValue(false) && !object.spec.?hostIPC.orValue(false)"
+        ),
+        "may do more there": main(
+            f"(variables.service == '{GFD}' || !one.?securityContext.privileged.orValue(false)) && "
+            "one.?securityContext.capabilities.add.orValue([]).all(each, "
+            f"variables.service == '{DCGM}' && each == 'SYS_ADMIN')"
+        ),
+    }
 
 
 def changed_request(annotation: str) -> str:
@@ -229,12 +309,12 @@ def _expressions(named: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "expression": text} for name, text in named.items()]
 
 
-def _unchanged(variable: str, sentence: str) -> dict[str, Any]:
+def _unchanged(variable: str, sentence: str, vague: str) -> dict[str, Any]:
     before, after = sentence.split("{changed}")
     head = f"'{before}' + " if before else ""
     return {
         "expression": f"size(variables.{variable}) == 0",
-        "message": sentence.format(changed="what was edited"),
+        "message": sentence.format(changed=vague),
         "messageExpression": f"{head}variables.{variable}[0] + '{after}'",
         "reason": "Forbidden",
     }

@@ -11,6 +11,7 @@ from croupier.api import schema, settings_check
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 
 _TEXT: Final = {"type": "string"}
+_IMAGE: Final = {"type": "string", "pattern": "^[A-Za-z0-9./:@_-]*$"}
 _FLAG: Final = {"type": "boolean"}
 _ANY: Final = {"type": "object"}
 _MANY: Final = {"type": "array", "items": _ANY}
@@ -40,7 +41,7 @@ def _values() -> dict[str, Any]:
         "webhook": _group(certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT))),
         "node": _group(**_node(), **placed),
         "market": _group(enabled=_FLAG, cgroupDir=_TEXT, cgroupRoot=_TEXT, **placed),
-        "bootstrap": _group(gfdImage=_TEXT, dcgmExporterImage=_TEXT, runtimeClassName=_TEXT),
+        "bootstrap": _group(gfdImage=_IMAGE, dcgmExporterImage=_IMAGE, runtimeClassName=_TEXT),
         "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
         **placed,
         "podDisruptionBudget": _group(enabled=_FLAG),
@@ -56,6 +57,7 @@ def _node() -> dict[str, Any]:
         "cards": {"type": "string", "pattern": "^(nvml|simulated=.+)$"},
         "kubeletDir": {"type": "string", "pattern": "^/"},
         "stateDir": {"type": "string", "pattern": "^/"},
+        "cdiDir": {"type": "string", "pattern": "^(/.+)?$"},
         "runtimeClassName": _TEXT,
         "affinity": _ANY,
     }
@@ -78,3 +80,7 @@ def _bare(node: schema.Schema) -> schema.Schema:
 
 def _group(**properties: Any) -> schema.Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+WORDS: Final = frozenset(_values())
+"""What may stand at the top of values."""

@@ -45,10 +45,10 @@ class News:
 def read(document: Any) -> Order | Refused:
     """A plain document, a ConfigMap or a ModuleConfig."""
     try:
-        data = settings_source.settings_in(document)
+        data, found = settings_source.settings_in(document), settings_source.problems(document)
     except ValueError as bad:
         return Refused((Problem("", str(bad)),))
-    if found := settings_check.problems(data):
+    if found:
         return Refused(tuple(found))
     return Order(settings.read(data), settings_source.is_enabled(document))
 

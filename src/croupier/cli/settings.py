@@ -1,11 +1,14 @@
 """`croupier settings`: whether settings can be meant, and what there is to set."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from croupier.cli import showing, terminal
+
+if TYPE_CHECKING:
+    from croupier.api.settings_check import Problem
 
 app = typer.Typer(
     help="Check settings, or print all there are.", no_args_is_help=True, rich_markup_mode="rich"
@@ -33,19 +36,29 @@ def check(
 ) -> None:
     """List every error in settings, by path, with what is allowed there. Exit code 1 if there is one.
 
+    Which kind of file it is, is seen by its `kind`, else by the words at its top. Settings are: in values of
+    the chart what stands under `settings`; in a ModuleConfig `spec.settings`; in a ConfigMap the key
+    `settings.yaml`; in any other file the whole of it.
+
     \b
     croupier settings check -f settings.yaml
+    croupier settings check -f values.yaml
     kubectl get moduleconfig gpu-operator -o yaml | croupier settings check -f -
     """
-    from croupier.api import settings_check
+    from croupier.api import settings_source
 
     terminal.check_output(output)
-    found = settings_check.problems(read(file))
+    document, found = read(file)
     if output == "json":
         typer.echo(showing.json([{"path": one.path, "sentence": one.sentence} for one in found]))
     elif found:
+        typer.echo(f"{file}: read as {settings_source.PLACES[settings_source.kind_of(document)]}.", err=True)
         for problem in found:
             typer.echo(str(problem))
+    elif settings_source.kind_of(document) == "values" and "settings" not in document:
+        typer.echo(
+            "All settings can be used: these values of the chart have no `settings`, so defaults count."
+        )
     else:
         typer.echo("All settings can be used.")
     raise typer.Exit(1 if found else 0)
@@ -70,8 +83,8 @@ def show(*, output: terminal.Output = "text") -> None:
     tables.echo(("setting", "default", "allowed", "takes effect", "what it does"), rows)
 
 
-def read(file: Path) -> Any:
-    """What stands in a file, unchecked; exit code 2 if it cannot be read."""
+def read(file: Path) -> "tuple[Any, list[Problem]]":
+    """What stands in a file, and what is wrong with it; exit code 2 if it cannot be read."""
     import sys
 
     import yaml
@@ -81,7 +94,7 @@ def read(file: Path) -> Any:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         document = yaml.safe_load(text)
-        return settings_source.settings_in(document)
+        return document, settings_source.problems(document)
     except OSError as missing:
         terminal.refuse(f"{file}: {missing.strerror or missing}.")
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as bad:

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
-from croupier.core.bootstrap import DCGM, GFD, Kind
+from croupier.core import bootstrap
+from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, Kind
 from croupier.kube.resource import Raw
 
-SERVICE: Final = "gpu.deckhouse.io/service"
-"""The label of the pods we start; its value is what they do."""
+SERVICE: Final = bootstrap.SERVICE
 IMAGE: Final = "gpu.deckhouse.io/image"
 """The annotation with the image a pod was started with."""
-FEATURES: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 METRICS_PORT: Final = 9400
 _LONGEST_NAME: Final = 253
 
@@ -65,7 +64,6 @@ def body(kind: Kind, inventory: GPUNodeInventory, images: Images) -> Raw:
 
 
 def _container(kind: Kind) -> dict[str, Any]:
-    environment = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
     if kind == DCGM:
         port = {"name": "metrics", "containerPort": METRICS_PORT}
         more: dict[str, Any] = {
@@ -78,7 +76,7 @@ def _container(kind: Kind) -> dict[str, Any]:
             "volumeMounts": [{"name": "features", "mountPath": FEATURES}],
             "securityContext": {"privileged": True},
         }
-    return {"env": [{"name": key, "value": value} for key, value in environment.items()], **more}
+    return {"env": [{"name": key, "value": value} for key, value in ENVIRONMENT.items()], **more}
 
 
 def _owner(inventory: GPUNodeInventory) -> Raw:

@@ -18,6 +18,12 @@ Answer: TypeAlias = Literal["True", "False", "Unknown"]
 GFD: Final[Kind] = "gpu-feature-discovery"
 DCGM: Final[Kind] = "dcgm-exporter"
 KINDS: Final[tuple[Kind, ...]] = (GFD, DCGM)
+SERVICE: Final = "gpu.deckhouse.io/service"
+"""The label of the pods we start; its value is what they do."""
+FEATURES: Final = "/etc/kubernetes/node-feature-discovery/features.d"
+"""The folder of a node in which GPU feature discovery leaves what it found."""
+ENVIRONMENT: Final = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+"""What lets a container see the cards of its node."""
 BELIEVED: Final = ("gpu-operator", "nvidia-gpu-operator", "kube-system", "d8-monitoring")
 """Namespaces beside our own whose service pods count: anybody may label a pod of his own."""
 

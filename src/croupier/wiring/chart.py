@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import yaml
 
-from croupier.admission import configurations
+from croupier.admission import configurations, protection
 from croupier.admission.configurations import Service, Wish
 from croupier.api import crds, generate
+from croupier.core.bootstrap import DCGM, GFD
 from croupier.extender import configuration
 from croupier.lab import binaries
 from croupier.lab.binaries import Sources
@@ -31,6 +32,8 @@ FILES: Final = f"{CHART}/files"
 NAMESPACE: Final = "d8-gpu-operator"
 SCHEDULER: Final = "croupier-scheduler"
 RENDERED: Final = "deployments/default/croupier.yaml"
+SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
+"""Words in the policy of service pods, for which the chart has the images that are set."""
 KUBERNETES: Final = "1.36.0"
 """Whose capabilities the plain manifests assume."""
 MARK: Final = "# rendered from charts/croupier (make generate), digest "
@@ -46,7 +49,7 @@ COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("rbac/market", "deployments/cpu/agent.yaml", (*_CLUSTER, *_LOCAL)),
     ("rbac/node", "deployments/node/rbac.yaml", (*_CLUSTER, *_LOCAL)),
     ("rbac/webhook", "deployments/webhook/rbac.yaml", _CLUSTER),
-    ("rbac/webhook-certificate", "deployments/webhook/rbac.yaml", _LOCAL),
+    ("rbac/webhook-certificate", "deployments/webhook/rbac-certificate.yaml", (*_CLUSTER, *_LOCAL)),
     ("policies/limits", "deployments/cpu/own-namespace.yaml", _POLICY),
     ("policies/market", "deployments/cpu/agent.yaml", _POLICY),
     ("policies/node", "deployments/node/own-node.yaml", _POLICY),
@@ -73,6 +76,7 @@ def files(root: Path) -> dict[str, str]:
     return {
         **copies,
         **{f"{FILES}/crds/{name}": generate.dumped([one]) for name, one in crds.definitions().items()},
+        f"{FILES}/policies/services.yaml": _services(),
         f"{FILES}/webhook/mutating.yaml": _plain(configurations.mutating(wish)),
         f"{FILES}/webhook/validating.yaml": _plain(configurations.validating(wish)),
         f"{FILES}/scheduler.yaml": _plain(configuration.configuration(second)),
@@ -158,6 +162,11 @@ def _of_kinds(text: str, kinds: Sequence[str]) -> str:
     documents = re.split(r"^---\n", text, flags=re.MULTILINE)
     chosen = [one for one in documents if (yaml.safe_load(one) or {}).get("kind") in kinds]
     return "---\n".join(one if one.endswith("\n") else f"{one}\n" for one in chosen)
+
+
+def _services() -> str:
+    head = "# written by croupier.admission.protection; the chart puts the images in that are set\n"
+    return head + "---\n".join(map(_plain, protection.service_documents(SERVICES)))
 
 
 def _plain(document: dict[str, Any]) -> str:
