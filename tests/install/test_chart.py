@@ -126,6 +126,16 @@ def test_a_book_in_memory_has_one_keeper_at_a_time():
     assert (extender["spec"]["replicas"], extender["spec"]["strategy"]) == (1, {"type": "Recreate"})
 
 
+def test_pods_are_given_to_the_second_scheduler_where_there_is_one():
+    def handed_to(*options: str) -> list[str]:
+        (webhook,) = pods(objects(*options))["gpu-admission-webhook"]["spec"]["containers"]
+        return [one.partition("=")[2] for one in webhook["args"] if one.startswith("--scheduler=")]
+
+    profiles = yaml.safe_load(named(objects(), "ConfigMap", "croupier-scheduler")["data"]["scheduler.yaml"])
+    assert handed_to() == [one["schedulerName"] for one in profiles["profiles"]]
+    assert handed_to(*CHOICES["a scheduler elsewhere"]) == []
+
+
 def test_only_who_may_start_pods_does():
     def may_start(*options: str) -> bool:
         rules = named(objects(*options), "Role", "gpu-bootstrap-controller")["rules"]
