@@ -1,7 +1,8 @@
 """A fleet of cards found, judged, pooled and given: how long, how many writes a card, and how quiet after.
 
 One process plays the agents of all nodes, so what is measured is the control plane: the manager, and the API
-server under it. A quiet minute must write nothing but heartbeats.
+server under it. It comes when the agents have told what they see, as after an installation or an upgrade. A
+quiet minute must write nothing but heartbeats.
 """
 
 import asyncio
@@ -17,11 +18,10 @@ from bench.figures import OURS, Figure
 from bench.ground import Ground
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice
-from croupier.kube.client import Client
+from croupier.kube.client import Client, Selection
 from croupier.lab import agents, dealer
 from croupier.lab.agents import FLEET
-from croupier.lab.dealer import EXTENDER, MANAGER
-from croupier.lab.progress import Silent
+from croupier.lab.dealer import EXTENDER, MANAGER, NAMESPACE
 
 PATIENCE = 900.0
 POLL = 1.0
@@ -35,7 +35,6 @@ async def fleet(on: Ground) -> list[Figure]:
     nodes = 3 if on.quick else 500
     cards = nodes * 8
     async with arena.raised(on, nodes) as field:
-        await dealer.join(field.lab, "CRD", Silent(), cards=True)
         try:
             return await _measured(on, field, cards)
         finally:
@@ -46,6 +45,10 @@ async def _measured(on: Ground, field: Arena, cards: int) -> list[Figure]:
     start = await accounts.taken(field.api, {})
     began = time.perf_counter()
     await agents.play(field.lab, on.show)
+    await _until_told(field.api, cards // 8)
+    told = time.perf_counter() - began
+    began = time.perf_counter()
+    await dealer.join(field.lab, "CRD", on.show, cards=True)
     await _until(field.api, cards, lambda one: one.status.phase == "Ready")
     found = time.perf_counter() - began
     on.show.step(f"{cards:,} cards are ready; putting them into a pool")
@@ -59,11 +62,12 @@ async def _measured(on: Ground, field: Arena, cards: int) -> list[Figure]:
     on.show.step("Waiting a quiet minute")
     quiet = await _quiet(on, field)
     per_card = Counter({what: count for what, count in spent.items() if HEARTBEATS not in what})
-    told = {what: round(count / cards, 2) for what, count in per_card.most_common(6)}
+    which = {what: round(count / cards, 2) for what, count in per_card.most_common(6)}
     return [
+        Figure("discover", f"{cards // 8} agents have told what they see", "s", {OURS: told}),
         Figure("discover", f"{cards:,} cards on {cards // 8} nodes found and judged", "s", {OURS: found}),
         Figure("discover", f"{cards:,} cards assigned to a pool and counted", "s", {OURS: pooled}),
-        Figure("discover", "writes a card, heartbeats aside", "", {OURS: per_card.total() / cards, **told}),
+        Figure("discover", "writes a card, heartbeats aside", "", {OURS: per_card.total() / cards, **which}),
         *(
             Figure("discover", f"memory of {name}", "MiB", {OURS: used / MIB})
             for name, used in memory.items()
@@ -90,6 +94,12 @@ async def _quiet(on: Ground, field: Arena) -> Counter[str]:
     await asyncio.sleep(length)
     written = (await accounts.taken(field.api, {})).since(before).writes
     return Counter({what: count for what, count in written.items() if HEARTBEATS not in what})
+
+
+async def _until_told(api: Client, agents: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while len((await api.list(kinds.LEASES, Selection(NAMESPACE))).items) < agents:  # noqa: ASYNC110 (others change it)
+            await asyncio.sleep(POLL)
 
 
 async def _until(api: Client, cards: int, good: Callable[[GPUDevice], bool]) -> None:

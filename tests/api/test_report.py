@@ -127,6 +127,22 @@ def test_what_of_a_cards_health_is_news(changed, is_news):
     assert (after.last_updated == LATER) == is_news
 
 
+COUNTS = {
+    "the first is written with the card": (None, 1, 1),
+    "the second waits": (1, 2, 1),
+    "the third is what counts": (1, 3, 3),
+    "so is one fewer": (3, 1, 1),
+    "and none": (2, 0, 0),
+}
+
+
+@pytest.mark.parametrize(("written", "clean", "then"), COUNTS.values(), ids=COUNTS)
+def test_how_clean_heartbeats_are_counted(written, clean, then):
+    before = Health(consecutive_healthy=written) if written is not None else None
+
+    assert inventory.health(before, CardHealth(clean=clean), NOON).consecutive_healthy == then
+
+
 def test_the_last_error_stays_when_it_is_over_and_its_time_is_that_of_its_beginning():
     ill = CardHealth(healthy=False, reason="XID", message="fell off", xid=79)
     first = inventory.health(None, ill, NOON)

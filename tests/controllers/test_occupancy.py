@@ -188,6 +188,7 @@ async def test_nothing_is_written_while_nothing_changes(world):
         await says(world, device, "Free")
         before = await world.api.get(kinds.GPU_DEVICES, device)
         other = await world.device(1)
+        await world.shows({device: (True, 0), other: (True, 0)})
         await world.runs("a", other)
         await world.plant(world.holder(await world.get("a")), other)
         await says(world, other, "InUse")

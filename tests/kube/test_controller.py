@@ -122,6 +122,21 @@ async def test_what_is_there_at_the_start_and_what_comes_later_is_looked_at():
         await until(lambda: sum(world.looks.values()) == 4)
 
 
+async def test_what_changes_together_is_looked_at_once():
+    world = World()
+    herd: Store[Pod] = Store(PODS)
+    world.controller.watch(herd, world, lambda _: ["herd"], within=0.05)
+    herd.put(pod("dog"))
+    async with world.running():
+        await world.looked(herd=1)
+        for number in range(8):
+            herd.put(pod(f"sheep-{number}"))
+        await world.quiet()
+        assert world.looks == {"herd": 1}
+        await world.looked(herd=2)
+        assert world.looks == {"herd": 2}
+
+
 async def test_one_key_is_never_worked_on_twice_at_once():
     world = World()
     running, most = 0, 0

@@ -6,22 +6,19 @@ NodeReservation into memory before it removes the first one, each guarded by the
 a crash in between loses nothing, and what a late writer still changed is read again.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, translate
 from croupier.core.ledger import Ledger
-from croupier.kube import lease
+from croupier.kube import lease, together
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, KubeError, NotFound
 from croupier.kube.lease import LEASES, Acquire, Sighting, Terms
 
 LEASE: Final = "croupier-book"
-AT_ONCE: Final = 16
-"""Objects removed at a time."""
 TRIES: Final = 20
 """How often an object may change while it is carried over."""
 
@@ -71,15 +68,7 @@ async def carry_over(api: Client, place: Callable[[Ledger], None]) -> tuple[str,
     found = await _all(api)
     for one in found:
         place(_ledger(one))
-    turns = asyncio.Semaphore(AT_ONCE)
-
-    async def remove(one: NodeReservation) -> None:
-        async with turns:
-            await _remove(api, one, place)
-
-    for outcome in await asyncio.gather(*map(remove, found), return_exceptions=True):
-        if outcome is not None:
-            raise outcome
+    await together.all_of(_remove(api, one, place) for one in found)
     return tuple(one.metadata.name for one in found)
 
 

@@ -36,7 +36,7 @@ from croupier.kube.store import Change
 NAME: Final = "bootstrap"
 ACTION: Final = "Bootstrap"
 GATHERED: Final = 0.5
-"""Seconds within which a node is looked at when its cards change."""
+"""Seconds within which a node is looked at when its cards, or what is said of it, change."""
 SLOW: Final = 5.0
 """Seconds after which an answer says more about the API server than about an agent."""
 
@@ -80,7 +80,8 @@ class BootstrapController:
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
         watch = self.controller.watch
-        watch(sources.inventories.store, sources.inventories.cache, lambda one: (one.metadata.name,))
+        inventories = sources.inventories
+        watch(inventories.store, inventories.cache, lambda one: (one.metadata.name,), within=GATHERED)
         watch(sources.pods.store, sources.pods.cache, self._services.node_of)
         # Of these only some changes matter (see `run`), but they must be known before anything is judged.
         watch(sources.devices.store, sources.devices.cache, lambda _: ())

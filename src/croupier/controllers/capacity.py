@@ -27,6 +27,8 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 NAME: Final = "capacity"
 RESYNC: Final = 300.0
 """Seconds after which every node is looked at, changed or not."""
+GATHERED: Final = 0.2
+"""Seconds within which a node is looked at when its cards change: they mostly change together."""
 AT_ONCE: Final = 32
 """Nodes that are primed at a time."""
 
@@ -50,7 +52,8 @@ class CapacityController:
         )
         sources = sight_.sources
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda node: (node.metadata.name,))
-        self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
+        devices = sources.devices
+        self.controller.watch(devices.store, devices.cache, sight.node_of_device, within=GATHERED)
         self.controller.watch(sources.pools.store, sources.pools.cache, sight_.nodes_with)
         inventories = sources.inventories
         self.controller.watch(inventories.store, inventories.cache, lambda found: (found.metadata.name,))

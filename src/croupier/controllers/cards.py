@@ -27,7 +27,7 @@ from croupier.core.assignment import NOBODY, Approval
 from croupier.core.course import Course
 from croupier.core.ledger import Ledger
 from croupier.core.lifecycle import POOL
-from croupier.kube import events, store
+from croupier.kube import events, store, together
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -123,12 +123,14 @@ class CardController:
             [pooling.pool(one) for one in self._sources.pools.store],
             self._settings.approval,
         )
-        for name, way in ways.items():
-            await self._annotate(node, devices[name], way)
-            await self._write(node, devices[name], way)
+        await together.all_of(self._carry_out(node, devices[name], way) for name, way in ways.items())
         if inventory is not None:
             await self._write_node(inventory, ways)
         return DONE
+
+    async def _carry_out(self, node: str, device: GPUDevice, way: Course) -> None:
+        await self._annotate(node, device, way)
+        await self._write(node, device, way)
 
     async def _annotate(self, node: str, device: GPUDevice, way: Course) -> None:
         """Good for the version that was seen only: a person may have written another pool since."""

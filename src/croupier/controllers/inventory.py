@@ -28,7 +28,7 @@ from croupier.controllers.inventory_writing import Management, Silence
 from croupier.core.bootstrap import Judged
 from croupier.core.census import News, Placed, Plan
 from croupier.core.features import Features
-from croupier.kube import events, store
+from croupier.kube import events, store, together
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -147,15 +147,18 @@ class InventoryController:
             Silence(silent, self._settings.patience).judge(),
         )
         wrote = await self._keep_node(look, plan, found, judged)
-        for placed in plan.cards:
-            wrote |= await self._keep_card(look, placed, found, managed=managed.status == "False")
-        for name in plan.vanished:
-            status = writing.gone_status(look.devices[name], self._settings.clock.now())
-            wrote |= await self._apply_card(look, look.devices[name], status)
-        for name in plan.removed:
-            wrote |= await self._remove(look, look.devices[name])
+        ours, now = managed.status == "False", self._settings.clock.now()
+        gone = {name: writing.gone_status(look.devices[name], now) for name in plan.vanished}
+        changed = await together.all_of(
+            (
+                *(self._keep_card(look, placed, found, managed=ours) for placed in plan.cards),
+                *(self._apply_card(look, look.devices[name], status) for name, status in gone.items()),
+            )
+        )
+        # Only now: what people wrote on an old object must stand on its heir before it goes.
+        removed = await together.all_of(self._remove(look, look.devices[name]) for name in plan.removed)
         self._tell(look, plan.news)
-        return wrote or look.name in self._doubted
+        return wrote or any((*changed, *removed)) or look.name in self._doubted
 
     def _doubting(self, look: Look, incomplete: Judged) -> Judged:
         """What to say of the inventory now: of one that was complete, nothing else at first sight."""

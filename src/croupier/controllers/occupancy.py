@@ -22,6 +22,7 @@ from croupier.controllers.sight import Sight
 from croupier.core import capacity, occupancy, refit
 from croupier.core.bootstrap import Judged
 from croupier.core.occupancy import Occupied, Scene
+from croupier.kube import together
 from croupier.kube.bucket import Bucket, Rate
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
@@ -93,6 +94,7 @@ class Occupancy:
         devices = self._sight.devices_of(node)
         scene = self._scene(node) if devices else Scene()
         later: list[float] = []
+        due: list[tuple[GPUDevice, Judged]] = []
         for device in devices:
             word = occupancy.judge(device.metadata.name, scene)
             wait = self._wait(device, word)
@@ -101,7 +103,8 @@ class Occupancy:
             if wait > 0:
                 later.append(wait)
                 continue
-            await self._write(node, device, _JUDGED[word])
+            due.append((device, _JUDGED[word]))
+        await together.all_of(self._write(node, device, judged) for device, judged in due)
         return Result(again_after=min(later) + MARGIN) if later else DONE
 
     def _scene(self, node: str) -> Scene:

@@ -4,7 +4,6 @@ The ConfigMap comes first of all writes: it is what the agents follow, and it re
 so that whoever takes over after a crash knows what was before.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers import pool_look
 from croupier.controllers.pool_look import Look
 from croupier.core.change import Outcome, Step
+from croupier.kube import together
 from croupier.kube.client import Client, PatchType
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Raw, Resource
@@ -24,8 +24,6 @@ from croupier.kube.resource import Raw, Resource
 LABEL: Final = "gpu.deckhouse.io/pool"
 CARDS: Final = "inventoryIDs"
 ALLOCATION: Final = "allocation"
-AT_ONCE: Final = 16
-"""Cards that are written at a time."""
 _DRAINED: Final = pool_look.drain("").partition("pool ")[2]
 
 Wrote = Callable[[Resource[Any], Any], None]
@@ -98,21 +96,16 @@ class PoolWriter:
 
     async def _cards(self, wanted: Iterable[tuple[GPUDevice, Words]]) -> None:
         """Every card is written for the version that was seen: a person may have said something since."""
-        turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(device: GPUDevice, words: Words) -> None:
             meta: Raw = {"resourceVersion": device.metadata.resource_version, "annotations": words}
-            async with turns:
-                try:
-                    written = await self._api.patch(GPU_DEVICES, device.metadata.name, {"metadata": meta})
-                except NotFound:
-                    return
+            try:
+                written = await self._api.patch(GPU_DEVICES, device.metadata.name, {"metadata": meta})
+            except NotFound:
+                return
             self._wrote(GPU_DEVICES, written)
 
-        writes = (one(device, words) for device, words in wanted if _changes(device, words))
-        failed = [one for one in await asyncio.gather(*writes, return_exceptions=True) if one is not None]
-        if failed:
-            raise failed[0]
+        await together.all_of(one(device, words) for device, words in wanted if _changes(device, words))
 
 
 def _data(look: Look, outcome: Outcome) -> dict[str, str]:

@@ -25,7 +25,7 @@ from croupier.core.placement import Strategy
 from croupier.core.pod import PodView
 from croupier.core.reservation import Asked, Outcome, Reason, Scene
 from croupier.core.verdict import Judgement
-from croupier.kube import events, store
+from croupier.kube import events, store, together
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
@@ -166,7 +166,7 @@ class ReservationController:
         keys = reservation.unguarded(ledger, scene, self._settings.strategy)
         if not keys:
             return scene
-        await _all(self._put_finalizer(scene.node, key, found) for key in keys)
+        await together.all_of(self._put_finalizer(scene.node, key, found) for key in keys)
         asked = (wire.asked(found[one.key], scene.now) for one in scene.reservations if one.key in found)
         return replace(scene, reservations=tuple(asked))
 
@@ -190,7 +190,7 @@ class ReservationController:
     async def _tell(self, node: str, found: Mapping[str, Reservation], judgement: Judgement) -> None:
         told = [self._write(node, found[key], outcome) for key, outcome in judgement.outcomes.items()]
         freed = [self._let_go(node, found[key]) for key in judgement.free]
-        await _all([*told, *freed])
+        await together.all_of([*told, *freed])
 
     async def _write(self, node: str, found: Reservation, outcome: Outcome) -> None:
         status = wire.written(found, outcome, self._settings.clock.now())
@@ -268,10 +268,3 @@ class ReservationController:
     def _ledger_changed(self, node: str) -> None:
         if self._concerns(node):
             self.controller.add(node)
-
-
-async def _all(steps: Iterable[Awaitable[None]]) -> None:
-    """Every step is tried; the first that failed is what failed."""
-    for ended in await asyncio.gather(*steps, return_exceptions=True):
-        if isinstance(ended, BaseException):
-            raise ended

@@ -70,8 +70,13 @@ class Controller(Generic[K]):
     _sources: list[_Source[K]] = field(init=False, default_factory=list)
     _shift: Shift[K] | None = field(init=False, default=None)
 
-    def watch(self, store: Store[T], cache: Cache, keys: Callable[[T], Iterable[K]]) -> None:
-        """Reconcile `keys(object)` whenever an object of `store` comes, changes or goes."""
+    def watch(
+        self, store: Store[T], cache: Cache, keys: Callable[[T], Iterable[K]], *, within: float = 0.0
+    ) -> None:
+        """Reconcile `keys(object)` whenever an object of `store` comes, changes or goes.
+
+        At once, or within so many seconds where several objects of one key mostly change together.
+        """
         kind = store.resource.full_name
 
         def subscribe(shift: Shift[K]) -> Callable[[], None]:
@@ -79,7 +84,7 @@ class Controller(Generic[K]):
                 self._note(kind, change, shift)
                 for found in (change.old, change.new):
                     for key in keys(found) if found is not None else ():
-                        shift.wake(key)
+                        _wake(shift, key, within)
 
             def relisted(began: float) -> None:
                 for key in self.expectations.relisted(kind, began):
@@ -113,10 +118,7 @@ class Controller(Generic[K]):
         """
         if self._shift is None:
             return
-        if within:
-            self._shift.wake_after(key, within)
-        else:
-            self._shift.wake(key)
+        _wake(self._shift, key, within)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         """Work until `stop`, then finish what is ready. Cancel to end at once."""
@@ -182,6 +184,13 @@ class Controller(Generic[K]):
         version = Version(kind, who.uid, who.version)
         for key in self.expectations.saw(version if change.new is not None else version.gone):
             shift.wake(key)
+
+
+def _wake(shift: Shift[K], key: K, within: float) -> None:
+    if within:
+        shift.wake_after(key, within)
+    else:
+        shift.wake(key)
 
 
 async def _close(shift: Shift[Any], stop: asyncio.Event) -> None:

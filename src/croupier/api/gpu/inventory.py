@@ -24,6 +24,7 @@ from croupier.api.gpu.device import (
 )
 from croupier.api.gpu.node import Driver, InventoryDevice, NodeHardware
 from croupier.core import inventory
+from croupier.core.bootstrap import BEATS
 from croupier.core.census import Known, Placed
 from croupier.core.features import Features
 from croupier.core.inventory import Card, Told
@@ -147,13 +148,24 @@ def health(before: Health | None, told: CardHealth, now: datetime) -> Health:
         temperature_c=_stepped(was.temperature_c, told.temperature_c),
         ecc_errors_total=told.ecc_errors,
         xid=told.xid if told.xid is not None else was.xid,
-        consecutive_healthy=told.clean,
+        consecutive_healthy=_counted(was.consecutive_healthy, told.clean),
     )
     if not told.healthy:
         new = _erring(new, told.reason or "Unhealthy", told.message, now)
     if before is not None and new == was:
         return was
-    return replace(new, last_updated=now, temperature_c=told.temperature_c, metrics=told.metrics)
+    return replace(
+        new,
+        last_updated=now,
+        temperature_c=told.temperature_c,
+        metrics=told.metrics,
+        consecutive_healthy=told.clean,
+    )
+
+
+def _counted(written: int, clean: int) -> int:
+    """On the way up only the end is worth a write of its own: every card of a cluster counts at its start."""
+    return clean if clean < written or clean >= BEATS else written
 
 
 def lost(before: Health | None, now: datetime) -> Health:

@@ -1,0 +1,52 @@
+"""Several requests at once: all are made, no more than allowed run at a time, and a failure is told."""
+
+import asyncio
+
+import pytest
+
+from croupier.kube import together
+from tests.kube.waiting import until
+
+
+async def test_what_each_came_to_in_the_order_of_asking():
+    running, most = 0, 0
+
+    async def ask(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001 * (5 - number))
+        running -= 1
+        return number
+
+    assert await together.all_of((ask(number) for number in range(5)), at_once=2) == [0, 1, 2, 3, 4]
+    assert most == 2
+
+
+async def test_one_that_fails_stops_no_other():
+    done = []
+
+    async def ask(number: int) -> None:
+        if number == 1:
+            raise LookupError(f"no {number}")
+        await asyncio.sleep(0)
+        done.append(number)
+
+    with pytest.raises(LookupError, match="no 1"):
+        await together.all_of(ask(number) for number in range(3))
+    assert done == [0, 2]
+
+
+async def test_a_cancelled_one_takes_all_with_it():
+    begun = []
+
+    async def ask(number: int) -> None:
+        begun.append(number)
+        await asyncio.Event().wait()
+
+    work = asyncio.create_task(together.all_of((ask(number) for number in range(3)), at_once=2))
+    await until(lambda: len(begun) == 2, "two of them")
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert begun == [0, 1]
