@@ -6,9 +6,19 @@ app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/part-of: croupier
 {{- end }}
 
+{{/* The settings that shape what is installed: of a ModuleConfig that is there, where settings come from it. */}}
+{{- define "croupier.chosen" -}}
+{{- $chosen := .Values.settings -}}
+{{- if and (eq .Values.settingsFrom "module") (.Capabilities.APIVersions.Has "deckhouse.io/v1alpha1/ModuleConfig") -}}
+{{- $module := lookup "deckhouse.io/v1alpha1" "ModuleConfig" "" "gpu-operator" | default dict -}}
+{{- $chosen = mergeOverwrite (deepCopy $chosen) (dig "spec" "settings" dict $module) -}}
+{{- end -}}
+{{- toYaml $chosen -}}
+{{- end }}
+
 {{/* Two of every process: as it is set, else from three nodes on. Rendered without a cluster: one. */}}
 {{- define "croupier.available" -}}
-{{- $set := get .Values.settings "highAvailability" -}}
+{{- $set := get (include "croupier.chosen" . | fromYaml) "highAvailability" -}}
 {{- if kindIs "bool" $set -}}
 {{- ternary "yes" "" $set -}}
 {{- else if ge (len (dig "items" list (lookup "v1" "Node" "" ""))) 3 -}}
@@ -22,13 +32,14 @@ yes
 
 {{/* Where the ledger is. */}}
 {{- define "croupier.book" -}}
-{{- if eq (get .Values.settings "highAvailability" | toString) "true" -}}CRD
-{{- else -}}{{ get .Values.settings "capacityManager" | default "InMemory" }}
+{{- $set := include "croupier.chosen" . | fromYaml -}}
+{{- if eq (get $set "highAvailability" | toString) "true" -}}CRD
+{{- else -}}{{ get $set "capacityManager" | default "InMemory" }}
 {{- end -}}
 {{- end }}
 
 {{- define "croupier.certManager" -}}
-{{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" .Values.settings) "CertManager") -}}yes{{- end -}}
+{{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" (include "croupier.chosen" . | fromYaml)) "CertManager") -}}yes{{- end -}}
 {{- end }}
 
 {{/* Where settings are followed while a process runs. */}}
@@ -38,7 +49,7 @@ yes
 
 {{/* Those settings that count at the next start only: another value of one starts the pods anew. */}}
 {{- define "croupier.restarting" -}}
-{{- $set := .Values.settings -}}
+{{- $set := include "croupier.chosen" . | fromYaml -}}
 {{- dict "book" (include "croupier.book" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
 {{- end }}
 
