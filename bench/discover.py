@@ -6,9 +6,10 @@ quiet minute must write nothing but heartbeats.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
 import psutil
 
@@ -19,6 +20,8 @@ from bench.ground import Ground
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice
 from croupier.kube.client import Client, Selection
+from croupier.kube.reflector import Reflector
+from croupier.kube.store import Store
 from croupier.lab import agents, dealer
 from croupier.lab.agents import FLEET
 from croupier.lab.dealer import EXTENDER, MANAGER, NAMESPACE
@@ -36,12 +39,13 @@ async def fleet(on: Ground) -> list[Figure]:
     cards = nodes * 8
     async with arena.raised(on, nodes) as field:
         try:
-            return await _measured(on, field, cards)
+            async with _followed(field.api) as devices:
+                return await _measured(on, field, devices, cards)
         finally:
             await dealer.leave(field.lab)
 
 
-async def _measured(on: Ground, field: Arena, cards: int) -> list[Figure]:
+async def _measured(on: Ground, field: Arena, devices: Store[GPUDevice], cards: int) -> list[Figure]:
     start = await accounts.taken(field.api, {})
     began = time.perf_counter()
     await agents.play(field.lab, on.show)
@@ -49,12 +53,12 @@ async def _measured(on: Ground, field: Arena, cards: int) -> list[Figure]:
     told = time.perf_counter() - began
     began = time.perf_counter()
     await dealer.join(field.lab, "CRD", on.show, cards=True)
-    await _until(field.api, cards, lambda one: one.status.phase == "Ready")
+    await _until(devices, cards, lambda one: one.status.phase == "Ready")
     found = time.perf_counter() - began
     on.show.step(f"{cards:,} cards are ready; putting them into a pool")
     began = time.perf_counter()
     await field.api.create(kinds.GPU_POOLS.raw, _pool())
-    await _until(field.api, cards, lambda one: one.status.state == "Assigned")
+    await _until(devices, cards, lambda one: one.status.state == "Assigned")
     await _until_counted(field.api, cards)
     pooled = time.perf_counter() - began
     spent = (await accounts.taken(field.api, {})).since(start).writes
@@ -102,14 +106,22 @@ async def _until_told(api: Client, agents: int) -> None:
             await asyncio.sleep(POLL)
 
 
-async def _until(api: Client, cards: int, good: Callable[[GPUDevice], bool]) -> None:
+async def _until(devices: Store[GPUDevice], cards: int, good: Callable[[GPUDevice], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while sum(map(good, await _devices(api))) < cards:  # noqa: ASYNC110 (others change it)
+        while sum(map(good, devices)) < cards:  # noqa: ASYNC110 (others change it)
             await asyncio.sleep(POLL)
 
 
-async def _devices(api: Client) -> Sequence[GPUDevice]:
-    return [one async for page in api.pages(kinds.GPU_DEVICES) for one in page.items]
+@contextlib.asynccontextmanager
+async def _followed(api: Client) -> AsyncIterator[Store[GPUDevice]]:
+    """The cards, without asking for four thousand again and again."""
+    store = Store(kinds.GPU_DEVICES)
+    following = asyncio.create_task(Reflector(api, store).run())
+    try:
+        yield store
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 async def _until_counted(api: Client, cards: int) -> None:

@@ -127,6 +127,21 @@ def test_what_of_a_cards_health_is_news(changed, is_news):
     assert (after.last_updated == LATER) == is_news
 
 
+CUTS = {
+    "whole, and now asked to be": (Cut(), Cut(target="whole"), False),
+    "no longer asked": (Cut(target="whole"), Cut(), False),
+    "asked, and waiting": (Cut(), Cut(target="whole", state="Waiting"), True),
+    "asked to be cut": (Cut(), Cut(target="1g.10gb:7"), True),
+    "MIG mode switched on": (Cut(), Cut(enabled=True, target="whole"), True),
+    "seen for the first time": (None, Cut(target="whole"), True),
+}
+
+
+@pytest.mark.parametrize(("before", "told", "is_news"), CUTS.values(), ids=CUTS)
+def test_what_of_a_cards_cut_is_news(before, told, is_news):
+    assert inventory.cut(before, told) == (told if is_news else before)
+
+
 COUNTS = {
     "the first is written with the card": (None, 1, 1),
     "the second waits": (1, 2, 1),

@@ -121,7 +121,8 @@ def card_status(
     )
     if line is not None:
         health = cards.health(was.health, line.health, now)
-        return replace(status, hardware=cards.hardware(line), health=health, cut=line.cut)
+        cut = cards.cut(was.cut, line.cut)
+        return replace(status, hardware=cards.hardware(line), health=health, cut=cut)
     if was.hardware is None or naming.is_indexed(placed.id):
         return replace(status, hardware=cards.described(placed, found))
     return status

@@ -15,6 +15,7 @@ from croupier.api.gpu.device import (
     PCI,
     VANISHED,
     ComputeCapability,
+    Cut,
     GPUDevice,
     Hardware,
     Health,
@@ -28,6 +29,7 @@ from croupier.core.bootstrap import BEATS
 from croupier.core.census import Known, Placed
 from croupier.core.features import Features
 from croupier.core.inventory import Card, Told
+from croupier.core.sharing import WHOLE
 
 DEGREES: Final = 5
 """A temperature is written anew when it differs by so much: it moves all the time."""
@@ -166,6 +168,15 @@ def health(before: Health | None, told: CardHealth, now: datetime) -> Health:
 def _counted(written: int, clean: int) -> int:
     """On the way up only the end is worth a write of its own: every card of a cluster counts at its start."""
     return clean if clean < written or clean >= BEATS else written
+
+
+def cut(before: Cut | None, told: Cut) -> Cut:
+    """What to write of how a card is cut: that a whole card is asked to be whole is no news."""
+    return before if before is not None and _unasked(before) == _unasked(told) else told
+
+
+def _unasked(found: Cut) -> Cut:
+    return replace(found, target="") if not found.slots and found.target == WHOLE else found
 
 
 def lost(before: Health | None, now: datetime) -> Health:
