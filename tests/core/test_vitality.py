@@ -1,9 +1,16 @@
-"""A card is unfit for what hardware does, never for what a program does to itself."""
+"""A card is unfit for what hardware does, never for what a program does to itself.
+
+What an agent was told of it binds those after it: restarting ours makes no card well, and wedges none.
+"""
+
+from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from croupier.core import vitality
-from croupier.core.vitality import Readings
+from croupier.core.vitality import HELD, Readings, Scar, Told, Verdict
 
 FIT = {
     "nothing known": Readings(),
@@ -48,3 +55,120 @@ def test_unfit(readings, reason, sentence):
 
     assert (verdict.healthy, verdict.reason) == (False, reason)
     assert sentence in verdict.message
+
+
+def told(reason: str = "", xid: int | None = 79, uuid: str = "GPU-1") -> Told:
+    return Told(uuid, Verdict(not reason, reason, "why" if reason else ""), xid)
+
+
+LEFT = {
+    "one that counted counts anew": (told("CriticalXID"), 100.0 + HELD),
+    "one of a card that was lost as well": (told("CardLost"), 100.0 + HELD),
+    "one from before the driver was silent": (told("DriverUnreachable"), 100.0 + HELD),
+    "one that counted no more is only told": (told(), 100.0),
+    "one that heat has outlived is only told": (told("Overheated"), 100.0),
+    "one of a program is only told": (told("CardLost", xid=13), 100.0),
+    "none": (told("CardLost", xid=None), None),
+}
+
+
+@pytest.mark.parametrize(("last", "until"), LEFT.values(), ids=LEFT)
+def test_what_an_xid_leaves_to_the_next_agent(last, until):
+    found = vitality.scar(last, rebooted=False, now=100.0)
+
+    assert (found.until if found is not None else None) == until
+    assert vitality.scar(last, rebooted=True, now=100.0) is None, "a reboot resets the card"
+
+
+BOOTS = {
+    "another": ("monday", "tuesday", True),
+    "the same": ("monday", "monday", False),
+    "of an agent that did not tell": ("", "tuesday", False),
+    "where nobody can tell": ("monday", "", False),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "rebooted"), BOOTS.values(), ids=BOOTS)
+def test_a_reboot_is_told_by_the_name_of_the_boot(before, now, rebooted):
+    assert vitality.has_rebooted(before, now) is rebooted
+
+
+SCAR = Scar("GPU-1", 79, until=100.0)
+SHOWN = {
+    "well, so far as it is seen": (told(xid=None), 99.9, "CriticalXID", 79),
+    "too hot as well": (told("Overheated", xid=None), 99.9, "CriticalXID", 79),
+    "lost": (told("CardLost", xid=None), 99.9, "CardLost", 79),
+    "with an XID of its own": (told("CriticalXID", xid=48), 99.9, "CriticalXID", 48),
+    "with one of a program": (told(xid=45), 99.9, "CriticalXID", 79),
+    "with one of a program, later": (told(xid=45), 100.0, "", 45),
+    "when its time is over": (told(xid=None), 100.0, "", 79),
+    "another board": (told(xid=None, uuid="GPU-2"), 99.9, "", None),
+}
+
+
+@pytest.mark.parametrize(("seen", "now", "reason", "xid"), SHOWN.values(), ids=SHOWN)
+def test_a_card_with_a_past(seen, now, reason, xid):
+    found = vitality.scarred(seen, SCAR, now)
+
+    assert (found.verdict.healthy, found.verdict.reason, found.xid) == (not reason, reason, xid)
+    assert bool(found.verdict.message) is bool(reason)
+
+
+@dataclass
+class Watcher:
+    """An agent with one card, as far as XIDs go; it ends and another comes."""
+
+    now: float = 0.0
+    boot: str = "boot-0"
+    boots: int = 0
+    xid: int | None = None
+    xid_at: float = 0.0
+    scar: Scar | None = None
+
+    def hears(self, xid: int) -> None:
+        if self.xid is None or vitality.supersedes(xid, self.xid, self.now - self.xid_at):
+            self.xid, self.xid_at = xid, self.now
+
+    def told(self) -> Told:
+        counts = self.xid is not None and self.now - self.xid_at < HELD
+        seen = Told("GPU-1", vitality.judge(Readings(xid=self.xid if counts else None)), self.xid)
+        return vitality.scarred(seen, self.scar, self.now)
+
+    def restart(self, *, reboot: bool) -> None:
+        last, before = self.told(), self.boot
+        self.boots += reboot
+        self.boot = f"boot-{self.boots}"
+        rebooted = vitality.has_rebooted(before, self.boot)
+        self.xid, self.scar = None, vitality.scar(last, rebooted=rebooted, now=self.now)
+
+
+HAPPENINGS = st.one_of(
+    st.tuples(st.just("time"), st.integers(1, 90)),
+    st.tuples(st.just("xid"), st.sampled_from([13, 31, 48, 63, 64, 79, 999])),
+    st.tuples(st.sampled_from(["restart", "reboot"]), st.just(0)),
+)
+
+
+@given(st.lists(HAPPENINGS, max_size=12))
+def test_whenever_agents_end_a_card_is_unfit_as_long_as_one_that_stayed_would_say_and_not_for_ever(story):
+    watcher, fatal_at, any_xid = Watcher(), None, False
+    for what, number in story:
+        match what:
+            case "time":
+                watcher.now += number
+            case "xid":
+                watcher.hears(number)
+                any_xid = True
+                fatal_at = watcher.now if vitality.is_critical(number) else fatal_at
+            case _:
+                watcher.restart(reboot=what == "reboot")
+                if what == "reboot":
+                    fatal_at, any_xid = None, False
+        if fatal_at is not None and watcher.now - fatal_at < HELD:
+            assert watcher.told().verdict.reason == "CriticalXID", "neither a restart nor a clean-up heals it"
+        if fatal_at is None:
+            assert watcher.told().verdict.healthy, "a reboot resets the card, and programs break none"
+        assert (watcher.told().xid is not None) is any_xid, "told until the next boot"
+
+    watcher.now += HELD
+    assert watcher.told().verdict.healthy, "without news it is well again"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
+from croupier.kube.clock import SystemClock
 from croupier.node import simulated_plan
 from croupier.node.cards import Cards, Seen
 from croupier.node.simulated import Files, SimulatedCards
@@ -45,6 +46,15 @@ class HandClock:
                 wake.set_result(None)
             await _settle()
         self.seconds = end
+
+
+class Later(SystemClock):
+    """The time of the machine; it can be put forward, never back."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
 
 
 async def _settle() -> None:

@@ -12,6 +12,8 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
+from croupier.api.gpu.agent_report import CardHealth
+from croupier.core import vitality
 from croupier.kube.client import Deletion
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
@@ -20,6 +22,7 @@ from croupier.node.agent import Agent
 from tests.controllers.world import running
 from tests.kube.waiting import until, until_async
 from tests.node.agent_house import House, house, layout
+from tests.node.simulation import Later
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -274,17 +277,55 @@ async def test_a_sick_card_is_withdrawn_at_once_and_back_after_three_clean_heart
         assert (sick.healthy, sick.xid, sick.clean) == (False, 79, 0)
 
         hall.suffers()
-
-        async def fit() -> bool:
-            clean: int = (await hall.report()).cards[1].health.clean
-            return clean == 3
-
-        await until_async(fit, "three clean heartbeats")
+        await until_async(lambda: _clean(hall, 1, 3), "three clean heartbeats")
         assert (await hall.report()).beats == 3
 
 
+async def test_an_xid_outlives_the_agent_that_was_told_of_it_and_the_next_but_no_reboot(hall):
+    hall.clock = clock = Later()
+    hall.suffers(cards={1: {"xid": 79}})
+    async with at_work(hall, boot="monday"):
+        await until_async(lambda: reason(hall, 1, "CriticalXID"), "the report to say so")
+    hall.suffers()  # a driver tells of it once
+
+    for _ in range(2):
+        async with at_work(hall, boot="monday") as agent:
+            sick = await first_told(agent, 1)
+            assert (sick.healthy, sick.reason, sick.xid, sick.clean) == (False, "CriticalXID", 79, 0)
+            await shows(hall, gpu="3", percent="300")
+    async with at_work(hall, boot="monday", beat=0.3) as agent:
+        assert not (await first_told(agent, 1)).healthy
+        clock.ahead += vitality.HELD
+        await shows(hall, gpu="4", percent="400")
+        await until_async(lambda: _clean(hall, 1, 3), "three clean heartbeats")
+
+    async with at_work(hall, boot="monday") as agent:
+        well = await first_told(agent, 1)
+        assert (well.healthy, well.xid) == (True, 79)
+
+    hall.suffers(cards={1: {"xid": 79}})
+    async with at_work(hall, boot="monday"):
+        await until_async(lambda: reason(hall, 1, "CriticalXID"), "the report to say so")
+    hall.suffers()
+    async with at_work(hall, boot="tuesday") as agent:
+        reset = await first_told(agent, 1)
+        assert (reset.healthy, reset.xid) == (True, None)
+
+
+async def first_told(agent: Agent, index: int) -> CardHealth:
+    """How a card fares by the first round of an agent."""
+    await agent.begun.wait()
+    assert agent.report is not None
+    return agent.report.cards[index].health
+
+
+async def _clean(hall: House, index: int, beats: int) -> bool:
+    clean: int = (await hall.report()).cards[index].health.clean
+    return clean == beats
+
+
 async def reason(hall: House, index: int, wanted: str) -> bool:
-    return (await hall.report()).cards[index].health.reason == wanted
+    return any(one.index == index and one.health.reason == wanted for one in (await hall.report()).cards)
 
 
 async def test_a_driver_that_does_not_answer_makes_every_card_unfit_and_is_told(hall):

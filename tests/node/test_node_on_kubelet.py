@@ -317,7 +317,9 @@ async def test_cards_of_a_driver_are_served_cut_watched_and_outlive_their_agent(
     assert "gi 7 19 6 1" not in bench.says(), "the blow came in the middle"
     bench.no_faults()
     await station.starts()
-    await station.house.shows({SMALL: 7, TWO: 6, THREE: 3})
+    await station.house.shows({SMALL: 7, TWO: 4, THREE: 2})
+    sick = (await station.report()).cards[1].health
+    assert (sick.reason, sick.xid) == ("CriticalXID", 79), "the XID that only the agent before was told of"
 
 
 def _pieces(station: Station) -> int:

@@ -16,20 +16,11 @@ from croupier.node.nvml import NvmlCards
 from croupier.node.recutting import Applied, Failed, Recutter
 from tests.core.layouts import laid
 from tests.node.nvml_bench import CARDS, NvmlBench
-from tests.node.simulation import FIRST, SECOND, seen
+from tests.node.simulation import FIRST, SECOND, Later, seen
 
 IN_USE, DRIVER_NOT_LOADED = 19, 9
 MEDIUM = laid("2g.20gb:2,3g.30gb:1")
 SMALL = laid("1g.10gb:7")
-
-
-class Later(SystemClock):
-    """A clock that can be put forward, never back."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
 
 
 @pytest.fixture
@@ -211,6 +202,10 @@ async def test_an_xid_wakes_who_waits_and_is_held_against_the_card_for_a_minute(
         assert (sick.healthy, sick.reason, sick.xid) == (False, "CriticalXID", 48)
         assert "an uncorrectable memory error" in sick.message
         assert (await seen(cards, FIRST)).health.healthy
+        bench.xid(1, 45)
+        await asyncio.wait_for(cards.changed(600), timeout=60)
+        sick = (await seen(cards, SECOND)).health
+        assert (sick.healthy, sick.xid) == (False, 48), "the clean-up after it makes nothing better"
 
         clock.ahead = 61
         after = (await seen(cards, SECOND)).health

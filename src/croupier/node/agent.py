@@ -24,12 +24,13 @@ from croupier.core.devices import NodeCard, Offer
 from croupier.core.handed import Holding
 from croupier.core.node_plan import Memory, Step
 from croupier.core.node_state import Service
+from croupier.core.vitality import Scar
 from croupier.kube import events
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
-from croupier.node import agent_picture, exporter, features, publishing, reporting
+from croupier.node import agent_picture, exporter, features, past, publishing, reporting
 from croupier.node.agent_picture import Now, Picture
 from croupier.node.agent_sight import Window
 from croupier.node.cards import CardError, Cards, Seen, Sighting
@@ -60,7 +61,9 @@ class Serving(Protocol):
 class Check(Protocol):
     """Looks after pods whose devices are not those of their allocation."""
 
-    async def look(self, picture: Picture, offer: Offer) -> None: ...
+    async def look(self, picture: Picture, offer: Offer) -> float | None:
+        """In how many seconds it should look again, if that is known."""
+        ...
 
 
 class Gauge(Protocol):
@@ -107,6 +110,8 @@ class Settings:
     """Seconds between looks, when nothing happens,"""
     beat: float = 10.0
     """and between heartbeats."""
+    boot: str = ""
+    """Which boot of the machine this is; empty for machines that never boot."""
     turns: asyncio.Semaphore | None = None
     """For those who share a process with many others: a slow API server is not given all at once."""
     clock: Clock = field(default_factory=SystemClock)
@@ -128,12 +133,14 @@ class Agent:
         self._monitor = parts.cards.source
         self._pulse = Pulse()
         self._memory: dict[str, Memory] = {}
+        self._scars: Mapping[str, Scar] = {}
         self._cards: list[NodeCard] = []
         self._offer = Offer()
         self._cutting: asyncio.Task[None] | None = None
         self._busy: Step | None = None
         self._cuts = 0
         self._refused = ""
+        self._check_in: float | None = None
         self.begun = asyncio.Event()
         """The first round is over."""
         self.report: AgentReport | None = None
@@ -175,10 +182,12 @@ class Agent:
         for one in last.cards if last is not None else ():
             card_id = naming.inventory_id(self._node, one.address)
             self._memory[card_id] = node_plan.remembered(one.cut.state, one.cut.target)
+        self._scars = past.scars(last, self._settings.boot, self._settings.clock.monotonic())
 
     async def _rest(self, stop: asyncio.Event) -> None:
         news = self.report is None or not self._publisher.shown(self.report)
-        seconds = publishing.CALM if news else self._settings.every
+        waits = (self._settings.every, publishing.CALM if news else None, self._check_in)
+        seconds = min(one for one in waits if one is not None)
         await first(seconds, stop.wait(), self._wake.wait(), self._parts.cards.changed(seconds))
 
     async def _end(self) -> None:
@@ -200,8 +209,14 @@ class Agent:
         self._settings.gauge.offered(self._node, offer)
         await self._tell(picture)
         if (check := self._parts.check) is not None:
-            await self._written("a look at what pods were given", lambda: check.look(picture, offer))
+            self._check_in = None
+            await self._written(
+                "a look at what pods were given", lambda: self._checked(check, picture, offer)
+            )
         await self._change(picture)
+
+    async def _checked(self, check: Check, picture: Picture, offer: Offer) -> None:
+        self._check_in = await check.look(picture, offer)
 
     def _offered(self, picture: Picture) -> Offer:
         """The same as before if the cards are: it has a hundred devices a card."""
@@ -224,8 +239,10 @@ class Agent:
     async def _looked(self) -> Sighting:
         began = self._settings.clock.monotonic()
         try:
-            self._seen = await self._monitored(await self._parts.cards.look())
-            self._settings.gauge.looked(self._settings.clock.monotonic() - began)
+            seen = await self._monitored(await self._parts.cards.look())
+            now = self._settings.clock.monotonic()
+            self._seen = past.scarred(seen, self._scars, now)
+            self._settings.gauge.looked(now - began)
         except CardError as error:
             log.warning("the cards cannot be seen", node=self._node, error=str(error))
             self._pulse = Pulse()
@@ -247,7 +264,7 @@ class Agent:
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
         told_by = self._parts.cards.source, self._monitor
-        telling = Telling(self._node, *told_by, service, self._pulse, troubles)
+        telling = Telling(self._node, *told_by, service, self._pulse, troubles, self._settings.boot)
         self.report = reporting.report(telling, picture.seen, picture.cards, picture.steps)
         told, standing = self.report, picture.standing(service)
         labels = features.labels(told, picture.mig_state(), picture.wants.text)

@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
 from croupier.core.mig import Kind, Piece
-from croupier.core.vitality import is_critical
+from croupier.core.vitality import HELD, is_critical
 from croupier.kube.clock import Clock
 from croupier.node import nvml_card, nvml_edits, nvml_mig
 from croupier.node import nvml_driver as driver
 from croupier.node.cards import CardError, Edits, Held, Seen, Sighting
 from croupier.node.nvml_card import Board
 from croupier.node.nvml_driver import Handle
-from croupier.node.nvml_events import HELD, Xids
+from croupier.node.nvml_events import Xids
 from croupier.node.worker import Late, Worker
 
 PATIENCE: Final = 60.0

@@ -1,22 +1,19 @@
 """XIDs: what the driver reports of a card's trouble, as it happens.
 
-An XID is told once. Who asks later must be told again, so the last one of every card is kept, and held
-against the card for a while: trouble that lasts shows in other ways, or comes again.
+An XID is told once. Who asks later must be told again, so the last one of every card is kept: a critical one
+as long as it counts, whatever comes after it.
 """
 
 import threading
 from dataclasses import dataclass
-from typing import Final
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 import structlog
 
+from croupier.core import vitality
 from croupier.node import nvml_card
 from croupier.node import nvml_driver as driver
 from croupier.node.nvml_driver import Handle
-
-HELD: Final = 60.0
-"""Seconds a critical XID makes its card unfit."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +66,9 @@ class Xids:
             except pynvml.NVMLError_Timeout:
                 return False
             address = nvml_card.pci_address(str(pynvml.nvmlDeviceGetPciInfo(data.device).busId))
-            self._last[address] = Xid(data.eventData, now)
+            before = self._last.get(address)
+            if before is None or vitality.supersedes(data.eventData, before.number, now - before.at):
+                self._last[address] = Xid(data.eventData, now)
         log.warning("the driver reported an XID", address=address, xid=data.eventData)
         return True
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.gpu.device import Cut, CutSlot, MIGEngines, MIGPartition, MIGType
-from croupier.core import mig
+from croupier.core import mig, vitality
 from croupier.core.mig import Kind
 from croupier.core.node_plan import Step
 from croupier.core.node_state import Service
@@ -37,6 +37,8 @@ class Telling:
     service: Service
     pulse: Pulse
     troubles: tuple[str, ...] = ()
+    boot: str = ""
+    """Which boot of the machine it is."""
 
 
 def report(
@@ -44,6 +46,7 @@ def report(
 ) -> AgentReport:
     return AgentReport(
         node=told.node,
+        boot=told.boot,
         source=told.source,
         driver=seen.driver,
         cuda=seen.cuda,
@@ -143,8 +146,10 @@ def between(before: Pulse, cards: Mapping[str, Seen]) -> Pulse:
 
 def blind(seen: Sighting, why: str) -> Sighting:
     """What was seen last, when the driver no longer answers: every card may be gone."""
-    lost = Vital(healthy=False, reason="DriverUnreachable", message=why)
-    return Sighting(cards=tuple(replace(card, health=lost) for card in seen.cards))
+    lost = Vital(healthy=False, reason=vitality.UNREACHABLE, message=why)
+    return Sighting(
+        cards=tuple(replace(card, health=replace(lost, xid=card.health.xid)) for card in seen.cards)
+    )
 
 
 def troubles(*sources: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.store import Change
-from croupier.node import agent_sight, features, simulated_plan
+from croupier.node import agent_sight, features, past, simulated_plan
 from croupier.node.agent import Agent, Parts
 from croupier.node.agent import Settings as AgentSettings
 from croupier.node.agent_metrics import AgentMetrics
@@ -102,7 +102,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check, monitor)
 
     async def look_after(ending: asyncio.Event) -> None:
-        agent = Agent(parts, surface.api, _settings(surface, wish, gauge))
+        agent = Agent(parts, surface.api, replace(_settings(surface, wish, gauge), boot=past.this_boot()))
         subscriptions = [
             nodes.subscribe(lambda change: agent.wake() if _minded(change) else None),
             *(store.subscribe(lambda _: agent.wake()) for store in (pods, devices, maps)),

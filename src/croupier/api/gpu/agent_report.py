@@ -68,6 +68,8 @@ class AgentReport(Wire, frozen=True, kw_only=True):
     """What one node has, and what its agent serves of it."""
 
     node: str
+    boot: str = ""
+    """Which boot of the machine this was told in: what a card went through ends with it."""
     source: str = ""
     """Where the cards come from: nvml or simulated."""
     driver: str = ""
