@@ -21,6 +21,7 @@ from croupier.lab import image, realnode
 from croupier.lab.lab import Lab
 from croupier.node import plugin_pods
 from croupier.node.cards import Edits
+from croupier.node.kubelet_notes import KubeletNotes
 from croupier.node.plugin import Plugins, Settings
 from croupier.node.plugin_desk import Desk, Equipment
 from croupier.node.pod_resources import PodResources
@@ -93,7 +94,8 @@ class House:
         """A running set of them; `name` is that of the node, after which our devices are named."""
         socket = realnode.ground(self.lab).plugins / "pod-resources" / "kubelet.sock"
         resources = PodResources(socket)
-        desk = Desk(resources, Equipment(self.bound, seen_by))
+        account = KubeletNotes(resources, self.directory, self.bound)
+        desk = Desk(account, Equipment(self.bound, seen_by))
         made = Plugins(Settings(name or self.node, self.directory, **settings), desk, resources)
         stop = asyncio.Event()
         running = asyncio.ensure_future(made.run(stop))

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.core import aftercheck, devices
-from croupier.core.devices import CardSlot, Membership
+from croupier.core.devices import CardSlot, Membership, NodeCard
 from croupier.kube import client, config
 from croupier.kube.client import Selection
 from croupier.lab import realnode
@@ -89,19 +89,47 @@ async def test_a_pod_gets_what_it_was_promised_and_is_told_so(house):
         assert aftercheck.compare(house.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
 
 
-async def test_a_card_is_not_given_twice_under_two_names(house):
-    """The kubelet would: it does not know that both resources are the same card."""
-    (card,) = cards(house.node, 1)
-    promised = [{"card": card.id, "index": 0, "percent": 100}]
+async def test_what_a_pod_has_by_mistake_is_given_to_nobody_who_is_promised_it_meanwhile(house):
+    """Before its allocation follows, the ledger takes its card for free.
+
+    The kubelet would give it twice: it does not know that both resources are the same card.
+    """
+    one, other = cards(house.node, 2)
     async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer([card]), {GPU: 1, PERCENT: 100})
-        await house.opens(pod("first", {GPU: 1}, promised=promised))
-        await house.runs("first")
+        await house.serves(plugins, devices.offer([one, other]), {GPU: 2, PERCENT: 200})
+        await house.opens(_early("mistaken", one))
+        await house.runs("mistaken")
+    await _annotate(house, "mistaken", other.id)
 
-        await house.opens(pod("second", {PERCENT: 100}, promised=promised))
+    async with house.plugins() as plugins:  # an agent that was not there when it happened
+        await plugins.serve(devices.offer([one, other]))
+        await house.served(plugins, GPU, PERCENT)
+        assert await house.has(plugins, "mistaken") == [one.id], "though an init container has it"
+        await house.opens(pod("second", {PERCENT: 50}, promised=[{**_all(one), "percent": 50}]))
+        await house.runs("second")
+        assert {device.split("::")[0] for device in await house.has(plugins, "second")} == {other.id}
+        await house.opens(pod("third", {PERCENT: 100}, promised=[_all(one)]))
+        why = await house.fails("third")
+        assert f"pod {house.namespace}/mistaken has the card, or was promised it: {one.id}" in why
 
-        why = await house.fails("second")
-        assert f"pod {house.namespace}/first has the card, or was promised it: {card.id}" in why
+        found = aftercheck.compare(house.bound(), await plugins.holdings(), {one.id: one, other.id: other})
+        assert [(wrong.pod.key.split("/")[1], wrong.can_move) for wrong in found] == [
+            ("mistaken", True),
+            ("second", True),
+        ]
+
+
+def _all(card: NodeCard) -> dict[str, Any]:
+    return {"card": card.id, "index": card.index, "percent": 100}
+
+
+def _early(name: str, card: NodeCard) -> dict[str, Any]:
+    """A pod whose init container has the card, and its main container nothing."""
+    made = pod(name, {GPU: 1}, promised=[_all(card)])
+    (main,) = made["spec"]["containers"]
+    made["spec"]["initContainers"] = [{**main, "name": "init", "command": ["true"]}]
+    del main["resources"]
+    return made
 
 
 async def test_a_restarted_kubelet_is_served_again_and_pods_keep_their_devices(house):

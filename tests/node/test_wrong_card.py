@@ -92,10 +92,11 @@ class Look:
         name = "gpu_node_wrong_cards_total"
         return [self.figures.get_sample_value(name, {"what": what}) for what in whats]
 
-    async def after(self, seconds: float, given: Sequence[Holding] | None) -> None:
+    async def after(self, seconds: float, given: Sequence[Holding] | None) -> float | None:
+        """In how many seconds it wants to look again."""
         self.clock.now_at += seconds
         picture = Picture(Sighting(), {}, Wants(), {}, (), given, self._alone)
-        await self._check.look(picture, self._offer)
+        return await self._check.look(picture, self._offer)
 
 
 def told(hall: House) -> list[str]:
@@ -106,14 +107,14 @@ async def test_an_allocation_follows_the_card_a_pod_has_if_nobody_else_has_it(ha
     await bound(hall, "user", 0)
     look, given = Look(hall), [has(hall, "user", 1)]
 
-    await look.after(0, given)
-    assert told(hall) == [], "not at first sight"
+    assert await look.after(0, given) == SURE_AFTER, "not at first sight, and no later than needs be"
+    assert told(hall) == []
     await look.after(SURE_AFTER, given)
 
     await until(lambda: promise(hall, "user") == [hall.card(1)], "the allocation to follow")
     (note,) = told(hall)
     assert f"was promised 100 of card {hall.card(0)} and has 100 of card {hall.card(1)}" in note
-    await look.after(SURE_AFTER, given)
+    assert await look.after(SURE_AFTER, given) is None
     assert len(told(hall)) == 1, "it is right now"
     assert look.counted("noticed", "followed", "removed") == [1, 1, 0]
 
@@ -136,7 +137,7 @@ async def test_of_two_on_one_card_the_one_that_was_not_promised_it_goes_but_not_
     look, given = Look(hall), [has(hall, "right", 0), has(hall, "wrong", 0)]
 
     await look.after(0, given)
-    await look.after(CLASH_AFTER - 1, given)
+    assert await look.after(CLASH_AFTER - 1, given) == 1
     assert promise(hall, "wrong") == [hall.card(1)], "perhaps the other is only served late"
     await look.after(1, given)
 

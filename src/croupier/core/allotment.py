@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What we answered before, and for whom: the kubelet shows it late, and of init containers never."""
+    """What we answered before, and for whom: the kubelet shows it late."""
 
     pod: str
     uid: str
@@ -117,9 +117,34 @@ def inherited(resource: str, ids: Collection[str], scene: Scene) -> Preference |
     """For whom devices are that an init container had: the kubelet hands them on without asking."""
     before = (one for one in scene.given if one.resource == resource and set(ids) <= set(one.ids))
     uids = {one.uid for one in before}
+    heirs = ((pod, name) for pod, name in _turns(resource, ids, scene) if pod.uid in uids)
+    return next((Preference(tuple(ids), pod, name) for pod, name in heirs), None)
+
+
+def meant(
+    resource: str, ids: Collection[str], scene: Scene, begun: Preference | None = None
+) -> Preference | None:
+    """For whom devices are that the kubelet hands out; `begun` is what we preferred a moment ago.
+
+    Where it did otherwise they are for whom they were promised to, or else for the one we were asked about:
+    what nobody is known to have could be handed out again, under another name.
+    """
+    if begun is not None and set(begun.ids) <= set(ids):
+        return begun
+    if (heir := inherited(resource, ids, scene)) is not None:
+        return heir
+    parts = handed.parts(ids)
+    for pod, name in _turns(resource, ids, scene):
+        if not pod.admitted and handed.is_within(parts, handed.promised(pod, resource, scene.cards)):
+            return Preference(tuple(ids), pod, name)
+    return replace(begun, ids=tuple(ids)) if begun is not None else None
+
+
+def _turns(resource: str, ids: Collection[str], scene: Scene) -> Iterator[tuple[BoundPod, str]]:
+    """The pods, and their containers, that ask for so many next."""
     asked = Asked(resource, len(ids), ())
-    turns = ((pod, _turn(pod, asked, scene)) for pod in scene.pods if pod.uid in uids)
-    return next((Preference(tuple(ids), pod, name) for pod, name in turns if name), None)
+    turns = ((pod, _turn(pod, asked, scene)) for pod in scene.pods)
+    return ((pod, name) for pod, name in turns if name)
 
 
 def _settled(scene: Scene) -> Scene:
@@ -158,8 +183,10 @@ def _due(asked: Asked, shelf: _Shelf, pod: BoundPod, scene: Scene) -> tuple[str,
     """Of what it was promised, the devices this container gets now, as far as they are to be had."""
     has = {device for ids in _served(pod, asked.resource, scene).values() for device in ids}
     spent = {part.card: part.share for part in handed.parts(has.union(asked.required))}
-    due = list(asked.required)
+    due, others = list(asked.required), _others(scene, pod, promises=False)
     for part in handed.promised(pod, asked.resource, scene.cards):
+        if any(handed.clashes((part,), others, scene.cards)):
+            continue  # somebody was handed the wrong card, and this pod was promised it since
         left = part.share - spent.get(part.card, 0)
         for device in shelf.get(part.card, ()):
             one = devices.unit(device)

@@ -58,6 +58,31 @@ class Holding:
     ids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a container has of one resource, by the kubelet's own notes: of init containers, too."""
+
+    uid: str
+    container: str
+    resource: str
+    ids: tuple[str, ...]
+
+
+def complete(
+    shown: Iterable[Holding], notes: Iterable[Note], pods: Iterable[BoundPod]
+) -> tuple[Holding, ...]:
+    """With what the kubelet does not show: what init containers of pods have that are not finished."""
+    told, keys = tuple(shown), {pod.uid: pod.key for pod in pods}
+    known = {(one.pod, one.container, one.resource, device) for one in told for device in one.ids}
+    hidden = (
+        Holding(keys[one.uid], one.container, one.resource, one.ids)
+        for one in notes
+        if one.uid in keys
+        and not known.issuperset((keys[one.uid], one.container, one.resource, device) for device in one.ids)
+    )
+    return (*told, *hidden)
+
+
 def in_order(pods: Iterable[BoundPod]) -> tuple[BoundPod, ...]:
     """As the kubelet admits them: by when they were bound, and as they were listed within a second."""
     return tuple(sorted(pods, key=lambda pod: pod.bound_at or _LONG_AGO))

@@ -14,6 +14,7 @@ from croupier.node import plugin, plugin_pods
 from croupier.node.agent_sight import Window
 from croupier.node.cards import CardError, Cards, Edits, Held, Seen
 from croupier.node.kubelet_calls import KubeletError
+from croupier.node.kubelet_notes import KubeletNotes
 from croupier.node.plugin import Plugins
 from croupier.node.plugin_desk import Desk, Equipment
 from croupier.node.pod_resources import PodResources
@@ -31,8 +32,10 @@ class KubeletServing:
         self._offer = Offer()
         self._silent = ""
         self._resources = PodResources(folder / "pod-resources" / plugin.KUBELET, clock)
-        desk = Desk(self._resources, Equipment(self._pods, self._edits), clock)
-        chosen = plugin.Settings(window.name, folder / "device-plugins")
+        directory = folder / "device-plugins"
+        account = KubeletNotes(self._resources, directory, self._pods)
+        desk = Desk(account, Equipment(self._pods, self._edits), clock)
+        chosen = plugin.Settings(window.name, directory)
         self._plugins = Plugins(chosen, desk, self._resources, clock)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -129,11 +129,11 @@ class Desk:
         """For whom the devices are: whom we preferred them for, or whose init container had them."""
         begun = self._begun.pop(resource, None)
         scene = self._scene(self._account)
-        if begun is not None:
-            return scene, begun.preference if set(begun.preference.ids) <= set(ids) else None
-        if (heir := allotment.inherited(resource, ids, scene)) is not None:
-            return scene, heir
-        return self._scene(await self._told()), None
+        if begun is None:
+            if (heir := allotment.inherited(resource, ids, scene)) is not None:
+                return scene, heir
+            scene = self._scene(await self._told())
+        return scene, allotment.meant(resource, ids, scene, begun.preference if begun is not None else None)
 
     def _note(self, resource: str, ids: Iterable[str], meant: Preference | None) -> None:
         self._allocated_at = self._clock.monotonic()

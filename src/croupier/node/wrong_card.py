@@ -56,9 +56,10 @@ class WrongCards:
         self._told: set[str] = set()
         self._since: dict[str, float] = {}
 
-    async def look(self, picture: Picture, offer: Offer) -> None:
+    async def look(self, picture: Picture, offer: Offer) -> float | None:
+        """In how many seconds a difference is sure: until then the ledger believes otherwise."""
         if picture.given is None:
-            return
+            return None
         pods = {pod.metadata.key: pod for pod in self._window.pods()}
         bound = [one for pod in pods.values() if (one := plugin_pods.bound(pod)) is not None]
         found = [
@@ -70,8 +71,9 @@ class WrongCards:
         now = self._clock.monotonic()
         self._since = {str(one): self._since.get(str(one), now) for one in found}
         self._told &= self._since.keys()
-        sure = [one for one in found if now - self._since[str(one)] >= _patience(one)]
-        await self._deal(sure, pods, offer)
+        left = [(one, self._since[str(one)] + _patience(one) - now) for one in found]
+        await self._deal([one for one, seconds in left if seconds <= 0], pods, offer)
+        return min((seconds for _, seconds in left if seconds > 0), default=None)
 
     async def _deal(self, found: Sequence[Mismatch], pods: Mapping[str, Pod], offer: Offer) -> None:
         for one in (one for one in found if one.can_move):

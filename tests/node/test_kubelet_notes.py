@@ -1,0 +1,55 @@
+"""What init containers have, by the notes of the kubelet: read where they can be, missed by nobody else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.core.handed import Asking, Holding
+from croupier.node import kubelet_notes
+from croupier.node.kubelet_notes import KubeletNotes
+from tests.core.served import GPU, name, pod, share
+
+BOTH = (Asking("init", {GPU: 1}), Asking("main", {GPU: 1}))
+A = pod("a", {GPU: 1}, share(0), containers=BOTH)
+MAIN = Holding("team/a", "main", GPU, (name(1),))
+
+
+class Shown:
+    async def holdings(self) -> tuple[Holding, ...]:
+        return (MAIN,)
+
+
+def note(uid: str, container: str, *ids: str) -> dict[str, Any]:
+    where = {"PodUID": uid, "ContainerName": container, "ResourceName": GPU, "AllocResp": "CgA="}
+    return {**where, "DeviceIDs": {"-1": list(ids[:1]), "0": list(ids[1:]) or None}}
+
+
+def written(*entries: dict[str, Any]) -> str:
+    data = {"PodDeviceEntries": list(entries) or None, "RegisteredDevices": {GPU: [name(0), name(1)]}}
+    return json.dumps({"Data": data, "Checksum": 4242})
+
+
+INIT = Holding("team/a", "init", GPU, (name(0),))
+NOTES = {
+    "of an init container": (written(note("uid-a", "init", name(0))), (INIT,)),
+    "of two NUMA nodes": (
+        written(note("uid-a", "init", name(1), name(0))),
+        (Holding("team/a", "init", GPU, (name(0), name(1))),),
+    ),
+    "of what is shown already": (written(note("uid-a", "main", name(1))), ()),
+    "of a pod that is over": (written(note("uid-before", "init", name(0))), ()),
+    "of nothing": (written(), ()),
+    "none yet": (None, ()),
+    "cut off": ("{", ()),
+    "as nobody knows them": ('{"Data": {"PodDeviceEntries": [{"DeviceIDs": ["a"]}]}}', ()),
+}
+
+
+@pytest.mark.parametrize(("text", "more"), NOTES.values(), ids=NOTES)
+async def test_notes(tmp_path: Path, text: str | None, more: tuple[Holding, ...]) -> None:
+    if text is not None:
+        (tmp_path / kubelet_notes.FILE).write_text(text)
+
+    assert await KubeletNotes(Shown(), tmp_path, lambda: [A]).holdings() == (MAIN, *more)
