@@ -185,6 +185,13 @@ def test_processes_that_are_not_there_or_not_ready():
     assert told(diagnosis.processes([], "ns")) == [("error", "namespace ns")]
 
 
+def test_what_somebody_scaled_to_nothing_is_named_with_how_to_bring_it_back():
+    nowhere = Workload("daemonset/croupier-node", 0, 0)
+    (complaint,) = diagnosis.processes([Workload("deployment/webhook", 0, 0), nowhere], "ns")
+    assert (complaint.severity, complaint.where) == ("error", "deployment/webhook")
+    assert complaint.remedy == "kubectl -n ns scale deployment/webhook --replicas=1"
+
+
 def test_what_the_ledger_says_is_repaired_where_it_can_be():
     findings = [("n", Finding("Leak", "no pod"), True), ("n", Finding("Overlap", "twice"), False)]
     leak, overlap = diagnosis_cluster.ledger(findings)

@@ -249,7 +249,7 @@ def processes(found: Sequence[Workload], namespace: str) -> Complaints:
         what = "nothing of ours is installed here"
         remedy = "install it (helm install croupier charts/croupier), or say --namespace"
         return (Complaint("error", what, f"namespace {namespace}", remedy),)
-    return tuple(
+    unready = (
         Complaint(
             "error" if one.ready == 0 else "warning",
             f"{one.ready} of {one.wanted} are ready",
@@ -259,3 +259,12 @@ def processes(found: Sequence[Workload], namespace: str) -> Complaints:
         for one in found
         if one.ready < one.wanted
     )
+    return (*unready, *_switched_off(found, namespace))
+
+
+def _switched_off(found: Sequence[Workload], namespace: str) -> Iterator[Complaint]:
+    """Somebody wants none of it. (Agents run where there is something for them: that may be nowhere.)"""
+    for one in found:
+        if one.wanted == 0 and one.name.startswith("deployment/"):
+            what = "it is scaled to 0, so nobody does its work"
+            yield Complaint("error", what, one.name, f"kubectl -n {namespace} scale {one.name} --replicas=1")

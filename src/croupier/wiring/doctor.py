@@ -38,12 +38,13 @@ DEFINITIONS: Final[Resource[Raw]] = Resource(
 )
 DEPLOYMENTS: Final[Resource[Raw]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
 DAEMON_SETS: Final[Resource[Raw]] = Resource("apps", "v1", "daemonsets", "DaemonSet", True, dict)
+LIMITS: Final = "croupier-cpu-limits"
 ELECTIONS: Final = {
     "gpu-inventory-controller": inventory.LEASE,
     "gpu-bootstrap-controller": bootstrap.LEASE,
     "gpupool-controller": pools.LEASE,
     "croupier-ledger": manager.MANAGER_LEASE,
-    "croupier-cpu-limits": limits.LIMITS_LEASE,
+    LIMITS: limits.LIMITS_LEASE,
 }
 """Deployments that work under a Lease, and which."""
 RESTING: Final = ("webhook", "scheduler", "agents", "plugins")
@@ -165,6 +166,8 @@ async def _webhook(patient: Patient) -> Complaints:
 async def _scheduler(patient: Patient) -> Complaints:
     leases = {one.metadata.name: one for one in await patient.all(kinds.LEASES, patient.here())}
     elected = {_named(one).partition("/")[2] for one in await _workloads(patient)} & ELECTIONS.keys()
+    if not await patient.all(kinds.POD_ALLOCATIONS):
+        elected -= {LIMITS}  # nobody stands for election before there is a limit to move
     lives = {name: renewed(leases.get(name)) for name in (ELECTIONS[one] for one in elected)}
     book = leases.get(switch.LEASE)
     in_memory = book.spec.holder_identity if book is not None else ""
