@@ -40,6 +40,9 @@ async def settle(api: Client, lab: Lab) -> None:
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
     await _node(api)
     await api.create(DEPLOYMENTS, _deployment())
+    await _lease(api, "croupier-scheduler", "the second scheduler")
+    secret = {"name": "croupier-webhook-tls", "namespace": OURS}
+    await api.create(kinds.SECRETS.raw, {"metadata": secret})
     await _people(api)
     wish = Wish(Service(OURS), failure_policy="Ignore")
     for kind, body in zip((MUTATING, VALIDATING), configurations.documents(wish), strict=True):
@@ -99,8 +102,12 @@ async def _people(api: Client) -> None:
 
 async def hold(api: Client, holder: str) -> None:
     """The Lease of a manager, as fresh as can be if somebody holds it."""
+    await _lease(api, "croupier-pools", holder)
+
+
+async def _lease(api: Client, name: str, holder: str) -> None:
     spec = {"holderIdentity": holder, "renewTime": micro_time(SystemClock().now())}
-    body = {"metadata": {"name": "croupier-pools", "namespace": OURS}, "spec": spec}
+    body = {"metadata": {"name": name, "namespace": OURS}, "spec": spec}
     await api.apply(kinds.LEASES.raw, body, force=True)
 
 
@@ -176,7 +183,9 @@ async def _ours_is_gone(api: Client) -> None:
     assert await is_gone(api, DEPLOYMENTS, "gpupool-controller", OURS)
     assert await is_gone(api, kinds.GPU_POOLS, "team-a"), "its deletion ended"
     assert await is_gone(api, kinds.CONFIG_MAPS, "gpupool-team-b", OURS)
-    assert await is_gone(api, kinds.LEASES, "croupier-pools", OURS)
+    for name in ("croupier-pools", "croupier-scheduler"):
+        assert await is_gone(api, kinds.LEASES, name, OURS)
+    assert await is_gone(api, kinds.SECRETS, "croupier-webhook-tls", OURS)
     card = await api.get(kinds.GPU_DEVICES, "card-0")
     assert ASSIGNMENT not in card.metadata.annotations
 

@@ -28,6 +28,7 @@ from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, KubeError, NotFound
 from croupier.kube.resource import Raw, Resource
 from croupier.node import publishing
+from croupier.wiring.chart import SCHEDULER
 from croupier.wiring.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, PART_OF, renewed
 from croupier.wiring.doctor_webhook import BINDINGS, POLICIES, REGISTRATIONS
 
@@ -161,7 +162,7 @@ async def _kept(house: House) -> list[Remnant]:
     maps = await house.all(kinds.CONFIG_MAPS, Selection(house.namespace, labels=pool_writing.LABEL))
     found = [leaving.kept("ConfigMap", one.metadata.key, "which cards are in a pool") for one in maps]
     leases = [one.metadata for one in await house.all(kinds.LEASES, Selection(house.namespace))]
-    ours = {*ELECTIONS.values(), switch.LEASE}
+    ours = {*ELECTIONS.values(), switch.LEASE, SCHEDULER}
     found += [
         leaving.kept("Lease", meta.key, "a sign of life")
         for meta in leases
