@@ -21,6 +21,7 @@ class Shell:
     home: Path
     tools: tuple[Path, ...] = ()
     settings: Mapping[str, str] | None = None
+    patience: float = PATIENCE
 
     def types(self, blocks: Iterable[Block]) -> str:
         """What was printed; an AssertionError with the block and the last lines if one ended otherwise."""
@@ -32,7 +33,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=self.patience,
             check=False,
         )
         assert ended.returncode == 0, f"exit code {ended.returncode}:\n{ended.stdout[-4000:]}"

@@ -7,6 +7,7 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.lab_image import image
+from croupier.cli.lab_install import install
 from croupier.cli.lab_own_image import own_image
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("image")(image)
 app.command("own-image")(own_image)
+app.command("install")(install)
 
 T = TypeVar("T")
 

@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +60,41 @@ async def build(archive: Path, cache: Path, show: Progress, *, tag: str) -> Pack
         await _install(root)
         show.step(f"Packing {tag}")
         return await asyncio.to_thread(image.pack, root, archive, tag=tag, running=RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An archive in the cache. Its name tells the content, so that another content is another image."""
+
+    archive: Path
+    repository: str
+    tag: str
+
+
+async def kept(cache: Path, show: Progress) -> Kept:
+    """The image of this checkout, built anew only when something changed of what it is made of."""
+    if reason := obstacle():
+        raise LabError(reason)
+    named = await asyncio.to_thread(_content)
+    repository, version = f"{TAG}/{named}", metadata.version("croupier")
+    found = Kept(cache / "own-image" / f"{named}.tar", repository, f"{repository}:{version}")
+    if not found.archive.exists():
+        found.archive.parent.mkdir(parents=True, exist_ok=True)
+        before = list(found.archive.parent.glob("*.tar"))
+        unfinished = found.archive.with_suffix(f".{os.getpid()}")
+        await build(unfinished, cache, show, tag=found.tag)
+        unfinished.rename(found.archive)
+        for one in before:
+            one.unlink(missing_ok=True)
+    return found
+
+
+def _content() -> str:
+    content = hashlib.sha256(metadata.version("croupier").encode())
+    made_of = [*(CHECKOUT / "src" / "croupier").rglob("*"), *(CHECKOUT / "image").iterdir()]
+    for path in sorted(one for one in made_of if one.is_file() and one.suffix != ".pyc"):
+        content.update(str(path.relative_to(CHECKOUT)).encode() + path.read_bytes())
+    return content.hexdigest()[:12]
 
 
 def _debootstrap() -> str | None:

@@ -149,6 +149,12 @@ async def load(lab: Lab, archive: Path) -> None:
     await _load(lab, inside(lab), archive)
 
 
+async def images(lab: Lab, *more: str) -> str:
+    """`ctr images ...` on the node: what `ls -q` prints by itself."""
+    ctr = (*inside(lab), lab.record.binaries["ctr"], "--address", containerd.SOCKET)
+    return await output(*ctr, "--namespace", containerd.NAMESPACE, "images", *(more or ("ls", "-q")))
+
+
 async def _load(lab: Lab, within: tuple[str, ...], archive: Path) -> None:
     configured = (ground(lab).state / CONFIGURED).read_text()
     ctr = (*within, lab.record.binaries["ctr"])

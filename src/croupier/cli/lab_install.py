@@ -1,0 +1,87 @@
+"""`croupier lab install`: the chart on a lab's real node, as on any cluster."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.cli import terminal
+
+if TYPE_CHECKING:
+    from croupier.lab.lab import Lab
+
+
+def install(
+    *,
+    cards: Annotated[
+        str, typer.Option(metavar="MODEL:COUNT", help="The simulated cards of the real node.")
+    ] = "SIM-70GB:4",
+    values: Annotated[
+        list[Path] | None,
+        typer.Option("--values", "-f", metavar="FILE", help="More values of the chart. Repeatable."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One value, as helm reads it. Repeatable."),
+    ] = None,
+    print_values: Annotated[
+        bool,
+        typer.Option("--print-values", help="Load the images, print the values of this lab, do no more."),
+    ] = False,
+    name: Annotated[str, typer.Option("--name", help="Which lab.")] = "default",
+) -> None:
+    """Install Croupier into a lab with a real node: its image, its chart, until every pod is ready (as root).
+
+    What is installed already is changed into what is asked for; where nothing changed, nothing happens. The
+    lab must run no Croupier of its own. Helm is found, or built once. With --print-values you type the rest:
+
+    \b
+    croupier lab up --real-node --detach
+    croupier lab install
+    croupier lab install --cards H100:8 --set settings.capacityManager=CRD
+    croupier lab install --print-values > values.yaml
+    """
+    import asyncio
+
+    from croupier.lab import installation
+    from croupier.lab.binaries import Sources
+
+    wish = installation.Wish(_cards(cards), tuple(values or ()), tuple(setting or ()))
+    for file in wish.values:
+        if not file.is_file():
+            terminal.refuse(f"--values {file}: there is no such file.")
+    lab = _existing(name)
+    show = terminal.progress()
+    if print_values:
+        told = asyncio.run(installation.prepare(lab, wish, show))
+        typer.echo(installation.printed(lab, wish, told), nl=False)
+        return
+    ready = asyncio.run(installation.install(lab, wish, Sources(), show))
+    typer.echo(f"Croupier is installed in lab {lab.name}: {ready} pods are ready.")
+    typer.echo(f"  try      kubectl get pods -n {installation.NAMESPACE}")
+    typer.echo("  and      croupier cards; croupier doctor")
+    typer.echo(f"  with     export KUBECONFIG={lab.kubeconfig}")
+
+
+def _cards(asked: str) -> str:
+    from croupier.lab import nodes as simulated
+
+    try:
+        simulated.parse_cards(asked, "--cards")
+    except simulated.BadWishError as bad:
+        terminal.refuse(str(bad))
+    return asked
+
+
+def _existing(name: str) -> "Lab":
+    from croupier.lab import places, record
+    from croupier.lab.errors import LabError
+    from croupier.lab.lab import Lab
+
+    remembered = record.load(places.labs() / name)
+    if remembered is None:
+        how = "" if name == places.DEFAULT_NAME else f" --name {name}"
+        raise LabError(
+            f"There is no lab {name}: raise one, as root, with `croupier lab up --real-node --detach{how}`."
+        )
+    return Lab(remembered)
