@@ -21,7 +21,7 @@ demo: setup ## Raise a cluster with simulated GPU nodes and show our kinds in it
 
 test: setup ## Run every test on a real Kubernetes (the first run builds it: about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## Lint, types, layers, generated files
 	$(BIN)/ruff check .

@@ -97,6 +97,11 @@ async def test_a_card_is_given_to_a_pool_and_taken_back(api, crds, clean_cluster
 
     serving = {"state": "Assigned", "phase": "Assigned", "poolRef": {"name": "team-a"}}
     await api.patch(kinds.GPU_DEVICES, CARD, {"status": serving}, subresource="status")
+    early = ask("assign", CARD, "team-a", "--wait", "0.1")
+    assert (early.code, "pool team-a has not counted it yet" in early.err) == (1, True)
+
+    counted = {"devices": [{"inventoryID": CARD}], "capacity": {"total": 100, "used": 0, "available": 100}}
+    await api.patch(kinds.GPU_POOLS, "team-a", {"status": counted}, subresource="status")
     assert f"card {CARD} serves pool team-a." in ask("assign", CARD, "team-a").out
 
     await pool(api, "team-b")

@@ -37,6 +37,8 @@ class Order:
     """What is waited for."""
     told: str
     """What to say once it is so."""
+    counted_in: str = ""
+    """The pool that must have counted the card as well."""
 
 
 def assign(
@@ -69,6 +71,7 @@ def assign(
             lambda one: _serves(one) == pool and one.status.state in ("Assigned", "Reserved"),
             f"card {device.metadata.name} to join pool {pool}",
             f"card {device.metadata.name} serves pool {pool}.",
+            counted_in=pool,
         )
 
     _carry_out(cluster.Target(kubeconfig, context), name, order, wait)
@@ -204,7 +207,7 @@ async def _watch(api: "Client", name: str, wanted: Order, wait: float) -> bool:
     begun, said = loop.time(), False
     while True:
         device = await api.get(kinds.GPU_DEVICES, name)
-        if wanted.done(device):
+        if wanted.done(device) and await _is_counted(api, device, wanted.counted_in):
             typer.echo(wanted.told)
             return True
         passed = loop.time() - begun
@@ -215,6 +218,19 @@ async def _watch(api: "Client", name: str, wanted: Order, wait: float) -> bool:
             said = True
             typer.echo(f"Waiting up to {wait:g} s for {wanted.doing}: {await _why(api, device)}", err=True)
         await asyncio.sleep(POLL)
+
+
+async def _is_counted(api: "Client", device: "GPUDevice", pool: str) -> bool:
+    """Until then a pod that asks for the pool would be refused, and whoever typed `assign` would wonder."""
+    from croupier.api import kinds
+
+    if not pool:
+        return True
+    if _is_withdrawn(device):
+        return False
+    status = (await api.get(kinds.GPU_POOLS, pool)).status
+    known = device.status.inventory_id in {one.inventory_id for one in status.devices}
+    return known and status.capacity is not None and status.capacity.total > 0
 
 
 async def _why(api: "Client", device: "GPUDevice") -> str:
@@ -229,6 +245,12 @@ async def _why(api: "Client", device: "GPUDevice") -> str:
     ready = cards.condition(device, "ReadyForPooling")
     if ready is not None and ready.status != "True":
         return ready.message or ready.reason
+    if pool := _serves(device):
+        told = (await api.get(kinds.GPU_POOLS, pool)).status.conditions
+        stopped = [
+            one for one in told if one.type in ("Maintenance", "Misconfigured") and one.status == "True"
+        ]
+        return stopped[0].message if stopped else f"pool {pool} has not counted it yet"
     try:
         node = await api.get(kinds.GPU_NODE_INVENTORIES, device.status.node_name or "-")
     except NotFound:

@@ -68,7 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """After the last fixture is gone, whatever the reason: nothing may be left running."""
     if RUN in config.stash:
-        config.stash[RUN].close(keep_logs=config.stash[FAILED_WITH_LAB])
+        _close(config)
+
+
+def _close(config: pytest.Config) -> None:
+    config.stash[RUN].close(keep_logs=config.stash[FAILED_WITH_LAB])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,12 +83,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist that has said it is done is killed ten seconds later: it tidies up before."""
     config = session.config
     if config.stash[FAILED_WITH_LAB]:
         config.stash[LOGS] += map(str, config.stash[RUN].logs())
-    if (output := getattr(config, "workeroutput", None)) is not None:  # a worker of pytest-xdist
+    if (output := getattr(config, "workeroutput", None)) is not None:  # a worker
         output[WORKER_LOGS] = config.stash[LOGS]
+        _close(config)
 
 
 @pytest.hookimpl(optionalhook=True)
