@@ -226,9 +226,8 @@ class World:
                     self.api,
                     book=self.book,
                     recorder=recorder,
-                    settings=holders.Settings(
-                        clock=self.clock, patience=timedelta.max
-                    ),  # nobody else promotes
+                    # Nobody else promotes, and nobody binds a pod behind our back.
+                    settings=holders.Settings(clock=self.clock, patience=timedelta.max, unseen=1.0),
                 )
                 await stack.enter_async_context(running(steward.run(asyncio.Event())))
             if "occupancy" in parts:

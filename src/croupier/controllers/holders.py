@@ -41,8 +41,6 @@ RESYNC: Final = 60.0
 """Seconds after which every node is looked at, changed or not."""
 MOST_GONE: Final = 20_000
 """Pods remembered as gone."""
-PATIENCE: Final = 10.0
-"""Seconds a pod may be unseen before the API server is asked: it is being bound, or the watch is behind."""
 CALM: Final = 1.0
 """Seconds after which a changed ledger is looked at. Mostly it changed because a pod is being bound, and the
 next are bound there at the same time; what must not wait comes from the pods."""
@@ -59,6 +57,8 @@ class Settings:
     gauge: Gauge = field(default_factory=Unmeasured)
     patience: timedelta = timedelta(seconds=60)
     """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
+    unseen: float = 10.0
+    """Seconds a pod may be unseen before the API server is asked: it is being bound, or a watch is behind."""
 
 
 class HolderController:
@@ -133,7 +133,7 @@ class HolderController:
         since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, Free)}
         if since:
             self._unseen[node] = since
-        left = {holder: moment + PATIENCE - now for holder, moment in since.items()}
+        left = {holder: moment + self._settings.unseen - now for holder, moment in since.items()}
         ripe = [step for step in unsure if left.get(step.holder, 0) <= 0 or self._is_gone(step.holder)]
         return ripe, [seconds for seconds in left.values() if seconds > 0]
 
