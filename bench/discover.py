@@ -48,7 +48,7 @@ async def fleet(on: Ground) -> list[Figure]:
 async def _measured(on: Ground, field: Arena, devices: Store[GPUDevice], cards: int) -> list[Figure]:
     start = await accounts.taken(field.api, {})
     began = time.perf_counter()
-    await agents.play(field.lab, on.show)
+    await agents.play(field.lab, on.show, heartbeat=2.0 if on.quick else 10.0)
     await _until_told(field.api, cards // 8)
     told = time.perf_counter() - began
     began = time.perf_counter()
@@ -92,7 +92,7 @@ def _pool() -> dict[str, object]:
 
 async def _quiet(on: Ground, field: Arena) -> Counter[str]:
     """What is written though nothing happens; a moment is left for what is still on its way."""
-    length = 10.0 if on.quick else QUIET
+    length = 4.0 if on.quick else QUIET
     await asyncio.sleep(length / 2)
     before = await accounts.taken(field.api, {})
     await asyncio.sleep(length)

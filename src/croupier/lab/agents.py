@@ -42,10 +42,10 @@ async def serve(lab: Lab, cards: str, show: Progress) -> None:
     )
 
 
-async def play(lab: Lab, show: Progress) -> None:
+async def play(lab: Lab, show: Progress, *, heartbeat: float = 10.0) -> None:
     """Let every simulated node with cards live as if an agent were there: as its labels say it has them."""
-    selector = SIMULATED.format(real=realnode.NAME)
-    await _start(lab, FLEET, show, f"--fleet={selector}", "--cards=simulated=labels")
+    selector, beat = SIMULATED.format(real=realnode.NAME), f"--heartbeat={heartbeat:g}"
+    await _start(lab, FLEET, show, f"--fleet={selector}", "--cards=simulated=labels", beat)
 
 
 async def _start(lab: Lab, name: str, show: Progress, *options: str) -> None:
