@@ -13,6 +13,8 @@ from bench.figures import Figure, Report
 from bench.registry import BENCHES
 from rich.console import Console
 
+SECONDS = 150
+
 ROOT = Path(__file__).parents[2]
 
 

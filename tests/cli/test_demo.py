@@ -8,6 +8,8 @@ import psutil
 from croupier.lab.lab import Lab
 from tests.cli.command import CROUPIER
 
+SECONDS = 60
+
 
 def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
     programs = os.path.dirname(lab.record.binaries["kube-apiserver"])

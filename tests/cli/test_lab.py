@@ -16,6 +16,8 @@ from croupier.lab import process, record
 from croupier.lab.record import Record
 from tests.cli.command import CROUPIER
 
+SECONDS = 60
+
 
 class Person:
     """Somebody with a shell and a home of their own."""

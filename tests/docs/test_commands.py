@@ -21,6 +21,8 @@ from tests.docs import blocks
 from tests.docs.blocks import ROOT, Block
 from tests.docs.shell import Shell
 
+SECONDS = 180
+
 GUIDE = ROOT / "docs/guide.md"
 
 

@@ -19,6 +19,8 @@ from croupier.lab.probe import Endpoint
 from croupier.lab.progress import Plain, Silent
 from croupier.lab.record import State
 
+SECONDS = 100
+
 
 @pytest.fixture
 def plan(tmp_path, pytestconfig):

@@ -13,6 +13,8 @@ import pytest
 from croupier.lab import process, realnode, record
 from croupier.lab.record import Record
 
+SECONDS = 170
+
 SETTINGS = """
 [pytest]
 asyncio_mode = auto

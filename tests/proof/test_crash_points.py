@@ -22,6 +22,8 @@ from tests.proof.house import House
 from tests.proof.injection import Injection
 from tests.proof.worlds import SETUPS, World
 
+SECONDS = 140
+
 FLOWS = (
     *("reserve", "bind", "release", "expire", "promote", "free", "takeover", "finalize"),
     *("open", "recut", "close", "audit", "status"),

@@ -11,6 +11,8 @@ from tests.proof.company import company
 from tests.proof.test_storm import PATIENCE, contents
 from tests.proof.worlds import World
 
+SECONDS = 40
+
 
 async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
     lab = await ground.raised(private_lab)

@@ -29,6 +29,8 @@ from tests.proof.company import Player, Start, company
 from tests.proof.house import House, Scope
 from tests.proof.worlds import World
 
+SECONDS = 40
+
 HOLD, BINDING, PROMOTION = 1, 2, 3
 FENCE, RELEASE = 1, 2
 """The writes of a bind, and of an expiry, by their number."""

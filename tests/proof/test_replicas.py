@@ -20,6 +20,8 @@ from tests.proof.company import Player, company
 from tests.proof.house import House
 from tests.proof.worlds import World
 
+SECONDS = 60
+
 HOUR = 3600.0
 
 

@@ -18,6 +18,8 @@ from tests.proof.facts import Took
 from tests.proof.history import History
 from tests.proof.judge import Sheet
 
+SECONDS = 140
+
 PATIENCE = 1800.0
 
 

@@ -15,6 +15,8 @@ from tests.proof import ground, history
 from tests.proof.company import Player
 from tests.proof.test_storm import contents, every_yes_is_in, fair, nothing, storm, summary
 
+SECONDS = 120
+
 NODES = [f"node-{number}" for number in range(4)]
 CARDS = 4
 BUDGET = len(NODES) * CARDS * 130 // 8

@@ -20,6 +20,8 @@ from croupier.lab.process import Process, Program
 from croupier.lab.progress import Plain
 from tests.kube.waiting import until
 
+SECONDS = 140
+
 MANIFESTS = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 QUIET = Plain(lambda _: None)
 MISSION = """
