@@ -1,6 +1,6 @@
 """What deployments/monitoring and the chart give to Prometheus and Grafana: complete, alike, as it was set.
 
-Whether every panel shows something is tried on processes that run: tests/install/test_dashboard.py.
+Whether every panel shows something is tried on processes that run: tests/install/test_day.py.
 """
 
 import json

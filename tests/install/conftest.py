@@ -1,5 +1,6 @@
 """One day in an installation, lived through once for all tests that ask what became of it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from croupier.lab import testrun
 from croupier.lab.pytest_plugin import FAILED_WITH_LAB, RUN
 from croupier.lab.testrun import TestRun
-from tests.install import a_day, town, watching
+from tests.install import a_day, discovery, living, rendering, town
 from tests.install.town import Town
 
 
@@ -16,6 +17,7 @@ def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     """After that day: whoever worked has gone home, the API server and its audit log are still there."""
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("needs an API server with an audit log, and --kubeconfig names another")
+    rendering.helm()
     try:
         return testrun.run(_day(pytestconfig.stash[RUN], tmp_path_factory.mktemp("town")))
     except BaseException:
@@ -24,12 +26,9 @@ def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 async def _day(run: TestRun, folder: Path) -> Town:
-    async with town.raised(run, folder) as made, a_day.day(made) as day:
-        try:
-            await day.begins()
-            async with watching.shown(made, day):
-                await a_day.whole(day)
-            await a_day.night(day)
-        finally:
-            await made.rest()
+    known = await asyncio.to_thread(discovery.kinds)
+    rule = (rendering.NODE_FEATURE_RULES,) if known else ()
+    async with town.raised(run, folder, known) as made, a_day.day(made) as day:
+        await living.whole(day, *rule)
+        day.note("the day ends")
         return made

@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ class Prometheus:
         return answer
 
 
-def start(binary: str, folder: Path, targets: Mapping[str, int], nodes: Mapping[str, str]) -> Prometheus:
+def start(
+    binary: str, folder: Path, targets: Mapping[str, Sequence[int]], nodes: Mapping[str, str]
+) -> Prometheus:
     """`nodes`: on which node an agent runs, which only those are told by."""
     (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
     jobs = [_job(name, at, nodes) for name, at in targets.items()]
@@ -59,7 +61,7 @@ def start(binary: str, folder: Path, targets: Mapping[str, int], nodes: Mapping[
     return Prometheus(port, process.start(Program("prometheus", argv), folder))
 
 
-def _job(name: str, port: int, nodes: Mapping[str, str]) -> dict[str, Any]:
+def _job(name: str, ports: Sequence[int], nodes: Mapping[str, str]) -> dict[str, Any]:
     agents = {True: "croupier-agents", False: "croupier"}
     monitors = {one["metadata"]["name"]: one for one in yaml.safe_load_all(MONITORS.read_text())}
     (endpoint,) = monitors[agents[name in nodes]]["spec"]["podMetricsEndpoints"]
@@ -69,5 +71,5 @@ def _job(name: str, port: int, nodes: Mapping[str, str]) -> dict[str, Any]:
         "job_name": name,
         "honor_labels": endpoint["honorLabels"],
         "metrics_path": endpoint["path"],
-        "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": labels}],
+        "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports], "labels": labels}],
     }

@@ -36,11 +36,13 @@ class Deed:
     allowed: bool
 
 
-def granted(objects: Objects) -> dict[str, set[Right]]:
+def granted(objects: Objects, *, without: Sequence[str] = ()) -> dict[str, set[Right]]:
     """By account. Roles that are not among the objects (those of the cluster itself) are left out."""
     roles = {(one["kind"], one["metadata"]["name"]): one for one in objects if one["kind"].endswith("Role")}
     found: defaultdict[str, set[Right]] = defaultdict(set)
     for binding in (one for one in objects if one["kind"].endswith("RoleBinding")):
+        if binding["roleRef"]["name"] in without:
+            continue
         role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
         for subject in binding["subjects"] if role else ():
             found[subject["name"]] |= set(_rights(role or {}, binding["metadata"].get("namespace", "")))

@@ -1,13 +1,14 @@
 """The chart's processes on a lab without pods: their command lines, each under its own account.
 
 What helm renders is applied, but for what would start pods: those start here, from the same arguments, with a
-token of their ServiceAccount, and find on this machine's loopback what a pod would find in its own.
+token of their ServiceAccount, and find on this machine's loopback what a pod would find in its own. The town
+becomes another one as an installation does: what helm renders now is applied, what it does not is deleted.
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,19 @@ from tests.install import rendering
 
 NAMESPACE = "d8-gpu-operator"
 NODE = "gpu-1"
-CARDS = "SIM-70GB:4"
+COUNT = 5
+CARDS = f"SIM-70GB:{COUNT}"
 QUIET = Plain(lambda _: None)
+WEBHOOK = "gpu-admission-webhook"
+EXTENDER = "croupier-extender"
 OPTIONS = (
-    "--set=settings.capacityManager=CRD",
-    "--set=settings.reservation.ttl=8s",
+    "--set=settings.reservation.ttl=6s",
     f"--set=node.cards=simulated={CARDS}",
     "--set=bootstrap.gfdImage=gfd:1",
     "--set=bootstrap.dcgmExporterImage=dcgm:1",
 )
-STARTS_PODS = ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget")
+STARTS_PODS = ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "Certificate", "Issuer")
+"""Those of cert-manager are here, too: there is none in town, it is played."""
 AUDIT = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -45,17 +49,75 @@ rules:
 - {level: None}
 """
 
+Object = dict[str, Any]
+MODULE_CONFIG_CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "moduleconfigs.deckhouse.io"},
+    "spec": {
+        "group": "deckhouse.io",
+        "names": {"kind": "ModuleConfig", "plural": "moduleconfigs", "singular": "moduleconfig"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "required": ["spec"],
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "enabled": {"type": "boolean"},
+                                    "version": {"type": "number"},
+                                    "settings": {
+                                        "type": "object",
+                                        "x-kubernetes-preserve-unknown-fields": True,
+                                    },
+                                },
+                            },
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""As Deckhouse has it, as far as we read it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of the day: what was installed then, and where its page of the audit log begins."""
+
+    name: str
+    objects: list[Object]
+    since: int
+
 
 @dataclass
 class Town:
     lab: Lab
     folder: Path
-    objects: list[dict[str, Any]]
+    gate: int
+    """Where the API server finds the webhook."""
+    parts: list[Part] = field(default_factory=list)
     health: dict[str, int] = field(default_factory=dict)
     """By process: where its figures are."""
     ports: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    """By process: where in its log it began."""
     shown: dict[str, list[Any]] = field(default_factory=dict)
     """By expression: what Prometheus answered in the evening."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What was seen in the day, for those who judge it afterwards."""
+    ended: int = 0
+    """Where the audit log of the day ends: what is tried afterwards is not part of it."""
 
     @property
     def audit(self) -> Path:
@@ -65,32 +127,95 @@ class Town:
     def faults(self) -> Path:
         return self.folder / "faults.yaml"
 
+    @property
+    def objects(self) -> list[Object]:
+        return self.parts[-1].objects
+
+    def page(self, part: Part) -> str:
+        """The audit log of one part of the day."""
+        later = [one.since for one in self.parts if one.since > part.since]
+        until = min(later, default=self.ended)
+        return self.audit.read_bytes()[part.since : until].decode()
+
+    async def become(self, name: str, *options: str) -> None:
+        """What `helm upgrade` with these options would leave, but for pods."""
+        wanted = await asyncio.to_thread(rendering.objects, *OPTIONS, *options)
+        before = self.parts[-1].objects if self.parts else []
+        self.parts.append(Part(name, wanted, self.audit.stat().st_size if self.audit.exists() else 0))
+        await asyncio.to_thread(self._apply, before)
+
+    def _apply(self, before: list[Object]) -> None:
+        kept = [self._by_url(one) for one in self.objects if one["kind"] not in STARTS_PODS]
+        crds = [one for one in kept if one["kind"] == "CustomResourceDefinition"]
+        if not before:
+            self._send(crds)
+            self.lab.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        self._send(one for one in kept if one not in crds)
+        gone = {_identity(one): one for one in before if one["kind"] not in STARTS_PODS}
+        for known in map(_identity, self.objects):
+            gone.pop(known, None)
+        if gone:
+            self.lab.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(gone.values()))
+        for one in rendering.of_kind(self.objects, "ConfigMap"):
+            for name, text in one["data"].items():
+                (self.folder / name).write_text(text)
+
+    def _send(self, objects: Iterable[Object]) -> None:
+        """Whoever edited one meanwhile: what is rendered counts, as it does for Helm."""
+        text = yaml.safe_dump_all(objects)
+        self.lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+    def _by_url(self, one: Object) -> Object:
+        """There is no network of pods here: the API server asks the webhook where it really is."""
+        if not one["kind"].endswith("WebhookConfiguration"):
+            return one
+        hooks = [
+            {
+                **hook,
+                "clientConfig": {
+                    "url": f"https://127.0.0.1:{self.gate}{hook['clientConfig']['service']['path']}"
+                },
+            }
+            for hook in one["webhooks"]
+        ]
+        return {**one, "webhooks": hooks}
+
     def account(self, name: str, node: str = "") -> Path:
         """A kubeconfig with the account's token; an agent's is bound to its node, as that of its pod is."""
-        bound = ("--bound-object-kind=Node", f"--bound-object-name={node}") if node else ()
-        token = self.lab.kubectl("create", "token", name, "-n", NAMESPACE, *bound).stdout.strip()
         path = self.folder / f"{name}{node}.kubeconfig"
-        return kubeconfig.with_token(path, self.lab.kubeconfig, user=name, token=token)
+        if not path.exists():
+            bound = ("--bound-object-kind=Node", f"--bound-object-name={node}") if node else ()
+            token = self.lab.kubectl("create", "token", name, "-n", NAMESPACE, *bound).stdout.strip()
+            kubeconfig.with_token(path, self.lab.kubeconfig, user=name, token=token)
+        return path
 
-    def container(self, process: str, name: str | None = None) -> dict[str, Any]:
-        containers = rendering.pods(self.objects)[process]["spec"]["containers"]
-        return next(one for one in containers if name in (None, one["name"]))
+    def container(self, process: str) -> dict[str, Any]:
+        found: dict[str, Any] = rendering.pods(self.objects)[process]["spec"]["containers"][0]
+        return found
 
-    def start(self, name: str, *more: str, node: str = "") -> None:
-        """A Deployment or DaemonSet. What is in `more` has the last word, and may name its {listen} port."""
+    def replicas(self, name: str) -> int:
+        found: int = rendering.named(self.objects, "Deployment", name)["spec"]["replicas"]
+        return found
+
+    def start(self, name: str, *more: str, node: str = "", replica: int = 1) -> None:
+        """A pod of a Deployment or DaemonSet. What is in `more` has the last word."""
         health, listen = ports.free(2, chance=random.Random())  # noqa: S311  # ports, no secrets
-        self.health[name], self.ports[name] = health, listen
+        called = named(name, replica)
+        self.health[called] = health
+        self.ports[called] = self.gate if called == WEBHOOK else listen
         known = {
-            "--settings=/etc/croupier": f"--settings={self.folder}",
             "--state=/var/lib/croupier": f"--state={self.folder}",
             "--kubelet=/var/lib/kubelet": f"--kubelet={self.folder}/kubelet",
+            "--cdi=/var/run/cdi": f"--cdi={self.folder}/cdi",
+            "--tls-dir=/tls": f"--tls-dir={self.folder}/tls",
         }
-        served = {"--health": health, "--listen": listen}
+        served = {"--health": health, "--listen": self.ports[called]}
         words = [_here(word, served, known) for word in self.container(name)["args"]]
-        options = (one.replace("{listen}", str(listen)) for one in more)
         speaking = f"--kubeconfig={self.account(name, node)}"
         env = {"NODE_NAME": node} if node else {}
-        program = Program(name, (*dealer.PROGRAM, *words, speaking, *options), env)
+        program = Program(called, (*dealer.PROGRAM, *words, speaking, *more), env)
+        log = self.lab.logs / f"{called}.log"
+        self.begun[called] = log.stat().st_size if log.exists() else 0
         self.lab.adopt(process.start(program, self.lab.logs))
 
     def start_scheduler(self) -> None:
@@ -101,8 +226,8 @@ class Town:
             for one in rendering.of_kind(self.objects, "ConfigMap")
             if "scheduler.yaml" in one["data"]
         )
-        settings = yaml.safe_load(written.replace(":9440", f":{self.ports['croupier-extender']}"))
-        settings["clientConnection"]["kubeconfig"] = str(self.account("croupier-extender"))
+        settings = yaml.safe_load(written.replace(":9440", f":{self.ports[EXTENDER]}"))
+        settings["clientConnection"]["kubeconfig"] = str(self.account(EXTENDER))
         file = self.folder / "scheduler.yaml"
         file.write_text(yaml.safe_dump(settings))
         pair = self.lab.site.pair(SCHEDULER)
@@ -117,50 +242,50 @@ class Town:
         )
         self.lab.adopt(process.start(Program("second-scheduler", argv), self.lab.logs))
 
-    def listen_by_url(self) -> None:
-        """There is no network of pods here: the API server asks the webhook where it really is."""
-        port = self.ports["gpu-admission-webhook"]
-        for one in rendering.of_kind(
-            self.objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-        ):
-            steps = [
-                {
-                    "op": "replace",
-                    "path": f"/webhooks/{at}/clientConfig",
-                    "value": {"url": f"https://127.0.0.1:{port}{hook['clientConfig']['service']['path']}"},
-                }
-                for at, hook in enumerate(one["webhooks"])
-            ]
-            name = one["metadata"]["name"]
-            self.lab.kubectl("patch", one["kind"], name, "--type=json", f"-p={yaml.safe_dump(steps)}")
-
     def log(self, name: str) -> str:
-        return Path(self.lab.process(name).log).read_text()
+        """Since it was last started."""
+        return Path(self.lab.process(name).log).read_bytes()[self.begun[name] :].decode()
 
-    async def ready(self, names: Sequence[str]) -> None:
-        await dealer.answer(self.lab, {name: self.health[name] for name in names})
+    async def ready(self, names: Sequence[str] = ()) -> None:
+        await dealer.answer(self.lab, {name: self.health[name] for name in names or self.health})
 
     async def rest(self) -> None:
         """Whoever works here stops; the control plane stays."""
         mine = [one for one in self.lab.record.processes if one.name in (*self.health, "second-scheduler")]
         await asyncio.gather(*(process.stop(one) for one in mine))
+        self.health.clear()
+        self.ended = self.audit.stat().st_size
+
+
+def named(name: str, replica: int) -> str:
+    return name if replica == 1 else f"{name}-{replica}"
 
 
 @contextlib.asynccontextmanager
-async def raised(run: TestRun, folder: Path) -> AsyncIterator[Town]:
-    """A control plane that writes down who asks for what, with the chart and one node with cards."""
+async def raised(run: TestRun, folder: Path, discovery: Sequence[Object]) -> AsyncIterator[Town]:
+    """A control plane that writes down who asks for what, with the chart and one node with cards.
+
+    `discovery` are the kinds of Node Feature Discovery; without them the one that we read is made up.
+    """
     (folder / "policy.yaml").write_text(AUDIT)
     flags = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={folder / 'audit.log'}")
     parts = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
     lab = await run.private(Plan(parts=parts, extra={API_SERVER: flags}))
-    town = Town(lab, folder, await asyncio.to_thread(rendering.objects, *OPTIONS))
+    (gate,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
+    town = Town(lab, folder, gate)
     lab.kubectl("create", "namespace", NAMESPACE)
-    lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all([NODE_FEATURE_CRD]))
-    await asyncio.to_thread(_apply, town)
+    foreign = [*(discovery or [NODE_FEATURE_CRD]), MODULE_CONFIG_CRD]
+    lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(foreign))
+    await town.become("in memory", *([rendering.NODE_FEATURE_RULES] if discovery else []))
     await fleet.create(lab, nodes.fleet(0, cards=None, named=[f"{NODE}={CARDS}"]), QUIET)
-    (folder / "kubelet/device-plugins").mkdir(parents=True)
-    (folder / "kubelet/pod-resources").mkdir()
+    for place in ("kubelet/device-plugins", "kubelet/pod-resources", "cdi", "tls"):
+        (folder / place).mkdir(parents=True)
     yield town
+
+
+def _identity(one: Object) -> tuple[str, str, str]:
+    meta = one["metadata"]
+    return one["kind"], meta.get("namespace", ""), meta["name"]
 
 
 def _here(word: str, served: Mapping[str, int], known: Mapping[str, str]) -> str:
@@ -170,15 +295,3 @@ def _here(word: str, served: Mapping[str, int], known: Mapping[str, str]) -> str
         return f"{option}=127.0.0.1:{served[option]}"
     old = next((one for one in known if word.startswith(one)), "")
     return known.get(old, "") + word.removeprefix(old)
-
-
-def _apply(town: Town) -> None:
-    kept: list[Mapping[str, Any]] = [one for one in town.objects if one["kind"] not in STARTS_PODS]
-    crds = [one for one in kept if one["kind"] == "CustomResourceDefinition"]
-    town.lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
-    town.lab.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    others = [one for one in kept if one not in crds]
-    town.lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(others))
-    for one in rendering.of_kind(town.objects, "ConfigMap"):
-        for name, text in one["data"].items():
-            (town.folder / name).write_text(text)

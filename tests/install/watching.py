@@ -33,7 +33,10 @@ async def shown(town: Town, day: Day) -> AsyncIterator[None]:
         return
     nodes = {"croupier-node": NODE, "croupier-market": day.floor.node}
     with allocatable() as (gauge, port):
-        made = prometheus.start(binary, town.folder, {**town.health, "kube-state-metrics": port}, nodes)
+        targets = {"kube-state-metrics": [port]}
+        for process_, health in town.health.items():
+            targets.setdefault(process_.removesuffix("-2"), []).append(health)
+        made = prometheus.start(binary, town.folder, targets, nodes)
         try:
             await waiting.until(made.up, "Prometheus", PATIENCE)
             yield
@@ -63,9 +66,7 @@ async def _tell(day: Day, gauge: Gauge) -> None:
         for name, text in node.status.allocatable.items():
             resource = "".join(each if each.isalnum() else "_" for each in name)
             gauge.labels(node.metadata.name, resource).set(quantity.parse(text).nanos / quantity.NANO)
-    await asyncio.sleep(
-        3
-    )  # until it was scraped; what is asked below is not waited for, each query is asked once
+    await asyncio.sleep(2.5)  # until everything was scraped twice since: each query is asked once
 
 
 def _ask(town: Town, made: Prometheus) -> None:

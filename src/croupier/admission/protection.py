@@ -173,7 +173,9 @@ def _service_pod() -> dict[str, str]:
     main = "variables.main.all(one, {})".format
     return {
         "has a label that others go by": (
-            f"object.metadata.?labels.orValue({{}}).all(key, key in ['{SERVICE}', 'app.kubernetes.io/name'])"
+            "object.metadata.?labels.orValue({}).all(key, "
+            f"key in ['{SERVICE}', 'app.kubernetes.io/name'] || "
+            "key.startsWith('topology.kubernetes.io/'))"  # which the API server adds
         ),
         "runs another image": (
             "size(variables.main) == 1 && size(object.spec.?initContainers.orValue([])) == 0 && "

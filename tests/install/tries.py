@@ -1,0 +1,162 @@
+"""What whoever took over one of our accounts would try next."""
+
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.gpu import GPUNodeInventory
+from croupier.api.meta import ObjectMeta
+from croupier.controllers import bootstrap_pods
+from croupier.controllers.bootstrap_pods import Images
+from croupier.core.bootstrap import DCGM, GFD, SERVICE
+from croupier.kube import client, config
+from croupier.kube.client import Client
+from croupier.kube.errors import AlreadyExists
+from tests.install.town import NAMESPACE, Town
+
+IMAGES = Images({GFD: "gfd:1", DCGM: "dcgm:1"})
+Raw = dict[str, Any]
+
+
+@dataclass
+class Strangers:
+    """Agents of one node, where there are objects of another; and who starts pods."""
+
+    cards: Client
+    market: Client
+    starter: Client
+
+    async def starts(self, pod: Raw) -> Any:
+        return await self.starter.create(kinds.PODS, pod, namespace=NAMESPACE, dry_run=True)
+
+
+@asynccontextmanager
+async def strangers(lived: Town) -> AsyncIterator[Strangers]:
+    await _furnish(lived)
+    at_home = [lived.account(name, node="mine") for name in ("croupier-node", "croupier-market")]
+    starter = lived.account("gpu-bootstrap-controller")
+    async with (
+        client.connect(config.load(at_home[0])) as cards,
+        client.connect(config.load(at_home[1])) as market,
+        client.connect(config.load(starter)) as starts,
+    ):
+        yield Strangers(cards, market, starts)
+
+
+async def _furnish(lived: Town) -> None:
+    """Two nodes, with a pod on the one that is not ours; and a pod of our namespace that nobody may end."""
+    async with client.connect(config.load(lived.lab.kubeconfig)) as api:
+        for name in ("mine", "theirs"):
+            await _unless_there(api.create(kinds.NODES, {"metadata": {"name": name}}))
+        spec = {"nodeName": "theirs", "containers": [{"name": "main", "image": "any"}]}
+        for namespace in ("default", NAMESPACE):
+            body = {"metadata": {"name": "theirs"}, "spec": spec}
+            await _unless_there(api.create(kinds.PODS, body, namespace=namespace))
+
+
+async def _unless_there(work: Awaitable[Any]) -> None:
+    try:
+        await work
+    except AlreadyExists:
+        return
+
+
+OF_ANOTHER_NODE: dict[str, Callable[[Strangers], Awaitable[Any]]] = {
+    "labels of another Node": lambda they: they.cards.patch(
+        kinds.NODES, "theirs", {"metadata": {"labels": {"nvidia.com/gpu.count": "9"}}}
+    ),
+    "conditions of another Node": lambda they: they.cards.patch(
+        kinds.NODES, "theirs", {"status": {"conditions": [_condition()]}}, subresource="status"
+    ),
+    "a pod of another node": lambda they: they.cards.delete(kinds.PODS, "theirs", namespace="default"),
+    "the allocation of such a pod": lambda they: they.cards.patch(
+        kinds.PODS,
+        "theirs",
+        {"metadata": {"annotations": {"gpu.mps.io/allocation": "[]"}}},
+        namespace="default",
+    ),
+    "the heartbeat of another agent": lambda they: they.cards.create(
+        kinds.LEASES, _lease("gpu-node-theirs", "gpu.deckhouse.io/node"), namespace=NAMESPACE
+    ),
+    "a limit on another node": lambda they: they.market.create(
+        kinds.POD_ALLOCATIONS, _limit("theirs"), namespace="default"
+    ),
+    "the heartbeat of another market": lambda they: they.market.create(
+        kinds.LEASES, _lease("mbcas-theirs", "mbcas.io/node"), namespace=NAMESPACE
+    ),
+}
+
+
+def _condition() -> dict[str, str]:
+    return {"type": "MIGLayoutApplied", "status": "True", "reason": "Forged", "message": ""}
+
+
+def _lease(name: str, key: str) -> Raw:
+    return {"metadata": {"name": name, "annotations": {key: "theirs"}}, "spec": {}}
+
+
+def _limit(node: str) -> Raw:
+    spec = {"namespace": "default", "podName": "theirs", "desiredCPULimit": "1", "nodeName": node}
+    return {"metadata": {"name": "theirs"}, "spec": spec}
+
+
+def service_pod(kind: Any = GFD) -> Raw:
+    """As the controller itself starts it."""
+    inventory = GPUNodeInventory(metadata=ObjectMeta(name="mine", uid="3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"))
+    return bootstrap_pods.body(kind, inventory, IMAGES)
+
+
+def _changed(where: str, value: Any, kind: Any = GFD) -> Raw:
+    """A service pod with one thing changed, by its path."""
+    pod = copy.deepcopy(service_pod(kind))
+    *steps, last = where.split(".")
+    at: Any = pod
+    for step in steps:
+        at = at[int(step)] if step.isdigit() else at.setdefault(step, {})
+    at[last] = value
+    return pod
+
+
+_HOST = {"name": "features", "hostPath": {"path": "/"}}
+_TOKEN = {
+    "name": "features",
+    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+}
+_MAIN = "spec.containers.0"
+OTHER_PODS: dict[str, tuple[Raw, str]] = {
+    "under another account of ours": (_changed("spec.serviceAccountName", "gpupool-controller"), "account"),
+    "with the token of an account": (_changed("spec.automountServiceAccountToken", True), "account"),
+    "with a token as a volume": (_changed("spec.volumes", [_TOKEN]), "sees more"),
+    "with the whole node in it": (_changed("spec.volumes", [_HOST]), "sees more"),
+    "with a folder for the exporter": (_changed("spec.volumes", [_HOST], DCGM), "sees more"),
+    "on the network of its node": (_changed("spec.hostNetwork", True), "sees more"),
+    "among the processes of its node": (_changed("spec.hostPID", True), "sees more"),
+    "with another image": (_changed(f"{_MAIN}.image", "mine:1"), "another image"),
+    "with the image of the other": (_changed(f"{_MAIN}.image", "dcgm:1"), "another image"),
+    "with a second container": (
+        _changed("spec.initContainers", [{"name": "first", "image": "gfd:1"}]),
+        "another image",
+    ),
+    "that does something else": (_changed("metadata.labels", {SERVICE: "mining"}), "another image"),
+    "with a command of its own": (_changed(f"{_MAIN}.command", ["sh"]), "command"),
+    "with arguments of its own": (_changed(f"{_MAIN}.args", ["-c", "true"]), "command"),
+    "with a command as a probe": (
+        _changed(f"{_MAIN}.readinessProbe", {"exec": {"command": ["sh"]}}),
+        "command",
+    ),
+    "with an environment of its own": (
+        _changed(f"{_MAIN}.env", [{"name": "LD_PRELOAD", "value": "/mine.so"}]),
+        "environment",
+    ),
+    "that is all-powerful as an exporter": (
+        _changed(f"{_MAIN}.securityContext", {"privileged": True}, DCGM),
+        "may do more",
+    ),
+    "that would be asked as our webhook": (
+        _changed("metadata.labels", {SERVICE: GFD, "app": "gpu-admission-webhook"}),
+        "label",
+    ),
+}

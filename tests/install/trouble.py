@@ -1,0 +1,147 @@
+"""What happens seldom, on purpose: somebody crashed, interfered, or asked what a scheduler would not."""
+
+import asyncio
+import contextlib
+import json
+import urllib.request
+from datetime import timedelta
+from typing import Any
+
+from croupier.api import kinds
+from croupier.api.mps import allocation
+from croupier.book.crd import CRDCapacityManager
+from croupier.core.ledger import Card, Ledger
+from croupier.kube.client import EVERYTHING
+from croupier.kube.errors import NotFound
+from croupier.kube.resource import Raw
+from tests.controllers.world import watched
+from tests.install import rights
+from tests.install.a_day import AT_ONCE, Day
+from tests.install.rights import Right
+from tests.install.town import EXTENDER, NAMESPACE, NODE, named
+
+LEDGER = "croupier-ledger"
+READ = "get nodereservations.mps.nvidia.com"
+
+
+async def somebody_crashed(day: Day, *, opens: bool) -> None:
+    """Between its hold and its Binding: the hold is in the book of the API server, the pod waits."""
+    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "any"}]}
+    pod = await day.api.create(
+        kinds.PODS, {"metadata": {"name": "crashed"}, "spec": spec}, namespace="default"
+    )
+    async with watched(day.api, kinds.NODE_RESERVATIONS, EVERYTHING) as seen:
+        book = CRDCapacityManager(day.api, seen.store, ttl=timedelta(seconds=1))
+        if opens:
+            await book.open(NODE, Ledger(NODE, (Card(f"{NODE}-before", 0),)))
+        await book.reserve(f"default/crashed/{pod.metadata.uid}", NODE, 1, 50)
+        await book.finish()
+
+
+async def its_pod_is_fenced(day: Day) -> None:
+    async def fenced() -> bool:
+        pod = await day.api.get(kinds.PODS, "crashed", namespace="default")
+        return allocation.HOLD_EXPIRED in pod.metadata.annotations
+
+    await day.until(fenced, "the hold of one that crashed to expire")
+    await day.ends("crashed")
+
+
+async def a_finalizer_is_torn_off(day: Day, keeper: str) -> None:
+    """While the process that keeps the ledger does not look: the Reservation is gone, what it held is not."""
+    account = keeper.removesuffix("-2")
+    await day.reserves("torn", 1)
+    assert await day.decided("torn") == "Reserved"
+    day.town.lab.freeze(keeper)
+    try:
+        patch: Raw = {"metadata": {"finalizers": []}}
+        await day.api.patch(kinds.RESERVATIONS, "torn", patch, namespace="default")
+        with contextlib.suppress(NotFound):
+            await day.api.delete(kinds.RESERVATIONS, "torn", namespace="default")
+    finally:
+        day.town.lab.thaw(keeper)
+
+    witness = Witness(day)
+
+    async def read() -> bool:
+        return witness.saw(account, "get reservations.mps.nvidia.com")
+
+    await day.until(read, "the keeper of the ledger to ask for a Reservation it lost sight of")
+
+
+async def a_certificate_is_damaged(day: Day) -> None:
+    broken = {"data": {"tls.crt": "YnJva2Vu"}}
+    name = "croupier-webhook-tls"
+    before = await day.api.patch(kinds.SECRETS, name, broken, namespace=NAMESPACE)
+
+    async def repaired() -> bool:
+        found = await day.api.get(kinds.SECRETS, name, namespace=NAMESPACE)
+        return found.data["tls.crt"] != before.data["tls.crt"]
+
+    await day.until(repaired, "the certificate to be repaired")
+
+
+async def another_extender_is_asked(day: Day, extender: str) -> None:
+    """To bind a pod it never saw, and that nobody can bind yet: it looks, tries, and gives the card back."""
+    await day.pod("gated", "nvidia.com/gpu", schedulingGates=[{"name": "example.com/later"}])
+    pod = await day.api.get(kinds.PODS, "gated", namespace="default")
+    asked = {
+        "PodName": "gated",
+        "PodNamespace": "default",
+        "PodUID": pod.metadata.uid,
+        "Node": NODE,
+    }
+    where = f"http://127.0.0.1:{day.town.ports[extender]}/bind"
+    day.town.told["gated"] = (await asyncio.to_thread(_post, where, asked))["Error"]
+    await day.ends("gated")
+
+
+def _post(url: str, body: dict[str, str]) -> Any:
+    headers = {"content-type": "application/json"}
+    asked = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310  # on loopback
+    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310  # as above
+        return json.load(answer)
+
+
+async def others_write_the_ledger(day: Day) -> None:
+    """Until whoever keeps the ledger, and an extender, each found that it was not as they knew it."""
+    witness = Witness(day)
+    for count in range(100_000):
+        if all(witness.saw(who, READ) for who in (LEDGER, EXTENDER)):
+            day.note(f"the ledger was touched {count} times until both had read it anew")
+            return
+        note = {"metadata": {"annotations": {"example.com/touched": str(count)}}}
+        await day.api.patch(kinds.NODE_RESERVATIONS, NODE, note)
+
+
+async def work_for(day: Day, others: "asyncio.Task[None]") -> None:
+    """Reservations come and go and pods are bound for as long as somebody interferes."""
+    async with asyncio.timeout(90):
+        for count in range(1000):
+            if others.done():
+                break
+            await day.reserves(f"again-{count}", 1)
+            await another_extender_is_asked(day, named(EXTENDER, 2))
+            await day.decided(f"again-{count}")
+            await day.api.delete(kinds.RESERVATIONS, f"again-{count}", namespace="default", how=AT_ONCE)
+        await others
+
+
+class Witness:
+    """Reads the audit log of this part of the day as it grows."""
+
+    def __init__(self, day: Day) -> None:
+        self._path = day.town.audit
+        self._at = day.town.parts[-1].since
+        self._seen: dict[str, set[str]] = {}
+
+    def saw(self, account: str, what: str) -> bool:
+        """Whether the account did that; `what` without names and namespaces."""
+        with self._path.open("rb") as log:
+            log.seek(self._at)
+            whole, end, _ = log.read().rpartition(b"\n")
+        self._at += len(whole) + len(end)
+        for who, deeds in rights.done(whole.decode(), NAMESPACE).items():
+            plain = (Right(one.right.group, one.right.resource, one.right.verb) for one in deeds)
+            self._seen.setdefault(who, set()).update(map(str, plain))
+        return what in self._seen.get(account, ())
