@@ -42,4 +42,5 @@ def test_only_what_others_wait_for_blocks():
     assert not leaving.webhook("M", "w", []).blocks
     assert leaving.node("n", Marks(taints=("t",))).blocks
     assert not leaving.node("n", Marks(labels=("l",))).blocks
+    assert leaving.node("n", Marks(labels=tuple("abcde"))).what == "labels a, b, c and 2 more"
     assert not Marks()

@@ -180,12 +180,11 @@ def _everybody_is_ready(at: House, accounts: set[str], version: str) -> None:
         found = at.get("pods", "-n", NAMESPACE)["items"]
         pods = [one for one in found if "deletionTimestamp" not in one["metadata"]]
         told = [one["status"].get("containerStatuses") or [{"ready": False}] for one in pods]
-        here = {one["spec"]["serviceAccountName"] for one in pods} == accounts
+        images = {one["spec"]["containers"][0]["image"].rpartition(":")[2] for one in pods}
+        here = {one["spec"]["serviceAccountName"] for one in pods} == accounts and images == {version}
         return here and all(container["ready"] for one in told for container in one)
 
-    until(ready, "everybody to be ready")
-    images = {one["spec"]["containers"][0]["image"] for one in at.get("pods", "-n", NAMESPACE)["items"]}
-    assert {one.rpartition(":")[2] for one in images} == {version}
+    until(ready, f"everybody to be ready, as version {version}")
 
 
 def _a_reservation_is_held(at: House) -> None:

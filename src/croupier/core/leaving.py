@@ -15,6 +15,8 @@ Stage: TypeAlias = Literal[
 ]
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 """In the order in which they go."""
+NAMED: Final = 3
+"""Of many of a kind so many are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,14 @@ def node(name: str, marks: Marks) -> Remnant:
         "conditions": marks.conditions,
         "resources": marks.resources,
     }
-    what = "; ".join(f"{word} {', '.join(found)}" for word, found in told.items() if found)
+    what = "; ".join(f"{word} {_shortened(found)}" for word, found in told.items() if found)
     return Remnant("node", "Node", name, what, blocks=bool(marks.taints or marks.resources))
+
+
+def _shortened(names: tuple[str, ...]) -> str:
+    """An agent writes dozens of labels; nobody reads them all."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def kept(kind: str, key: str, what: str) -> Remnant:

@@ -139,6 +139,7 @@ async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
         },
         "market": {"cgroupRoot": f"/{realnode.ground(lab).cgroup}", "nodeSelector": here},
         "resources": {"default": MODEST, "node": MODEST, "market": MODEST},
+        "settings": {"highAvailability": False},  # by itself it begins with the third node, simulated or not
     }
 
 
