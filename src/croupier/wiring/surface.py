@@ -130,6 +130,7 @@ class Surface:
 @asynccontextmanager
 async def surfaced(settings: Settings) -> AsyncIterator[Surface]:
     metrics, checks = Metrics(CollectorRegistry()), Health()
+    checks.ready["process"] = lambda: "starting"  # what else must be there first is not known yet
     application = health.app(checks, metrics.registry)
     connection = config.load(settings.kubeconfig, settings.context)
     async with (
