@@ -20,7 +20,6 @@ from croupier.kube.errors import ApiError, NotFound
 from tests.install import hands
 from tests.install.hands import Hands
 from tests.install.town import NODE, Town
-from tests.kube import waiting
 from tests.node.stall import Stall, stall
 
 PATIENCE = 90.0
@@ -36,16 +35,15 @@ class Day:
     began: float = field(default_factory=time.monotonic)
 
     async def until(self, look: Callable[[], Awaitable[Any]], what: str) -> Any:
-        async def calm() -> Any:
-            with contextlib.suppress(NotFound):
-                return await look()
-
+        """Looks ten times a second: more would keep the processes from what is waited for."""
         since = time.monotonic()
-        try:
-            return await waiting.until_async(calm, what, PATIENCE)
-        finally:
-            now = time.monotonic()
-            self.note(f"{now - since:5.1f} for {what}")
+        while time.monotonic() < since + PATIENCE:
+            with contextlib.suppress(NotFound):
+                if found := await look():
+                    self.note(f"{time.monotonic() - since:5.1f} for {what}")
+                    return found
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"waited {PATIENCE:g} s for {what}")
 
     def note(self, what: str) -> None:
         print(f"{time.monotonic() - self.began:6.1f} s, {what}", flush=True)  # noqa: T201  # for who looks

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from croupier.api import kinds
 from croupier.core.bootstrap import DCGM, GFD
 from croupier.core.request import MARK
 from croupier.kube.errors import Forbidden, Invalid
+from croupier.wiring import chart
 from tests.install import discovery, prometheus, rendering, rights, town, tries
 from tests.install.living import AVAILABLE
 from tests.install.rights import Deed, Right
@@ -156,6 +158,37 @@ async def test_those_of_services_are_started_and_nobody_else_is_ended(lived_in):
             assert (await they.starts(tries.service_pod(kind))).metadata.name
         with pytest.raises(Forbidden, match="is none of them"):
             await they.starter.delete(kinds.PODS, "theirs", namespace=NAMESPACE)
+
+
+def test_helm_reads_in_the_module_config_what_it_shall_install(lived_in):
+    """Nothing of it is in the values."""
+    known = "--api-versions=deckhouse.io/v1alpha1/ModuleConfig"  # which Helm asks the cluster for, but here
+    cluster = (f"--kubeconfig={lived_in.lab.kubeconfig}", "--dry-run=server", known)
+    found = list(yaml.safe_load_all(chart.rendered(ROOT, "--set=settingsFrom=module", *cluster)))
+
+    assert "croupier-ledger" in rendering.pods(found)
+    assert {one["spec"]["replicas"] for one in rendering.of_kind(found, "Deployment")} == {2}
+    assert rendering.named(found, "Certificate", "croupier-webhook")
+    elsewhere = list(yaml.safe_load_all(chart.rendered(ROOT, *cluster)))
+    assert "croupier-ledger" not in rendering.pods(elsewhere)
+
+
+CDI = {
+    "simulated cards": (("--set=node.cards=simulated=H100:8",), {"--cdi=/var/run/cdi"}),
+    "a runtime without CDI": (("--set=node.cards=simulated=H100:8", "--set=node.cdiDir="), set()),
+    "real cards": ((), set()),
+}
+
+
+@pytest.mark.parametrize(("options", "wanted"), CDI.values(), ids=CDI)
+def test_simulated_cards_are_described_for_the_container_runtime(options, wanted):
+    spec = rendering.pods(rendering.objects(*options))["croupier-node"]["spec"]
+    (agent,) = spec["containers"]
+
+    assert {one for one in agent["args"] if one.startswith("--cdi")} == wanted
+    mounted = {one["mountPath"] for one in agent["volumeMounts"]}
+    assert ("/var/run/cdi" in mounted) == bool(wanted)
+    assert {one["name"] for one in agent["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
 
 
 def test_from_memory_into_the_api_server_a_pod_keeps_its_card(lived_in):

@@ -45,7 +45,7 @@ HELD = {
 SEEN = (
     "Pod default/my-pod: the pod is bound to this-machine and holds 50 % of card 0 and 50 % of card 1",
     "by +Reservation example-reservation",
-    "Pod default/trainer: the pod is bound to this-machine and holds card 0 and card 1",
+    "card 0 .* default/trainer 100 %",
     r"^CROUPIER_CDI_\d_1G_10GB_\d=MIG-",
     "^Warning: no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/mig-1g.10gb instead",
     "^2g.20gb->1g.10gb$",
