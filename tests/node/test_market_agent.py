@@ -279,7 +279,7 @@ async def test_a_dry_run_writes_no_limit_and_tells_what_it_would_do(floor):
     assert agent.report is not None
 
 
-async def test_the_books_are_in_the_lease_and_a_person_can_read_them(floor, cluster):
+async def test_the_books_are_in_the_lease_and_a_person_can_read_them_or_that_there_are_none(floor, cluster):
     await floor.pod("busy", wants=900)
     await floor.pod("batch", wants=300, limit="1", weight="2", **{"class": "elastic"})
     await floor.seconds(floor.agent(), 2)
@@ -288,8 +288,9 @@ async def test_the_books_are_in_the_lease_and_a_person_can_read_them(floor, clus
     assert found.spec.holder_identity == floor.node
     assert found.spec.lease_duration_seconds == 120
 
-    asked = [*STATUS, floor.namespace, "--kubeconfig", str(cluster.kubeconfig), floor.node]
-    shown = await asyncio.to_thread(subprocess.run, asked, capture_output=True, text=True, check=False)
+    asked = [*STATUS, floor.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+    questions = [floor.node], [floor.node, "-o", "json"], ["nowhere"]
+    shown, data, nowhere = await asyncio.gather(*(answered(*asked, *words) for words in questions))
     assert shown.returncode == 0, shown.stderr
     assert f"Node {floor.node}: 4 CPU" in shown.stdout
     assert "for sale (4 × the node)" in shown.stdout
@@ -299,22 +300,19 @@ async def test_the_books_are_in_the_lease_and_a_person_can_read_them(floor, clus
     assert "is throttled in 100 % of its periods" in busy
     assert "█" in busy
 
-    data = await asyncio.to_thread(
-        subprocess.run, [*asked, "-o", "json"], capture_output=True, text=True, check=True
-    )
     node = json.loads(data.stdout)["nodes"][0]
     assert node["alive"] is False
     assert {book["name"] for book in node["books"]} == {"latency", "elastic"}
     assert node["pods"][1]["pod"] == f"{floor.namespace}/busy"
 
-
-async def test_a_node_without_agent_is_said_to_have_none(namespace, cluster):
-    asked = [*STATUS, namespace, "--kubeconfig", str(cluster.kubeconfig), "nowhere"]
-    shown = await asyncio.to_thread(subprocess.run, asked, capture_output=True, text=True, check=False)
-    assert shown.returncode == 1
-    assert shown.stderr == (
+    assert nowhere.returncode == 1
+    assert nowhere.stderr == (
         "croupier: no market agent has run on node nowhere: start `croupier market run` there.\n"
     )
+
+
+async def answered(*command: str) -> "subprocess.CompletedProcess[str]":
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
 
 
 async def test_a_blind_agent_gives_no_sign_of_life(floor):

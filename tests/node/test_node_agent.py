@@ -235,8 +235,8 @@ async def test_a_change_that_fails_leaves_the_card_as_it_was_and_the_next_wish_i
 async def test_what_somebody_else_cut_is_drift_and_repaired_only_once_the_card_is_withdrawn(hall):
     async with at_work(hall):
         await hall.annotate(layout("small"))
-        await applied(hall)
-        await state(hall, 2, "Applied")  # told in the Lease, too
+        await shows(hall, small="28")
+        await applied(hall)  # told in the Lease, too
     for index in range(4):
         await hall.device(index, occupied="Free")
 

@@ -155,19 +155,22 @@ async def station(
         speaker = account(lab.cluster, ours, real_node, tmp_path)
         made = Station(house, ours, tmp_path, speaker, tmp_path / "agent.log")
         made.switches(on=True)
-        await made.starts()
         try:
             yield made
             assert await made.ends() == 0, made.log.read_text()
             assert "forbidden" not in made.log.read_text()
         finally:
-            await made.ends()
+            if made.process is not None:
+                await made.ends()
             await made.annotate(None)
             await api.delete_collection(kinds.CONFIG_MAPS, Selection(ours, labels="gpu.deckhouse.io/pool"))
 
 
-async def test_allocatable_follows_every_change_of_the_annotation(station):
+async def test_allocatable_follows_the_annotation_and_a_container_sees_its_mig_device_as_the_cdi_file_says(
+    station,
+):
     shows = station.house.shows
+    await station.starts()
     await shows({GPU: 4, PERCENT: 400})
 
     await station.annotate(layout("small", [0, 1, 2, 3]))
@@ -181,57 +184,6 @@ async def test_allocatable_follows_every_change_of_the_annotation(station):
     await shows({TWO: 8, THREE: 4, SMALL: 0})
     assert _condition(station, "GPUResourcesServed") == "Served"
 
-
-def _condition(station: Station, kind: str) -> str:
-    node = station.house.nodes.named(station.house.node)
-    assert node is not None
-    return next((one.reason for one in node.status.conditions if one.type == kind), "")
-
-
-async def test_an_agent_that_is_switched_off_offers_nothing_and_its_pods_go_on(station):
-    await station.house.shows({GPU: 4})
-    await station.house.opens(pod("trainer", {GPU: 1}))
-    await station.house.runs("trainer")
-
-    station.switches(on=False)
-    await station.house.shows({GPU: 0, PERCENT: 0})
-    await station.house.runs("trainer")
-
-    station.switches(on=True)
-    await station.house.shows({GPU: 4})
-    await station.house.runs("trainer")
-    await station.gone("trainer")
-
-
-async def test_a_pod_of_a_pool_has_its_share_of_the_right_card_which_is_cut_only_after_it(station):
-    await station.house.shows({GPU: 4})
-    await station.pool([1], mode="MPS")
-    await station.house.shows({POOL: 100, GPU: 3})
-    promised = [{"card": station.card(1), "index": 1, "percent": 50}]
-    await station.house.opens(pod("half", {POOL: 50}, promised=promised))
-    await station.house.runs("half")
-
-    told = await station.house.environment("half")
-    seen = (await station.report()).cards[1]
-    assert told["NVIDIA_VISIBLE_DEVICES"] == seen.uuid
-    assert told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
-    assert told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=35840M"
-    assert (told["CROUPIER_POOL"], told["CROUPIER_CARDS"]) == ("team", station.card(1))
-
-    await _noticed_and_put_right(station, "half", promised)
-
-    await station.pool([1], mode="MIG", migProfile="1g.10gb")
-    message = await station.state(1, "Waiting")
-    assert message.endswith(f"waits for {station.house.namespace}/half")
-    assert (await station.report()).cards[1].cut.slots == ()
-    await station.gone("half")
-    await station.house.shows({POOL: 7, GPU: 3})
-
-
-async def test_the_runtime_puts_a_mig_device_into_its_container_as_the_cdi_file_says(station):
-    await station.house.shows({GPU: 4})
-    await station.annotate(layout("medium"))
-    await station.house.shows({TWO: 8, THREE: 4})
     asks = pod("slice", {THREE: 1})
     asks["spec"]["containers"][0]["command"] = ["sh", "-c", "echo NODES=$(ls /dev/croupier); env; sleep 3600"]
     await station.house.opens(asks)
@@ -255,34 +207,67 @@ async def test_the_runtime_puts_a_mig_device_into_its_container_as_the_cdi_file_
     await station.gone("slice")
 
 
-async def test_a_kubelet_that_restarts_an_agent_that_is_killed_and_a_card_that_was_sick_are_back(station):
-    await station.house.shows({GPU: 4})
+def _condition(station: Station, kind: str) -> str:
+    node = station.house.nodes.named(station.house.node)
+    assert node is not None
+    return next((one.reason for one in node.status.conditions if one.type == kind), "")
 
+
+async def test_a_pod_of_a_pool_has_its_share_outlives_an_agent_switched_off_and_its_card_is_cut_only_after_it(
+    station,
+):
+    await station.starts()
+    await station.house.shows({GPU: 4})
+    await station.pool([1], mode="MPS")
+    await station.house.shows({POOL: 100, GPU: 3})
+    promised = [{"card": station.card(1), "index": 1, "percent": 50}]
+    await station.house.opens(pod("half", {POOL: 50}, promised=promised))
+    await station.house.runs("half")
+
+    told = await station.house.environment("half")
+    seen = (await station.report()).cards[1]
+    assert told["NVIDIA_VISIBLE_DEVICES"] == seen.uuid
+    assert told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=35840M"
+    assert (told["CROUPIER_POOL"], told["CROUPIER_CARDS"]) == ("team", station.card(1))
+
+    station.switches(on=False)
+    await station.house.shows({POOL: 0, GPU: 0, PERCENT: 0})
+    assert station.house.phase("half") == "Running"
+    station.switches(on=True)
+    await station.house.shows({POOL: 100, GPU: 3})
+    await station.house.runs("half")
+
+    await _noticed_and_put_right(station, "half", promised)
+
+    await station.pool([1], mode="MIG", migProfile="1g.10gb")
+    message = await station.state(1, "Waiting")
+    assert message.endswith(f"waits for {station.house.namespace}/half")
+    assert (await station.report()).cards[1].cut.slots == ()
+    await station.gone("half")
+    await station.house.shows({POOL: 7, GPU: 3})
+
+
+async def test_a_kubelet_that_restarts_an_agent_killed_in_the_middle_of_a_change_and_a_sick_card_are_back(
+    station,
+):
+    await station.starts()
+    await station.house.shows({GPU: 4})
     station.house.lab.kill(realnode.KUBELET)
     await realnode.restart(station.house.lab, realnode.KUBELET)
     await station.house.shows({GPU: 4})
 
-    await station.dies()
-    await station.house.shows({GPU: 0})
-    station.suffers(cards={2: {"xid": 79}})
-    await station.starts()
-    await station.house.shows({GPU: 3})
-
-    station.suffers()
-    await station.house.shows({GPU: 4})
-
-
-async def test_an_agent_killed_in_the_middle_of_a_change_is_followed_by_one_that_ends_it(station):
-    await station.house.shows({GPU: 4})
     station.suffers(cards={"all": {"slow": 0.2}})
     await station.annotate(layout("small"))
     await until(lambda: _pieces(station) in range(1, 7), "a card that is half cut", WITHIN)
-
     await station.dies()
     assert 0 < _pieces(station) < 7, "the blow came in the middle"
-    station.suffers()
-    await station.starts()
+    await station.house.shows({GPU: 0})
 
+    station.suffers(cards={2: {"xid": 79}})
+    await station.starts()
+    await station.house.shows({SMALL: 21, GPU: 0})
+    station.suffers()
     await station.house.shows({SMALL: 28, GPU: 0})
 
 
@@ -290,7 +275,6 @@ async def test_cards_of_a_driver_are_served_cut_watched_and_outlive_their_agent(
     station, nvml_library, tmp_path
 ):
     """The same agent and the same kubelet over NVML, down to a driver's library of our own."""
-    await station.ends()
     bench = NvmlBench(nvml_library, tmp_path)
     bench.install(*["SIM-70GB"] * 4)
     station.driver = bench

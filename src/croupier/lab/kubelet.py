@@ -88,7 +88,7 @@ def _runtime(settings: Settings) -> dict[str, object]:
 def _patience() -> dict[str, object]:
     """Labs live on small, full machines: act quickly, evict late, never delete an image nobody can pull."""
     return {
-        "nodeStatusUpdateFrequency": "2s",  # devices reach allocatable only with this loop
+        "nodeStatusUpdateFrequency": "1s",  # devices reach allocatable only with this loop
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "memory.available": "50Mi",
