@@ -4,6 +4,7 @@ It answers a hundred calls a second and ten at once, then refuses; so we ask for
 rather than be refused.
 """
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ class PodResources:
         self._lister = Lister(socket)
         self._clock = clock or SystemClock()
         self._bucket = Bucket(BOUND)
+        self._turns = asyncio.Lock()
 
     async def holdings(self) -> tuple[Holding, ...]:
         """Every container with devices, of whichever plugin. Of init containers only those that stay."""
@@ -45,8 +47,10 @@ class PodResources:
         await self._lister.close()
 
     async def _turn(self) -> None:
-        if wait := self._bucket.delay(self._clock.monotonic()):
-            await self._clock.sleep(wait)
+        # One at a time: after a stall of this process all who had waited would ask at once.
+        async with self._turns:
+            if wait := self._bucket.delay(self._clock.monotonic()):
+                await self._clock.sleep(wait)
 
 
 def _gathered(devices: Iterable[ContainerDevices]) -> dict[str, tuple[str, ...]]:
