@@ -24,6 +24,7 @@ from tests.install.rights import Deed, Right
 from tests.install.town import EXTENDER, NAMESPACE, WEBHOOK, Part, Town
 from tests.install.watching import DASHBOARD
 
+SECONDS = 110
 ROOT = Path(__file__).resolve().parents[2]
 UPSTREAM = "kube-scheduler"
 SETTINGS = ("croupier-settings", "croupier-settings-events")

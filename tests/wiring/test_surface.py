@@ -1,0 +1,36 @@
+"""What every process has: it is not ready before it is known what that takes."""
+
+import asyncio
+
+import aiohttp
+
+from croupier.kube.run import Part
+from croupier.kube.serving import Address
+from croupier.wiring import surface
+from croupier.wiring.surface import Settings
+from tests.admission.desk import free_port
+from tests.kube.waiting import until_async
+
+
+async def test_nobody_is_ready_who_has_not_begun(cluster):
+    health = Address("127.0.0.1", free_port())
+
+    async def says() -> tuple[int, str]:
+        async with aiohttp.request("GET", f"http://127.0.0.1:{health.port}/readyz") as answer:
+            return answer.status, await answer.text()
+
+    async with surface.surfaced(Settings(kubeconfig=cluster.kubeconfig, health=health)) as made:
+        status, why = await says()
+        assert (status, "starting" in why) == (503, True)
+
+        async def idle(stop: asyncio.Event) -> None:
+            await stop.wait()
+
+        working = asyncio.create_task(surface.until_stopped(made, [Part("idle", idle)]))
+
+        async def ready() -> bool:
+            return (await says())[0] == 200
+
+        await until_async(ready, "it to be ready", within=60.0)
+        working.cancel()
+        await asyncio.wait({working})
