@@ -208,6 +208,41 @@ def test_a_pod_whose_card_fell_ill_gets_another():
     assert node.cards_of(asking) == {name(1): 50}
 
 
+def test_a_pod_that_was_promised_what_another_has_by_mistake_gets_what_nobody_has():
+    mistaken = pod("mistaken", {GPU: 1}, share(1))
+    late = pod("late", {PERCENT: 50}, share(0, 50))
+    node = kubelet([whole(0), whole(1)], mistaken)
+    node.has["team/mistaken", "main", GPU] = (name(0),)
+    node.pods.append(late)
+
+    node.admit(late)
+
+    assert node.cards_of(late) == {name(1): 50}
+    wrong = aftercheck.compare(node.pods, node.holdings(), node.offer.cards)
+    assert [(one.pod.key, one.can_move) for one in wrong] == [("team/mistaken", True), ("team/late", True)]
+
+
+OTHERWISE = {
+    "as we preferred": ((name(1),), (A, B), "team/a"),
+    "what another was promised": ((name(2),), (A, B), "team/b"),
+    "what nobody was promised": ((name(0),), (A, B), "team/a"),
+    "what one was promised who runs": ((name(2),), (A, replace(B, admitted=True)), "team/a"),
+}
+
+
+@pytest.mark.parametrize(("ids", "pods", "who"), OTHERWISE.values(), ids=OTHERWISE)
+def test_for_whom_devices_are_that_the_kubelet_chose_otherwise(ids, pods, who):
+    scene = Scene(devices.offer([whole(n) for n in range(3)]), pods)
+    begun = allotment.preferred(asked(1), scene)
+
+    found = allotment.meant(GPU, ids, scene, begun)
+
+    assert found is not None
+    assert found.pod is not None
+    assert (found.pod.key, found.container, found.ids) == (who, "main", ids)
+    assert begun.ids == (name(1),)
+
+
 REFUSED = {
     "a card that is gone": ([whole(1)], GPU, [name(0)], "the card is gone"),
     "a card that is being cut": ([whole(0, changing=True)], GPU, [name(0)], "the card is being cut anew"),

@@ -8,6 +8,7 @@ until then pods are promised what others have already. Agents end, and the next 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,6 +171,36 @@ STORIES = st.lists(
     min_size=12,
     max_size=40,
 )
+
+
+FOUND = {
+    "what an init container was handed otherwise, and its agent ended": [
+        ("place", 0, 0, 7),
+        ("admit", 0, 1, 1),
+        ("restart", 0, 0, 0),
+        ("place", 1, 49, 0),
+        ("admit", 0, 0, 0),
+    ],
+    "what we took for another's, who ended": [
+        ("place", 0, 0, 7),
+        ("place", 0, 0, 7),
+        ("admit", 1, 0, 0),
+        ("end", 0, 0, 0),
+        ("place", 0, 0, 0),
+        ("admit", 0, 0, 0),
+    ],
+}
+
+
+@pytest.mark.parametrize("story", FOUND.values(), ids=FOUND)
+def test_nobody_gets_as_well(story):
+    """Whole cards that only init containers ask for, and then a share of one."""
+    node = Node(kubelet([whole(0), whole(1)]))
+
+    for step in story:
+        node.happens(*step)
+
+        assert node.with_two() == []
 
 
 @settings(max_examples=200)
