@@ -17,6 +17,7 @@ from croupier.api import kinds
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import ApiError, NotFound
+from croupier.kube.resource import Raw
 from tests.install import hands
 from tests.install.hands import Hands
 from tests.install.town import NODE, Town
@@ -77,16 +78,8 @@ class Day:
             kinds.NODES, NODE, {"status": {"capacity": now, "allocatable": now}}, subresource="status"
         )
 
-    async def pod(self, name: str, resource: str, amount: int = 1, **spec: Any) -> None:
-        limits = {resource: str(amount)}
-        body = {
-            "metadata": {"name": name},
-            "spec": {
-                "schedulerName": "croupier-scheduler",
-                "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
-                **spec,
-            },
-        }
+    async def pod(self, name: str, resource: str, **spec: Any) -> None:
+        body = asking(name, resource, **spec)
 
         async def admitted() -> bool:
             """The API server learns of a webhook's authority a moment after it was written."""
@@ -129,6 +122,13 @@ class Day:
 
         told: str = await self.until(phase, f"Reservation {name} to be decided")
         return told
+
+
+def asking(name: str, resource: str, **spec: Any) -> Raw:
+    """A pod that wants one of these."""
+    main = {"name": "main", "image": "any", "resources": {"limits": {resource: "1"}}}
+    placed = {"schedulerName": "croupier-scheduler", "containers": [main]}
+    return {"metadata": {"name": name}, "spec": {**placed, **spec}}
 
 
 @contextlib.asynccontextmanager

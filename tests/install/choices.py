@@ -17,7 +17,7 @@ from croupier.lab.probe import Endpoint
 from croupier.wiring.settings import MODULE_CONFIGS
 from tests.install import issuer, rendering
 from tests.install.a_day import Day
-from tests.install.town import EXTENDER, NAMESPACE, WEBHOOK, named
+from tests.install.town import EXTENDER, NAMESPACE, PLACER, WEBHOOK, named
 
 LIMITS = "croupier-cpu-limits"
 
@@ -59,6 +59,13 @@ async def the_leader_of_limits_crashes(day: Day) -> None:
     day.town.lab.kill(before)
     day.town.health.pop(before)
     day.town.told["leaders"] = before, await leader(day, LIMITS)
+
+
+def the_pod_of_an_extender_is_lost(day: Day) -> None:
+    """With the scheduler in it, which leads: the other two place the next pod, once its Lease is over."""
+    for one in (PLACER, EXTENDER):
+        day.town.lab.kill(one)
+    day.town.health.pop(EXTENDER)
 
 
 async def leader(day: Day, name: str) -> str:

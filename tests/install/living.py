@@ -96,6 +96,7 @@ async def noon(day: Day, *options: str) -> None:
     for name in (*MANAGERS, *LATER, EXTENDER, WEBHOOK):
         assert town.replicas(name) == 2
         town.start(name, replica=2)
+    town.start_scheduler(replica=2)
     town.told["after noon"] = await day.until(lambda: _kept(day), "the ledger to know who was there before")
 
 
@@ -113,6 +114,9 @@ async def _deals(day: Day) -> None:
     await choices.module_says(day, settings={"maintenance": {"deadline": "2h"}})
     await choices.switched_off_and_on(day)
     await stories.the_ledger_follows(day)
+    await day.pod("team-2", "gpu.deckhouse.io/team")
+    await day.runs("team-2")
+    choices.the_pod_of_an_extender_is_lost(day)
     await stories.a_booking_expires(day)
 
 

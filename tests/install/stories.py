@@ -6,6 +6,7 @@ import json
 from croupier.api import kinds
 from croupier.core import quantity
 from croupier.kube.client import Selection
+from tests.install import a_day
 from tests.install.a_day import Day
 from tests.install.town import COUNT, NAMESPACE, NODE
 
@@ -68,8 +69,6 @@ async def the_ledger_follows(day: Day) -> None:
 
 async def a_booking_expires(day: Day) -> None:
     """One finds no place in time; there is one when a pod that was given the card of another is removed."""
-    await day.pod("team-2", "gpu.deckhouse.io/team")
-    await day.runs("team-2")
     day.hands.holds["default/team-1"] = "gpu.deckhouse.io/team", await day.promised("team-2")
     await day.pod("team-3", "gpu.deckhouse.io/team")
 
@@ -89,6 +88,7 @@ async def a_booking_expires(day: Day) -> None:
     left = await day.until(removed, "the pod with the card of another to be removed")
     day.hands.holds.clear()
     await day.runs("team-3")
+    day.town.told["team-3"] = await day.promised("team-3")
     await day.ends(*left)
 
 
@@ -121,6 +121,13 @@ async def cards_are_cut(day: Day) -> None:
 
     await day.until(cut, "two cards in seven")
     await day.kubelet_offers({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.10gb": 14})
+    wish = a_day.asking("smaller", "nvidia.com/mig-2g.20gb")
+
+    async def known() -> bool:
+        made = await day.api.create(kinds.PODS, wish, namespace="default", dry_run=True)
+        return "nvidia.com/mig-1g.10gb" in made.spec.containers[0].resources.limits
+
+    await day.until(known, "the webhook to know what is offered")
     await day.pod("smaller", "nvidia.com/mig-2g.20gb")
     await day.runs("smaller")
     await day.ends("smaller")

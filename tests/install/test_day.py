@@ -199,6 +199,7 @@ def test_from_memory_into_the_api_server_a_pod_keeps_its_card(lived_in):
 def test_the_second_of_two_goes_on_when_the_first_crashes(lived_in):
     before, after = lived_in.told["leaders"]
     assert {before, after} == {"croupier-cpu-limits", "croupier-cpu-limits-2"}
+    assert len(lived_in.told["team-3"]) == 1, "the second extender and its scheduler placed a pod"
 
 
 def test_both_webhooks_answer_and_serve_what_cert_manager_renewed(lived_in):

@@ -32,6 +32,7 @@ CARDS = f"SIM-70GB:{COUNT}"
 QUIET = Plain(lambda _: None)
 WEBHOOK = "gpu-admission-webhook"
 EXTENDER = "croupier-extender"
+PLACER = "second-scheduler"
 OPTIONS = (
     "--set=settings.reservation.ttl=6s",
     f"--set=node.cards=simulated={CARDS}",
@@ -218,7 +219,7 @@ class Town:
         self.begun[called] = log.stat().st_size if log.exists() else 0
         self.lab.adopt(process.start(program, self.lab.logs))
 
-    def start_scheduler(self) -> None:
+    def start_scheduler(self, replica: int = 1) -> None:
         """The second scheduler of the chart, in the extender's pod and under its account."""
         (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
         (written,) = (
@@ -226,9 +227,9 @@ class Town:
             for one in rendering.of_kind(self.objects, "ConfigMap")
             if "scheduler.yaml" in one["data"]
         )
-        settings = yaml.safe_load(written.replace(":9440", f":{self.ports[EXTENDER]}"))
+        settings = yaml.safe_load(written.replace(":9440", f":{self.ports[named(EXTENDER, replica)]}"))
         settings["clientConnection"]["kubeconfig"] = str(self.account(EXTENDER))
-        file = self.folder / "scheduler.yaml"
+        file = self.folder / f"{named(PLACER, replica)}.yaml"
         file.write_text(yaml.safe_dump(settings))
         pair = self.lab.site.pair(SCHEDULER)
         argv = (
@@ -240,7 +241,7 @@ class Town:
             f"--tls-cert-file={pair.certificate}",
             f"--tls-private-key-file={pair.key}",
         )
-        self.lab.adopt(process.start(Program("second-scheduler", argv), self.lab.logs))
+        self.lab.adopt(process.start(Program(named(PLACER, replica), argv), self.lab.logs))
 
     def log(self, name: str) -> str:
         """Since it was last started."""
@@ -251,7 +252,8 @@ class Town:
 
     async def rest(self) -> None:
         """Whoever works here stops; the control plane stays."""
-        mine = [one for one in self.lab.record.processes if one.name in (*self.health, "second-scheduler")]
+        schedulers = (named(PLACER, 1), named(PLACER, 2))
+        mine = [one for one in self.lab.record.processes if one.name in (*self.health, *schedulers)]
         await asyncio.gather(*(process.stop(one) for one in mine))
         self.health.clear()
         self.ended = self.audit.stat().st_size
