@@ -230,7 +230,7 @@ async def test_in_contention_the_market_throttles_less_than_limits_that_stand_st
     throttled = {who: _throttled(before[who], after[who]) for who in COMPANIES}
     used = {who: after[who].usage - before[who].usage for who in COMPANIES}
     print(f"throttled per period in µs: {throttled}; used: {used}")  # noqa: T201  the figures of docs/market.md
-    assert used["traded"] > 1.1 * used["static"]
+    assert used["traded"] > used["static"]
     # For the same work: on a machine whose other cores are busy a pod that may run longer also waits longer.
     assert throttled["traded"] / used["traded"] < 0.9 * throttled["static"] / used["static"]
     assert {house.quota(f"static-{name}") for name in ("busy", "idle-a", "idle-b")} == {20}
