@@ -93,9 +93,10 @@ async def noon(day: Day, *options: str) -> None:
     await town.ready()
     day.note("one of each is ready")
     town.start_scheduler()
-    for name in (*MANAGERS, *LATER, EXTENDER, WEBHOOK):
-        assert town.replicas(name) == 2
+    assert {town.replicas(name) for name in (*MANAGERS, *LATER, EXTENDER, WEBHOOK)} == {2}
+    for name in (*MANAGERS, *LATER, EXTENDER):
         town.start(name, replica=2)
+    _webhook(day, replica=2)
     town.start_scheduler(replica=2)
     town.told["after noon"] = await day.until(lambda: _kept(day), "the ledger to know who was there before")
 
@@ -141,9 +142,10 @@ def _agent(day: Day) -> None:
     day.town.start("croupier-node", f"--faults={day.town.faults}", *fast, node=NODE)
 
 
-def _webhook(day: Day) -> None:
+def _webhook(day: Day, replica: int = 1) -> None:
     """It has to know its own address for its certificate; in a pod its Service has a name."""
-    day.town.start(WEBHOOK, "--drain=0", f"--url=https://127.0.0.1:{day.town.gate}")
+    where = f"--url=https://127.0.0.1:{day.town.gate}"
+    day.town.start(WEBHOOK, "--drain=0", where, replica=replica)
 
 
 async def _served(day: Day) -> bool:

@@ -94,9 +94,20 @@ async def a_booking_expires(day: Day) -> None:
 
 async def reservations_come_and_go(day: Day) -> None:
     """A pod that no card is left for waits until a Reservation ends, of which no scheduler hears."""
-    for name, cards in (("granted", 2), ("greedy", 9)):
-        await day.reserves(name, cards)
-        await day.decided(name)
+    names = (f"granted-{count}" for count in range(100))
+
+    async def both() -> str:
+        """What was held a moment ago may still be on its way back."""
+        name = next(names)
+        await day.reserves(name, 2)
+        if await day.decided(name) == "Reserved":
+            return name
+        await day.api.delete(kinds.RESERVATIONS, name, namespace="default")
+        return ""
+
+    granted = await day.until(both, "both cards to be reserved")
+    await day.reserves("greedy", 9)
+    await day.decided("greedy")
     await day.pod("whole", "nvidia.com/gpu")
 
     async def refused() -> bool:
@@ -104,7 +115,7 @@ async def reservations_come_and_go(day: Day) -> None:
         return any(one.type == "PodScheduled" and one.status == "False" for one in found.status.conditions)
 
     await day.until(refused, "a pod to find no place")
-    for name in ("granted", "greedy"):
+    for name in (granted, "greedy"):
         await day.api.delete(kinds.RESERVATIONS, name, namespace="default")
     await day.runs("whole")
     await day.ends("whole")

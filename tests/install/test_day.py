@@ -18,7 +18,7 @@ from croupier.core.bootstrap import DCGM, GFD
 from croupier.core.request import MARK
 from croupier.kube.errors import Forbidden, Invalid
 from croupier.wiring import chart
-from tests.install import discovery, prometheus, rendering, rights, town, tries
+from tests.install import discovery, prometheus, rendering, rights, town, tries, trouble
 from tests.install.living import AVAILABLE
 from tests.install.rights import Deed, Right
 from tests.install.town import EXTENDER, NAMESPACE, WEBHOOK, Part, Town
@@ -210,7 +210,7 @@ def test_both_webhooks_answer_and_serve_what_cert_manager_renewed(lived_in):
 
 
 def test_an_extender_that_never_saw_a_pod_looks_and_gives_the_card_back(lived_in):
-    assert "could not be bound" in lived_in.told["gated"]
+    assert trouble.UNBOUND in lived_in.told["gated"]
 
 
 def test_switched_off_nobody_ends_and_nobody_works(lived_in):
