@@ -1,16 +1,17 @@
 """A lab with a real node, raised and ended by the commands of the first page, and what is installed on it."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from croupier.lab import installation, realnode, record
+from croupier.lab import installation, places, realnode, record
 from croupier.lab.installation import NAMESPACE, RELEASE, WITHIN
 from croupier.lab.lab import Lab
 from croupier.lab.testrun import run
@@ -103,23 +104,35 @@ def raised(folder: Path, *, between: Callable[[Lab], None]) -> Iterator[House]:
     """As the first page says; `between` comes when the lab is there and nothing is installed."""
     program, home = rendering.helm(), folder / "home"
     home.mkdir()
-    shell = Shell(home, settings={"HELM_CACHE_HOME": str(folder / "helm")}, patience=BUILDING)
-    raising, ending = typed(README, "installation up"), typed(README, "installation down")
-    (up,) = raising
+    shell = Shell(home, patience=BUILDING)
+    (up,) = typed(README, "installation up")
     first, _, rest = up.text.partition("\n")
     try:
-        shell.types([Block(up.page, up.line, up.language, first)])
-        remembered = record.load(home / "labs/default")
-        assert remembered is not None
-        lab = Lab(remembered)
-        between(lab)
-        tools = (lab.cluster.program.parent, program.parent)
-        settings = {"KUBECONFIG": str(lab.kubeconfig)}
-        reader = Shell(home, tools=tools, settings=settings, patience=BUILDING)
-        reader.types([Block(up.page, up.line, up.language, rest)])
-        yield House(lab, folder, program, reader)
+        shell.types([replace(up, text=first)])
+        with _owned(home / "labs/default") as lab:
+            between(lab)
+            tools = (lab.cluster.program.parent, program.parent)
+            reader = replace(shell, tools=tools, settings={"KUBECONFIG": str(lab.kubeconfig)})
+            reader.types([replace(up, text=rest)])
+            yield House(lab, folder, program, reader)
     finally:
-        shell.types(ending)
+        shell.types(typed(README, "installation down"))
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[Lab]:
+    """Ours until we are done: if we are killed before, the next test run ends it."""
+    remembered = record.load(folder)
+    assert remembered is not None
+    lab, link = Lab(remembered), places.runs() / f"installation-{os.getpid()}"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    lab.remember(owner=record.myself())
+    link.symlink_to(folder)
+    try:
+        yield lab
+    finally:
+        lab.remember(owner=None)
+        link.unlink()
 
 
 def add_version(at: House, version: str) -> None:

@@ -166,11 +166,16 @@ def _all_but_the_agents_are_restricted(lab: Lab) -> None:
     lab.kubectl("create", "namespace", "strict")
     lab.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
     lab.kubectl("wait", "-n", "strict", "--for=create", "serviceaccount/default", "--timeout=60s")
-    for one in of_kind(objects("--set=settings.highAvailability=true"), "Deployment"):
-        template = one["spec"]["template"]
-        spec = {word: value for word, value in template["spec"].items() if word != "serviceAccountName"}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "any"}, "spec": spec}
-        lab.kubectl("create", "-n", "strict", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+    pods = [_pod(one) for one in of_kind(objects("--set=settings.highAvailability=true"), "Deployment")]
+    asked = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
+    lab.kubectl("create", "-n", "strict", "--dry-run=server", "-f", "-", stdin=asked)
+
+
+def _pod(deployment: dict[str, Any]) -> dict[str, Any]:
+    template = deployment["spec"]["template"]["spec"]
+    spec = {word: value for word, value in template.items() if word != "serviceAccountName"}
+    name = {"name": deployment["metadata"]["name"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": name, "spec": spec}
 
 
 def _everybody_is_ready(at: House, accounts: set[str], version: str) -> None:
