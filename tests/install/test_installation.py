@@ -17,15 +17,19 @@ import yaml
 
 from croupier.core import quantity
 from croupier.lab import own_image, realnode
-from croupier.lab.installation import NAMESPACE, RELEASE, WITHIN
+from croupier.lab.installation import NAMESPACE
 from croupier.lab.lab import Lab
 from tests.docs import blocks
 from tests.install import house
 from tests.install.house import NEW, OLD, README, House, until
 from tests.install.rendering import ROOT, objects, of_kind
 
+SECONDS = 260
+
 EXAMPLES = ROOT / "examples"
 GUIDE = ROOT / "docs/guide.md"
+OPERATIONS = ROOT / "docs/operations.md"
+GUIDES = sorted(ROOT.glob("docs/install-*.md"))
 ACCOUNTS = {
     "gpu-inventory-controller",
     "gpu-bootstrap-controller",
@@ -105,6 +109,8 @@ def _newcomer(at: House) -> None:
         for line in _printed_by_the_pod():
             assert line in said, said
         assert "Nothing to complain of: versions, crds, processes, settings" in said
+    with chapter("what the pages for operators say"):
+        at.reader.types([one for page in (*GUIDES, OPERATIONS) for one in house.typed(page)])
 
 
 def _printed_by_the_pod() -> list[str]:
@@ -145,10 +151,7 @@ def _life(at: House) -> None:
 def _end(at: House) -> None:
     with chapter("uninstall"):
         running = _state(at)
-        assert at.asks("uninstall", "--check").code == 1
-        at.helm("uninstall", RELEASE, "--wait", f"--timeout={WITHIN}")
-        gone = at.asks("uninstall", "--yes")
-        assert gone.code == 0, gone.err
+        at.reader.types(house.typed(OPERATIONS, "installation ends"))
         assert _state(at) == running
         _nothing_of_us_is_left(at)
 
@@ -256,8 +259,12 @@ def _nothing_of_us_is_left(at: House) -> None:
     ):
         named = at.kubectl("get", kind, "-o", "name").replace("croupier-lab-", "")  # the lab's own
         assert "croupier" not in named
-    left = at.get("pods,secrets,leases,configmaps,services,serviceaccounts,roles", "-n", NAMESPACE)["items"]
-    assert {one["metadata"]["name"] for one in left} == {"kube-root-ca.crt", "default"}
+
+    def left() -> set[str]:
+        found = at.get("pods,secrets,leases,configmaps,services,serviceaccounts,roles", "-n", NAMESPACE)
+        return {one["metadata"]["name"] for one in found["items"]}
+
+    until(lambda: left() == {"kube-root-ca.crt", "default"}, "nothing of us to be left")
     assert at.asks("uninstall", "--check").code == 0
     plain = {"name": "main", "image": "croupier.lab/busybox:1", "command": ["sleep", "3600"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers": [plain]}}
