@@ -224,8 +224,9 @@ async def test_a_quota_counts_units_of_a_pool(gate: Gate):
     await gate.api.create(quotas, {"metadata": {"name": "cards"}, "spec": spec}, namespace=gate.namespace)
 
     async def counted() -> bool:
+        """Also that pods of another story are gone."""
         found = await gate.api.get(quotas, "cards", namespace=gate.namespace)
-        return f"requests.{TEAM}" in found.get("status", {}).get("used", {})
+        return bool(found.get("status", {}).get("used", {}).get(f"requests.{TEAM}") == "0")
 
     await until_async(counted, "the quota to be counted", WITHIN)
     first = await gate.create(gates.pod("first", {TEAM: "2"}))
