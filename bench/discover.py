@@ -29,6 +29,7 @@ from croupier.lab.dealer import EXTENDER, MANAGER, NAMESPACE
 PATIENCE = 900.0
 POLL = 1.0
 QUIET = 60.0
+QUIET_IN_SHORT = 4.0
 POOL = "everything"
 HEARTBEATS = "leases"
 MIB = 1 << 20
@@ -61,16 +62,20 @@ async def _measured(on: Ground, field: Arena, devices: Store[GPUDevice], cards: 
     await _until(devices, cards, lambda one: one.status.state == "Assigned")
     await _until_counted(field.api, cards)
     pooled = time.perf_counter() - began
-    spent = (await accounts.taken(field.api, {})).since(start).writes
     memory = {name: psutil.Process(field.lab.process(name).pid).memory_info().rss for name in OURS_TOO}
-    on.show.step("Waiting a quiet minute")
-    quiet = await _quiet(on, field)
+    on.show.step("Waiting until nothing is left to write, and then a quiet minute")
+    began = time.perf_counter()
+    await _settled(on, field)
+    settled = time.perf_counter() - began
+    spent = (await accounts.taken(field.api, {})).since(start).writes
+    quiet = await _written_within(field, QUIET_IN_SHORT if on.quick else QUIET)
     per_card = Counter({what: count for what, count in spent.items() if HEARTBEATS not in what})
     which = {what: round(count / cards, 2) for what, count in per_card.most_common(6)}
     return [
         Figure("discover", f"{cards // 8} agents have told what they see", "s", {OURS: told}),
         Figure("discover", f"{cards:,} cards on {cards // 8} nodes found and judged", "s", {OURS: found}),
         Figure("discover", f"{cards:,} cards assigned to a pool and counted", "s", {OURS: pooled}),
+        Figure("discover", "nothing left to write", "s", {OURS: settled}),
         Figure("discover", "writes a card, heartbeats aside", "", {OURS: per_card.total() / cards, **which}),
         *(
             Figure("discover", f"memory of {name}", "MiB", {OURS: used / MIB})
@@ -90,12 +95,16 @@ def _pool() -> dict[str, object]:
     }
 
 
-async def _quiet(on: Ground, field: Arena) -> Counter[str]:
-    """What is written though nothing happens; a moment is left for what is still on its way."""
-    length = 4.0 if on.quick else QUIET
-    await asyncio.sleep(length / 2)
+async def _settled(on: Ground, field: Arena) -> None:
+    """Events, and what is told of cards for people alone, are written at a rate that leaves others room."""
+    async with asyncio.timeout(PATIENCE):
+        while (await _written_within(field, 2.0 if on.quick else 10.0)).total():
+            pass
+
+
+async def _written_within(field: Arena, seconds: float) -> Counter[str]:
     before = await accounts.taken(field.api, {})
-    await asyncio.sleep(length)
+    await asyncio.sleep(seconds)
     written = (await accounts.taken(field.api, {})).since(before).writes
     return Counter({what: count for what, count in written.items() if HEARTBEATS not in what})
 

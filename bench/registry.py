@@ -35,7 +35,7 @@ ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "place": Bench(place.placement, 8),
     "pile": Bench(pile.onto_one_node, 1),
     "admission": Bench(admission.cost, 4),
-    "discover": Bench(discover.fleet, 6),
+    "discover": Bench(discover.fleet, 16),
     "market": Bench(market.cost, 0.2),
 }
 """Each raises the cluster it needs."""
