@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import lab_named, terminal
 from croupier.cli.lab_image import image
 from croupier.cli.lab_install import install
 from croupier.cli.lab_own_image import own_image
@@ -299,15 +299,8 @@ def _name_option(name: str) -> str:
 
 
 def _existing(name: str) -> "Lab":
-    from croupier.lab import places, record
-    from croupier.lab.errors import LabError
-    from croupier.lab.lab import Lab
-
     _check_name(name)
-    remembered = record.load(places.labs() / name)
-    if remembered is None:
-        raise LabError(f"There is no lab {name}: raise one with `croupier lab up{_name_option(name)}`.")
-    return Lab(remembered)
+    return lab_named.existing(name, f"raise one with `croupier lab up{_name_option(name)}`")
 
 
 def _check_name(name: str) -> None:
@@ -331,16 +324,11 @@ def _book(named: str | None) -> "Book | None":
 
 
 def _check_cards(cards: str | None, real_node: bool) -> None:
-    from croupier.lab import nodes as simulated
-
     if cards is None:
         return
     if not real_node:
         terminal.refuse("--cards: they are those of the real node; add --real-node, or use --gpus.")
-    try:
-        simulated.parse_cards(cards, "--cards")
-    except simulated.BadWishError as bad:
-        terminal.refuse(str(bad))
+    lab_named.check_cards(cards)
 
 
 def _check_bin(folder: Path | None) -> None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from croupier.cli import lab_named
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -61,14 +63,9 @@ async def load(path: Path, name: str, *, tag: str, running: "Running") -> str:
 
 async def loading(name: str, archive: Path, make: "Callable[[Path], Awaitable[str]]") -> str:
     """Have the archive made and load it into the lab's real node; first see that there is one."""
-    from croupier.lab import places, realnode, record
-    from croupier.lab.errors import LabError
-    from croupier.lab.lab import Lab
+    from croupier.lab import realnode
 
-    remembered = record.load(places.labs() / name)
-    if remembered is None:
-        raise LabError(f"There is no lab {name}: raise one with `croupier lab up --real-node --name {name}`.")
-    lab = Lab(remembered)
+    lab = lab_named.existing(name, f"raise one with `croupier lab up --real-node --name {name}`")
     realnode.inside(lab)  # says so before the packing if there is no real node
     tag = await make(archive)
     await realnode.load(lab, archive)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import lab_named, terminal
 
 if TYPE_CHECKING:
     from croupier.lab.lab import Lab
@@ -46,7 +46,8 @@ def install(
     from croupier.lab import installation
     from croupier.lab.binaries import Sources
 
-    wish = installation.Wish(_cards(cards), tuple(values or ()), tuple(setting or ()))
+    lab_named.check_cards(cards)
+    wish = installation.Wish(cards, tuple(values or ()), tuple(setting or ()))
     for file in wish.values:
         if not file.is_file():
             terminal.refuse(f"--values {file}: there is no such file.")
@@ -63,25 +64,8 @@ def install(
     typer.echo(f"  with     export KUBECONFIG={lab.kubeconfig}")
 
 
-def _cards(asked: str) -> str:
-    from croupier.lab import nodes as simulated
-
-    try:
-        simulated.parse_cards(asked, "--cards")
-    except simulated.BadWishError as bad:
-        terminal.refuse(str(bad))
-    return asked
-
-
 def _existing(name: str) -> "Lab":
-    from croupier.lab import places, record
-    from croupier.lab.errors import LabError
-    from croupier.lab.lab import Lab
+    from croupier.lab import places
 
-    remembered = record.load(places.labs() / name)
-    if remembered is None:
-        how = "" if name == places.DEFAULT_NAME else f" --name {name}"
-        raise LabError(
-            f"There is no lab {name}: raise one, as root, with `croupier lab up --real-node --detach{how}`."
-        )
-    return Lab(remembered)
+    how = "" if name == places.DEFAULT_NAME else f" --name {name}"
+    return lab_named.existing(name, f"raise one, as root, with `croupier lab up --real-node --detach{how}`")

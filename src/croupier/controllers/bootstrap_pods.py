@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
-from croupier.core import bootstrap
-from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, Kind
+from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
 from croupier.kube.resource import Raw
 
-SERVICE: Final = bootstrap.SERVICE
 IMAGE: Final = "gpu.deckhouse.io/image"
 """The annotation with the image a pod was started with."""
 METRICS_PORT: Final = 9400

@@ -14,9 +14,9 @@ from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers import bootstrap_pods
-from croupier.controllers.bootstrap_pods import IMAGE, SERVICE, Images
+from croupier.controllers.bootstrap_pods import IMAGE, Images
 from croupier.core import bootstrap
-from croupier.core.bootstrap import BELIEVED, Kind, Service
+from croupier.core.bootstrap import BELIEVED, SERVICE, Kind, Service
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import AlreadyExists, NotFound
 from croupier.kube.store import Index, Store

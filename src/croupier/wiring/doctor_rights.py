@@ -4,12 +4,12 @@ Not all that is granted, only what a process stops at: a missing right shows her
 An account that does not exist is not asked about; its process is not installed.
 """
 
-import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from croupier.core.diagnosis_cluster import Lacking
+from croupier.kube import together
 from croupier.kube.client import Client, Selection
 from croupier.kube.resource import Raw, Resource
 
@@ -152,11 +152,9 @@ def needs(accounts: Collection[str]) -> dict[str, tuple[Right, ...]]:
 
 async def lacking(api: Client, namespace: str) -> list[Lacking]:
     there = {one["metadata"]["name"] for one in (await api.list(ACCOUNTS, Selection(namespace))).items}
-    turns = asyncio.Semaphore(AT_ONCE)
 
     async def ask(account: str, right: Right, verb: str) -> Lacking | None:
-        async with turns:
-            answer = await api.create(REVIEWS, _review(account, right, verb, namespace))
+        answer = await api.create(REVIEWS, _review(account, right, verb, namespace))
         return None if answer["status"]["allowed"] else Lacking(account, verb, _told(right, namespace))
 
     questions = [
@@ -165,7 +163,7 @@ async def lacking(api: Client, namespace: str) -> list[Lacking]:
         for right in rights
         for verb in right.verbs
     ]
-    return [one for one in await asyncio.gather(*questions) if one is not None]
+    return [one for one in await together.all_of(questions, at_once=AT_ONCE) if one is not None]
 
 
 def _review(account: str, right: Right, verb: str, namespace: str) -> Raw:

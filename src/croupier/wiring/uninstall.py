@@ -6,6 +6,7 @@ meanwhile is looked at again in the next round.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -17,12 +18,14 @@ from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.book import switch
-from croupier.controllers import bootstrap_pods, pool_nodes, pool_writing
+from croupier.controllers import pool_nodes, pool_writing
 from croupier.core import leaving
+from croupier.core.bootstrap import SERVICE
 from croupier.core.leaving import Marks, Remnant
 from croupier.core.node_state import MIG_APPLIED
 from croupier.core.node_state import SERVED as SERVED_CONDITION
 from croupier.core.pool_nodes import LABEL
+from croupier.kube import together
 from croupier.kube.client import EVERYTHING, Client, Deletion, PatchType, Selection
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, KubeError, NotFound
@@ -170,7 +173,7 @@ async def _kept(house: House) -> list[Remnant]:
     ]
     secrets = await house.all(kinds.SECRETS, _called(certificates_shared.NAME, house.namespace))
     found += [leaving.kept("Secret", one.metadata.key, "the webhook's certificate") for one in secrets]
-    pods = await house.all(kinds.PODS, Selection(house.namespace, labels=bootstrap_pods.SERVICE))
+    pods = await house.all(kinds.PODS, Selection(house.namespace, labels=SERVICE))
     return found + [leaving.kept("Pod", one.metadata.key, "started on a node that lacked it") for one in pods]
 
 
@@ -260,16 +263,11 @@ async def _until(
 
 
 async def _all(found: list[Remnant], remove: Callable[[Remnant], Awaitable[None]]) -> None:
-    turns = asyncio.Semaphore(AT_ONCE)
-
     async def one(what: Remnant) -> None:
-        async with turns:
-            try:
-                await remove(what)
-            except (NotFound, Conflict):
-                return  # gone, or changed: the next round looks again
+        with suppress(NotFound, Conflict):  # gone, or changed: the next round looks again
+            await remove(what)
 
-    await asyncio.gather(*(one(what) for what in found))
+    await together.all_of((one(what) for what in found), at_once=AT_ONCE)
 
 
 _DELETED: Final[dict[str, Resource[Any]]] = {
