@@ -1,5 +1,6 @@
 """The chart, rendered: what is promised of an installation holds for every choice of values."""
 
+import inspect
 import json
 import subprocess
 import tomllib
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from croupier.cli import market_run
 from croupier.wiring import chart
 from croupier.wiring.chart import NoHelm
 from tests.cli.command import CROUPIER
@@ -45,6 +47,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "--set=settings.fallback.minMemory=10Gi,settings.fallback.whenNothingFits=Deny",
         "--set=apiServer.host=api,market.cgroupRoot=/pods",
     ),
+    "another market": ("--set=market.dryRun=true,market.strict=true,market.target=80,market.raiseAfter=3",),
 }
 
 
@@ -136,6 +139,21 @@ def test_pods_are_given_to_the_second_scheduler_where_there_is_one():
     assert handed_to(*CHOICES["a scheduler elsewhere"]) == []
 
 
+def test_the_market_comes_as_its_command_does_and_can_be_told_otherwise():
+    def told(*options: str) -> dict[str, str]:
+        (agent,) = pods(objects(*options))["croupier-market"]["spec"]["containers"]
+        named = (one.removeprefix("--").partition("=") for one in agent["args"])
+        return {name.replace("-", "_"): value for name, _, value in named}
+
+    usual = {name: one.default for name, one in inspect.signature(market_run.run).parameters.items()}
+    as_it_comes, otherwise = told(), told(*CHOICES["another market"])
+    times = ("target", "raise_after", "lower_after", "keep_peaks")
+    assert {name: float(as_it_comes[name]) for name in times} == {name: usual[name] for name in times}
+    assert not {"dry_run", "strict"} & as_it_comes.keys()
+    assert {"dry_run", "strict"} <= otherwise.keys()
+    assert (otherwise["target"], otherwise["raise_after"]) == ("80", "3")
+
+
 def test_only_who_may_start_pods_does():
     def may_start(*options: str) -> bool:
         rules = named(objects(*options), "Role", "gpu-bootstrap-controller")["rules"]
@@ -197,6 +215,8 @@ REFUSED = {
     "a span nobody can read": ("--set=settings.reservation.ttl=soon", "ttl"),
     "two ways to be asked": ("--set=extender.tlsSecret=mine", "exclude each other"),
     "cards of nowhere": ("--set=node.cards=amd", "cards"),
+    "more of a node than there is": ("--set=market.target=101", "target"),
+    "no time at all": ("--set=market.lowerAfter=0", "lowerAfter"),
     "another namespace": ("--namespace=mine", "d8-gpu-operator"),
 }
 

@@ -16,6 +16,7 @@ _FLAG: Final = {"type": "boolean"}
 _ANY: Final = {"type": "object"}
 _MANY: Final = {"type": "array", "items": _ANY}
 _PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
+_SECONDS: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
 def document() -> schema.Schema:
@@ -40,7 +41,7 @@ def _values() -> dict[str, Any]:
         "extender": _group(tlsSecret=_TEXT),
         "webhook": _group(certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT))),
         "node": _group(**_node(), **placed),
-        "market": _group(enabled=_FLAG, cgroupDir=_TEXT, cgroupRoot=_TEXT, **placed),
+        "market": _group(**_market(), **placed),
         "bootstrap": _group(gfdImage=_IMAGE, dcgmExporterImage=_IMAGE, runtimeClassName=_TEXT),
         "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
         **placed,
@@ -60,6 +61,20 @@ def _node() -> dict[str, Any]:
         "cdiDir": {"type": "string", "pattern": "^(/.+)?$"},
         "runtimeClassName": _TEXT,
         "affinity": _ANY,
+    }
+
+
+def _market() -> dict[str, Any]:
+    return {
+        "enabled": _FLAG,
+        "dryRun": _FLAG,
+        "strict": _FLAG,
+        "target": {"type": "integer", "minimum": 1, "maximum": 100},
+        "raiseAfter": _SECONDS,
+        "lowerAfter": _SECONDS,
+        "keepPeaks": _SECONDS,
+        "cgroupDir": _TEXT,
+        "cgroupRoot": _TEXT,
     }
 
 

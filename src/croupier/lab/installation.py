@@ -55,6 +55,8 @@ AS_PROCESSES: Final = (dealer.EXTENDER, dealer.MANAGER, dealer.WEBHOOK, agents.N
 UNFINISHED: Final = "owner=helm,name={release},status in (pending-install,pending-upgrade,pending-rollback)"
 # What a lab asks of its machine is little; the chart's requests are for clusters that matter.
 MODEST: Final = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+BRISK: Final = {"raiseAfter": 2, "lowerAfter": 5, "keepPeaks": 5}
+"""So that whoever looks at the market of a lab sees a limit fall, too, within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
             "stateDir": str(agents.folder(lab)),  # goes with the lab
             "nodeSelector": here,
         },
-        "market": {"cgroupRoot": f"/{realnode.ground(lab).cgroup}", "nodeSelector": here},
+        "market": {"cgroupRoot": f"/{realnode.ground(lab).cgroup}", "nodeSelector": here, **BRISK},
         "resources": {"default": MODEST, "node": MODEST, "market": MODEST},
         "settings": {"highAvailability": False},  # by itself it begins with the third node, simulated or not
     }
