@@ -19,7 +19,7 @@ from bench.ground import Ground
 from bench.subjects import reserving
 from bench.subjects.reserving import Task
 from croupier.api.kinds import NODE_RESERVATIONS
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube import client, config
 from croupier.lab.controlplane import FOUNDATION
 from croupier.lab.lab import Lab

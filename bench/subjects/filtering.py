@@ -9,7 +9,7 @@ import msgspec
 
 from bench.subjects.meter import asked, say
 from croupier.book.memory import InMemoryCapacityManager
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.extender.server import Extender
 from croupier.extender.service import Settings
 from croupier.kube import client, config, logs

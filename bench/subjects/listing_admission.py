@@ -16,7 +16,7 @@ from croupier.admission.review import AdmissionRequest
 from croupier.api.occupancy import LEAN_NODES
 from croupier.book import availability
 from croupier.core.availability import Availability
-from croupier.core.fallback_policy import Policy
+from croupier.core.fallbacks.policy import Policy
 from croupier.kube import client, config, logs, serving
 from croupier.kube.client import Client
 from croupier.kube.serving import Address, Listen, Rotating

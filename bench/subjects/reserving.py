@@ -22,10 +22,10 @@ from bench.subjects.meter import Meter, asked, say
 from croupier.api.kinds import NODE_RESERVATIONS
 from croupier.api.mps import translate
 from croupier.book.crd import CRDCapacityManager
-from croupier.core import claim, ledger
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.want import Shares
+from croupier.core.ledgers import claim, ledger
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.pods.want import Shares
 from croupier.kube import client, config, logs
 from croupier.kube.client import Client
 from croupier.kube.clock import SystemClock

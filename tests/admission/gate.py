@@ -27,8 +27,8 @@ from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
 from croupier.book import availability
 from croupier.core import quantity
 from croupier.core.availability import Availability
-from croupier.core.fallback_policy import Policy
-from croupier.core.request import GPU, MARK
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods.request import GPU, MARK
 from croupier.kube import client, config, transport
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.config import Config

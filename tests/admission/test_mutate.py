@@ -15,10 +15,11 @@ from croupier.admission.mutate import Mutator
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.api import pods
 from croupier.api.core_v1 import Pod
-from croupier.core import fallback, jsonpatch, quantity
+from croupier.core import jsonpatch, quantity
 from croupier.core.availability import Availability
-from croupier.core.fallback_policy import Policy
-from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 
 ONE_G, TWO_G, THREE_G = f"{MIG}1g.10gb", f"{MIG}2g.20gb", f"{MIG}3g.40gb"
 SMALL_SLICES = {ONE_G: "28", TWO_G: "0"}

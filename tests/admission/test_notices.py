@@ -13,7 +13,7 @@ from croupier.admission.notices import PATIENCE, REMEMBERED, Notices
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.api import kinds
 from croupier.api.sighting import FALLBACK, SIGHTINGS, Annotations, Metadata, Sighting
-from croupier.core.fallback import Note
+from croupier.core.fallbacks.fallback import Note
 from croupier.core.jsonpatch import Operation
 from croupier.kube.client import Selection
 from croupier.kube.errors import ApiError

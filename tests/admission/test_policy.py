@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from croupier.admission import policy
 from croupier.api import kinds
-from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import Forbidden

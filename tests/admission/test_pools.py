@@ -14,8 +14,8 @@ from croupier.admission.configurations import ACCESS
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.meta import Condition
-from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
-from croupier.core.request import CARDS, MARK, POOL, RATIO
+from croupier.core.pods.request import CARDS, MARK, POOL, RATIO
+from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.errors import ApiError

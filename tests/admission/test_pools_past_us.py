@@ -5,7 +5,7 @@ from typing import Any
 from croupier.admission.configurations import ACCESS, ACCESS_REQUEST, FALLBACK
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.core.jsonpatch import Operation
-from croupier.core.request import MIG, POOL
+from croupier.core.pods.request import MIG, POOL
 from tests.admission import gate as gates
 from tests.admission.desk import Desk, gpu
 from tests.admission.test_pools import refusal

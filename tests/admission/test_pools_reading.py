@@ -4,9 +4,9 @@ from croupier.admission import pools
 from croupier.admission.pools import Defaults, Guard
 from croupier.admission.review import AdmissionRequest, UserInfo, Verdict
 from croupier.api.gpu import GPUPool
-from croupier.core.eligible import Taint
-from croupier.core.pool_admission import Subjects
-from croupier.core.request import POOL
+from croupier.core.pods.eligible import Taint
+from croupier.core.pods.request import POOL
+from croupier.core.pools.admission import Subjects
 from tests.admission import gate as gates
 from tests.admission.test_pools import pool
 

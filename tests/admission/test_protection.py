@@ -12,8 +12,8 @@ import pytest_asyncio
 from croupier.admission import protection
 from croupier.admission.protection import ACCOUNTS, HOUSEKEEPERS, KEEP_REQUEST, NAMESPACE
 from croupier.api import kinds
-from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
-from croupier.core.request import CARDS, GPU, MARK, PERCENT, RATIO
+from croupier.core.pods.request import CARDS, GPU, MARK, PERCENT, RATIO
+from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import Forbidden, NotFound

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from croupier.core.request import CARDS, MIG, PERCENT, RATIO
+from croupier.core.pods.request import CARDS, MIG, PERCENT, RATIO
 from croupier.kube.resource import Resource
 from croupier.lab.cluster import Cluster
 from tests.admission import gate as gates

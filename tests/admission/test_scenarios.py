@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.core import fallback
-from croupier.core.fallback_policy import Policy
-from croupier.core.request import MARK
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods.request import MARK
 from croupier.lab.cluster import Cluster
 from tests.admission import gate as gates
 from tests.admission.gate import Answer, Gate

@@ -18,7 +18,7 @@ from croupier.admission.certificates import Keyring
 from croupier.admission.metrics import MOST_PAIRS, AdmissionMetrics
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.admission.server import Webhook
-from croupier.core.fallback import Note
+from croupier.core.fallbacks.fallback import Note
 from croupier.kube import posting
 from croupier.kube.serving import Address, BadCertificate, Listen, Rotating
 from tests.admission.desk import Stamp, free_port

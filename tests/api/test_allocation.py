@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api.mps import allocation
-from croupier.core.ledger import Card, Grant, Ledger, Mode, Part, Slot
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Mode, Part, Slot
 
 MODES: list[Mode] = ["Percent", "Exclusive", "MIG", "TimeSlice"]
 IDS = st.lists(st.integers(0, 31), unique=True, max_size=32)

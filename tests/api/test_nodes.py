@@ -7,7 +7,7 @@ import pytest
 
 from croupier.api import kinds
 from croupier.api import nodes as reading
-from croupier.core import eligible
+from croupier.core.pods import eligible
 from croupier.kube.client import Client
 from croupier.lab import nodes
 from tests.kube import waiting

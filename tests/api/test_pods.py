@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from croupier.api import kinds, pods
 from croupier.api.core_v1 import Pod
 from croupier.api.mps import allocation
-from croupier.core.ledger import Part
-from croupier.core.want import Shares, Slots
+from croupier.core.ledgers.ledger import Part
+from croupier.core.pods.want import Shares, Slots
 from croupier.kube import codec
 from croupier.kube.resource import Resource
 from tests.api import values

@@ -8,8 +8,8 @@ import pytest
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
 from croupier.api.gpu.pool import Allocation
-from croupier.core.selection import Labelled, Requirement
-from croupier.core.sharing import Cut, Sharing
+from croupier.core.pools.selection import Labelled, Requirement
+from croupier.core.pools.sharing import Cut, Sharing
 
 NOW = "2026-01-01T00:00:00Z"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, translate
-from croupier.core.ledger import Card, Ledger, Slot
+from croupier.core.ledgers.ledger import Card, Ledger, Slot
 from tests.api.worlds import EXAMPLES
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -8,11 +8,11 @@ import pytest
 
 from croupier.book.fold import Unlawful
 from croupier.book.manager import CapacityManager, UnknownNode
-from croupier.core import claim as claims
-from croupier.core import ledger as ledgers
-from croupier.core.claim import Taken
-from croupier.core.ledger import Ledger, Part, Refused
-from croupier.core.want import Shares, Slots, Units
+from croupier.core.ledgers import claim as claims
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers.claim import Taken
+from croupier.core.ledgers.ledger import Ledger, Part, Refused
+from croupier.core.pods.want import Shares, Slots, Units
 from tests.book.worlds import NODE, NOON, claim, cut, exclusive, node, percent, pod, sliced
 
 LATER = NOON + timedelta(hours=1)

@@ -12,9 +12,9 @@ from croupier.api import kinds
 from croupier.api.mps import NodeReservation, translate
 from croupier.book.crd import CRDCapacityManager
 from croupier.book.writer import Contended, Rules
-from croupier.core import ledger as ledgers
-from croupier.core.ledger import Grant, Ledger, Part, Refused
-from croupier.core.want import Shares
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers.ledger import Grant, Ledger, Part, Refused
+from croupier.core.pods.want import Shares
 from croupier.kube import client, config, watch
 from croupier.kube.client import Client
 from croupier.kube.errors import Invalid, Unreachable

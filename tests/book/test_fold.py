@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from croupier.book import fold
 from croupier.book.fold import Amend, Release, Unlawful
-from croupier.core import ledger as ledgers
-from croupier.core.ledger import Refused
-from croupier.core.want import Shares
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods.want import Shares
 from tests.book.worlds import claim, node, percent, pod
 
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.book import snapshot
-from croupier.core import overview
-from croupier.core.ledger import Part
+from croupier.core.ledgers import overview
+from croupier.core.ledgers.ledger import Part
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.lab import nodes

@@ -10,11 +10,11 @@ from croupier.api import kinds
 from croupier.book import switch
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.switch import BookKept, NotCarried
-from croupier.core import rebuild
-from croupier.core.ledger import Ledger
-from croupier.core.pledge import Pledge
-from croupier.core.pod import PodView
-from croupier.core.want import Shares
+from croupier.core.ledgers import rebuild
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.pledge import Pledge
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares
 from croupier.kube import lease
 from croupier.kube.client import Client
 from croupier.kube.clock import SystemClock

@@ -2,7 +2,7 @@
 
 import json
 
-from croupier.core.want import Slots
+from croupier.core.pods.want import Slots
 from tests.api.test_unknown_fields import newer
 from tests.book.worlds import NODE, claim, cut, desk, node, percent, pod
 

@@ -11,9 +11,9 @@ from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.book.crd import CRDCapacityManager
 from croupier.book.writer import Rules
-from croupier.core.claim import Claim
-from croupier.core.ledger import Card, Ledger, Slot, Terms
-from croupier.core.want import Shares, Wants
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Card, Ledger, Slot, Terms
+from croupier.core.pods.want import Shares, Wants
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.clock import SystemClock

@@ -13,10 +13,10 @@ from croupier.controllers import cards
 from croupier.controllers.cards import CardController, Sources
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.watched import Watched
-from croupier.core import card as naming
-from croupier.core.assignment import Approval
-from croupier.core.bootstrap import MISSING
-from croupier.core.ledger import Ledger
+from croupier.core.cards import card as naming
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.nodes.bootstrap import MISSING
+from croupier.core.pools.assignment import Approval
 from croupier.kube.client import Client, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Resource

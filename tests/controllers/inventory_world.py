@@ -17,8 +17,8 @@ from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.meta import Condition
 from croupier.controllers.inventory import InventoryController, Settings
 from croupier.controllers.inventory_reading import Sources
-from croupier.core import catalogue
-from croupier.core.catalogue import CardModel
+from croupier.core.cards import catalogue
+from croupier.core.cards.catalogue import CardModel
 from croupier.kube.client import Client, Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound

@@ -15,7 +15,7 @@ from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.controllers.reservation import ReservationController, Settings, Sources
 from croupier.controllers.reservation_metrics import ReservationMetrics
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube.client import Client, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder

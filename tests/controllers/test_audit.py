@@ -12,7 +12,7 @@ from croupier.api import kinds
 from croupier.cli import audit as verb
 from croupier.controllers import inspection
 from croupier.controllers.audit import Audit
-from croupier.core.ledger import Part, Terms
+from croupier.core.ledgers.ledger import Part, Terms
 from croupier.lab.cluster import Cluster
 from tests.controllers import world as worlds
 from tests.controllers.conftest import in_the_api_server

@@ -15,9 +15,9 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Event
 from croupier.controllers import booking
 from croupier.controllers.booking import EXPIRED, WAITING, BookingMetrics, Bookings, Settings
-from croupier.core.booking import TTL
-from croupier.core.pool_hints import POD_LABEL
-from croupier.core.request import POOL
+from croupier.core.pods.request import POOL
+from croupier.core.pools.booking import TTL
+from croupier.core.pools.hints import POD_LABEL
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.events import Recorder

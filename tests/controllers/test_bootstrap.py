@@ -19,7 +19,7 @@ from croupier.controllers.bootstrap_metrics import BootstrapMetrics
 from croupier.controllers.bootstrap_pods import Images
 from croupier.controllers.bootstrap_services import Places
 from croupier.controllers.reporters import Reporters
-from croupier.core.bootstrap import BEAT, DCGM, FRESH, GFD
+from croupier.core.nodes.bootstrap import BEAT, DCGM, FRESH, GFD
 from croupier.kube import client, config
 from croupier.kube.client import Deletion, Selection
 from croupier.kube.clock import SystemClock

@@ -16,8 +16,8 @@ from croupier.api.gpu.agent_report import CardHealth
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards_metrics import DeviceMetrics
 from croupier.controllers.reporters import Reporters
-from croupier.core.assignment import Approval
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
+from croupier.core.pools.assignment import Approval
 from croupier.kube import client, config
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import Conflict

@@ -18,8 +18,8 @@ from croupier.controllers.capacity import CapacityController
 from croupier.controllers.cards import CardController, Sources
 from croupier.controllers.occupancy import Occupancy
 from croupier.controllers.reporters import Reporters
-from croupier.core import ledger
-from croupier.core.ledger import Card
+from croupier.core.ledgers import ledger
+from croupier.core.ledgers.ledger import Card
 from croupier.kube.client import Selection
 from croupier.kube.store import Change
 from tests.controllers.card_stage import Shelf, condition

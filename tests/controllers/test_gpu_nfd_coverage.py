@@ -15,9 +15,9 @@ from croupier.api import kinds
 from croupier.api.gpu import pooling
 from croupier.controllers.cards import CardController, Sources
 from croupier.controllers.reporters import Reporters
-from croupier.core import catalogue
-from croupier.core.bootstrap import MISSING as ANSWERS
-from croupier.core.catalogue import CardModel
+from croupier.core.cards import catalogue
+from croupier.core.cards.catalogue import CardModel
+from croupier.core.nodes.bootstrap import MISSING as ANSWERS
 from croupier.kube.client import Selection
 from tests.controllers import inventory_world as stocks
 from tests.controllers.card_stage import Shelf, condition

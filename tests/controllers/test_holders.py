@@ -6,7 +6,7 @@ import pytest
 
 from croupier.api.mps.allocation import HOLD_EXPIRED
 from croupier.controllers.holders import HolderController
-from croupier.core.ledger import Part, Terms
+from croupier.core.ledgers.ledger import Part, Terms
 from croupier.kube.errors import Conflict
 from croupier.kube.events import Recorder
 from tests.controllers import world as worlds

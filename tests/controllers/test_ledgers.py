@@ -4,7 +4,7 @@ from typing import Any
 
 from croupier.api import kinds
 from croupier.controllers.ledgers import Ledgers
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers.ledger import Ledger
 from croupier.kube.client import Selection
 from tests.controllers.world import NODE, World, watched
 from tests.kube.waiting import until

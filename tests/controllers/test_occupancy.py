@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.core.ledger import Part, Refused
+from croupier.core.ledgers.ledger import Part, Refused
 from tests.controllers.conftest import in_the_api_server
 from tests.controllers.world import NODE, World, card
 from tests.kube.waiting import until, until_async

@@ -25,7 +25,7 @@ from croupier.controllers.ledgers import Ledgers
 from croupier.controllers.occupancy import Occupancy
 from croupier.controllers.pool import PoolController
 from croupier.controllers.reporters import Reporters
-from croupier.core import ledger
+from croupier.core.ledgers import ledger
 from croupier.kube.client import Selection
 from croupier.kube.errors import ApiError, NotFound
 from croupier.kube.events import Recorder

@@ -10,8 +10,8 @@ import yaml
 
 from croupier.api import kinds
 from croupier.api.mps.reservation import RELEASE_FINALIZER
-from croupier.core import ledger as book
-from croupier.core.ledger import Part, Terms
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers.ledger import Part, Terms
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from tests.controllers import office as offices

@@ -26,7 +26,7 @@ from croupier.controllers.occupancy import Occupancy
 from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.standing import Standing
 from croupier.controllers.watched import Watched
-from croupier.core.ledger import Card, Grant, Ledger, Part, Terms
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Terms
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound
@@ -150,7 +150,7 @@ class World:
     async def plant(
         self, holder: str, *cards: str, percent: int = 50, terms: Terms | None = None, node: str = NODE
     ) -> None:
-        from croupier.core import ledger
+        from croupier.core.ledgers import ledger
 
         grant = tuple(Part(card, percent) for card in cards)
 

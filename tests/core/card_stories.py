@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from croupier.core.lifecycle import Occupancy, Trouble
+from croupier.core.cards.lifecycle import Occupancy, Trouble
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios/cards"
 UNTOUCHED = "(untouched)"

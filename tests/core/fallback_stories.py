@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from croupier.core import fallback_policy, quantity
-from croupier.core.fallback_policy import Policy
+from croupier.core import quantity
+from croupier.core.fallbacks import policy as fallback_policy
+from croupier.core.fallbacks.policy import Policy
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios/fallback"
 IMAGE = "any"

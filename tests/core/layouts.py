@@ -1,7 +1,7 @@
 """MIG layouts by their spelling, for tests that mean possible ones."""
 
-from croupier.core import catalogue, mig
-from croupier.core.mig import Kind, Layout, Piece
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.mig import Kind, Layout, Piece
 
 
 def laid(text: str) -> Layout:

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from croupier.core import ledger as book
-from croupier.core import reservation, verdict
-from croupier.core.ledger import Card, Ledger, Part, Terms
-from croupier.core.pod import PodView
-from croupier.core.reservation import Asked, Outcome, Scene, Told
-from croupier.core.want import Shares
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import reservation, verdict
+from croupier.core.ledgers.ledger import Card, Ledger, Part, Terms
+from croupier.core.ledgers.reservation import Asked, Outcome, Scene, Told
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares
 
 NOON = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 NODE = "node-1"

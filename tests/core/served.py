@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from croupier.core import allotment, card, devices
-from croupier.core.allotment import Answer, Asked, Given, Preference, Scene
-from croupier.core.capacity import Sharing
-from croupier.core.devices import CardSlot, Membership, NodeCard, Offer
-from croupier.core.handed import Asking, BoundPod, Holding
-from croupier.core.ledger import Part, Refused
+from croupier.core.cards import card
+from croupier.core.ledgers.capacity import Sharing
+from croupier.core.ledgers.ledger import Part, Refused
+from croupier.core.nodes import allotment, devices
+from croupier.core.nodes.allotment import Answer, Asked, Given, Preference, Scene
+from croupier.core.nodes.devices import CardSlot, Membership, NodeCard, Offer
+from croupier.core.nodes.handed import Asking, BoundPod, Holding
 
 NODE = "node-1"
 GPU = "nvidia.com/gpu"

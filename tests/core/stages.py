@@ -5,12 +5,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from croupier.core import capacity, placement, rebuild
-from croupier.core.capacity import Device, Report
-from croupier.core.ledger import Card, Grant, Ledger, Part, Refused, Slot
-from croupier.core.pledge import Pledge
-from croupier.core.pod import PodView
-from croupier.core.want import Shares, Slots, Wants
+from croupier.core.ledgers import capacity, rebuild
+from croupier.core.ledgers.capacity import Device, Report
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Refused, Slot
+from croupier.core.ledgers.pledge import Pledge
+from croupier.core.placing import placement
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares, Slots, Wants
 
 NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

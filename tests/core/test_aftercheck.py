@@ -2,9 +2,9 @@
 
 import pytest
 
-from croupier.core import aftercheck, devices, handed
-from croupier.core.handed import Holding
-from croupier.core.ledger import Part
+from croupier.core.ledgers.ledger import Part
+from croupier.core.nodes import aftercheck, devices, handed
+from croupier.core.nodes.handed import Holding
 from tests.core.served import GPU, PERCENT, cut, name, pod, share, slots, whole
 
 CARDS = devices.offer([whole(0), whole(1), whole(2), cut(3)]).cards

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import aftercheck, allotment, devices, handed
-from croupier.core.allotment import Answer, Asked, Given, Scene
-from croupier.core.devices import NodeCard
-from croupier.core.handed import Asking, BoundPod, Holding
-from croupier.core.ledger import Part, Refused
+from croupier.core.ledgers.ledger import Part, Refused
+from croupier.core.nodes import aftercheck, allotment, devices, handed
+from croupier.core.nodes.allotment import Answer, Asked, Given, Scene
+from croupier.core.nodes.devices import NodeCard
+from croupier.core.nodes.handed import Asking, BoundPod, Holding
 from tests.core.served import (
     GPU,
     MEDIUM,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import assignment
-from croupier.core.assignment import NOBODY, Approval, Assignment, Card, Pool
-from croupier.core.selection import Filter, Labelled, Selector, Traits
+from croupier.core.pools import assignment
+from croupier.core.pools.assignment import NOBODY, Approval, Assignment, Card, Pool
+from croupier.core.pools.selection import Filter, Labelled, Selector, Traits
 
 HERE = {"kubernetes.io/hostname": "node-1", "zone": "a"}
 AUTOMATIC = Approval("Automatic")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import audit, ledger
-from croupier.core.audit import World
-from croupier.core.capacity import Device, Report
-from croupier.core.ledger import Grant, Ledger, Terms
-from croupier.core.want import Shares
+from croupier.core.ledgers import audit, ledger
+from croupier.core.ledgers.audit import World
+from croupier.core.ledgers.capacity import Device, Report
+from croupier.core.ledgers.ledger import Grant, Ledger, Terms
+from croupier.core.pods.want import Shares
 from tests.core import stages
 from tests.core.stages import NODE, NOON, by_key, gpu, half, pci, plain, pledge, pod
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import booking
-from croupier.core.booking import NEWS, TTL, Booking
+from croupier.core.pools import booking
+from croupier.core.pools.booking import NEWS, TTL, Booking
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

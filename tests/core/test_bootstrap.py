@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import bootstrap
-from croupier.core.bootstrap import (
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import (
     BEAT,
     BEATS,
     DCGM,

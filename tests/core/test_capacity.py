@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import capacity, ledger, rebuild, refit
-from croupier.core.capacity import Device, Pool, Report
-from croupier.core.ledger import MOST_CARDS, Card, Ledger, Part, Slot, Terms
+from croupier.core.ledgers import capacity, ledger, rebuild, refit
+from croupier.core.ledgers.capacity import Device, Pool, Report
+from croupier.core.ledgers.ledger import MOST_CARDS, Card, Ledger, Part, Slot, Terms
 from tests.core import stages
 from tests.core.stages import NODE, gpu, half, pci, plain
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from croupier.api.gpu import GPUPool, pooling
-from croupier.core import course, lifecycle
-from croupier.core.assignment import Approval, Assignment, Card
-from croupier.core.course import Course, Standing
-from croupier.core.lifecycle import TABLE, CardFacts, Phase, Step, Trouble
-from croupier.core.selection import Traits
+from croupier.core.cards import course, lifecycle
+from croupier.core.cards.course import Course, Standing
+from croupier.core.cards.lifecycle import TABLE, CardFacts, Phase, Step, Trouble
+from croupier.core.pools.assignment import Approval, Assignment, Card
+from croupier.core.pools.selection import Traits
 from tests.core import card_stories
 from tests.core.card_stories import UNTOUCHED, Act, Situation, Story
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from croupier.core import lifecycle_drawing
+from croupier.core.cards import lifecycle_drawing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/cards.md"
 

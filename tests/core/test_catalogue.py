@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from croupier.core import catalogue, mig
+from croupier.core.cards import catalogue, mig
 
 
 @pytest.mark.parametrize("typed", ["H100", "h100", "A100-80gb", "sim-70GB"])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import census
-from croupier.core.census import Known
-from croupier.core.inventory import Card, Sighting
+from croupier.core.cards import census
+from croupier.core.cards.census import Known
+from croupier.core.cards.inventory import Card, Sighting
 
 NODE = "node-1"
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from croupier.core import claim, recut, tally
-from croupier.core.claim import HOLDS, Claim, Taken
-from croupier.core.ledger import Ledger, Part, Refused, Terms
-from croupier.core.want import Shares, Slots, Units
+from croupier.core.ledgers import claim, recut, tally
+from croupier.core.ledgers.claim import HOLDS, Claim, Taken
+from croupier.core.ledgers.ledger import Ledger, Part, Refused, Terms
+from croupier.core.pods.want import Shares, Slots, Units
 from tests.core.worlds import BOUND, NOON, cut, exclusive, given, node, place, shared, sliced
 
 POD = "ns/pod/uid"

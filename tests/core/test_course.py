@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.core import course
-from croupier.core.assignment import Approval, Assignment, Card, Pool
-from croupier.core.course import Course, Standing
-from croupier.core.lifecycle import CLEAN, CardFacts, Trouble
-from croupier.core.selection import Traits
+from croupier.core.cards import course
+from croupier.core.cards.course import Course, Standing
+from croupier.core.cards.lifecycle import CLEAN, CardFacts, Trouble
+from croupier.core.pools.assignment import Approval, Assignment, Card, Pool
+from croupier.core.pools.selection import Traits
 
 FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
 BROKEN = Trouble("CriticalXID", "XID 79 was reported")

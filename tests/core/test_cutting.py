@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import cutting, mig
-from croupier.core.cutting import Create, Cut, Destroy, Made, Mode, Step
+from croupier.core.cards import cutting, mig
+from croupier.core.cards.cutting import Create, Cut, Destroy, Made, Mode, Step
 from tests.core.layouts import placed
 
 SPELLED = [

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import devices, request
-from croupier.core.devices import NodeCard, Unit
+from croupier.core.nodes import devices
+from croupier.core.nodes.devices import NodeCard, Unit
+from croupier.core.pods import request
 from tests.core.served import GPU, MEDIUM, NODE, PERCENT, POOL, cut, name, pooled, whole
 
 MIG = "nvidia.com/mig-"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import diagnosis, diagnosis_cluster
-from croupier.core.diagnosis import Complaint, Complaints, Definition, Versions, Workload
-from croupier.core.diagnosis_cluster import (
+from croupier.core.installation import diagnosis, diagnosis_cluster
+from croupier.core.installation.diagnosis import Complaint, Complaints, Definition, Versions, Workload
+from croupier.core.installation.diagnosis_cluster import (
     Hook,
     Lacking,
     PoolState,
@@ -17,7 +17,7 @@ from croupier.core.diagnosis_cluster import (
     SettingsSeen,
     Webhooks,
 )
-from croupier.core.finding import Finding
+from croupier.core.ledgers.finding import Finding
 
 NOW = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
 WANTED = {"Mutating": ("fallback",)}

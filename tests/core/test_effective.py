@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import effective, quantity
-from croupier.core.effective import Amounts, Early, Footprint
+from croupier.core import quantity
+from croupier.core.pods import effective
+from croupier.core.pods.effective import Amounts, Early, Footprint
 from croupier.core.quantity import NANO, ZERO, Quantity
 
 GPU = "nvidia.com/gpu"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from croupier.core import eligible
-from croupier.core.eligible import (
+from croupier.core.pods import eligible
+from croupier.core.pods.eligible import (
     CORDONED,
     MISMATCH,
     UNTOLERATED,

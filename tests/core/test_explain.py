@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import explain, ledger, nearness, overview, placement, rehearsal
-from croupier.core.eligible import Needs, NodeFacts
-from croupier.core.explain import World
-from croupier.core.ledger import Card, Ledger, Part, Refused, Slot, Terms
-from croupier.core.overview import Amount
-from croupier.core.pod import PodView
-from croupier.core.want import Shares, Slots, Units
+from croupier.core.ledgers import ledger, overview
+from croupier.core.ledgers.ledger import Card, Ledger, Part, Refused, Slot, Terms
+from croupier.core.ledgers.overview import Amount
+from croupier.core.placing import explain, nearness, placement, rehearsal
+from croupier.core.placing.explain import World
+from croupier.core.pods.eligible import Needs, NodeFacts
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares, Slots, Units
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -8,13 +8,17 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from croupier.core import fallback, fallback_policy, jsonpatch, podspec, profile, quantity, request
+from croupier.core import jsonpatch, quantity
 from croupier.core.availability import Availability, Occupant
-from croupier.core.fallback import ANNOTATION, Denied, Fallback, Unchanged
-from croupier.core.fallback_policy import DIRECTION, DIRECTIONS, MIN_MEMORY, Policy
-from croupier.core.podspec import ContainerView, PodSpec
+from croupier.core.cards import profile
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks import policy as fallback_policy
+from croupier.core.fallbacks.fallback import ANNOTATION, Denied, Fallback, Unchanged
+from croupier.core.fallbacks.policy import DIRECTION, DIRECTIONS, MIN_MEMORY, Policy
+from croupier.core.pods import podspec, request
+from croupier.core.pods.podspec import ContainerView, PodSpec
+from croupier.core.pods.request import GPU, MIG
 from croupier.core.quantity import ZERO
-from croupier.core.request import GPU, MIG
 
 PROFILES = (
     "1g.5gb",

@@ -2,12 +2,13 @@
 
 import pytest
 
-from croupier.core import fallback_chain, profile
 from croupier.core.availability import Availability
-from croupier.core.fallback_policy import Policy
-from croupier.core.profile import Profile
+from croupier.core.cards import profile
+from croupier.core.cards.profile import Profile
+from croupier.core.fallbacks import chain as fallback_chain
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods.request import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
-from croupier.core.request import GPU, MIG
 
 
 def named(name: str) -> Profile:

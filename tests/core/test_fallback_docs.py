@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from croupier.core import fallback, jsonpatch, podspec, profile
+from croupier.core import jsonpatch
 from croupier.core.availability import Availability
-from croupier.core.fallback import Fallback, Unchanged
-from croupier.core.fallback_policy import DIRECTIONS, Policy
-from croupier.core.podspec import PodSpec
+from croupier.core.cards import profile
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks.fallback import Fallback, Unchanged
+from croupier.core.fallbacks.policy import DIRECTIONS, Policy
+from croupier.core.pods import podspec
+from croupier.core.pods.podspec import PodSpec
+from croupier.core.pods.request import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
-from croupier.core.request import GPU, MIG
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/fallback.md").read_text()
 TABLE = PAGE[PAGE.index("## Examples") : PAGE.index("## What is told")]

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from croupier.core import fallback, jsonpatch, podspec, quantity
+from croupier.core import jsonpatch, quantity
 from croupier.core.availability import Availability, Occupant
-from croupier.core.fallback import Denied, Fallback, Unchanged
-from croupier.core.fallback_policy import Policy
-from croupier.core.podspec import PodSpec
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks.fallback import Denied, Fallback, Unchanged
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods import podspec
+from croupier.core.pods.podspec import PodSpec
 from tests.core import fallback_stories
 from tests.core.fallback_stories import Act, Ending, Part
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.core import aftercheck, allotment, handed
-from croupier.core.allotment import Answer, Asked, Given, Scene
-from croupier.core.devices import NodeCard
-from croupier.core.handed import Asking, BoundPod, Holding, Note
-from croupier.core.ledger import Grant, Part
+from croupier.core.ledgers.ledger import Grant, Part
+from croupier.core.nodes import aftercheck, allotment, handed
+from croupier.core.nodes.allotment import Answer, Asked, Given, Scene
+from croupier.core.nodes.devices import NodeCard
+from croupier.core.nodes.handed import Asking, BoundPod, Holding, Note
 from tests.core.served import GPU, PERCENT, POOL, Kubelet, cut, kubelet, pooled, whole
 
 KINDS: dict[str, Callable[[int], NodeCard]] = {

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import features, inventory
-from croupier.core.features import Profile, Scan
-from croupier.core.inventory import Card, Told
+from croupier.core.cards import features, inventory
+from croupier.core.cards.features import Profile, Scan
+from croupier.core.cards.inventory import Card, Told
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 GFD = {

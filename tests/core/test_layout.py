@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import catalogue, layout, mig
-from croupier.core.layout import Card, Targets
-from croupier.core.ledger import Refused
+from croupier.core.cards import catalogue, layout, mig
+from croupier.core.cards.layout import Card, Targets
+from croupier.core.ledgers.ledger import Refused
 from tests.core.layouts import laid
 
 Entry: TypeAlias = dict[str, object]

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import leaving
-from croupier.core.leaving import STAGES, Marks, Remnant
+from croupier.core.installation import leaving
+from croupier.core.installation.leaving import STAGES, Marks, Remnant
 
 remnants = st.builds(
     Remnant, st.sampled_from(STAGES), st.text(max_size=3), st.text(max_size=3), st.just("what"), st.booleans()

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from croupier.core import capacity, recut
-from croupier.core import card as naming
-from croupier.core import ledger as book
-from croupier.core.ledger import MOST_CARDS, MOST_HELD, Card, Ledger, Part, Refused, Slot, Terms
+from croupier.core.cards import card as naming
+from croupier.core.ledgers import capacity, recut
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers.ledger import MOST_CARDS, MOST_HELD, Card, Ledger, Part, Refused, Slot, Terms
 from tests.core.worlds import BOUND, NODE, NOON, cut, exclusive, given, node, place, shared, sliced
 
 ME = "ns/pod/uid"

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from croupier.core import card as naming
-from croupier.core import claim as claims
-from croupier.core import ledger as book
-from croupier.core import recut
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Card, Grant, Ledger, Part, Refused, Terms
-from croupier.core.want import Shares, Wants
+from croupier.core.cards import card as naming
+from croupier.core.ledgers import claim as claims
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import recut
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Refused, Terms
+from croupier.core.pods.want import Shares, Wants
 from tests.core import worlds
 from tests.core.worlds import CARDS, LAYOUTS, NODE, NOON, STRATEGIES
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api.gpu.device import STATE_OF_PHASE
-from croupier.core import lifecycle
-from croupier.core.lifecycle import CLEAN, STATES, CardFacts, Occupancy, Phase, Trouble
+from croupier.core.cards import lifecycle
+from croupier.core.cards.lifecycle import CLEAN, STATES, CardFacts, Occupancy, Phase, Trouble
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 POOLS = ("", "team-a", "team-b")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from croupier.core import maintenance, sharing
-from croupier.core.change import Change, Facts, Member, Step
-from croupier.core.sharing import Cut, Sharing
+from croupier.core.pools import maintenance, sharing
+from croupier.core.pools.change import Change, Facts, Member, Step
+from croupier.core.pools.sharing import Cut, Sharing
 
 WHOLE = Sharing("Exclusive")
 SMALL = Sharing("MIG", profile="1g.10gb")

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from croupier.core import maintenance, sharing
-from croupier.core.change import Change, Facts, Member, Outcome
-from croupier.core.sharing import Cut, Sharing
+from croupier.core.pools import maintenance, sharing
+from croupier.core.pools.change import Change, Facts, Member, Outcome
+from croupier.core.pools.sharing import Cut, Sharing
 
 FITS = {"1g": 7, "3g": 2}
 SHARINGS = (

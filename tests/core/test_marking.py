@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import jsonpatch, marking, podspec, request
-from croupier.core.ledger import Refused
-from croupier.core.marking import CONTAINER, Changed, Denied, Unchanged
-from croupier.core.podspec import PodSpec
-from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.core import jsonpatch
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import marking, podspec, request
+from croupier.core.pods.marking import CONTAINER, Changed, Denied, Unchanged
+from croupier.core.pods.podspec import PodSpec
+from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 
 Limits = dict[str, str]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import catalogue, mig
-from croupier.core.ledger import Refused
-from croupier.core.mig import Kind, Layout, Piece
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.mig import Kind, Layout, Piece
+from croupier.core.ledgers.ledger import Refused
 from tests.core.layouts import kinds, laid, placed
 
 CUT = [model for model in catalogue.MODELS if model.kinds]

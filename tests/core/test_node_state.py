@@ -2,9 +2,9 @@
 
 import pytest
 
-from croupier.core import node_state
-from croupier.core.node_plan import Step
-from croupier.core.node_state import Service
+from croupier.core.nodes import state as node_state
+from croupier.core.nodes.plan import Step
+from croupier.core.nodes.state import Service
 
 INDEXES = {"a": 0, "b": 1, "c": 2}
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import capacity, ledger, occupancy, refit
-from croupier.core.ledger import Card, Ledger, Part, Refused, Slot, Terms
-from croupier.core.occupancy import Scene
+from croupier.core.ledgers import capacity, ledger, occupancy, refit
+from croupier.core.ledgers.ledger import Card, Ledger, Part, Refused, Slot, Terms
+from croupier.core.ledgers.occupancy import Scene
 from tests.core import stages
 from tests.core.stages import NODE, NOON, pci
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from croupier.core import placement
-from croupier.core.ledger import Card, Ledger, Refused
-from croupier.core.want import Shares, Slots, Units
+from croupier.core.ledgers.ledger import Card, Ledger, Refused
+from croupier.core.placing import placement
+from croupier.core.pods.want import Shares, Slots, Units
 from tests.core.worlds import STRATEGIES, cut, exclusive, indexes, node, shared, sliced
 
 MANY = 64  # holders; each has 1 %

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from croupier.core import ledger as book
-from croupier.core import placement, tally
-from croupier.core.ledger import Card, Ledger, Refused
-from croupier.core.want import WHOLE, Shares, Slots, Units, Wants
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import tally
+from croupier.core.ledgers.ledger import Card, Ledger, Refused
+from croupier.core.placing import placement
+from croupier.core.pods.want import WHOLE, Shares, Slots, Units, Wants
 from tests.core.worlds import (
     BOUND,
     PERCENT,

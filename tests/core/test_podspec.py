@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import jsonpatch, podspec, quantity
-from croupier.core.ledger import Refused
-from croupier.core.podspec import PodSpec
+from croupier.core import jsonpatch, quantity
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import podspec
+from croupier.core.pods.podspec import PodSpec
 
 SLICE = "nvidia.com/mig-1g.10gb"
 ONE, TWO = quantity.parse("1"), quantity.parse("2")

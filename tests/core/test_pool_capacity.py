@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import pool_capacity
-from croupier.core.ledger import Card, Slot
-from croupier.core.pool_capacity import Capacity, Line
+from croupier.core.ledgers.ledger import Card, Slot
+from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools.capacity import Capacity, Line
 
 WHOLE = Card("card-0", 0, mode="Exclusive", pool="a")
 SHARED = Card("card-1", 1, mode="Percent", pool="a", holders={"ml/half/1": 50})

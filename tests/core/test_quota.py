@@ -2,8 +2,9 @@
 
 import pytest
 
-from croupier.core import quantity, quota
-from croupier.core.quota import Limits, Stop
+from croupier.core import quantity
+from croupier.core.pods import quota
+from croupier.core.pods.quota import Limits, Stop
 
 GPUS = "requests.nvidia.com/gpu"
 POOLED = "requests.gpu.deckhouse.io/team-a"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import ledger, rebuild
-from croupier.core.capacity import Device, Report
-from croupier.core.ledger import Part
-from croupier.core.pledge import Pledge
-from croupier.core.pod import PodView
-from croupier.core.want import Shares, Slots
+from croupier.core.ledgers import ledger, rebuild
+from croupier.core.ledgers.capacity import Device, Report
+from croupier.core.ledgers.ledger import Part
+from croupier.core.ledgers.pledge import Pledge
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares, Slots
 from tests.core import stages
 from tests.core.stages import NODE, NOON, cards_of, gpu, half, pci, plain, pledge, pod
 

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import request
-from croupier.core.ledger import Refused
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import request
+from croupier.core.pods.want import Shares, Slots, Units
 from croupier.core.quantity import NANO, Quantity
-from croupier.core.want import Shares, Slots, Units
 
 RESOURCES = st.sampled_from(
     [

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from croupier.core import quantity, request
-from croupier.core.ledger import Refused
+from croupier.core import quantity
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import request
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = {

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.core import ledger as book
-from croupier.core import reservation, verdict
-from croupier.core.ledger import Ledger
-from croupier.core.reservation import CHANGES, PHASE, Told
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import reservation, verdict
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.reservation import CHANGES, PHASE, Told
 from tests.core.reservations import (
     HOLDER,
     POD,

@@ -6,12 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core import claim, reservation, verdict
-from croupier.core import ledger as book
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Ledger, Terms
-from croupier.core.pod import PodView
-from croupier.core.reservation import CHANGES, Asked, Told
+from croupier.core.ledgers import claim, reservation, verdict
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Ledger, Terms
+from croupier.core.ledgers.reservation import CHANGES, Asked, Told
+from croupier.core.pods.pod import PodView
 from tests.core.reservations import NODE, at, cards, looked_at, rsv, scene
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])

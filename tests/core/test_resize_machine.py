@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core import quantity, resize
+from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import Shape
 from croupier.core.quantity import Quantity
-from croupier.core.resize import Change, Decision
-from croupier.core.resize_seen import Condition, Container, Pod, Scene, Told, Wish
+from croupier.core.resizing import resize
+from croupier.core.resizing.resize import Change, Decision
+from croupier.core.resizing.seen import Condition, Container, Pod, Scene, Told, Wish
 
 START = datetime(2030, 1, 31, 12, tzinfo=UTC)
 MOST = quantity.millis(4000)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import selection
-from croupier.core.selection import Filter, Labelled, Requirement, Selector, Traits
+from croupier.core.pools import selection
+from croupier.core.pools.selection import Filter, Labelled, Requirement, Selector, Traits
 
 
 def h100(**fields: Any) -> Traits:

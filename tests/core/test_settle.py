@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import ledger, settle
-from croupier.core.ledger import Ledger, Terms
-from croupier.core.pod import PodView
-from croupier.core.settle import Expire, Free, Promote, Step
+from croupier.core.ledgers import ledger, settle
+from croupier.core.ledgers.ledger import Ledger, Terms
+from croupier.core.ledgers.settle import Expire, Free, Promote, Step
+from croupier.core.pods.pod import PodView
 from tests.core import stages
 from tests.core.stages import NODE, NOON, by_key, gpu, half, plain, pod
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import silence
-from croupier.core.silence import Heard
+from croupier.core.cards import silence
+from croupier.core.cards.silence import Heard
 
 PATIENCE = 40.0
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import vitality
-from croupier.core.vitality import HELD, Readings, Scar, Told, Verdict
+from croupier.core.cards import vitality
+from croupier.core.cards.vitality import HELD, Readings, Scar, Told, Verdict
 
 FIT = {
     "nothing known": Readings(),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from croupier.core import want
-from croupier.core.want import Shares, Slices, Slots, Units
+from croupier.core.pods import want
+from croupier.core.pods.want import Shares, Slices, Slots, Units
 
 WORDS = {
     "1 card": (Shares(1),),

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from croupier.core import card as naming
-from croupier.core import ledger as book
-from croupier.core.ledger import Card, Grant, Ledger, Mode, Refused, Slot, Terms
-from croupier.core.picking import Strategy
-from croupier.core.want import Shares, Slots, Units, Want, Wants
+from croupier.core.cards import card as naming
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Mode, Refused, Slot, Terms
+from croupier.core.placing.picking import Strategy
+from croupier.core.pods.want import Shares, Slots, Units, Want, Wants
 
 NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

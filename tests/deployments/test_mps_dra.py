@@ -12,7 +12,7 @@ import pytest_asyncio
 import yaml
 
 from croupier.api import kinds
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import Forbidden, Invalid

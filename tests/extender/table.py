@@ -19,8 +19,8 @@ from croupier.api import kinds, pods
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.book.manager import CapacityManager
-from croupier.core.card import indexed_id
-from croupier.core.ledger import Card, Grant, Ledger
+from croupier.core.cards.card import indexed_id
+from croupier.core.ledgers.ledger import Card, Grant, Ledger
 from croupier.extender import configuration
 from croupier.extender.configuration import Wish
 from croupier.extender.server import Extender, Surroundings

@@ -10,9 +10,9 @@ import pytest
 from croupier.api import kinds, pods
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import HOLD_EXPIRED
-from croupier.core.claim import Claim
-from croupier.core.ledger import Ledger, Terms
-from croupier.core.want import Shares
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Ledger, Terms
+from croupier.core.pods.want import Shares
 from croupier.extender import asked as asking
 from croupier.extender.binder import Binder
 from croupier.extender.index import Index

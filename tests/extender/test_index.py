@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.book.memory import InMemoryCapacityManager
-from croupier.core import claim as claiming
-from croupier.core import explain, placement
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.placement import Strategy
-from croupier.core.want import Shares, Slots, Wants
+from croupier.core.ledgers import claim as claiming
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.placing import explain, placement
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.want import Shares, Slots, Wants
 from croupier.extender.asked import Asked
 from croupier.extender.index import Chosen, Index, Nowhere
 from tests.extender.world import HALF, WHOLE, Hands, asked, book, index, ledger, names

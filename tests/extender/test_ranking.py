@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledger import Refused
+from croupier.core.ledgers.ledger import Refused
 from croupier.extender.ranking import Ranking
 
 FULL = Refused("the node is full")

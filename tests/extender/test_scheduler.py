@@ -5,9 +5,9 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 
-from croupier.core.claim import Claim
-from croupier.core.ledger import Terms
-from croupier.core.want import Shares
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Terms
+from croupier.core.pods.want import Shares
 from croupier.extender.configuration import Files, Wish
 from croupier.kube.serving import TLS
 from croupier.lab import certificates, ports, process

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from croupier.book.memory import InMemoryCapacityManager
-from croupier.core.ledger import Card, Ledger
-from croupier.core.placement import Strategy
-from croupier.core.want import Shares, Want, Wants
+from croupier.core.ledgers.ledger import Card, Ledger
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.want import Shares, Want, Wants
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from croupier.api import kinds
-from croupier.core.bootstrap import DCGM, GFD
-from croupier.core.request import MARK
+from croupier.core.nodes.bootstrap import DCGM, GFD
+from croupier.core.pods.request import MARK
 from croupier.kube.errors import Forbidden, Invalid
 from croupier.wiring import chart
 from tests.install import discovery, prometheus, rendering, rights, town, tries, trouble

@@ -11,7 +11,7 @@ from croupier.api.gpu import GPUNodeInventory
 from croupier.api.meta import ObjectMeta
 from croupier.controllers import bootstrap_pods
 from croupier.controllers.bootstrap_pods import Images
-from croupier.core.bootstrap import DCGM, GFD, SERVICE
+from croupier.core.nodes.bootstrap import DCGM, GFD, SERVICE
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.kube.errors import AlreadyExists

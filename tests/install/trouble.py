@@ -10,7 +10,7 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.mps import allocation
 from croupier.book.crd import CRDCapacityManager
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube.client import EVERYTHING
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Raw

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from croupier.core import catalogue
+from croupier.core.cards import catalogue
 from croupier.lab import nodes
 from croupier.lab.nodes import BadWishError, SimulatedNode
 

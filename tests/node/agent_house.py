@@ -14,7 +14,7 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import Cut
-from croupier.core import card as naming
+from croupier.core.cards import card as naming
 from croupier.kube import client, config
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.clock import SystemClock

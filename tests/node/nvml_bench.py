@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.core import catalogue
-from croupier.core.catalogue import CardModel
-from croupier.core.mig import Kind
+from croupier.core.cards import catalogue
+from croupier.core.cards.catalogue import CardModel
+from croupier.core.cards.mig import Kind
 
 CARDS = "CROUPIER_TEST_NVML_CARDS"
 """The environment variable that tells the library where its cards are."""

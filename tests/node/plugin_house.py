@@ -13,8 +13,8 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.core import quantity
-from croupier.core.devices import Membership, NodeCard, Offer, Unit
-from croupier.core.handed import BoundPod
+from croupier.core.nodes.devices import Membership, NodeCard, Offer, Unit
+from croupier.core.nodes.handed import BoundPod
 from croupier.kube.client import Client
 from croupier.kube.store import Store
 from croupier.lab import image, realnode

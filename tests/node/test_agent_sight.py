@@ -4,8 +4,8 @@ import pytest
 
 from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
-from croupier.core.ledger import Part
-from croupier.core.pod import PodView
+from croupier.core.ledgers.ledger import Part
+from croupier.core.pods.pod import PodView
 from croupier.node import agent_sight
 from croupier.node.agent_sight import Pools
 from croupier.node.cards import Seen

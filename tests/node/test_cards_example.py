@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from croupier.core import catalogue, mig
-from croupier.core.ledger import Refused
+from croupier.core.cards import catalogue, mig
+from croupier.core.ledgers.ledger import Refused
 from croupier.node import mig_config
 from croupier.node.cards import Seen
 

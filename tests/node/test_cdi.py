@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from croupier.core.mig import Piece
+from croupier.core.cards.mig import Piece
 from croupier.node import cdi
 from croupier.node.cards import CardError, Held
 from tests.node.simulation import FIRST, SECOND, Bench

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from croupier.core.handed import Asking, Holding
+from croupier.core.nodes.handed import Asking, Holding
 from croupier.node import kubelet_notes
 from croupier.node.kubelet_notes import KubeletNotes
 from tests.core.served import GPU, name, pod, share

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core import mig
-from croupier.core.ledger import Refused
+from croupier.core.cards import mig
+from croupier.core.ledgers.ledger import Refused
 from croupier.node import mig_config
 from tests.node.simulation import Bench
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.gpu.agent_report import CardHealth
-from croupier.core import vitality
+from croupier.core.cards import vitality
 from croupier.kube.client import Deletion
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster

@@ -16,7 +16,7 @@ import yaml
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport
-from croupier.core import card as naming
+from croupier.core.cards import card as naming
 from croupier.kube import client, config
 from croupier.kube.client import Deletion, Selection
 from croupier.lab import borrowed, realnode

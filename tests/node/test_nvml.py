@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from croupier.core import catalogue, mig
-from croupier.core.mig import Piece
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.mig import Piece
 from croupier.kube.clock import SystemClock
 from croupier.node.cards import CardError, Sighting
 from croupier.node.nvml import NvmlCards

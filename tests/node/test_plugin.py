@@ -6,8 +6,8 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from croupier.core import devices
-from croupier.core.handed import Holding
+from croupier.core.nodes import devices
+from croupier.core.nodes.handed import Holding
 from croupier.node.cards import Edits
 from croupier.node.plugin import Plugins, Settings
 from croupier.node.plugin_desk import Desk, Equipment

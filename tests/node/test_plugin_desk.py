@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from croupier.core import devices
-from croupier.core.allotment import Asked
-from croupier.core.devices import Unit
-from croupier.core.handed import Asking, BoundPod, Holding
+from croupier.core.nodes import devices
+from croupier.core.nodes.allotment import Asked
+from croupier.core.nodes.devices import Unit
+from croupier.core.nodes.handed import Asking, BoundPod, Holding
 from croupier.node.cards import CardError, Edits
 from croupier.node.kubelet_calls import KubeletError, Refusal
 from croupier.node.plugin_desk import Desk, Equipment

@@ -9,8 +9,8 @@ from typing import Any
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.core import aftercheck, devices
-from croupier.core.devices import CardSlot, Membership, NodeCard
+from croupier.core.nodes import aftercheck, devices
+from croupier.core.nodes.devices import CardSlot, Membership, NodeCard
 from croupier.kube import client, config
 from croupier.kube.client import Selection
 from croupier.lab import realnode

@@ -8,9 +8,9 @@ import pytest
 from croupier.api.core_v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
-from croupier.core import devices
-from croupier.core.handed import Asking, BoundPod
-from croupier.core.ledger import Part
+from croupier.core.ledgers.ledger import Part
+from croupier.core.nodes import devices
+from croupier.core.nodes.handed import Asking, BoundPod
 from croupier.node import plugin_pods
 from tests.core.served import GPU, PERCENT, cut, name, pooled, share, slots, whole
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.core import mig
-from croupier.core.mig import Layout
+from croupier.core.cards import mig
+from croupier.core.cards.mig import Layout
 from croupier.node.cards import CardError, Cards
 from croupier.node.recutting import Applied, Failed, Outcome, Recutter
 from croupier.node.recutting_journal import FileJournal

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from croupier.core import catalogue, mig
-from croupier.core.mig import Piece
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.mig import Piece
 from croupier.node import simulated_plan
 from croupier.node.cards import CardError, Cards, Held
 from tests.node.simulation import FIRST, SECOND, Bench, seen

@@ -11,9 +11,9 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
-from croupier.core import devices
-from croupier.core.devices import NodeCard
-from croupier.core.handed import Holding
+from croupier.core.nodes import devices
+from croupier.core.nodes.devices import NodeCard
+from croupier.core.nodes.handed import Holding
 from croupier.kube.clock import SystemClock
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster

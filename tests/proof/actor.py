@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.api import kinds
-from croupier.core.ledger import Refused
+from croupier.core.ledgers.ledger import Refused
 from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube import client, config
 from croupier.kube.client import Client

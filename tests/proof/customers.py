@@ -22,10 +22,10 @@ from uuid import UUID
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.book.crd import CRDCapacityManager
-from croupier.core import ledger as ledgers
-from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Refused, Terms
-from croupier.core.want import Shares
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Grant, Refused, Terms
+from croupier.core.pods.want import Shares
 from croupier.kube import client, config
 from croupier.kube.errors import KubeError, ServerError, TooManyRequests
 from croupier.kube.reflector import Reflector

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from croupier.api import crds, kinds
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import NodeReservation, translate
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube.client import Client
 from croupier.lab import borrowed
 from croupier.lab.lab import Lab

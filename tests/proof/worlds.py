@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from croupier.api import kinds
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers.ledger import Ledger
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Raw, Resource

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.api.core_v1 import WebhookConfiguration
-from croupier.core.request import GPU, MIG, POOL
+from croupier.core.pods.request import GPU, MIG, POOL
 
 FailurePolicy: TypeAlias = Literal["Ignore", "Fail"]
 FAILURE_POLICIES: Final = ("Ignore", "Fail")

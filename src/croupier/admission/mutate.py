@@ -13,12 +13,14 @@ from typing import Any
 
 from croupier.admission.policy import MIRROR
 from croupier.admission.review import AdmissionRequest, Verdict
-from croupier.core import fallback, jsonpatch, marking, podspec
-from croupier.core.fallback_chain import Offer
-from croupier.core.fallback_policy import Policy
+from croupier.core import jsonpatch
+from croupier.core.fallbacks import fallback
+from croupier.core.fallbacks.chain import Offer
+from croupier.core.fallbacks.policy import Policy
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledger import Refused
-from croupier.core.podspec import PodSpec
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import marking, podspec
+from croupier.core.pods.podspec import PodSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from croupier.admission.review import AdmissionRequest
 from croupier.api.sighting import SIGHTINGS, Sighting
-from croupier.core.fallback import Note
+from croupier.core.fallbacks.fallback import Note
 from croupier.kube import events
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.journal import Happening, Reference

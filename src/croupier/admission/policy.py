@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from croupier.admission.configurations import EXCLUDED
-from croupier.core.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
 
 NAME: Final = "croupier-require-mark"
 MIRROR: Final = "kubernetes.io/config.mirror"

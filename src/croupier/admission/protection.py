@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from croupier.admission.configurations import EXCLUDED
 from croupier.api.gpu.device import IGNORE
-from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
-from croupier.core.marking import CONTAINER
-from croupier.core.pool_hints import NODE_LABEL, POD_LABEL, REQUEST_ID
-from croupier.core.request import CARDS, MARK, RATIO
+from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
+from croupier.core.pods.marking import CONTAINER
+from croupier.core.pods.request import CARDS, MARK, RATIO
+from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
 NAMESPACE: Final = "d8-gpu-operator"
 ACCOUNTS: Final = (

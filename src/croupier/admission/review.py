@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from croupier.core import jsonpatch
-from croupier.core.fallback import Note
+from croupier.core.fallbacks.fallback import Note
 from croupier.core.jsonpatch import Operation
 
 API_VERSION: Final = "admission.k8s.io/v1"

@@ -16,7 +16,7 @@ import structlog
 
 from croupier.admission import review
 from croupier.admission.review import AdmissionRequest, Unreadable, Verdict
-from croupier.core.fallback import Note
+from croupier.core.fallbacks.fallback import Note
 from croupier.kube import serving
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.posting import JSON, TEXT, Posts, Reply

@@ -10,7 +10,7 @@ from msgspec import field
 
 from croupier.api.meta import ObjectMeta
 from croupier.api.wire import Wire
-from croupier.core.features import Scan
+from croupier.core.cards.features import Scan
 from croupier.kube.resource import Resource
 
 NODE_NAME: Final = "nfd.node.kubernetes.io/node-name"

@@ -1,7 +1,7 @@
 """A node and a pod's wishes about nodes, as far as they tell which nodes are out of question."""
 
 from croupier.api.core_v1 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
-from croupier.core.eligible import Needs, NodeFacts, Requirement, Taint, Toleration
+from croupier.core.pods.eligible import Needs, NodeFacts, Requirement, Taint, Toleration
 
 
 def facts(node: Node) -> NodeFacts:

@@ -15,9 +15,10 @@ from msgspec import field
 
 from croupier.api.core_v1 import Container, ContainerStatus, Node, Pod, ResourceList
 from croupier.api.wire import Wire
-from croupier.core import effective, quantity
+from croupier.core import quantity
 from croupier.core.availability import POD_SLOTS, Occupant
-from croupier.core.effective import Amounts, Early, Footprint
+from croupier.core.pods import effective
+from croupier.core.pods.effective import Amounts, Early, Footprint
 from croupier.core.quantity import NANO, Quantity
 from croupier.kube.resource import Resource
 

@@ -7,11 +7,12 @@ request that cannot be read becomes `trouble`, an allocation that cannot, none.
 from croupier.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
 from croupier.api.mps import allocation
 from croupier.api.mps.allocation import Entry
-from croupier.core import effective, quantity, request
-from croupier.core.effective import Amounts, Early, Footprint
-from croupier.core.ledger import Refused
-from croupier.core.pod import PodView
-from croupier.core.want import Wants
+from croupier.core import quantity
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import effective, request
+from croupier.core.pods.effective import Amounts, Early, Footprint
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Wants
 
 
 def view(pod: Pod) -> PodView:

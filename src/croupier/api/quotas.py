@@ -9,8 +9,8 @@ from croupier.api.core_v1 import ResourceList
 from croupier.api.meta import ObjectMeta
 from croupier.api.wire import Wire
 from croupier.core import quantity
+from croupier.core.pods.quota import Limits
 from croupier.core.quantity import InvalidQuantityError, Quantity
-from croupier.core.quota import Limits
 from croupier.kube.resource import Resource
 
 

@@ -19,9 +19,9 @@ from croupier.book.manager import Change as LedgerChange
 from croupier.book.metrics import Gauge, Unmeasured
 from croupier.book.page import Page
 from croupier.book.writer import Desk, Rules, Writer
-from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused
-from croupier.core.placement import Strategy
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused
+from croupier.core.placing.placement import Strategy
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.store import Change, Store

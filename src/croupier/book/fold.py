@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from croupier.api.mps import translate
-from croupier.core import claim as claims
-from croupier.core import ledger as ledgers
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Grant, Ledger, Refused
-from croupier.core.placement import Strategy
+from croupier.core.ledgers import claim as claims
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused
+from croupier.core.placing.placement import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
-from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.placement import Strategy
-from croupier.core.want import Shares
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.want import Shares
 
 Book: TypeAlias = Literal["InMemory", "CRD"]
 """Where the record is kept; the setting `capacityManager`."""

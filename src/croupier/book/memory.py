@@ -14,9 +14,9 @@ from croupier.book import fold, manager, switch
 from croupier.book.fold import Amend, Answer, Release, Step
 from croupier.book.listeners import Listeners
 from croupier.book.manager import STRATEGY, TTL, Change, UnknownNode, missing
-from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused
-from croupier.core.placement import Strategy
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused
+from croupier.core.placing.placement import Strategy
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 

@@ -16,7 +16,7 @@ from croupier.api.mps.ledger import NodeReservation, NodeReservationSpec
 from croupier.book import fold
 from croupier.book.fold import Step, Take
 from croupier.book.sight import Newest, Sight, State
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers.ledger import Ledger
 from croupier.kube import codec, draft
 from croupier.kube.resource import Raw
 

@@ -15,11 +15,11 @@ from croupier.api import kinds, pods
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, report
 from croupier.api.mps import NodeReservation, Reservation, pledge, translate
-from croupier.core import capacity, rebuild
-from croupier.core.capacity import Report
-from croupier.core.finding import Finding
-from croupier.core.ledger import Ledger
-from croupier.core.rebuild import Rebuilt
+from croupier.core.ledgers import capacity, rebuild
+from croupier.core.ledgers.capacity import Report
+from croupier.core.ledgers.finding import Finding
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.rebuild import Rebuilt
 from croupier.kube.client import EVERYTHING, Client, Selection
 from croupier.kube.errors import NotFound
 from croupier.kube.resource import Resource

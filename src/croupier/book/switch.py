@@ -11,7 +11,7 @@ from typing import Final
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, translate
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers.ledger import Ledger
 from croupier.kube import lease, together
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock

@@ -22,7 +22,7 @@ from croupier.book.fold import Amend, Answer, Folded, Step, Take
 from croupier.book.manager import UnknownNode, missing
 from croupier.book.metrics import Gauge
 from croupier.book.page import Page
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers.ledger import Ledger
 from croupier.kube.backoff import Backoff
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock

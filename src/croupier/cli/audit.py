@@ -8,7 +8,7 @@ from croupier.cli import cluster, showing, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.controllers.inspection import Checked, Inspection
-    from croupier.core.audit import Repair
+    from croupier.core.ledgers.audit import Repair
 
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
 
@@ -73,7 +73,7 @@ def row(one: "Checked") -> tuple[str, ...]:
 
 def repair(what: "Repair | None") -> str:
     """What the repair does, in a few words."""
-    from croupier.core.audit import Adopt, Move, Refit, Release
+    from croupier.core.ledgers.audit import Adopt, Move, Refit, Release
 
     match what:
         case Release():

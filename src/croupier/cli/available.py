@@ -126,7 +126,7 @@ def _either(names: "Sequence[str]") -> str:
 
 def default(index: "Availability", *, every: bool) -> list[str]:
     """cpu, memory, and devices that are anywhere; or really every resource."""
-    from croupier.core.request import MARK
+    from croupier.core.pods.request import MARK
 
     names = sorted(index.resources(), key=amounts.rank)
     if every:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from croupier.api.gpu import GPUDevice
     from croupier.api.meta import Condition
     from croupier.book.snapshot import Snapshot
-    from croupier.core.ledger import Card
+    from croupier.core.ledgers.ledger import Card
     from croupier.kube.client import Client
 
 HEADERS = ("card", "node", "index", "state", "phase", "pool", "product", "cut", "used", "health", "age")

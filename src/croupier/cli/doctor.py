@@ -8,7 +8,7 @@ import typer
 from croupier.cli import cluster, showing, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.core.diagnosis import Complaints
+    from croupier.core.installation.diagnosis import Complaints
     from croupier.kube.client import Client
 
 SAYING = 2.0
@@ -39,7 +39,7 @@ def doctor(
     croupier doctor --only webhook --only scheduler
     croupier doctor -o json
     """
-    from croupier.core import diagnosis
+    from croupier.core.installation import diagnosis
     from croupier.wiring.doctor import CHECKS
 
     terminal.check_output(output)
@@ -86,7 +86,7 @@ def _print(found: "Mapping[str, Complaints]") -> None:
 
 
 def as_data(found: "Mapping[str, Complaints]") -> dict[str, Any]:
-    from croupier.core import diagnosis
+    from croupier.core.installation import diagnosis
 
     return {
         "healthy": not any(diagnosis.sick(one) for one in found.values()),

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.cli.explain_absent import Absent
-    from croupier.core.explain import Explanation, Seat, World
-    from croupier.core.ledger import Ledger
+    from croupier.core.ledgers.ledger import Ledger
+    from croupier.core.placing.explain import Explanation, Seat, World
     from croupier.kube.client import Client
 
 app = typer.Typer(
@@ -118,7 +118,7 @@ async def _look_at(api: "Client", namespace: str, name: str) -> Answer:
 
     from croupier.api import kinds, nodes, pods
     from croupier.book import snapshot
-    from croupier.core import explain
+    from croupier.core.placing import explain
 
     asked, seen = await asyncio.gather(
         api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
@@ -146,7 +146,7 @@ def lines(answer: Answer, *, shown: int | None = SHOWN) -> list[str]:
 
 
 def _head(answer: Answer) -> "Iterator[str]":
-    from croupier.core import want
+    from croupier.core.pods import want
 
     found = answer.found
     yield f"Pod {found.pod.key}: {found.sentence}"
@@ -187,7 +187,7 @@ def _refusals(found: "Explanation", shown: int | None) -> "Iterator[str]":
 
 
 def _nearest(answer: Answer) -> "Iterator[str]":
-    from croupier.core import want
+    from croupier.core.pods import want
 
     found = answer.found
     if found.nearest:
@@ -250,6 +250,6 @@ def _holds(seat: "Seat | None", world: "World") -> dict[str, Any] | None:
 
 
 def _ledger(world: "World", node: str) -> "Ledger":
-    from croupier.core.ledger import Ledger
+    from croupier.core.ledgers.ledger import Ledger
 
     return world.ledgers.get(node) or Ledger(node)

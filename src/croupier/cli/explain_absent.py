@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from croupier.api.core_v1 import Event
-    from croupier.core.quota import Stop
+    from croupier.core.pods.quota import Stop
     from croupier.kube.client import Client
 
 REASON = "FailedCreate"
@@ -30,7 +30,7 @@ class Absent:
 async def look(api: "Client", namespace: str, name: str) -> Absent | None:
     """`name` is the pod's, its owner's, or that of the Deployment behind it. None if nothing was noted."""
     from croupier.api import kinds
-    from croupier.core import quota
+    from croupier.core.pods import quota
     from croupier.kube.client import Selection
 
     noted = await api.list(kinds.EVENTS, Selection(namespace, fields=f"reason={REASON}"))
@@ -48,7 +48,7 @@ async def look(api: "Client", namespace: str, name: str) -> Absent | None:
 
 async def _stopped(api: "Client", namespace: str, stop: "Stop") -> str:
     from croupier.api import quotas
-    from croupier.core import quota
+    from croupier.core.pods import quota
     from croupier.kube.errors import NotFound
 
     try:

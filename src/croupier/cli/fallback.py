@@ -10,8 +10,8 @@ from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities
 
 if TYPE_CHECKING:
     from croupier.core.availability import Availability
-    from croupier.core.fallback_policy import Policy
-    from croupier.core.podspec import PodSpec
+    from croupier.core.fallbacks.policy import Policy
+    from croupier.core.pods.podspec import PodSpec
     from croupier.kube.client import Client
 
 OUTPUTS = ("table", "json", "yaml")
@@ -73,8 +73,8 @@ def fallback(
 
 
 def _spec(pod: dict[str, Any], path: Path) -> "PodSpec":
-    from croupier.core import podspec
-    from croupier.core.ledger import Refused
+    from croupier.core.ledgers.ledger import Refused
+    from croupier.core.pods import podspec
 
     spec = podspec.read(pod)
     if isinstance(spec, Refused):
@@ -83,10 +83,10 @@ def _spec(pod: dict[str, Any], path: Path) -> "PodSpec":
 
 
 def _file(path: Path) -> "Availability":
-    from croupier.core import fallback_offer
-    from croupier.core.ledger import Refused
+    from croupier.core.fallbacks import offer
+    from croupier.core.ledgers.ledger import Refused
 
-    index = fallback_offer.read(manifest.documents(path, "--nodes"))
+    index = offer.read(manifest.documents(path, "--nodes"))
     if isinstance(index, Refused):
         terminal.refuse(f"--nodes {path}: {index}.")
     return index
@@ -114,7 +114,7 @@ async def _nodes(api: "Client") -> "Availability":
 def _outcome(
     pod: dict[str, Any], spec: "PodSpec", index: "Availability", policy: "Policy"
 ) -> fallback_shown.Outcome:
-    from croupier.core import fallback as deciding
+    from croupier.core.fallbacks import fallback as deciding
 
     decision = deciding.decide(spec, index, policy)
     return fallback_shown.Outcome(pod, spec, decision, index, policy)

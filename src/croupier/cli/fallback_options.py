@@ -7,7 +7,7 @@ import typer
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
-    from croupier.core.fallback_policy import Policy
+    from croupier.core.fallbacks.policy import Policy
 
 MinMemory = Annotated[
     str, typer.Option(metavar="QUANTITY", help="The least memory of what takes its place, such as 10Gi.")
@@ -27,8 +27,8 @@ def policy(
     """What was typed, or exit code 2; `option` is how the direction was given."""
     from typing import Any, cast
 
-    from croupier.core import fallback_policy
-    from croupier.core.fallback_policy import DIRECTIONS, Policy
+    from croupier.core.fallbacks import policy as fallback_policy
+    from croupier.core.fallbacks.policy import DIRECTIONS, Policy
 
     for named, word, words in (
         (option, direction, DIRECTIONS),

@@ -10,11 +10,11 @@ from croupier.cli import showing, tables
 
 if TYPE_CHECKING:
     from croupier.core.availability import Availability
-    from croupier.core.effective import Amounts
-    from croupier.core.fallback import Decision
-    from croupier.core.fallback_policy import Policy
+    from croupier.core.fallbacks.fallback import Decision
+    from croupier.core.fallbacks.policy import Policy
     from croupier.core.jsonpatch import Operation
-    from croupier.core.podspec import PodSpec
+    from croupier.core.pods.effective import Amounts
+    from croupier.core.pods.podspec import PodSpec
 
 State: TypeAlias = Literal["Unchanged", "Mended", "Rewritten", "Waits", "Refused"]
 
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def state(self) -> State:
-        from croupier.core.fallback import Denied, Fallback
+        from croupier.core.fallbacks.fallback import Denied, Fallback
 
         if isinstance(self.decision, Denied):
             return "Refused"
@@ -50,20 +50,21 @@ class Outcome:
 
     @property
     def operations(self) -> "tuple[Operation, ...]":
-        from croupier.core.fallback import Fallback
+        from croupier.core.fallbacks.fallback import Fallback
 
         return self.decision.operations if isinstance(self.decision, Fallback) else ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        from croupier.core.fallback import Denied
+        from croupier.core.fallbacks.fallback import Denied
 
         return (self.decision.sentence,) if isinstance(self.decision, Denied) else self.decision.warnings
 
     @property
     def after(self) -> "PodSpec":
-        from croupier.core import jsonpatch, podspec
-        from croupier.core.podspec import PodSpec
+        from croupier.core import jsonpatch
+        from croupier.core.pods import podspec
+        from croupier.core.pods.podspec import PodSpec
 
         spec = podspec.read(jsonpatch.apply(self.pod, self.operations))
         return spec if isinstance(spec, PodSpec) else self.spec
@@ -157,8 +158,8 @@ def _nodes(count: int) -> str:
 
 def offered(outcome: Outcome) -> dict[str, dict[str, Any]]:
     """Whole cards and MIG profiles, the largest first; what nodes report none of is there with 0."""
-    from croupier.core import profile
-    from croupier.core.request import GPU, MIG
+    from croupier.core.cards import profile
+    from croupier.core.pods.request import GPU, MIG
 
     index = outcome.index
     accounts = list(index.every().values())
@@ -176,7 +177,7 @@ def offered(outcome: Outcome) -> dict[str, dict[str, Any]]:
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
     from croupier.core import jsonpatch
-    from croupier.core.fallback import Fallback
+    from croupier.core.fallbacks.fallback import Fallback
 
     decision = outcome.decision
     made = decision if isinstance(decision, Fallback) else Fallback(())

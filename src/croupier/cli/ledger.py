@@ -8,7 +8,7 @@ from croupier.cli import cluster, showing, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.book.snapshot import Snapshot
-    from croupier.core.overview import Amount
+    from croupier.core.ledgers.overview import Amount
 
 HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "sick", "findings")
 
@@ -47,7 +47,7 @@ def ledger(
 
 
 def row(seen: "Snapshot", name: str) -> tuple[str, ...]:
-    from croupier.core import overview
+    from croupier.core.ledgers import overview
 
     sums = overview.summary(seen.ledgers[name])
     return (
@@ -85,7 +85,7 @@ def _amount(amount: "Amount") -> dict[str, int]:
 
 
 def _summary(seen: "Snapshot", name: str) -> dict[str, Any]:
-    from croupier.core import overview
+    from croupier.core.ledgers import overview
 
     sums = overview.summary(seen.ledgers[name])
     return {

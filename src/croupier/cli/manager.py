@@ -53,7 +53,7 @@ def manager(
     croupier manager --settings settings.yaml --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
     from croupier.cli import process
-    from croupier.core.bootstrap import DCGM, GFD
+    from croupier.core.nodes.bootstrap import DCGM, GFD
     from croupier.wiring import manager as wired
     from croupier.wiring.bootstrap import Starting
 

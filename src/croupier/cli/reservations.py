@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
     from croupier.api.mps import Reservation
     from croupier.book.snapshot import Snapshot
-    from croupier.core.ledger import Ledger
-    from croupier.core.overview import Holding
+    from croupier.core.ledgers.ledger import Ledger
+    from croupier.core.ledgers.overview import Holding
 
 HEADERS = (
     "namespace",
@@ -92,7 +92,7 @@ async def _look(api: Any) -> "tuple[Snapshot, str]":
 
 def rows(seen: "Snapshot") -> Iterator[Row]:
     """Every Reservation, with what the ledger knows of it; then every holder that has none."""
-    from croupier.core import overview
+    from croupier.core.ledgers import overview
 
     holdings = [one for ledger in seen.ledgers.values() for one in overview.holdings(ledger)]
     by_reservation = {

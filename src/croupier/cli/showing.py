@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.book.snapshot import Snapshot
-    from croupier.core.explain import World
-    from croupier.core.ledger import Card, Grant, Ledger, Part
-    from croupier.core.picking import Strategy
-    from croupier.core.want import Wants
+    from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part
+    from croupier.core.placing.explain import World
+    from croupier.core.placing.picking import Strategy
+    from croupier.core.pods.want import Wants
 
 
 def world(seen: "Snapshot", strategy: "Strategy") -> "World":
     from croupier.api import nodes
-    from croupier.core.explain import World
+    from croupier.core.placing.explain import World
 
     return World({name: nodes.facts(node) for name, node in seen.nodes.items()}, seen.ledgers, strategy)
 

@@ -9,7 +9,7 @@ import typer
 from croupier.cli import cluster, showing, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.core.leaving import Remnant
+    from croupier.core.installation.leaving import Remnant
     from croupier.kube.client import Client
 
 HEADERS = ("where", "what", "keeps others waiting")
@@ -46,7 +46,7 @@ def uninstall(
     croupier uninstall --dry-run
     croupier uninstall --with-crds --yes
     """
-    from croupier.core import leaving
+    from croupier.core.installation import leaving
     from croupier.wiring import uninstall as wired
 
     terminal.check_output(output)

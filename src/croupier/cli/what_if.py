@@ -10,9 +10,9 @@ from croupier.cli import explain as explaining
 
 if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
-    from croupier.core.explain import World
-    from croupier.core.pod import PodView
-    from croupier.core.rehearsal import Rehearsal
+    from croupier.core.placing.explain import World
+    from croupier.core.placing.rehearsal import Rehearsal
+    from croupier.core.pods.pod import PodView
 
 STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
 MOST_COPIES = 100_000
@@ -108,7 +108,7 @@ def _play(
 ) -> "tuple[Rehearsal, World]":
     from croupier.api import nodes
     from croupier.book import snapshot
-    from croupier.core import rehearsal
+    from croupier.core.placing import rehearsal
 
     seen = cluster.ask(target, lambda api: snapshot.take(api, cluster.now()))
     chosen: Any = strategy or showing.strategy(seen, view.wants)
@@ -118,7 +118,7 @@ def _play(
 
 def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> None:
     """In words: who would go where, then why no more."""
-    from croupier.core import want
+    from croupier.core.pods import want
 
     placed = len(played.places)
     copies = (
@@ -136,7 +136,7 @@ def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> No
 
 def rows(played: "Rehearsal", world: "World") -> list[tuple[str, str, str]]:
     """One row a node, in the order nodes are first chosen: how many copies, and of which cards."""
-    from croupier.core import explain
+    from croupier.core.placing import explain
 
     nodes: dict[str, list[str]] = {}
     for place in played.places:

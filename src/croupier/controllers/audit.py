@@ -20,10 +20,10 @@ from croupier.api.kinds import NODES, PODS, RESERVATIONS
 from croupier.book.manager import CapacityManager, UnknownNode
 from croupier.controllers.notes import Notes
 from croupier.controllers.sight import Sight
-from croupier.core import audit, claim
-from croupier.core.audit import Divergence, World
-from croupier.core.ledger import Ledger
-from croupier.core.pod import PodView
+from croupier.core.ledgers import audit, claim
+from croupier.core.ledgers.audit import Divergence, World
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.pods.pod import PodView
 from croupier.kube import events
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock

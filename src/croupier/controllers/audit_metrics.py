@@ -5,7 +5,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from croupier.core.finding import FindingClass
+from croupier.core.ledgers.finding import FindingClass
 
 
 class AuditMetrics:

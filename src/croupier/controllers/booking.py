@@ -21,11 +21,11 @@ from croupier.api.gpu import GPUPool
 from croupier.api.kinds import GPU_POOLS, PODS
 from croupier.book.listeners import Listeners
 from croupier.controllers.watched import Watched
-from croupier.core import booking
-from croupier.core.booking import TTL, Booking
-from croupier.core.pool_admission import POD_LABEL
+from croupier.core.pods.request import POOL
+from croupier.core.pools import booking
+from croupier.core.pools.admission import POD_LABEL
+from croupier.core.pools.booking import TTL, Booking
 from croupier.core.quantity import ZERO
-from croupier.core.request import POOL
 from croupier.kube import events
 from croupier.kube.client import Selection
 from croupier.kube.clock import Clock, SystemClock

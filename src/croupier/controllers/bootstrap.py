@@ -21,9 +21,9 @@ from croupier.controllers.bootstrap_reading import PRODUCT, Look
 from croupier.controllers.bootstrap_services import Places, Services
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.watched import Watched
-from croupier.core import bootstrap
-from croupier.core.bootstrap import DCGM, FRESH, NodeFacts, Verdict
-from croupier.core.lifecycle import BOOTSTRAP
+from croupier.core.cards.lifecycle import BOOTSTRAP
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import DCGM, FRESH, NodeFacts, Verdict
 from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock

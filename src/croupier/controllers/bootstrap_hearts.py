@@ -3,8 +3,8 @@
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.controllers import bootstrap_reading
-from croupier.core import bootstrap
-from croupier.core.bootstrap import Pulse
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import Pulse
 from croupier.kube.clock import Clock
 
 

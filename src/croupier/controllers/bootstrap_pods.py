@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
-from croupier.core.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
+from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
 from croupier.kube.resource import Raw
 
 IMAGE: Final = "gpu.deckhouse.io/image"

@@ -10,7 +10,7 @@ from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import IGNORE
 from croupier.controllers import cards_reading
 from croupier.core import quantity
-from croupier.core.bootstrap import DCGM, MISSING, NEVER, Kind, NodeFacts, Pulse, Service, Standing
+from croupier.core.nodes.bootstrap import DCGM, MISSING, NEVER, Kind, NodeFacts, Pulse, Service, Standing
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 _SERVED: Final = ("nvidia.com/gpu", "nvidia.com/mig-")

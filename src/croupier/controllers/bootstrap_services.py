@@ -15,8 +15,8 @@ from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers import bootstrap_pods
 from croupier.controllers.bootstrap_pods import IMAGE, Images
-from croupier.core import bootstrap
-from croupier.core.bootstrap import BELIEVED, SERVICE, Kind, Service
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import BELIEVED, SERVICE, Kind, Service
 from croupier.kube.client import Client, Deletion
 from croupier.kube.errors import AlreadyExists, NotFound
 from croupier.kube.store import Index, Store

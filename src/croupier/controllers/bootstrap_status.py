@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.gpu.node import Bootstrap, BootstrapWorkload, GPUNodeInventoryStatus, Monitoring
 from croupier.controllers import conditions
-from croupier.core.bootstrap import NEVER, NodeFacts, Verdict
+from croupier.core.nodes.bootstrap import NEVER, NodeFacts, Verdict
 
 CONDITIONS: Final = (
     "DriverMissing",

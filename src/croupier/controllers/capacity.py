@@ -15,10 +15,10 @@ import structlog
 from croupier.book.manager import CapacityManager, UnknownNode
 from croupier.controllers import sight
 from croupier.controllers.sight import Sight
-from croupier.core import capacity, rebuild, refit
-from croupier.core.capacity import Report
-from croupier.core.ledger import Ledger
-from croupier.core.rebuild import Rebuilt
+from croupier.core.ledgers import capacity, rebuild, refit
+from croupier.core.ledgers.capacity import Report
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.rebuild import Rebuilt
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options
 from croupier.kube.reconcile import DONE, Result

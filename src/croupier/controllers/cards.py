@@ -22,11 +22,12 @@ from croupier.controllers.agent_reports import AgentReports
 from croupier.controllers.cards_reading import Look
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.watched import Watched
-from croupier.core import course, lifecycle, pool_capacity
-from croupier.core.assignment import NOBODY, Approval
-from croupier.core.course import Course
-from croupier.core.ledger import Ledger
-from croupier.core.lifecycle import POOL
+from croupier.core.cards import course, lifecycle
+from croupier.core.cards.course import Course
+from croupier.core.cards.lifecycle import POOL
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.pools import capacity
+from croupier.core.pools.assignment import NOBODY, Approval
 from croupier.kube import events, store, together
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
@@ -201,7 +202,7 @@ class CardController:
         ledger = self._ledgers.ledger(node)
         held: Counter[str] = Counter()
         for card in ledger.cards if ledger is not None else ():
-            held[card.pool] += pool_capacity.used_of(card)
+            held[card.pool] += capacity.used_of(card)
         return held
 
     def _labels(self, node: str) -> Mapping[str, str]:

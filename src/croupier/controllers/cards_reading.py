@@ -9,10 +9,10 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, pooling
 from croupier.api.gpu.agent_report import AgentReport, CardLine
 from croupier.api.gpu.device import IGNORE, OCCUPANCY, OCCUPIED, VANISHED
 from croupier.api.meta import Condition
-from croupier.core import card
-from croupier.core.bootstrap import MISSING
-from croupier.core.course import Standing
-from croupier.core.lifecycle import CardFacts, Occupancy, Trouble
+from croupier.core.cards import card
+from croupier.core.cards.course import Standing
+from croupier.core.cards.lifecycle import CardFacts, Occupancy, Trouble
+from croupier.core.nodes.bootstrap import MISSING
 
 UNSEEN: Final = "its node has no inventory yet"
 

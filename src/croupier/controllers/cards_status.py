@@ -11,8 +11,8 @@ from croupier.api.gpu.device import STATE_OF_PHASE, GPUDeviceStatus, PoolReferen
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
 from croupier.api.gpu.pool import RESOURCE_PREFIX
 from croupier.controllers import conditions
-from croupier.core import course
-from croupier.core.course import CONDITIONS, Course
+from croupier.core.cards import course
+from croupier.core.cards.course import CONDITIONS, Course
 from croupier.kube.resource import Raw
 
 MOST_LINES: Final = 64

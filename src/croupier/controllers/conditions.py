@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from croupier.api.meta import Condition
-from croupier.core.bootstrap import Judged
+from croupier.core.nodes.bootstrap import Judged
 
 
 def kept(judged: Iterable[Judged], old: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:

@@ -21,9 +21,9 @@ from croupier.api.mps import allocation
 from croupier.book.manager import CapacityManager, UnknownNode
 from croupier.controllers import sight
 from croupier.controllers.sight import Sight
-from croupier.core import claim, settle
-from croupier.core.ledger import Ledger
-from croupier.core.settle import Expire, Free, Promote, Step
+from croupier.core.ledgers import claim, settle
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.settle import Expire, Free, Promote, Step
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.controller import Controller, Options

@@ -15,7 +15,7 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.controllers.audit import Audit
 from croupier.controllers.sight import Sight, Sources
 from croupier.controllers.watched import Watched
-from croupier.core.audit import Divergence
+from croupier.core.ledgers.audit import Divergence
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import NotFound

@@ -25,9 +25,9 @@ from croupier.controllers import inventory_writing as writing
 from croupier.controllers.inventory_listening import Listening
 from croupier.controllers.inventory_reading import Look, Reading, Sources, node_of
 from croupier.controllers.inventory_writing import Management, Silence
-from croupier.core.bootstrap import Judged
-from croupier.core.census import News, Placed, Plan
-from croupier.core.features import Features
+from croupier.core.cards.census import News, Placed, Plan
+from croupier.core.cards.features import Features
+from croupier.core.nodes.bootstrap import Judged
 from croupier.kube import events, store, together
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock, SystemClock

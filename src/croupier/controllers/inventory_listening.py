@@ -11,8 +11,8 @@ from typing import Final
 
 from croupier.api.core_v1 import Lease
 from croupier.controllers.inventory_reading import Look
-from croupier.core import silence
-from croupier.core.silence import Heard
+from croupier.core.cards import silence
+from croupier.core.cards.silence import Heard
 from croupier.kube.clock import Clock
 from croupier.kube.errors import NotFound
 

@@ -16,10 +16,11 @@ from croupier.api.meta import Condition
 from croupier.api.nfd import NodeFeature
 from croupier.controllers.agent_reports import AgentReports
 from croupier.controllers.watched import Watched
-from croupier.core import census, features, inventory, request
-from croupier.core.census import Placed, Plan
-from croupier.core.features import Features
-from croupier.core.inventory import Sighting
+from croupier.core.cards import census, features, inventory
+from croupier.core.cards.census import Placed, Plan
+from croupier.core.cards.features import Features
+from croupier.core.cards.inventory import Sighting
+from croupier.core.pods import request
 from croupier.kube.store import Index
 
 

@@ -25,11 +25,11 @@ from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GP
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers import conditions
 from croupier.controllers.inventory_reading import Look
-from croupier.core import card as naming
-from croupier.core.bootstrap import Judged
-from croupier.core.census import Placed, Plan
-from croupier.core.features import Features
-from croupier.core.inventory import Sighting
+from croupier.core.cards import card as naming
+from croupier.core.cards.census import Placed, Plan
+from croupier.core.cards.features import Features
+from croupier.core.cards.inventory import Sighting
+from croupier.core.nodes.bootstrap import Judged
 
 CONDITIONS: Final = frozenset({INCOMPLETE, MANAGED_DISABLED, AGENT_SILENT})
 """Those of a GPUNodeInventory that are written here."""

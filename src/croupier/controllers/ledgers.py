@@ -18,8 +18,9 @@ from croupier.book.listeners import Listeners
 from croupier.controllers import sight
 from croupier.controllers.sight import Sight
 from croupier.controllers.watched import Watched
-from croupier.core import capacity, rebuild, request
-from croupier.core.ledger import Ledger
+from croupier.core.ledgers import capacity, rebuild
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.pods import request
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.store import Change
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from croupier.core.finding import Finding
+from croupier.core.ledgers.finding import Finding
 
 
 class Notes:

@@ -19,9 +19,9 @@ from croupier.api.kinds import GPU_DEVICES
 from croupier.book.manager import CapacityManager
 from croupier.controllers import conditions, sight
 from croupier.controllers.sight import Sight
-from croupier.core import capacity, occupancy, refit
-from croupier.core.bootstrap import Judged
-from croupier.core.occupancy import Occupied, Scene
+from croupier.core.ledgers import capacity, occupancy, refit
+from croupier.core.ledgers.occupancy import Occupied, Scene
+from croupier.core.nodes.bootstrap import Judged
 from croupier.kube import together
 from croupier.kube.bucket import Bucket, Rate
 from croupier.kube.client import Client

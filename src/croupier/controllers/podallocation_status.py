@@ -12,11 +12,12 @@ from croupier.api.core_v1 import ContainerStatus, Pod, PodCondition, ResourceReq
 from croupier.api.market_pod import CPU
 from croupier.api.mbcas import PodAllocation, PodAllocationStatus
 from croupier.api.meta import Condition, OwnerReference
-from croupier.core import quantity, resize_seen
+from croupier.core import quantity
 from croupier.core.quantity import ZERO, Quantity
-from croupier.core.resize import Change, Decision
-from croupier.core.resize_seen import Container, Told, Wish
-from croupier.core.resize_words import Verdict
+from croupier.core.resizing import seen as resize_seen
+from croupier.core.resizing.resize import Change, Decision
+from croupier.core.resizing.seen import Container, Told, Wish
+from croupier.core.resizing.words import Verdict
 from croupier.kube.resource import Raw
 
 CONDITION: Final = "Applied"

@@ -1,7 +1,7 @@
 """GPUPool: what it has to give, which cards its agents may serve, and how it changes. One key is one pool.
 
-Every look gathers the pool's cards and what the ledgers hold of them, decides (core/maintenance.py), and
-writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
+Every look gathers the pool's cards and what the ledgers hold of them, decides (core/pools/maintenance.py),
+and writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
 changes many times a second while pods come and go; it is looked at once in a few seconds, whatever happens.
 """
 
@@ -27,11 +27,12 @@ from croupier.controllers.pool_news import news
 from croupier.controllers.pool_status import Alarm
 from croupier.controllers.pool_writing import PoolWriter
 from croupier.controllers.watched import Watched
-from croupier.core import assignment, maintenance, pool_capacity
-from croupier.core.assignment import NOBODY, Approval
-from croupier.core.change import Outcome, Verdict
-from croupier.core.ledger import Ledger
-from croupier.core.pool_capacity import Line
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.pools import assignment, maintenance
+from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools.assignment import NOBODY, Approval
+from croupier.core.pools.capacity import Line
+from croupier.core.pools.change import Outcome, Verdict
 from croupier.kube import events, store
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock

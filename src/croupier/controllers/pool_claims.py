@@ -13,8 +13,8 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
 from croupier.api.gpu.pool import PoolCandidate
 from croupier.controllers import sight
 from croupier.controllers.watched import Watched
-from croupier.core import assignment
-from croupier.core.assignment import NOBODY, Approval, Assignment, Card, Pool
+from croupier.core.pools import assignment
+from croupier.core.pools.assignment import NOBODY, Approval, Assignment, Card, Pool
 from croupier.kube.store import Change, Index
 
 

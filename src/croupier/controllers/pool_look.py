@@ -14,11 +14,11 @@ from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.gpu.pool import CONFIRMED, Allocation
 from croupier.api.wire import Wire
 from croupier.controllers.pool_claims import Claim
-from croupier.core import maintenance, pool_capacity
-from croupier.core.change import Change, Facts, Member
-from croupier.core.ledger import Card
-from croupier.core.pool_capacity import Line
-from croupier.core.sharing import Sharing
+from croupier.core.ledgers.ledger import Card
+from croupier.core.pools import capacity, maintenance
+from croupier.core.pools.capacity import Line
+from croupier.core.pools.change import Change, Facts, Member
+from croupier.core.pools.sharing import Sharing
 
 CHANGE: Final = "change"
 """The key of the pool's ConfigMap in which the change under way is remembered."""
@@ -160,7 +160,7 @@ def _member(pool: str, seen: Seen, shared: Sharing) -> Member:
         fits=pooling.fits(device),
         drained=device.metadata.annotations.get(DRAIN) == drain(pool),
         out=bool(seen.trouble),
-        holdings=tuple(pool_capacity.holdings(seen.card)) if seen.card is not None else (),
+        holdings=tuple(capacity.holdings(seen.card)) if seen.card is not None else (),
     )
 
 

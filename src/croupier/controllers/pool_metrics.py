@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUPool
-from croupier.core.maintenance import STUCK
+from croupier.core.pools.maintenance import STUCK
 from croupier.kube.store import Store
 
 _CAPACITY = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from croupier.api.meta import Condition
-from croupier.core.maintenance import STUCK
+from croupier.core.pools.maintenance import STUCK
 
 LOW: Final = "GPUPoolCapacityLow"
 

@@ -18,8 +18,8 @@ from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.kinds import NODES
 from croupier.controllers import sight
 from croupier.controllers.watched import Watched
-from croupier.core import pool_nodes
-from croupier.core.pool_nodes import LABEL, Marks, Taint
+from croupier.core.pools import nodes as pool_nodes
+from croupier.core.pools.nodes import LABEL, Marks, Taint
 from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.controller import Controller, Options

@@ -22,8 +22,8 @@ from croupier.api.gpu.pool import (
 from croupier.api.meta import Condition
 from croupier.controllers.pool_claims import Claim
 from croupier.controllers.pool_look import Look, Seen
-from croupier.core.change import Outcome, Verdict
-from croupier.core.pool_capacity import Capacity
+from croupier.core.pools.capacity import Capacity
+from croupier.core.pools.change import Outcome, Verdict
 
 MOST_LINES: Final = 500
 LOW: Final = "GPUPoolCapacityLow"

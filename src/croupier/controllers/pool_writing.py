@@ -15,7 +15,7 @@ from croupier.api.gpu.device import ASSIGNMENT, DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers import pool_look
 from croupier.controllers.pool_look import Look
-from croupier.core.change import Outcome, Step
+from croupier.core.pools.change import Outcome, Step
 from croupier.kube import together
 from croupier.kube.client import Client, PatchType
 from croupier.kube.errors import NotFound

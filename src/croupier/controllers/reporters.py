@@ -2,7 +2,7 @@
 
 import asyncio
 
-from croupier.core.lifecycle import BOOTSTRAP, INVENTORY, LEDGER, POOL, Owner
+from croupier.core.cards.lifecycle import BOOTSTRAP, INVENTORY, LEDGER, POOL, Owner
 from croupier.kube.client import Client
 from croupier.kube.events import Gauge, Recorder
 

@@ -19,12 +19,12 @@ from croupier.api.mps import Reservation
 from croupier.book.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers import reservation_status as wire
 from croupier.controllers.watched import Watched
-from croupier.core import reservation, verdict
-from croupier.core.ledger import Ledger
-from croupier.core.placement import Strategy
-from croupier.core.pod import PodView
-from croupier.core.reservation import Asked, Outcome, Reason, Scene
-from croupier.core.verdict import Judgement
+from croupier.core.ledgers import reservation, verdict
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.reservation import Asked, Outcome, Reason, Scene
+from croupier.core.ledgers.verdict import Judgement
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.pod import PodView
 from croupier.kube import events, store, together
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock

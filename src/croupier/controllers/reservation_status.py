@@ -8,8 +8,8 @@ import msgspec
 from croupier.api.meta import Condition
 from croupier.api.mps import Reservation
 from croupier.api.mps.reservation import RELEASE_FINALIZER, GrantedCard, ReservationStatus
-from croupier.core.reservation import Asked, Outcome, Told
-from croupier.core.want import Shares
+from croupier.core.ledgers.reservation import Asked, Outcome, Told
+from croupier.core.pods.want import Shares
 from croupier.kube.resource import Raw
 
 CONDITION: Final = "Reserved"

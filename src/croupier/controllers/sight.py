@@ -12,12 +12,12 @@ from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, report
 from croupier.api.mps import Reservation, pledge
 from croupier.controllers.watched import Watched
-from croupier.core import claim
-from croupier.core.audit import World
-from croupier.core.capacity import Report
-from croupier.core.ledger import Ledger
-from croupier.core.pledge import Pledge
-from croupier.core.pod import PodView
+from croupier.core.ledgers import claim
+from croupier.core.ledgers.audit import World
+from croupier.core.ledgers.capacity import Report
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.pledge import Pledge
+from croupier.core.pods.pod import PodView
 from croupier.kube.identity import Key
 
 

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from croupier.core.effective import Amounts
+from croupier.core.pods.effective import Amounts
 from croupier.core.quantity import NANO, ZERO, Quantity, Style
 
 POD_SLOTS: Final = "pods"

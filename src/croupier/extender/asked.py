@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from croupier.api import pods
 from croupier.api.core_v1 import Pod
-from croupier.core.want import Wants
+from croupier.core.pods.want import Wants
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from croupier.api.core_v1 import Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
 from croupier.book.manager import Change
-from croupier.core import ledger as ledgers
-from croupier.core import settle
-from croupier.core.claim import Claim
-from croupier.core.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.placement import Strategy
+from croupier.core.ledgers import ledger as ledgers
+from croupier.core.ledgers import settle
+from croupier.core.ledgers.claim import Claim
+from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
+from croupier.core.placing.placement import Strategy
 from croupier.extender import asked as asking
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from croupier.core import request
-from croupier.core.request import GPU, MARK, PERCENT
+from croupier.core.pods import request
+from croupier.core.pods.request import GPU, MARK, PERCENT
 from croupier.kube import serving
 
 FILTER: Final = "filter"

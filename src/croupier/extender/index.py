@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from croupier.core import claim as claiming
-from croupier.core import explain, placement
-from croupier.core.claim import Claim, Taken
-from croupier.core.ledger import Ledger, Refused, Terms
-from croupier.core.placement import Rank, Strategy
-from croupier.core.want import Wants
+from croupier.core.ledgers import claim as claiming
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Ledger, Refused, Terms
+from croupier.core.placing import explain, placement
+from croupier.core.placing.placement import Rank, Strategy
+from croupier.core.pods.want import Wants
 from croupier.extender.asked import Asked
 from croupier.extender.homes import Homes
 from croupier.extender.promises import LASTING, Promise, Promises

@@ -9,7 +9,7 @@ promise ends by itself after a while.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from croupier.core.placement import Strategy
+from croupier.core.placing.placement import Strategy
 from croupier.extender.asked import Asked
 
 LASTING = 10.0

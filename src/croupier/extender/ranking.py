@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from croupier.core.ledger import Refused
-from croupier.core.placement import Rank
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.placing.placement import Rank
 
 Merit: TypeAlias = Rank | Refused
 

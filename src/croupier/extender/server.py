@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from croupier.book.manager import CapacityManager
-from croupier.core.placement import Strategy
+from croupier.core.placing.placement import Strategy
 from croupier.extender import service
 from croupier.extender.binder import Binder
 from croupier.extender.configuration import BIND, FILTER, PRIORITIZE

@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Final
 
 from croupier.book.manager import STRATEGY, TTL
-from croupier.core.placement import Strategy
-from croupier.core.want import Wants
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.want import Wants
 from croupier.extender import asked as asking
 from croupier.extender import protocol
 from croupier.extender.binder import Binder

@@ -17,7 +17,7 @@ import yaml
 from croupier.admission import policy
 from croupier.api import crds
 from croupier.book.manager import Book
-from croupier.core.request import GPU, MARK
+from croupier.core.pods.request import GPU, MARK
 from croupier.extender import configuration
 from croupier.extender.configuration import Wish
 from croupier.lab import borrowed, controlplane, kubeconfig, ports, process

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from croupier.core import catalogue
-from croupier.core.catalogue import CardModel
+from croupier.core.cards import catalogue
+from croupier.core.cards.catalogue import CardModel
 from croupier.lab.errors import LabError
 
 MOST_CARDS = 16

@@ -26,8 +26,8 @@ from croupier.api.gpu.pool import Allocation, GPUPoolSpec
 from croupier.api.mbcas import PodAllocation, PodAllocationSpec
 from croupier.api.meta import Condition, ObjectMeta
 from croupier.api.wire import Wire
-from croupier.core import card, catalogue
-from croupier.core.catalogue import CardModel
+from croupier.core.cards import card, catalogue
+from croupier.core.cards.catalogue import CardModel
 from croupier.kube.client import Client
 from croupier.kube.resource import Resource
 from croupier.lab.nodes import Cards

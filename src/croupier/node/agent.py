@@ -1,9 +1,9 @@
 """The agent of one node with cards: looks, decides, serves, tells, cuts; again and again.
 
-It decides little itself: core/node_plan says what becomes of each card, core/devices what is offered of it.
-What it remembers may be lost at any moment: a card's past stands in the agent's own last report. A change
-of a card runs beside the rounds, so that a slow driver never silences the agent; and before it begins
-everybody who could give the card away has read that it will.
+It decides little itself: core/nodes/plan says what becomes of each card, core/nodes/devices what is offered
+of it. What it remembers may be lost at any moment: a card's past stands in the agent's own last report. A
+change of a card runs beside the rounds, so that a slow driver never silences the agent; and before it
+begins everybody who could give the card away has read that it will.
 """
 
 import asyncio
@@ -17,14 +17,15 @@ import structlog
 
 from croupier.api.gpu.agent_report import BEATS, AgentReport
 from croupier.api.kinds import NODES
-from croupier.core import card as naming
-from croupier.core import devices, mig, node_plan
-from croupier.core.bootstrap import DCGM
-from croupier.core.devices import NodeCard, Offer
-from croupier.core.handed import Holding
-from croupier.core.node_plan import Memory, Step
-from croupier.core.node_state import Service
-from croupier.core.vitality import Scar
+from croupier.core.cards import card as naming
+from croupier.core.cards import mig
+from croupier.core.cards.vitality import Scar
+from croupier.core.nodes import devices, plan
+from croupier.core.nodes.bootstrap import DCGM
+from croupier.core.nodes.devices import NodeCard, Offer
+from croupier.core.nodes.handed import Holding
+from croupier.core.nodes.plan import Memory, Step
+from croupier.core.nodes.state import Service
 from croupier.kube import events
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
@@ -181,7 +182,7 @@ class Agent:
     def _recall(self, last: AgentReport | None) -> None:
         for one in last.cards if last is not None else ():
             card_id = naming.inventory_id(self._node, one.address)
-            self._memory[card_id] = node_plan.remembered(one.cut.state, one.cut.target)
+            self._memory[card_id] = plan.remembered(one.cut.state, one.cut.target)
         self._scars = past.scars(last, self._settings.boot, self._settings.clock.monotonic())
 
     async def _rest(self, stop: asyncio.Event) -> None:
@@ -334,7 +335,7 @@ class Agent:
         if isinstance(outcome, Failed):
             self._settings.gauge.cut("restored" if outcome.restored else "failed")
             now, why = self._settings.clock.monotonic(), outcome.sentence
-            self._memory[step.card] = node_plan.failed(step.memory, step.target, why, now)
+            self._memory[step.card] = plan.failed(step.memory, step.target, why, now)
             self._event("GPURecutFailed", f"{what} is not {step.target}: {why}", warning=True)
             log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=why)
             return

@@ -14,10 +14,11 @@ from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu import pooling
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation
-from croupier.core import capacity, mig
-from croupier.core import card as naming
-from croupier.core.node_plan import ANNOTATION, Card, Pool, Target, Ties
-from croupier.core.pod import PodView
+from croupier.core.cards import card as naming
+from croupier.core.cards import mig
+from croupier.core.ledgers import capacity
+from croupier.core.nodes.plan import ANNOTATION, Card, Pool, Target, Ties
+from croupier.core.pods.pod import PodView
 from croupier.node.cards import Seen
 
 POOL: Final = "gpu.deckhouse.io/pool"

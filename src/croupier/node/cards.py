@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from croupier.core import mig
-from croupier.core.mig import Kind, Layout, Piece
+from croupier.core.cards import mig
+from croupier.core.cards.mig import Kind, Layout, Piece
 
 
 class CardError(Exception):

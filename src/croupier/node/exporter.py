@@ -14,8 +14,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from croupier.api.core_v1 import Pod
-from croupier.core import bootstrap
-from croupier.core.bootstrap import DCGM
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import DCGM
 from croupier.kube.clock import Clock
 from croupier.node.cards import Seen, Sighting
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardLine
-from croupier.core import request
+from croupier.core.pods import request
 
 GPU: Final = "nvidia.com/gpu"
 CUDA: Final = "nvidia.com/cuda"

@@ -15,12 +15,13 @@ import structlog
 from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu.device import NODE_LABEL, GPUDevice
 from croupier.api.kinds import NODES
-from croupier.core import devices, quantity
-from croupier.core.devices import NodeCard, Offer
-from croupier.core.handed import Holding
-from croupier.core.ledger import Part
-from croupier.core.node_state import Service
-from croupier.core.want import WHOLE
+from croupier.core import quantity
+from croupier.core.ledgers.ledger import Part
+from croupier.core.nodes import devices
+from croupier.core.nodes.devices import NodeCard, Offer
+from croupier.core.nodes.handed import Holding
+from croupier.core.nodes.state import Service
+from croupier.core.pods.want import WHOLE
 from croupier.kube import store
 from croupier.kube.client import Client
 from croupier.kube.errors import KubeError

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from croupier.core import handed
-from croupier.core.handed import BoundPod, Holding, Note
+from croupier.core.nodes import handed
+from croupier.core.nodes.handed import BoundPod, Holding, Note
 
 FILE: Final = "kubelet_internal_checkpoint"
 """In the kubelet's device-plugins folder."""

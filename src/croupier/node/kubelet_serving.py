@@ -6,9 +6,9 @@ from pathlib import Path
 
 import structlog
 
-from croupier.core.devices import Offer, Unit
-from croupier.core.handed import BoundPod, Holding
-from croupier.core.node_state import Service
+from croupier.core.nodes.devices import Offer, Unit
+from croupier.core.nodes.handed import BoundPod, Holding
+from croupier.core.nodes.state import Service
 from croupier.kube.clock import Clock
 from croupier.node import plugin, plugin_pods
 from croupier.node.agent_sight import Window

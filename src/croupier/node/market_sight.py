@@ -15,7 +15,7 @@ from croupier.core import quantity
 from croupier.core.market import books, seen, terms, units
 from croupier.core.market.sensing import Sample
 from croupier.core.quantity import InvalidQuantityError, Quantity
-from croupier.core.resize_seen import DUPLICATE
+from croupier.core.resizing.seen import DUPLICATE
 from croupier.kube.client import Selection
 from croupier.kube.store import Index, Store
 from croupier.node import cgroup_paths

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import yaml
 
-from croupier.core import layout
-from croupier.core.layout import Targets, Wishes
-from croupier.core.ledger import Refused
+from croupier.core.cards import layout
+from croupier.core.cards.layout import Targets, Wishes
+from croupier.core.ledgers.ledger import Refused
 from croupier.node.cards import Seen
 
 _MOST_CHARACTERS: Final = 65_536

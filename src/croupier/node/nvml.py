@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core.mig import Kind, Piece
-from croupier.core.vitality import HELD, is_critical
+from croupier.core.cards.mig import Kind, Piece
+from croupier.core.cards.vitality import HELD, is_critical
 from croupier.kube.clock import Clock
 from croupier.node import nvml_card, nvml_edits, nvml_mig
 from croupier.node import nvml_driver as driver

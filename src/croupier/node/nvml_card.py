@@ -6,8 +6,8 @@ from typing import Final
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core import vitality
-from croupier.core.vitality import Readings
+from croupier.core.cards import vitality
+from croupier.core.cards.vitality import Readings
 from croupier.node import nvml_driver as driver
 from croupier.node.cards import Vital
 from croupier.node.nvml_driver import Handle

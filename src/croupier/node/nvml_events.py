@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pynvml  # type: ignore[import-untyped]  # it has no types
 import structlog
 
-from croupier.core import vitality
+from croupier.core.cards import vitality
 from croupier.node import nvml_card
 from croupier.node import nvml_driver as driver
 from croupier.node.nvml_driver import Handle

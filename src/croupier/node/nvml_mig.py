@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core import mig
-from croupier.core.mig import Kind, Piece
+from croupier.core.cards import mig
+from croupier.core.cards.mig import Kind, Piece
 from croupier.node import nvml_driver as driver
 from croupier.node.cards import CardError, MigDevice
 from croupier.node.nvml_driver import Handle

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardHealth
-from croupier.core import vitality
-from croupier.core.vitality import Scar, Told, Verdict
+from croupier.core.cards import vitality
+from croupier.core.cards.vitality import Scar, Told, Verdict
 from croupier.node.cards import Seen, Sighting, Vital
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -22,9 +22,9 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from croupier.core import devices
-from croupier.core.devices import Device, Offer
-from croupier.core.handed import Holding
+from croupier.core.nodes import devices
+from croupier.core.nodes.devices import Device, Offer
+from croupier.core.nodes.handed import Holding
 from croupier.kube.clock import Clock, SystemClock
 from croupier.node import kubelet_calls
 from croupier.node.kubelet_calls import KubeletError

@@ -1,8 +1,8 @@
 """Where the kubelet's questions are answered: which devices for this container, and what it gets with them.
 
-Deciding is core/allotment.py's; here is gathered what it needs. A pod may be known to the kubelet a moment
-before our watch shows it, so a question about nobody waits a little: no longer, for the kubelet admits
-one pod after the other, and gives Allocate no deadline.
+Deciding is core/nodes/allotment.py's; here is gathered what it needs. A pod may be known to the kubelet a
+moment before our watch shows it, so a question about nobody waits a little: no longer, for the kubelet
+admits one pod after the other, and gives Allocate no deadline.
 
 The kubelet is asked who has what when it wants a preference, not when it allocates. In between it has
 taken the devices but not noted for whom, and a listing that finds a pod ended would make it forget them
@@ -15,11 +15,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from croupier.core import allotment, handed
-from croupier.core.allotment import Answer, Asked, Given, Preference, Scene
-from croupier.core.devices import Offer, Unit
-from croupier.core.handed import BoundPod, Holding
-from croupier.core.ledger import Refused
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.nodes import allotment, handed
+from croupier.core.nodes.allotment import Answer, Asked, Given, Preference, Scene
+from croupier.core.nodes.devices import Offer, Unit
+from croupier.core.nodes.handed import BoundPod, Holding
 from croupier.kube.clock import Clock, SystemClock
 from croupier.node.cards import CardError, Edits
 from croupier.node.kubelet_calls import KubeletError, Refusal

@@ -9,11 +9,12 @@ import msgspec
 from croupier.api.core_v1 import Container, Pod
 from croupier.api.mps import allocation
 from croupier.api.mps.allocation import Entry
-from croupier.core import effective, quantity, request
-from croupier.core.devices import NodeCard
-from croupier.core.effective import Amounts, Early, Footprint
-from croupier.core.handed import Asking, BoundPod
-from croupier.core.ledger import Grant, Part
+from croupier.core import quantity
+from croupier.core.ledgers.ledger import Grant, Part
+from croupier.core.nodes.devices import NodeCard
+from croupier.core.nodes.handed import Asking, BoundPod
+from croupier.core.pods import effective, request
+from croupier.core.pods.effective import Amounts, Early, Footprint
 
 _NOTHING: Final[Amounts] = {}
 

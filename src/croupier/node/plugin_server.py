@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from croupier.core.allotment import Asked
-from croupier.core.devices import Device
+from croupier.core.nodes.allotment import Asked
+from croupier.core.nodes.devices import Device
 from croupier.node import kubelet_calls
 from croupier.node.plugin_desk import Dealt
 from croupier.node.proto import device_plugin_pb2 as wire

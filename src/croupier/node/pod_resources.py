@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from croupier.core.handed import Holding
+from croupier.core.nodes.handed import Holding
 from croupier.kube.bucket import Bucket, Rate
 from croupier.kube.clock import Clock, SystemClock
 from croupier.node.kubelet_calls import Lister

@@ -17,7 +17,7 @@ from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardLine
 from croupier.api.gpu.device import Cut
 from croupier.api.kinds import LEASES, NODES
-from croupier.core.node_state import Standing
+from croupier.core.nodes.state import Standing
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, NotFound

@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from croupier.core import cutting, mig
-from croupier.core.cutting import Create, Cut, Destroy, Made, Mode, Step
-from croupier.core.ledger import Refused
-from croupier.core.mig import Layout
+from croupier.core.cards import cutting, mig
+from croupier.core.cards.cutting import Create, Cut, Destroy, Made, Mode, Step
+from croupier.core.cards.mig import Layout
+from croupier.core.ledgers.ledger import Refused
 from croupier.kube.clock import Clock
 from croupier.node.cards import CardError, Cards, Seen
 from croupier.node.recutting_journal import Journal, MemoryJournal

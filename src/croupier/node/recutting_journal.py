@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from croupier.core.cutting import Cut, Made
-from croupier.core.mig import Piece
+from croupier.core.cards.cutting import Cut, Made
+from croupier.core.cards.mig import Piece
 from croupier.node import state_file
 
 log = structlog.get_logger(__name__)

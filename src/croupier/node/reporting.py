@@ -7,10 +7,10 @@ from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.gpu.device import Cut, CutSlot, MIGEngines, MIGPartition, MIGType
-from croupier.core import mig, vitality
-from croupier.core.mig import Kind
-from croupier.core.node_plan import Step
-from croupier.core.node_state import Service
+from croupier.core.cards import mig, vitality
+from croupier.core.cards.mig import Kind
+from croupier.core.nodes.plan import Step
+from croupier.core.nodes.state import Service
 from croupier.node.cards import Seen, Sighting, Vital
 
 _MOST_METRICS: Final = 32

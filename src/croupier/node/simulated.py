@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from croupier.core import catalogue, mig, vitality
-from croupier.core.catalogue import CardModel
-from croupier.core.ledger import Refused
-from croupier.core.mig import Kind, Piece
-from croupier.core.vitality import Readings
+from croupier.core.cards import catalogue, mig, vitality
+from croupier.core.cards.catalogue import CardModel
+from croupier.core.cards.mig import Kind, Piece
+from croupier.core.cards.vitality import Readings
+from croupier.core.ledgers.ledger import Refused
 from croupier.kube.clock import Clock
 from croupier.node import simulated_state as state
 from croupier.node.cards import CardError, DeviceNode, Edits, Held, Seen, Sighting, Vital

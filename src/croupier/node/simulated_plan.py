@@ -13,10 +13,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from croupier.core import catalogue, mig
-from croupier.core.catalogue import CardModel, UnknownModel
-from croupier.core.ledger import MOST_CARDS, Refused
-from croupier.core.mig import Layout, Piece
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.catalogue import CardModel, UnknownModel
+from croupier.core.cards.mig import Layout, Piece
+from croupier.core.ledgers.ledger import MOST_CARDS, Refused
 from croupier.node.cards import CardError
 
 DRIVER: Final = "570.124.06"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from croupier.core.mig import Piece
+from croupier.core.cards.mig import Piece
 from croupier.node import state_file
 from croupier.node.cards import CardError, MigDevice
 from croupier.node.simulated_plan import Plan, Planned

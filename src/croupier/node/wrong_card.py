@@ -16,9 +16,9 @@ import structlog
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
 from croupier.api.mps import allocation
-from croupier.core import aftercheck
-from croupier.core.aftercheck import Mismatch
-from croupier.core.devices import Offer
+from croupier.core.nodes import aftercheck
+from croupier.core.nodes.aftercheck import Mismatch
+from croupier.core.nodes.devices import Offer
 from croupier.kube import events
 from croupier.kube.client import Client, Deletion
 from croupier.kube.clock import Clock

@@ -13,7 +13,7 @@ from croupier.controllers.bootstrap_metrics import BootstrapMetrics
 from croupier.controllers.bootstrap_pods import Images
 from croupier.controllers.bootstrap_services import Places
 from croupier.controllers.reporters import Reporters
-from croupier.core.bootstrap import Kind
+from croupier.core.nodes.bootstrap import Kind
 from croupier.kube.client import Client, Selection
 from croupier.kube.run import Part
 from croupier.wiring.office import Office

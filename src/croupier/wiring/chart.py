@@ -22,7 +22,7 @@ import yaml
 from croupier.admission import configurations, protection
 from croupier.admission.configurations import Service, Wish
 from croupier.api import crds, generate
-from croupier.core.bootstrap import DCGM, GFD
+from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.extender import configuration
 from croupier.lab import binaries
 from croupier.lab.binaries import Sources

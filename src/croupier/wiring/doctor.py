@@ -1,4 +1,4 @@
-"""A look at a whole installation from outside, for `croupier doctor`. Gathers; core/diagnosis judges.
+"""A look at a whole installation from outside, for `croupier doctor`: gathers for core/installation to judge.
 
 Nothing is written: the one pod that is offered to the webhook is offered with dryRun, and is never made.
 """
@@ -18,11 +18,11 @@ from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.book import switch
 from croupier.controllers import inspection
-from croupier.core import diagnosis, diagnosis_cluster
-from croupier.core.diagnosis import Complaints, Definition, Versions, Workload
-from croupier.core.diagnosis_cluster import PoolState, Scheduling, Serving, SettingsSeen
-from croupier.core.node_state import SERVED
-from croupier.core.request import MARK, POOL
+from croupier.core.installation import diagnosis, diagnosis_cluster
+from croupier.core.installation.diagnosis import Complaints, Definition, Versions, Workload
+from croupier.core.installation.diagnosis_cluster import PoolState, Scheduling, Serving, SettingsSeen
+from croupier.core.nodes.state import SERVED
+from croupier.core.pods.request import MARK, POOL
 from croupier.kube.client import EVERYTHING, Client, Selection
 from croupier.kube.errors import KubeError, NotFound
 from croupier.kube.resource import Raw, Resource

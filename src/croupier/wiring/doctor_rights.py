@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.diagnosis_cluster import Lacking
+from croupier.core.installation.diagnosis_cluster import Lacking
 from croupier.kube import together
 from croupier.kube.client import Client, Selection
 from croupier.kube.resource import Raw, Resource

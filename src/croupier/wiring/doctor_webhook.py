@@ -10,8 +10,8 @@ from cryptography import x509
 
 from croupier.admission import certificates, certificates_shared, configurations, policy
 from croupier.api import kinds
-from croupier.core.diagnosis_cluster import Hook, Probe, Webhooks
-from croupier.core.request import MARK, PERCENT
+from croupier.core.installation.diagnosis_cluster import Hook, Probe, Webhooks
+from croupier.core.pods.request import MARK, PERCENT
 from croupier.kube.client import Client
 from croupier.kube.errors import ApiError, KubeError, NotFound
 from croupier.kube.resource import Raw, Resource

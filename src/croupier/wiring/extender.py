@@ -12,7 +12,7 @@ from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.metrics import LedgerMetrics
 from croupier.book.writer import Rules as WriterRules
 from croupier.controllers.watched import Watched
-from croupier.core.placement import Strategy
+from croupier.core.placing.placement import Strategy
 from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, Surroundings
 from croupier.extender.service import Settings as Placing

@@ -11,7 +11,7 @@ from croupier.controllers.inventory import InventoryController
 from croupier.controllers.inventory_metrics import InventoryMetrics
 from croupier.controllers.inventory_reading import Sources
 from croupier.controllers.inventory_writing import Management
-from croupier.core.lifecycle import INVENTORY
+from croupier.core.cards.lifecycle import INVENTORY
 from croupier.kube.client import Client, Selection
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part

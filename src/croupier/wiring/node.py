@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.device import NODE_LABEL
-from croupier.core import catalogue
-from croupier.core.bootstrap import BELIEVED
-from croupier.core.devices import Offer
+from croupier.core.cards import catalogue
+from croupier.core.nodes.bootstrap import BELIEVED
+from croupier.core.nodes.devices import Offer
 from croupier.kube.client import Selection
 from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder

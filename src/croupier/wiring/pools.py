@@ -17,8 +17,8 @@ from croupier.controllers.pool_nodes import PoolNodes
 from croupier.controllers.pool_status import Alarm
 from croupier.controllers.reporters import Reporters
 from croupier.controllers.sight import Sight, Sources
-from croupier.core.assignment import Approval
-from croupier.core.lifecycle import POOL
+from croupier.core.cards.lifecycle import POOL
+from croupier.core.pools.assignment import Approval
 from croupier.kube.client import Client, Selection
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part

@@ -16,7 +16,7 @@ from croupier.api.settings import Configuration
 from croupier.api.settings_order import Order
 from croupier.book.manager import STRATEGY, TTL, Book
 from croupier.controllers.watched import Watched
-from croupier.core.placement import Strategy
+from croupier.core.placing.placement import Strategy
 from croupier.kube import client, config, health, run, serving
 from croupier.kube.client import EVERYTHING, Client, Selection
 from croupier.kube.elector import Elector, Leadership

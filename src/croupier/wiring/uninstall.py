@@ -1,4 +1,4 @@
-"""Finding and taking away what an installation leaves in a cluster, in the order that core/leaving has.
+"""Finding and taking away what an installation leaves, in the order that core/installation/leaving has.
 
 Everything can be done again, and by several at once: what is gone already is no error, and what changed
 meanwhile is looked at again in the next round.
@@ -19,12 +19,12 @@ from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.book import switch
 from croupier.controllers import pool_nodes, pool_writing
-from croupier.core import leaving
-from croupier.core.bootstrap import SERVICE
-from croupier.core.leaving import Marks, Remnant
-from croupier.core.node_state import MIG_APPLIED
-from croupier.core.node_state import SERVED as SERVED_CONDITION
-from croupier.core.pool_nodes import LABEL
+from croupier.core.installation import leaving
+from croupier.core.installation.leaving import Marks, Remnant
+from croupier.core.nodes.bootstrap import SERVICE
+from croupier.core.nodes.state import MIG_APPLIED
+from croupier.core.nodes.state import SERVED as SERVED_CONDITION
+from croupier.core.pools.nodes import LABEL
 from croupier.kube import together
 from croupier.kube.client import EVERYTHING, Client, Deletion, PatchType, Selection
 from croupier.kube.clock import Clock, SystemClock

@@ -25,9 +25,9 @@ from croupier.api import kinds
 from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
 from croupier.api.sighting import SIGHTINGS
 from croupier.book import availability
-from croupier.core import fallback_policy
 from croupier.core.availability import Availability
-from croupier.core.fallback_policy import Policy
+from croupier.core.fallbacks import policy as fallback_policy
+from croupier.core.fallbacks.policy import Policy
 from croupier.kube import run
 from croupier.kube.client import Selection
 from croupier.kube.events import Recorder

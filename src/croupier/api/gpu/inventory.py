@@ -24,12 +24,12 @@ from croupier.api.gpu.device import (
     Precision,
 )
 from croupier.api.gpu.node import Driver, InventoryDevice, NodeHardware
-from croupier.core import inventory
-from croupier.core.bootstrap import BEATS
-from croupier.core.census import Known, Placed
-from croupier.core.features import Features
-from croupier.core.inventory import Card, Told
-from croupier.core.sharing import WHOLE
+from croupier.core.cards import inventory
+from croupier.core.cards.census import Known, Placed
+from croupier.core.cards.features import Features
+from croupier.core.cards.inventory import Card, Told
+from croupier.core.nodes.bootstrap import BEATS
+from croupier.core.pools.sharing import WHOLE
 
 DEGREES: Final = 5
 """A temperature is written anew when it differs by so much: it moves all the time."""

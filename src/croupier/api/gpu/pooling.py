@@ -1,4 +1,4 @@
-"""Cards and pools as core/assignment.py decides about them, from the objects that tell it."""
+"""Cards and pools as core/pools/assignment.py decides about them, from the objects that tell it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from croupier.api.gpu.pool import (
     TimeSlice,
 )
 from croupier.api.meta import Condition, LabelSelector
-from croupier.core import selection
-from croupier.core.assignment import LONG_AGO, Card, Pool
-from croupier.core.selection import Filter, Labelled, Requirement, Selector, Traits
-from croupier.core.sharing import Cut, Sharing
+from croupier.core.pools import selection
+from croupier.core.pools.assignment import LONG_AGO, Card, Pool
+from croupier.core.pools.selection import Filter, Labelled, Requirement, Selector, Traits
+from croupier.core.pools.sharing import Cut, Sharing
 
 INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"

@@ -9,9 +9,10 @@ from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, VANI
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import DEFAULT_SLICES, Allocation, GPUPool
 from croupier.api.meta import Condition
-from croupier.core import quantity, request
-from croupier.core.capacity import Device, Pool, Report
-from croupier.core.ledger import Slot
+from croupier.core import quantity
+from croupier.core.ledgers.capacity import Device, Pool, Report
+from croupier.core.ledgers.ledger import Slot
+from croupier.core.pods import request
 
 MAINTENANCE: Final = "Maintenance"
 MISCONFIGURED: Final = "Misconfigured"

@@ -14,8 +14,8 @@ from msgspec import Meta
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
-from croupier.core import request
-from croupier.core.ledger import Card, Grant, Ledger, Part
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part
+from croupier.core.pods import request
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
 CONTAINER: Final = "gpu.mps.io/container"

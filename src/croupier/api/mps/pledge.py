@@ -1,8 +1,8 @@
 """What a Reservation's status says it holds."""
 
 from croupier.api.mps.reservation import Reservation
-from croupier.core.ledger import Part
-from croupier.core.pledge import Pledge
+from croupier.core.ledgers.ledger import Part
+from croupier.core.ledgers.pledge import Pledge
 
 
 def read(reservation: Reservation) -> Pledge | None:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from croupier.api.meta import Condition
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.ledger import NodeReservationStatus
-from croupier.core.finding import Finding
-from croupier.core.ledger import Card, Ledger
+from croupier.core.ledgers.finding import Finding
+from croupier.core.ledgers.ledger import Card, Ledger
 
 CONSISTENT: Final = "Consistent"
 _MOST: Final = 256

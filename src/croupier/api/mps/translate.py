@@ -10,8 +10,8 @@ from functools import lru_cache
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.holder import NEVER
 from croupier.api.mps.ledger import NodeReservationSpec
-from croupier.core.ledger import Card, Ledger, Slot
-from croupier.core.want import WHOLE
+from croupier.core.ledgers.ledger import Card, Ledger, Slot
+from croupier.core.pods.want import WHOLE
 
 _SECOND = timedelta(seconds=1)
 

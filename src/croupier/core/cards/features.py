@@ -1,0 +1,275 @@
+"""What NFD and GPU Feature Discovery tell of a node's cards, read strictly.
+
+Others write these labels, by rules that people edit, so they can be missing, half there or wrong. Nothing is
+guessed: what cannot be meant is left out and said, label by label, in the words a person will read.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from croupier.core.cards import catalogue
+
+DEVICE: Final = "gpu.deckhouse.io/device."
+DRIVER: Final = "gpu.deckhouse.io/driver."
+GPU: Final = "nvidia.com/gpu."
+CUDA: Final = "nvidia.com/cuda."
+MIG: Final = "nvidia.com/mig"
+READ: Final = (DEVICE, DRIVER, GPU, CUDA, MIG)
+"""The labels that are read, by how they begin."""
+CLASSES: Final = frozenset({"0300", "0302"})
+"""PCI classes of GPUs: VGA and 3D controllers; a card's audio function is neither."""
+SIGNS: Final = (f"{GPU}present", "feature.node.kubernetes.io/pci-10de.present")
+"""Labels that say that there are cards, and nothing else."""
+MOST: Final = (1 << 31) - 1
+
+Strategy: TypeAlias = Literal["None", "Single", "Mixed"]
+
+_STRATEGIES: Final[Mapping[str, Strategy]] = {"none": "None", "single": "Single", "mixed": "Mixed"}
+_HEX: Final = re.compile(r"[0-9a-f]{4}")
+_DEVICE: Final = re.compile(re.escape(DEVICE) + r"([0-9]{1,3})\.(vendor|device|class)")
+_PROFILE: Final = re.compile(r"nvidia\.com/mig-([1-7]g\.[0-9]+gb(?:\.[a-z]+)*)\.(memory|multiprocessors)")
+
+
+@dataclass(frozen=True, slots=True)
+class Pci:
+    """One GPU as it was found on the bus; what is missing or wrong is empty."""
+
+    index: int
+    vendor: str = ""
+    device: str = ""
+    class_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A kind of MIG device that GPU Feature Discovery tells of."""
+
+    memory_mib: int = 0
+    multiprocessors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The NodeFeature objects of a node, taken together."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[Mapping[str, str], ...] | None = None
+    """Every PCI device by its attributes; None where no object lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    cards: tuple[Pci, ...] = ()
+    scanned: bool = False
+    """The cards are a whole scan of the bus, not one label each."""
+    count: int | None = None
+    product: str = ""
+    memory_mib: int | None = None
+    major: int | None = None
+    minor: int | None = None
+    mig_capable: bool | None = None
+    strategy: Strategy | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    driver: str = ""
+    cuda: str = ""
+    toolkit: bool = False
+    signs: tuple[str, ...] = ()
+    """What says that there are cards, without telling of them."""
+    wrong: tuple[str, ...] = ()
+    """What cannot be meant, in sentences."""
+    missing: tuple[str, ...] = ()
+    """Labels that must be there for the cards to be known, and are not."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.cards and not self.count and not self.signs
+
+    @property
+    def is_cut(self) -> bool:
+        """The model is told as one of MIG devices: then memory is theirs, too (strategy single)."""
+        return "-MIG-" in self.product
+
+
+def read(labels: Mapping[str, str], scan: Scan | None = None) -> Features:
+    """What the node's labels and its NodeFeature objects say together; the objects come first."""
+    scan = scan or Scan()
+    told, newer = _ours(labels), _ours(scan.labels)
+    reader = _Reader({**told, **newer})
+    reader.wrong += (
+        f"NodeFeature says {key}={newer[key]}, the node's label says {told[key]}"
+        for key in sorted(told.keys() & newer.keys())
+        if told[key] != newer[key]
+    )
+    labelled = reader.cards()
+    scanned = _scanned(scan.devices) if scan.devices is not None else None
+    if scanned is not None and labelled and _models(scanned) != _models(labelled):
+        lists = f"NodeFeature lists {_listed(scanned)}, the labels {DEVICE}* list {_listed(labelled)}"
+        reader.wrong.append(lists)
+    found = replace(
+        reader.described(),
+        cards=labelled if scanned is None else scanned,
+        scanned=scanned is not None,
+        signs=tuple(key for key in SIGNS if "true" in (labels.get(key), scan.labels.get(key))),
+        wrong=tuple(reader.wrong),
+    )
+    return replace(found, missing=tuple(_missing(found)))
+
+
+def _ours(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key.startswith(READ)}
+
+
+def _missing(found: Features) -> Iterator[str]:
+    if found.is_empty:
+        return
+    if not found.cards:
+        yield f"{DEVICE}00.vendor, .device and .class (nobody lists the cards)"
+    for card in () if found.scanned else found.cards:
+        parts = {"vendor": card.vendor, "device": card.device, "class": card.class_}
+        yield from (f"{DEVICE}{card.index:02}.{part}" for part, value in parts.items() if not value)
+    if found.cards and not found.scanned:
+        there = {card.index for card in found.cards}
+        gaps = (number for number in range(max(there)) if number not in there)
+        yield from (f"{DEVICE}{number:02}.*" for number in gaps)
+    described = {
+        "gpu.count": found.count,
+        "gpu.product": found.product or None,
+        "gpu.memory": found.memory_mib,
+        "gpu.compute.major": found.major,
+        "gpu.compute.minor": found.minor,
+        "mig.capable": found.mig_capable,
+    }
+    yield from (f"nvidia.com/{name}" for name, value in described.items() if value is None)
+
+
+def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[Pci, ...]:
+    """The GPUs of NVIDIA among all devices of the bus, numbered as they come."""
+    gpus = [
+        one
+        for one in devices
+        if one.get("vendor", "").lower() == catalogue.NVIDIA and one.get("class", "") in CLASSES
+    ]
+    return tuple(
+        Pci(index, catalogue.NVIDIA, one.get("device", "").lower(), one["class"])
+        for index, one in enumerate(gpus)
+    )
+
+
+def _models(cards: Iterable[Pci]) -> list[str]:
+    return sorted(card.device for card in cards)
+
+
+def _listed(cards: tuple[Pci, ...]) -> str:
+    """`2 cards (2330, 2330)`."""
+    devices = ", ".join(card.device or "?" for card in cards)
+    return f"{len(cards)} card{'' if len(cards) == 1 else 's'}" + (f" ({devices})" if cards else "")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads label by label, and keeps what cannot be meant."""
+
+    told: Mapping[str, str]
+    wrong: list[str] = field(default_factory=list)
+
+    def cards(self) -> tuple[Pci, ...]:
+        """The cards that have labels of their own, by number."""
+        parts: dict[int, dict[str, str]] = {}
+        for key in sorted(self.told):
+            if (match := _DEVICE.fullmatch(key)) is not None:
+                parts.setdefault(int(match[1]), {})[match[2]] = self.hexadecimal(key)
+        every = (
+            Pci(index, one.get("vendor", ""), one.get("device", ""), one.get("class", ""))
+            for index, one in sorted(parts.items())
+        )
+        return tuple(card for card in every if self.is_gpu(card))
+
+    def is_gpu(self, card: Pci) -> bool:
+        key = f"{DEVICE}{card.index:02}"
+        if card.vendor not in ("", catalogue.NVIDIA):
+            self.wrong.append(f"{key}.vendor is {card.vendor}, and NVIDIA's is {catalogue.NVIDIA}")
+            return False
+        if card.class_ not in ("", *CLASSES):
+            self.wrong.append(f"{key}.class is {card.class_}, and a GPU's is 0300 or 0302")
+            return False
+        return True
+
+    def described(self) -> Features:
+        """What GPU Feature Discovery says of the node's cards and driver."""
+        told = self.told
+        runtime = self.version(("runtime-version", "runtime"), ("major", "minor"))
+        driver = self.version(("driver-version", "driver"), ("major", "minor", "revision", "rev"))
+        return Features(
+            count=self.number(f"{GPU}count"),
+            product=told.get(f"{GPU}product", ""),
+            memory_mib=self.positive(f"{GPU}memory"),
+            major=self.positive(f"{GPU}compute.major"),
+            minor=self.number(f"{GPU}compute.minor"),
+            mig_capable=self.flag(f"{MIG}.capable"),
+            strategy=self.strategy(),
+            profiles=self.profiles(),
+            driver=told.get(f"{DRIVER}version") or driver,
+            cuda=told.get(f"{DRIVER}cuda-version") or runtime,
+            toolkit=told.get(f"{DRIVER}toolkit") == "true",
+        )
+
+    def hexadecimal(self, key: str) -> str:
+        small = self.told[key].lower()
+        if _HEX.fullmatch(small) is not None:
+            return small
+        self.wrong.append(f"{key} is {self.told[key]!r}, which is not four hexadecimal digits")
+        return ""
+
+    def number(self, key: str) -> int | None:
+        if key not in self.told:
+            return None
+        value = self.told[key]
+        if value.isascii() and value.isdigit() and int(value) <= MOST:
+            return int(value)
+        self.wrong.append(f"{key} is {value!r}, which is not a number")
+        return None
+
+    def positive(self, key: str) -> int | None:
+        number = self.number(key)
+        if number != 0:
+            return number
+        self.wrong.append(f"{key} is 0, which no card has")
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        value = self.told.get(key)
+        if value is None:
+            return None
+        if value in ("true", "false"):
+            return value == "true"
+        self.wrong.append(f"{key} is {value!r}, which is neither true nor false")
+        return None
+
+    def strategy(self) -> Strategy | None:
+        value = self.told.get(f"{MIG}.strategy")
+        if value is not None and value not in _STRATEGIES:
+            self.wrong.append(f"{MIG}.strategy is {value!r}, which is none of none, single and mixed")
+        return _STRATEGIES.get(value or "")
+
+    def profiles(self) -> Mapping[str, Profile]:
+        found: dict[str, dict[str, int]] = {}
+        for key in sorted(self.told):
+            if (match := _PROFILE.fullmatch(key)) is not None:
+                size, _, extras = match[1].partition("gb")
+                name = f"{size}gb+{extras.lstrip('.')}" if extras else f"{size}gb"
+                found.setdefault(name, {})[match[2]] = self.number(key) or 0
+        return {
+            name: Profile(one.get("memory", 0), one.get("multiprocessors", 0)) for name, one in found.items()
+        }
+
+    def version(self, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
+        """`570.124.06`, whole or put together from its numbers, by the newer or the older names."""
+        for name in names:
+            if full := self.told.get(f"{CUDA}{name}.full"):
+                return full
+            keys = (f"{CUDA}{name}.{part}" for part in parts)
+            if numbers := [self.told[key] for key in keys if key in self.told]:
+                return ".".join(numbers)
+        return ""

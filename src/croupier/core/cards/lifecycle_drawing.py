@@ -1,0 +1,45 @@
+"""The table of a card's life as docs/cards.md shows it: as a table, and as a picture (mermaid)."""
+
+from collections.abc import Iterator
+
+from croupier.core.cards.lifecycle import STATES, TABLE, Row
+
+
+def table() -> str:
+    """One line for each row, in the order in which they are tried."""
+    lines = ["| from | to | when | by | Event |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {', '.join(row.starts)} | {_goes(row)} | {row.rule.words} | {row.owner} | {_event(row)} |"
+        for row in TABLE
+    ]
+    return "\n".join(lines)
+
+
+def diagram() -> str:
+    """Phases with the state they mean; a line for each change, with the words of its Events."""
+    lines = ["stateDiagram-v2", "    [*] --> Discovered"]
+    lines += [f"    {phase}: {phase} ({state})" for phase, state in STATES.items()]
+    lines += [f"    {start} --> {end}: {' or '.join(words)}" for (start, end), words in _changes().items()]
+    return "\n".join(lines)
+
+
+def _changes() -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for start, end, reason in _lines():
+        words = found.setdefault((start, end), [])
+        if reason not in words:
+            words.append(reason)
+    return found
+
+
+def _lines() -> Iterator[tuple[str, str, str]]:
+    return ((start, row.end, row.reason) for row in TABLE if row.end is not None for start in row.starts)
+
+
+def _goes(row: Row) -> str:
+    into = {"stays": "", "joins": ", into the pool", "leaves": ", out of the pool"}[row.pool]
+    return f"{row.end or '(stays)'}{into}"
+
+
+def _event(row: Row) -> str:
+    return f"{row.reason} (Warning)" if row.grave else row.reason

@@ -1,0 +1,222 @@
+"""How a card can be cut into MIG devices, by placement.
+
+Counting slices is not enough: each kind of device may begin only at certain memory slices, so three that
+fit by number may still not fit side by side. A card has eight memory slices at most, so every way
+to place them is tried, and what is said to be impossible is.
+"""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import request
+
+Layout: TypeAlias = tuple[tuple[str, int], ...]
+"""How many of each profile, as `canonical` makes it: each once, largest first, none of zero."""
+
+WHOLE: Final[Layout] = ()
+"""Not cut at all."""
+MOST_PIECES: Final = 8
+"""MIG devices one card can have."""
+
+_Pieces: TypeAlias = tuple["Piece", ...]
+_WHOLE: Final = "whole"
+_PROFILE: Final = re.compile(r"(?:[1-7]c\.)?([1-7])g\.([1-9][0-9]*)gb(?:\+([a-z.]+))?")
+_SPELLED: Final = re.compile(r"([^:,]+):([1-9][0-9]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of MIG device that a card can be cut into, as its driver tells of it."""
+
+    name: str
+    memory_slices: int
+    starts: tuple[int, ...]
+    """Memory slices it may begin at on the empty card."""
+    compute_slices: int
+    memory_mib: int = 0
+    multiprocessors: int = 0
+    gpu_instance: int = 0
+    """The driver's number of its GPU instance profile,"""
+    compute_instance: int = 0
+    """and of the compute instance profile that fills it."""
+    copy: int = 0
+    encoder: int = 0
+    decoder: int = 0
+    ofa: int = 0
+    most: int = MOST_PIECES
+    """How many of it a card can have at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One MIG device at its place."""
+
+    profile: str
+    start: int
+    size: int
+
+    @property
+    def id(self) -> str:
+        """`1g.10gb-0`: what the ledger calls it."""
+        return f"{self.profile}-{self.start}"
+
+    @property
+    def slices(self) -> range:
+        return range(self.start, self.start + self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What of a card is not taken yet."""
+
+    memory: frozenset[int]
+    compute: int
+
+
+def canonical(counts: Iterable[tuple[str, int]]) -> Layout:
+    """The same layout however it was written."""
+    total: Counter[str] = Counter()
+    for profile, number in counts:
+        total[profile] += number
+    return tuple(sorted(((p, n) for p, n in total.items() if n > 0), key=_largest_first))
+
+
+def of(profiles: Iterable[str]) -> Layout:
+    """The layout that these devices together are."""
+    return canonical((profile, 1) for profile in profiles)
+
+
+def _largest_first(entry: tuple[str, int]) -> tuple[int, int, bool, str]:
+    compute, memory = _amounts(entry[0])
+    return -compute, -memory, "+" not in entry[0], entry[0]
+
+
+def _amounts(profile: str) -> tuple[int, int]:
+    """Compute slices and gigabytes, as the name says them."""
+    found = _PROFILE.fullmatch(profile)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def is_profile(name: str) -> bool:
+    return _PROFILE.fullmatch(name) is not None
+
+
+def resource(profile: str) -> str:
+    """What a pod asks for: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
+    return request.MIG + profile.replace("+", ".")
+
+
+def spelled(layout: Layout) -> str:
+    """`2g.20gb:2,3g.30gb:1`, smallest first; `whole` for a card that is not cut."""
+    return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or _WHOLE
+
+
+def parse(text: str) -> Layout | Refused:
+    """What `spelled` wrote."""
+    if text == _WHOLE:
+        return WHOLE
+    parts = [_SPELLED.fullmatch(part) for part in text.split(",")]
+    counts = [(found[1], int(found[2])) for found in parts if found is not None and is_profile(found[1])]
+    if len(counts) < len(parts) or sum(number for _, number in counts) > MOST_PIECES:
+        return Refused(
+            f"{request.shown(text)} is no MIG layout; write one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
+        )
+    return canonical(counts)
+
+
+def fill(kinds: Sequence[Kind], profile: str) -> Layout | Refused:
+    """As many of one profile as fit on an empty card."""
+    most = max((kind.most for kind in kinds if kind.name == profile), default=1)
+    for number in range(min(most, MOST_PIECES), 1, -1):
+        if not isinstance(place(kinds, ((profile, number),)), Refused):
+            return ((profile, number),)
+    alone = place(kinds, ((profile, 1),))
+    return alone if isinstance(alone, Refused) else ((profile, 1),)
+
+
+def how_many(kinds: Sequence[Kind], profile: str) -> int:
+    """Of one profile on an otherwise empty card."""
+    filled = fill(kinds, profile)
+    return 0 if isinstance(filled, Refused) else sum(number for _, number in filled)
+
+
+def place(kinds: Sequence[Kind], layout: Layout) -> tuple[Piece, ...] | Refused:
+    """Where each device of the layout goes on an empty card, from the first slice to the last."""
+    if not layout:
+        return ()
+    by_name = {kind.name: kind for kind in kinds}
+    if (refused := _impossible(by_name, layout)) is not None:
+        return refused
+    wanted = [by_name[profile] for profile, number in layout for _ in range(number)]
+    wanted.sort(key=lambda kind: (-kind.memory_slices, len(kind.starts), kind.name))
+    pieces = next(_placements(wanted, _empty(kinds)), None)
+    if pieces is None:
+        return Refused(f"{spelled(layout)} does not fit on one card: {_places(by_name, layout)}")
+    return tuple(sorted(pieces, key=lambda piece: piece.start))
+
+
+def _empty(kinds: Iterable[Kind]) -> _Room:
+    listed = [kind for kind in kinds if kind.starts]
+    end = max((max(kind.starts) + kind.memory_slices for kind in listed), default=0)
+    return _Room(frozenset(range(end)), max((kind.compute_slices for kind in listed), default=0))
+
+
+def _impossible(kinds: Mapping[str, Kind], layout: Layout) -> Refused | None:
+    """Why no placement needs to be tried."""
+    if not kinds:
+        return Refused("this model of card cannot be cut into MIG devices")
+    for profile, number in layout:
+        if profile not in kinds:
+            return Refused(f"the card has no MIG profile {request.shown(profile)}; {_known(kinds, profile)}")
+        most = min(kinds[profile].most, MOST_PIECES)
+        if number > most:
+            return Refused(f"a card can have {most} of {profile} at most, not {number}")
+    room = _empty(kinds.values())
+    compute = sum(kinds[profile].compute_slices * number for profile, number in layout)
+    if compute > room.compute:
+        return Refused(f"{spelled(layout)} needs {compute} compute slices; the card has {room.compute}")
+    memory = sum(kinds[profile].memory_slices * number for profile, number in layout)
+    if memory > len(room.memory):
+        return Refused(f"{spelled(layout)} needs {memory} memory slices; the card has {len(room.memory)}")
+    return None
+
+
+def _known(kinds: Mapping[str, Kind], profile: str) -> str:
+    close = difflib.get_close_matches(profile, kinds, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}known: {', '.join(name for name, _ in reversed(of(kinds)))}"
+
+
+def _places(kinds: Mapping[str, Kind], layout: Layout) -> str:
+    """`3g.40gb takes 4 memory slices from 0 or 4`, for each profile."""
+    said = []
+    for kind in (kinds[profile] for profile, _ in reversed(layout)):
+        slices = f"{kind.memory_slices} memory slice{'s' if kind.memory_slices > 1 else ''}"
+        said.append(f"{kind.name} takes {slices} from {_listed(kind.starts)}")
+    return "; ".join(said)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    words = [str(number) for number in numbers]
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
+
+
+def _placements(wanted: Sequence[Kind], room: _Room, last: Piece | None = None) -> Iterator[_Pieces]:
+    """Every way to place them; devices of one kind in rising order, since they are alike."""
+    if not wanted:
+        yield ()
+        return
+    kind, rest = wanted[0], wanted[1:]
+    beyond = last.start if last is not None and last.profile == kind.name else -1
+    for start in kind.starts:
+        piece = Piece(kind.name, start, kind.memory_slices)
+        if start <= beyond or not room.memory.issuperset(piece.slices) or room.compute < kind.compute_slices:
+            continue
+        left = _Room(room.memory.difference(piece.slices), room.compute - kind.compute_slices)
+        for others in _placements(rest, left, piece):
+            yield (piece, *others)

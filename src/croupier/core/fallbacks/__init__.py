@@ -1,0 +1,1 @@
+"""What a pod gets instead of what no node offers."""

@@ -1,0 +1,94 @@
+"""What a cluster offers, read from a file that tells of it.
+
+Either objects as kubectl prints them (Nodes, and Pods for what is taken), or a short map from
+node to what it has: `gpu-worker: {mig-1g.10gb: 28}`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from croupier.core import quantity
+from croupier.core.availability import Availability, Occupant
+from croupier.core.ledgers.ledger import Refused
+from croupier.core.pods import podspec
+from croupier.core.pods.effective import Amounts
+from croupier.core.pods.podspec import PodSpec
+from croupier.core.pods.request import GPU, MIG
+
+_SHORT: Final = ("gpu", "mig-")
+_HINT: Final = f" from resource to count, such as {MIG}1g.10gb: 28"
+_DOMAIN: Final = GPU.removesuffix("gpu")
+
+
+class _NonsenseError(Exception):
+    """Carries the sentence out of the depth of reading."""
+
+
+def read(documents: Iterable[Any]) -> Availability | Refused:
+    """All nodes of all documents; what is neither Node nor Pod is passed over."""
+    index = Availability()
+    try:
+        for document in documents:
+            _see(index, document)
+    except _NonsenseError as nonsense:
+        return Refused(str(nonsense))
+    return index if index.nodes() else Refused("it tells of no node")
+
+
+def _see(index: Availability, document: Any) -> None:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise _NonsenseError(
+            f"it must have Nodes, or a map from node to what it has, and has {document!r:.40}"
+        )
+    kind, items = document.get("kind"), document.get("items")
+    if isinstance(items, list):
+        for item in items:
+            _see(index, item)
+    elif not isinstance(kind, str):
+        for name, has in document.items():
+            index.set_node(str(name), _amounts(has, f"node {name}", short=True))
+    elif kind == "Node":
+        _see_node(index, document)
+    elif kind == "Pod":
+        _see_pod(index, document)
+
+
+def _see_node(index: Availability, node: dict[str, Any]) -> None:
+    name = _mapping(node.get("metadata"), "metadata of a Node").get("name")
+    if not isinstance(name, str) or not name:
+        raise _NonsenseError("a Node must have a name in its metadata")
+    status = _mapping(node.get("status"), f"status of node {name}")
+    index.set_node(name, _amounts(status.get("allocatable"), f"allocatable of node {name}"))
+
+
+def _see_pod(index: Availability, pod: dict[str, Any]) -> None:
+    """What it takes of cards, if it is bound and has not finished."""
+    spec = podspec.read(pod)
+    if not isinstance(spec, PodSpec):
+        raise _NonsenseError(f"a Pod cannot be read: {spec}")
+    node = (pod.get("spec") or {}).get("nodeName")
+    status = _mapping(pod.get("status"), f"status of pod {spec.name}")
+    if isinstance(node, str) and node and status.get("phase") not in ("Succeeded", "Failed"):
+        key = f"{spec.namespace}/{spec.name}"
+        index.set_pod(Occupant(key, key, node, podspec.total(spec)))
+
+
+def _amounts(found: Any, where: str, *, short: bool = False) -> Amounts:
+    amounts = {}
+    for name, written in _mapping(found, where, _HINT).items():
+        full = f"{_DOMAIN}{name}" if short and name.startswith(_SHORT) and "/" not in name else name
+        try:
+            amounts[full] = quantity.parse(str(written))
+        except quantity.InvalidQuantityError as invalid:
+            raise _NonsenseError(f"{where}, {name}: {invalid}") from invalid
+    return amounts
+
+
+def _mapping(found: Any, where: str, hint: str = "") -> dict[str, Any]:
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise _NonsenseError(f"{where} must be a map{hint}")
+    return found

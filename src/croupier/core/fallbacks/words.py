@@ -1,0 +1,102 @@
+"""The sentences of the fallback: what kubectl shows as a warning, and what the Event says.
+
+With names of usual length they stay below the 256 characters after which the API server may cut a warning.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from croupier.core.cards import profile
+from croupier.core.fallbacks.chain import Choice, Offer
+from croupier.core.fallbacks.policy import Policy
+from croupier.core.pods import request
+from croupier.core.quantity import Quantity
+
+WAITS: Final = "the pod waits until one does"
+
+_MOST_CONTAINERS: Final = 2
+_MOST_OFFERED: Final = 5
+_OTHER: Final = {"nearest": "other", "down": "smaller", "up": "larger", "off": "other"}
+
+
+def short(resource: str) -> str:
+    """`2g.20gb` for `nvidia.com/mig-2g.20gb`, `gpu` for the whole card."""
+    named = request.profile(resource)
+    return "gpu" if resource == request.GPU else named or resource
+
+
+def annotation(rewrites: Sequence[tuple[str, tuple[str, str]]]) -> str:
+    """`2g.20gb->1g.10gb` if that is all there is to tell; else one entry a profile and container."""
+    pairs = {pair for _, pair in rewrites}
+    if len(pairs) == 1:
+        return "->".join(pairs.pop())
+    return ",".join(f"{container}={source}->{target}" for container, (source, target) in rewrites)
+
+
+def rewritten(source: str, choice: Choice, containers: Sequence[str], policy: Policy) -> str:
+    gets = "gets" if len(containers) == 1 else "get"
+    target = choice.candidate.resource
+    return f"no node offers {source}: {_who(containers)} {gets} {target} instead, {_why(choice, policy)}"
+
+
+def stuck(resource: str, containers: Sequence[str], offer: Offer, policy: Policy) -> str:
+    """Why nothing takes its place."""
+    head = f"no node offers {resource} ({_who(containers)})"
+    if profile.read(resource) is None:
+        return f"{head}, which names no MIG profile such as {request.MIG}1g.10gb"
+    if policy.direction == "off":
+        return f"{head}, and fallback is off: {_offered(offer)}"
+    floor = f", at least {policy.min_memory}" if policy.min_memory else ""
+    rule = f"policy {policy.direction}{floor}"
+    return f"{head}, nor what may take its place ({rule}): {_offered(offer)}"
+
+
+def unequal(container: str, resource: str, asked: Quantity, limit: Quantity) -> str:
+    return (
+        f"container {container} requests {asked} of {resource} and limits it to {limit}; they must be equal"
+    )
+
+
+def _why(choice: Choice, policy: Policy) -> str:
+    taken = policy.prefer_available and not choice.free
+    return f"{_which(choice, policy)}{', though nothing has enough free now' if taken else ''}"
+
+
+def _which(choice: Choice, policy: Policy) -> str:
+    """What it is, and why nothing before it in the chain."""
+    step, floor = choice.candidate.step, _floor(policy)
+    if step == "whole card":
+        card = "a whole card, whatever its memory" if floor else "a whole card"
+        if choice.passed:
+            return f"{card}, as no profile{floor} has enough free now"
+        return f"{card}, as there is no {_OTHER[policy.direction]} profile{floor}"
+    if choice.passed:
+        return f"the nearest {step} profile{floor} with enough free on one node now"
+    if step == "larger" and policy.direction == "nearest":
+        return f"the nearest larger profile{floor}, as there is no smaller one"
+    return f"the nearest {step} profile{floor} there is"
+
+
+def _floor(policy: Policy) -> str:
+    return f" of at least {policy.min_memory}" if policy.min_memory else ""
+
+
+def _who(containers: Sequence[str]) -> str:
+    if len(containers) == 1:
+        return f"container {containers[0]}"
+    if len(containers) == 2:
+        return f"containers {containers[0]} and {containers[1]}"
+    return f"containers {containers[0]}, {containers[1]} and {len(containers) - _MOST_CONTAINERS} more"
+
+
+def _offered(offer: Offer) -> str:
+    """What there is, the largest first."""
+    profiles = sorted(
+        (one for name in offer.resources() if (one := profile.read(name)) is not None and offer.exists(name)),
+        reverse=True,
+    )
+    names = [*(("gpu",) if offer.exists(request.GPU) else ()), *(one.name for one in profiles)]
+    if not names:
+        return "nodes offer neither MIG profiles nor whole cards"
+    more = f" and {len(names) - _MOST_OFFERED} more" if len(names) > _MOST_OFFERED else ""
+    return f"nodes offer {', '.join(names[:_MOST_OFFERED])}{more}"

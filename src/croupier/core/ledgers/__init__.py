@@ -1,0 +1,1 @@
+"""What is held of the cards of a node, and every way that may change."""

@@ -1,0 +1,312 @@
+"""The ledger of one node: what its cards can give, who holds it, and every way it may change.
+
+Each change is a function from a ledger to the next one. None can overcommit: what does
+not fit is refused with the sentence a person reads. Each is keyed by holder, so that
+doing it twice is doing it once. How the cards themselves change is in core/ledgers/recut.py.
+
+A holder is named `namespace/pod/uid`, or `namespace/pod` while a person's Reservation waits for
+its pod. It is Held until its pod is bound, then Bound; only what is Held can expire.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import pairwise
+from typing import Literal, TypeAlias, TypeVar
+
+V = TypeVar("V")
+
+Mode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
+
+MOST_CARDS = 32
+"""Cards one node can have."""
+
+MOST_HOLDERS = 64
+"""Holders one card can have."""
+
+MOST_HELD = 512
+"""Holders of one node that can be Held, or come from a Reservation, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One MIG device a card is cut into; free while nobody holds it."""
+
+    id: str
+    profile: str
+    start: int
+    size: int
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """`capacity` counts percent in mode Percent, slices in TimeSlice, 100 in Exclusive; MIG counts slots."""
+
+    id: str
+    index: int
+    mode: Mode = "Percent"
+    epoch: int = 1
+    capacity: int = 100
+    healthy: bool = True
+    pool: str = ""
+    slots: tuple[Slot, ...] = ()
+    holders: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def used(self) -> int:
+        return sum(self.holders.values())
+
+    @property
+    def free(self) -> int:
+        """What a new holder could get; nothing of an exclusive card that has one, or of a sick card."""
+        if not self.healthy or self.mode == "MIG" or len(self.holders) >= MOST_HOLDERS:
+            return 0
+        if self.mode == "Exclusive" and self.holders:
+            return 0
+        return max(0, self.capacity - self.used)
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody holds anything of it."""
+        return not self.holders and not any(slot.holder for slot in self.slots)
+
+    def free_slots(self, profile: str = "") -> tuple[Slot, ...]:
+        """Slots a new holder could get, of one profile or of all."""
+        if not self.healthy:
+            return ()
+        return tuple(s for s in self.slots if not s.holder and profile in ("", s.profile))
+
+    def holds(self, holder: str) -> bool:
+        return holder in self.holders or any(slot.holder == holder for slot in self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a holder has of one card: a share of it (percent or slices), or slots."""
+
+    card: str
+    share: int = 0
+    slots: tuple[str, ...] = ()
+
+
+Grant: TypeAlias = tuple[Part, ...]
+"""What a holder has of a node, card by card in the order of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why not. `reason` names neither node nor card, so that equal ones can be counted together."""
+
+    reason: str
+    detail: str = ""
+    """Which cards are short, by how much."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    node: str
+    cards: tuple[Card, ...] = ()
+    held: Mapping[str, datetime | None] = field(default_factory=dict)
+    """Holders whose pod is not bound yet: until when; None is until released. All others are Bound."""
+    reservations: Mapping[str, str] = field(default_factory=dict)
+    """Holders that hold because of a Reservation in the pod's namespace: its name."""
+
+    def card(self, card_id: str) -> Card | None:
+        return next((card for card in self.cards if card.id == card_id), None)
+
+    def grant(self, holder: str) -> Grant:
+        """What `holder` has, empty if it has nothing."""
+        return tuple(part for card in self.cards if (part := _part(card, holder)) is not None)
+
+    def holders(self) -> set[str]:
+        return {holder for card in self.cards for holder in _holders(card)}
+
+
+def _holders(card: Card) -> Iterator[str]:
+    yield from card.holders
+    yield from (slot.holder for slot in card.slots if slot.holder)
+
+
+def _part(card: Card, holder: str) -> Part | None:
+    share = card.holders.get(holder, 0)
+    slots = tuple(slot.id for slot in card.slots if slot.holder == holder)
+    return Part(card.id, share, slots) if share or slots else None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a holder holds: Bound, or Held `until` then (None: until released)."""
+
+    bound: bool = False
+    until: datetime | None = None
+    reservation: str = ""
+
+
+def give(ledger: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
+    """Add `holder` with exactly `grant`. One who already holds keeps what it has."""
+    if ledger.grant(holder):
+        return ledger
+    parts = {part.card: part for part in grant}
+    if len(parts) != len(grant) or not parts:
+        return Refused("a grant names one card or more, each once")
+    if strangers := parts.keys() - {card.id for card in ledger.cards}:
+        return Refused("a card is gone", ", ".join(sorted(strangers)))
+    if (full := _register_full(ledger, terms)) is not None:
+        return full
+    cards = []
+    for card in ledger.cards:
+        part = parts.get(card.id)
+        given = card if part is None else _give(card, holder, part)
+        if isinstance(given, Refused):
+            return given
+        cards.append(given)
+    return _registered(replace(ledger, cards=tuple(cards)), holder, terms)
+
+
+def _register_full(ledger: Ledger, terms: Terms) -> Refused | None:
+    if not terms.bound and len(ledger.held) >= MOST_HELD:
+        return Refused(f"{MOST_HELD} holders of the node wait for their pods already")
+    if terms.reservation and len(ledger.reservations) >= MOST_HELD:
+        return Refused(f"{MOST_HELD} Reservations hold cards of the node already")
+    return None
+
+
+def _registered(ledger: Ledger, holder: str, terms: Terms) -> Ledger:
+    held, reservations = ledger.held, ledger.reservations
+    if not terms.bound:
+        held = {**held, holder: terms.until}
+    if terms.reservation:
+        reservations = {**reservations, holder: terms.reservation}
+    return replace(ledger, held=held, reservations=reservations)
+
+
+def _give(card: Card, holder: str, part: Part) -> Card | Refused:
+    if not card.healthy:
+        return Refused("a card is not healthy", f"card {card.index}")
+    if card.mode == "MIG":
+        return _give_slots(card, holder, part)
+    if part.slots or part.share < 1:
+        return Refused(f"a card in mode {card.mode} gives shares, not slots", f"card {card.index}")
+    if card.mode == "Exclusive" and part.share != card.capacity:
+        return Refused("an exclusive card is given whole", f"card {card.index}")
+    if part.share > card.free:
+        return Refused("a card has too little left", short(card, part.share))
+    return replace(card, holders={**card.holders, holder: part.share})
+
+
+def _give_slots(card: Card, holder: str, part: Part) -> Card | Refused:
+    wanted = set(part.slots)
+    if part.share or not wanted:
+        return Refused("a card in mode MIG gives slots, not shares", f"card {card.index}")
+    if missing := wanted - {slot.id for slot in card.free_slots()}:
+        return Refused("a MIG slot is not free", f"card {card.index}: {', '.join(sorted(missing))}")
+    slots = tuple(replace(slot, holder=holder) if slot.id in wanted else slot for slot in card.slots)
+    return replace(card, slots=slots)
+
+
+def short(card: Card, share: int) -> str:
+    """`card 0 is short by 20 %`."""
+    if len(card.holders) >= MOST_HOLDERS:
+        return f"card {card.index} has {len(card.holders)} holders, the most it can have"
+    lack = share - card.free
+    unit = " %" if card.mode != "TimeSlice" else " slice" if lack == 1 else " slices"
+    return f"card {card.index} is short by {lack}{unit}"
+
+
+def release(ledger: Ledger, holder: str) -> Ledger:
+    """Whatever `holder` had is free again."""
+    if not ledger.grant(holder):
+        return ledger
+    cards = tuple(_without(card, holder) if card.holds(holder) else card for card in ledger.cards)
+    return replace(
+        ledger,
+        cards=cards,
+        held=_dropped(ledger.held, holder),
+        reservations=_dropped(ledger.reservations, holder),
+    )
+
+
+def _without(card: Card, holder: str) -> Card:
+    slots = tuple(replace(slot, holder="") if slot.holder == holder else slot for slot in card.slots)
+    return replace(card, holders=_dropped(card.holders, holder), slots=slots)
+
+
+def _dropped(entries: Mapping[str, V], holder: str) -> Mapping[str, V]:
+    return {key: value for key, value in entries.items() if key != holder} if holder in entries else entries
+
+
+def bind(ledger: Ledger, holder: str) -> Ledger:
+    """Held becomes Bound: from now on no clock can free it."""
+    return replace(ledger, held=_dropped(ledger.held, holder)) if holder in ledger.held else ledger
+
+
+def prolong(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
+    """A Held holder gets another expiry; one that is Bound, or holds nothing, is left alone."""
+    if holder not in ledger.held or ledger.held[holder] == until:
+        return ledger
+    return replace(ledger, held={**ledger.held, holder: until})
+
+
+def expired(ledger: Ledger, now: datetime) -> tuple[str, ...]:
+    """Who is Held beyond its time, in order."""
+    return tuple(sorted(h for h, until in ledger.held.items() if until is not None and until <= now))
+
+
+def rename(ledger: Ledger, old: str, new: str) -> Ledger:
+    """The pod a Reservation waited for is there: what `old` has is `new`'s, who must hold nothing yet."""
+    if not ledger.grant(old) or ledger.grant(new):
+        return ledger
+    cards = tuple(_renamed(card, old, new) if card.holds(old) else card for card in ledger.cards)
+    return replace(
+        ledger,
+        cards=cards,
+        held=_moved(ledger.held, old, new),
+        reservations=_moved(ledger.reservations, old, new),
+    )
+
+
+def _renamed(card: Card, old: str, new: str) -> Card:
+    slots = tuple(replace(slot, holder=new) if slot.holder == old else slot for slot in card.slots)
+    return replace(card, holders=_moved(card.holders, old, new), slots=slots)
+
+
+def _moved(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
+    return {new if key == old else key: value for key, value in entries.items()}
+
+
+def faults(ledger: Ledger) -> list[str]:
+    """Everything that must never be true of a ledger, in sentences; none for every ledger made here."""
+    ids = Counter(card.id for card in ledger.cards)
+    found = [f"{count} cards are called {card}" for card, count in sorted(ids.items()) if count > 1]
+    found += [fault for card in ledger.cards for fault in _faults(card)]
+    holders = ledger.holders()
+    found += [f"{h} is held, yet has nothing" for h in sorted(ledger.held.keys() - holders)]
+    found += [
+        f"{h} comes from a Reservation, yet has nothing" for h in sorted(ledger.reservations.keys() - holders)
+    ]
+    return found
+
+
+def _faults(card: Card) -> Iterator[str]:
+    if card.mode == "MIG" and card.holders:
+        yield f"card {card.id} is cut, yet has holders of shares"
+    if card.mode != "MIG" and card.slots:
+        yield f"card {card.id} is not cut, yet has slots"
+    if card.used > (0 if card.mode == "MIG" else card.capacity):
+        yield f"card {card.id} is overcommitted: {card.used} of {card.capacity}"
+    if any(share < 1 for share in card.holders.values()):
+        yield f"card {card.id} has holders of nothing"
+    if len(card.holders) > MOST_HOLDERS:
+        yield f"card {card.id} has {len(card.holders)} holders, more than {MOST_HOLDERS}"
+    if card.mode == "Exclusive" and (len(card.holders) > 1 or card.used not in (0, card.capacity)):
+        yield f"card {card.id} is exclusive, yet has {len(card.holders)} holders of {card.used} %"
+    spans = sorted((slot.start, slot.start + slot.size) for slot in card.slots)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        yield f"card {card.id} is cut into slots that overlap"
+    if len({slot.id for slot in card.slots}) < len(card.slots):
+        yield f"card {card.id} has two slots of one name"

@@ -1,0 +1,128 @@
+"""The cards of a ledger as its node reports them now, as far as holders allow.
+
+Health and index are facts and always taken. Mode, layout, capacity and pool change only where every
+holder keeps what it has: a card that is used is changed when its last holder is gone. A card
+that vanished stays, unhealthy, so long.
+
+A card may change its name: known by its index while nobody tells where it sits, and back. Under two
+names it would be given twice, so the new name takes over the holders of the old one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from croupier.core.cards import card as naming
+from croupier.core.ledgers import capacity
+from croupier.core.ledgers.ledger import MOST_CARDS, Card, Ledger, Slot
+
+
+def recut(ledger: Ledger, reported: Iterable[Card]) -> Ledger:
+    now = {card.id: card for card in reported}
+    known = _renamed(ledger, now)
+    kept = [card for old in known if (card := _recut(old, now.get(old.id))) is not None]
+    here = {card.id for card in known}
+    added = [_unheld(card) for card in now.values() if card.id not in here]
+    cards = _bounded(sorted((*kept, *added), key=_place))
+    return ledger if cards == ledger.cards else replace(ledger, cards=cards)
+
+
+def _place(card: Card) -> tuple[int, str]:
+    return card.index, card.id
+
+
+def _unheld(card: Card) -> Card:
+    slots = tuple(replace(slot, holder="") if slot.holder else slot for slot in card.slots)
+    return replace(card, holders={}, slots=slots)
+
+
+def _bounded(cards: Sequence[Card]) -> tuple[Card, ...]:
+    """No more cards than can be written; cards somebody holds come first."""
+    if len(cards) <= MOST_CARDS:
+        return tuple(cards)
+    kept = sorted(cards, key=lambda card: (card.is_free, *_place(card)))[:MOST_CARDS]
+    return tuple(sorted(kept, key=_place))
+
+
+def _renamed(ledger: Ledger, now: Mapping[str, Card]) -> list[Card]:
+    names = _names(ledger, now)
+    return [
+        replace(card, id=names[card.id], epoch=card.epoch + 1) if card.id in names else card
+        for card in ledger.cards
+    ]
+
+
+def _names(ledger: Ledger, now: Mapping[str, Card]) -> dict[str, str]:
+    """Which cards of the ledger are called what now.
+
+    The same index is the same card; of two with one index, the one that was there last. A holder
+    whose card cannot be told by its index is on one of the new ones all the same.
+    """
+    known = {card.id for card in ledger.cards}
+    gone = [card for card in ledger.cards if card.id not in now and _is_real(ledger.node, card)]
+    gone.sort(key=lambda card: (not card.healthy, *_place(card)))
+    new = sorted((c for c in now.values() if c.id not in known and _is_real(ledger.node, c)), key=_place)
+    names: dict[str, str] = {}
+    for by_index in (True, False):
+        for old in gone:
+            if old.id in names or (not by_index and old.is_free):
+                continue
+            same = (c for c in new if _may_be(old, c) and (not by_index or c.index == old.index))
+            if (card := next(same, None)) is not None:
+                names[old.id] = card.id
+                new.remove(card)
+    return names
+
+
+def _is_real(node: str, card: Card) -> bool:
+    """Not one that exists only to count MIG devices."""
+    return not capacity.is_made_up(node, card.id)
+
+
+def _may_be(old: Card, new: Card) -> bool:
+    """Only one of the two is named by its index, so both can be one card."""
+    return naming.is_indexed(old.id) != naming.is_indexed(new.id)
+
+
+def _recut(old: Card, new: Card | None) -> Card | None:
+    if new is None:
+        return None if old.is_free else _with_health(old, healthy=False)
+    facts = _with_health(replace(old, index=new.index), healthy=new.healthy)
+    if same_shape(old, new):
+        return facts
+    if (slots := _carried(old, new)) is None:
+        return facts
+    changed = replace(
+        facts, mode=new.mode, capacity=new.capacity, pool=new.pool, slots=slots, epoch=old.epoch + 1
+    )
+    return changed if old.is_free or _still_fits(old, changed) else facts
+
+
+def _with_health(card: Card, *, healthy: bool) -> Card:
+    return card if card.healthy == healthy else replace(card, healthy=healthy, epoch=card.epoch + 1)
+
+
+def same_shape(one: Card, other: Card) -> bool:
+    """Both can give the same things, whoever holds them."""
+    return _shape(one) == _shape(other)
+
+
+def _shape(card: Card) -> tuple[object, ...]:
+    layout = tuple((slot.id, slot.profile, slot.start, slot.size) for slot in card.slots)
+    return card.mode, card.capacity, card.pool, layout
+
+
+def _carried(old: Card, new: Card) -> tuple[Slot, ...] | None:
+    """The new slots with the old holders; None when a held slot is not among the new ones."""
+    held = {(s.id, s.profile, s.start, s.size): s.holder for s in old.slots if s.holder}
+    slots = tuple(
+        replace(slot, holder=held.pop((slot.id, slot.profile, slot.start, slot.size), ""))
+        for slot in new.slots
+    )
+    return None if held else slots
+
+
+def _still_fits(old: Card, new: Card) -> bool:
+    """Those who hold `old` would hold the same of `new`."""
+    if old.pool != new.pool or old.mode != new.mode:
+        return False
+    return old.used <= new.capacity or old.mode == "MIG"

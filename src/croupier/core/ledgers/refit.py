@@ -1,0 +1,103 @@
+"""A ledger fitted to what its node reports now, with every holder carried over.
+
+Cards can change their names: known by index until an inventory names them by where they sit, and back
+when it is gone. A card under its new name beside the same card under the old one would be given twice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from croupier.core.ledgers import capacity, recut
+from croupier.core.ledgers.capacity import Report
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which card of the report an older name means."""
+
+    node: str
+    cards: frozenset[str]
+    by_index: Mapping[int, str]
+    indexed: Mapping[str, int]
+
+    def today(self, card: str, index: int | None = None) -> str:
+        """The card's name now. Two names are one card if one is made of the index that the other has."""
+        if card in self.cards or capacity.is_made_up(self.node, card):
+            return card
+        number = self.indexed.get(card, index)
+        now = self.by_index.get(number, card) if number is not None else card
+        return now if (card in self.indexed) != (now in self.indexed) else card
+
+
+def names(node: str, cards: Iterable[Card]) -> Names:
+    listed = sorted(cards, key=lambda card: (card.index, card.id), reverse=True)
+    return Names(
+        node=node,
+        cards=frozenset(card.id for card in listed),
+        by_index={card.index: card.id for card in listed if not capacity.is_made_up(node, card.id)},
+        indexed=capacity.indexed(node),
+    )
+
+
+def translate(grant: Grant, names: Names, indexes: Sequence[int] = ()) -> Grant:
+    """The grant by the names of today; `indexes` says what number each of its cards had, where known."""
+    numbers: Sequence[int | None] = indexes if len(indexes) == len(grant) else [None] * len(grant)
+    return tuple(
+        replace(part, card=names.today(part.card, number))
+        for part, number in zip(grant, numbers, strict=True)
+    )
+
+
+def in_use(ledger: Ledger) -> tuple[Part, ...]:
+    """What somebody holds, holder by holder."""
+    return tuple(part for holder in sorted(ledger.holders()) for part in ledger.grant(holder))
+
+
+def refit(old: Ledger, report: Report) -> Ledger:
+    """The ledger with the cards that are reported now, as far as holders allow (`core/ledgers/recut.py`)."""
+    return fit(old, capacity.count(report, in_use(old)).cards)
+
+
+def fit(old: Ledger, cards: Sequence[Card]) -> Ledger:
+    return _settled(recut.recut(old, cards), cards)
+
+
+def _settled(fitted: Ledger, cards: Sequence[Card]) -> Ledger:
+    """Holders of MIG devices that were only counted move to real ones of the same profile."""
+    reported = {card.id for card in cards}
+    for card in fitted.cards:
+        if card.id in reported or not capacity.is_made_up(fitted.node, card.id):
+            continue
+        for slot in card.slots:
+            fitted = _moved(fitted, card.id, slot, reported) if slot.holder else fitted
+    gone = {
+        card.id
+        for card in fitted.cards
+        if card.is_free and card.id not in reported and capacity.is_made_up(fitted.node, card.id)
+    }
+    if not gone:
+        return fitted
+    return replace(fitted, cards=tuple(card for card in fitted.cards if card.id not in gone))
+
+
+def _moved(fitted: Ledger, card_id: str, slot: Slot, reported: Iterable[str]) -> Ledger:
+    allowed = set(reported)
+    for card in fitted.cards:
+        free = card.free_slots(slot.profile) if card.id in allowed else ()
+        if free:
+            cards = (
+                _with_holder(one, slot.id, "")
+                if one.id == card_id
+                else _with_holder(one, free[0].id, slot.holder)
+                if one.id == card.id
+                else one
+                for one in fitted.cards
+            )
+            return replace(fitted, cards=tuple(cards))
+    return fitted
+
+
+def _with_holder(card: Card, slot_id: str, holder: str) -> Card:
+    slots = tuple(replace(slot, holder=holder) if slot.id == slot_id else slot for slot in card.slots)
+    return replace(card, slots=slots)

@@ -1,0 +1,370 @@
+"""What becomes of the Reservations of one node, all of them together so that priority counts.
+
+The ledger is the truth and a Reservation's status is its mirror. So there are two steps:
+`settle` is a change of the ledger (end, take over, prolong, then try those who wait, the
+most important first), safe to fold over a newer ledger; `verdict.judge` reads what each
+Reservation now has and says what its status shall be.
+
+Nothing here frees what a pod may be using: a Reservation that goes while its pod is
+bound leaves the cards to the pod, and one whose pod is on its way to the node (Held, with
+a UID) is expired by those who can fence the binding off first.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from croupier.core.ledgers import claim
+from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers.claim import Claim, Taken
+from croupier.core.ledgers.ledger import Grant, Ledger, Terms
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods import want
+from croupier.core.pods.pod import PodView
+from croupier.core.pods.want import Shares
+
+Phase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
+Reason: TypeAlias = Literal[
+    "Granted",
+    "PodBound",
+    "InsufficientCapacity",
+    "UnknownNode",
+    "NoCards",
+    "WrongNamespace",
+    "AlreadyReserved",
+    "PodHoldsOther",
+    "PodEnded",
+    "Expired",
+]
+
+PHASE: Final[Mapping[Reason, Phase]] = {
+    "Granted": "Reserved",
+    "PodBound": "Reserved",
+    "InsufficientCapacity": "Failed",
+    "UnknownNode": "Failed",
+    "NoCards": "Failed",
+    "WrongNamespace": "Failed",
+    "AlreadyReserved": "Failed",
+    "PodHoldsOther": "Failed",
+    "PodEnded": "Released",
+    "Expired": "Released",
+}
+"""The phase each reason stands for; every outcome has one of these reasons."""
+
+CHANGES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
+    "Pending": {
+        "Reserved": "the cards are held",
+        "Failed": "they cannot be, and the message says why",
+        "Released": "its time was up before a pod was bound",
+    },
+    "Failed": {
+        "Reserved": "capacity changed and now it fits",
+        "Failed": "it still does not fit, for another reason",
+        "Released": "its time was up before a pod was bound",
+    },
+    "Reserved": {
+        "Reserved": "its pod was bound",
+        "Failed": "the node or its cards are gone",
+        "Released": "its pod ended, or its time was up before one was bound",
+    },
+    "Released": {},
+}
+"""Every change of phase there is. Released is for good, unless the ledger shows that it still holds."""
+
+DETACHED: Final = timedelta(seconds=120)
+"""How long a pod on its way to the node keeps the cards of a Reservation that was deleted meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the status says now; believed only where the ledger is silent."""
+
+    phase: Phase = "Pending"
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A Reservation. Only one that is `guarded` by our finalizer may hold: else it could vanish unseen."""
+
+    namespace: str
+    name: str
+    pod: str
+    """`namespace/name` of the pod the cards are for."""
+    want: Shares
+    created: datetime
+    priority: int = 0
+    ttl: int | None = None
+    deleted: bool = False
+    guarded: bool = False
+    told: Told = Told()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def until(self) -> datetime | None:
+        """When it ends without a bound pod; None is never."""
+        return None if self.ttl is None else self.created + timedelta(seconds=self.ttl)
+
+    @property
+    def urgency(self) -> tuple[int, datetime, str]:
+        """Who goes first: higher priority, then older."""
+        return (-self.priority, self.created, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that is known when the Reservations of a node are decided."""
+
+    node: str
+    now: datetime
+    reservations: tuple[Asked, ...] = ()
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    """The pods they name, by `namespace/name`."""
+    exists: bool = True
+    """There is such a node."""
+    over: frozenset[str] = frozenset()
+    """Holders whose pod has certainly ended or is certainly gone."""
+    departed: frozenset[str] = frozenset()
+    """Reservations whose pod was bound here and is over."""
+    orphans: frozenset[str] = frozenset()
+    """Holders whose Reservation certainly is no more."""
+
+    def bound(self, pod: str) -> PodView | None:
+        """The pod, if it is bound here and has not ended."""
+        found = self.pods.get(pod)
+        return found if found is not None and found.node == self.node and not found.finished else None
+
+    def expired(self, asked: Asked) -> bool:
+        return asked.until is not None and asked.until <= self.now and self.bound(asked.pod) is None
+
+    def ended(self, asked: Asked) -> bool:
+        """Its pod was bound here, and is no more."""
+        was_bound = asked.told.reason == "PodBound" or asked.key in self.departed
+        return was_bound and self.bound(asked.pod) is None
+
+    def left(self, asked: Asked) -> bool:
+        """It held, holds no more, and a pod of its name lies here finished: somebody cleaned up before us."""
+        found = self.pods.get(asked.pod)
+        finished = found is not None and found.finished and found.node == self.node
+        return finished and asked.told.phase == "Reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the status shall say."""
+
+    reason: Reason
+    message: str
+    grant: Grant = ()
+    pod_uid: str = ""
+
+    @property
+    def phase(self) -> Phase:
+        return PHASE[self.reason]
+
+
+def endings(ledger: Ledger | None, pods: Mapping[str, PodView]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Holders whose pod has ended for certain, and those whose pod we do not see: ask the API server."""
+    over, unseen = set(), []
+    for holder in ledger.reservations if ledger is not None else ():
+        if not uid_of(holder):
+            continue
+        pod = pods.get(pod_of(holder))
+        if pod is None or pod.holder != holder:
+            unseen.append(holder)
+        elif pod.finished:
+            over.add(holder)
+    return frozenset(over), tuple(unseen)
+
+
+def departed(ledger: Ledger | None, over: Iterable[str], scene: Scene) -> frozenset[str]:
+    """Reservations whose pod was bound here, of those whose pods are `over`."""
+    if ledger is None:
+        return frozenset()
+    here = {pod.holder for pod in scene.pods.values() if pod.node == scene.node}
+    return frozenset(
+        _reservation(holder, ledger.reservations[holder])
+        for holder in over
+        if holder in ledger.reservations and (holder not in ledger.held or holder in here)
+    )
+
+
+def strangers(ledger: Ledger | None, reservations: Iterable[Asked]) -> tuple[str, ...]:
+    """Holders whose Reservation we do not see: ask the API server."""
+    known = {asked.key for asked in reservations}
+    names = ledger.reservations if ledger is not None else {}
+    return tuple(holder for holder, name in names.items() if _reservation(holder, name) not in known)
+
+
+def unguarded(ledger: Ledger | None, scene: Scene, strategy: Strategy) -> tuple[str, ...]:
+    """Reservations that would hold now if only they had the finalizer."""
+    if ledger is None:
+        return ()
+    guarded = tuple(asked if asked.deleted else replace(asked, guarded=True) for asked in scene.reservations)
+    holding = by_reservation(settle(ledger, replace(scene, reservations=guarded), strategy))
+    return tuple(asked.key for asked in scene.reservations if not asked.guarded and asked.key in holding)
+
+
+def settle(ledger: Ledger, scene: Scene, strategy: Strategy) -> Ledger:
+    """The ledger with all that can be ended, taken over, prolonged and granted now."""
+    by_key = {asked.key: asked for asked in scene.reservations}
+    for holder, name in tuple(ledger.reservations.items()):
+        asked = by_key.get(_reservation(holder, name))
+        if asked is not None:
+            ledger = _kept(ledger, holder, asked, scene)
+        elif holder in scene.orphans:
+            ledger = detach(ledger, holder, scene)
+    holding = by_reservation(ledger)
+    for asked in sorted(scene.reservations, key=lambda one: one.urgency):
+        if asked.guarded and asked.key not in holding and _waits(asked, scene):
+            ledger = _tried(ledger, asked, scene, strategy)
+    return ledger
+
+
+def detach(ledger: Ledger, holder: str, scene: Scene) -> Ledger:
+    """The Reservation is no more: what no pod has taken over is free, the rest is the pod's alone."""
+    if not uid_of(holder) or holder in scene.over:
+        return book.release(ledger, holder)
+    if holder in ledger.held:
+        until, soon = ledger.held[holder], scene.now.replace(microsecond=0) + DETACHED
+        ledger = book.prolong(ledger, holder, soon if until is None else min(until, soon))
+    names = {key: name for key, name in ledger.reservations.items() if key != holder}
+    return replace(ledger, reservations=names)
+
+
+def _kept(ledger: Ledger, holder: str, asked: Asked, scene: Scene) -> Ledger:
+    """What becomes of the cards that `asked` has as `holder`."""
+    if asked.deleted or pod_of(holder) != asked.pod or not fits(ledger.grant(holder), asked.want):
+        return detach(ledger, holder, scene)
+    if not uid_of(holder):
+        return _waiting(ledger, asked, scene)
+    pod = scene.pods.get(asked.pod)
+    mine = pod is not None and pod.holder == holder
+    here = mine and pod is not None and pod.node == scene.node
+    if holder not in ledger.held:
+        return book.release(ledger, holder) if holder in scene.over else ledger
+    if here:
+        return book.release(ledger, holder) if holder in scene.over else book.bind(ledger, holder)
+    if holder in scene.over or (mine and pod is not None and pod.node):
+        return _waiting(_handed_back(ledger, holder), asked, scene)
+    return _not_before(ledger, holder, asked.until)
+
+
+def _not_before(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
+    """Prolonged, never shortened: whoever binds the pod may have prolonged it to keep an expiry away."""
+    now = ledger.held[holder]
+    later = now is not None and (until is None or until > now)
+    return book.prolong(ledger, holder, until) if later else ledger
+
+
+def _handed_back(ledger: Ledger, holder: str) -> Ledger:
+    """The pod never came to the node: the Reservation waits for the next of its name."""
+    return book.release(book.rename(ledger, holder, pod_of(holder)), holder)
+
+
+def _waiting(ledger: Ledger, asked: Asked, scene: Scene) -> Ledger:
+    """The cards are held under the pod's name, without UID."""
+    pod = scene.bound(asked.pod)
+    if pod is not None:
+        named = book.release(book.rename(ledger, asked.pod, pod.holder), asked.pod)
+        return book.bind(named, pod.holder)
+    if scene.ended(asked) or scene.expired(asked) or not scene.exists:
+        return book.release(ledger, asked.pod)
+    return book.prolong(ledger, asked.pod, asked.until)
+
+
+def _waits(asked: Asked, scene: Scene) -> bool:
+    """It holds nothing, and shall be tried."""
+    over = asked.deleted or asked.told.phase == "Released" or not scene.exists
+    return not (over or scene.ended(asked) or scene.left(asked) or scene.expired(asked))
+
+
+def _tried(ledger: Ledger, asked: Asked, scene: Scene, strategy: Strategy) -> Ledger:
+    if obstacle(ledger, asked, scene) is not None:
+        return ledger
+    if (holder := _own(ledger, asked, scene)) is not None:
+        return replace(ledger, reservations={**ledger.reservations, holder: asked.name})
+    taken = claim.decide(ledger, claim_of(asked, scene), strategy)
+    return taken.ledger if isinstance(taken, Taken) else ledger
+
+
+def claim_of(asked: Asked, scene: Scene) -> Claim:
+    pod = scene.bound(asked.pod)
+    if pod is not None:
+        return Claim(pod.holder, (asked.want,), Terms(bound=True, reservation=asked.name), asked.priority)
+    terms = Terms(until=asked.until, reservation=asked.name)
+    return Claim(asked.pod, (asked.want,), terms, asked.priority)
+
+
+def _own(ledger: Ledger, asked: Asked, scene: Scene) -> str | None:
+    """The holder that its pod is in the ledger already, placed there without a Reservation."""
+    pod = scene.pods.get(asked.pod)
+    if pod is not None and not pod.finished and ledger.grant(pod.holder):
+        return pod.holder
+    return asked.pod if ledger.grant(asked.pod) else None
+
+
+def obstacle(ledger: Ledger | None, asked: Asked, scene: Scene) -> Outcome | None:
+    """What no capacity can mend."""
+    if asked.pod.partition("/")[0] != asked.namespace:
+        return Outcome(
+            "WrongNamespace",
+            f"podKey {asked.pod} is in another namespace: a Reservation in {asked.namespace}"
+            f" can only be for a pod of {asked.namespace}",
+        )
+    if ledger is None or not scene.exists or not ledger.cards:
+        return None
+    for holder, name in ledger.reservations.items():
+        if pod_of(holder) == asked.pod and name != asked.name:
+            return Outcome(
+                "AlreadyReserved",
+                f"pod {asked.pod} has cards of {scene.node} by Reservation {name} already:"
+                " one Reservation per pod and node can hold",
+            )
+    own = _own(ledger, asked, scene)
+    if own is not None and not fits(ledger.grant(own), asked.want):
+        return Outcome(
+            "PodHoldsOther",
+            f"pod {asked.pod} has {shares(ledger.grant(own))} of {scene.node} already,"
+            f" not {want.sentence((asked.want,))}",
+        )
+    return None
+
+
+def fits(grant: Grant, wanted: Shares) -> bool:
+    """The grant is exactly what was asked for."""
+    return len(grant) == wanted.cards and all(
+        part.share == wanted.percent and not part.slots for part in grant
+    )
+
+
+def shares(grant: Grant) -> str:
+    """`50 % of card a and 50 % of card b`."""
+    return " and ".join(
+        f"{part.share} % of card {part.card}" if not part.slots else f"{', '.join(part.slots)} of {part.card}"
+        for part in grant
+    )
+
+
+def by_reservation(ledger: Ledger | None) -> dict[str, str]:
+    """`namespace/name` of every Reservation that holds, and its holder."""
+    names = ledger.reservations if ledger is not None else {}
+    return {_reservation(holder, name): holder for holder, name in names.items()}
+
+
+def _reservation(holder: str, name: str) -> str:
+    return f"{holder.partition('/')[0]}/{name}"
+
+
+def pod_of(holder: str) -> str:
+    return "/".join(holder.split("/")[:2])
+
+
+def uid_of(holder: str) -> str:
+    return holder.split("/")[2] if holder.count("/") == 2 else ""

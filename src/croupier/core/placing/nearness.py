@@ -1,0 +1,91 @@
+"""How far a node is from what is wanted of it, and the nearest wish that would be granted.
+
+Somebody whose pod waits wants to know what to change: one card less, or a smaller share.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from croupier.core.ledgers.ledger import Card, Grant, Ledger, Refused
+from croupier.core.placing import placement
+from croupier.core.placing.picking import Strategy
+from croupier.core.pods.want import WHOLE, Shares, Slots, Units, Want, Wants
+
+_NO_CARD = 2 * WHOLE
+"""A card that is not there is further away than one that is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """A smaller wish, and a node that grants it."""
+
+    wants: Wants
+    node: str
+    grant: Grant
+
+
+def lack(ledger: Ledger, wants: Wants) -> int:
+    """By how much the node falls short, in percent of cards or devices; only good for comparing."""
+    return sum(_lack(ledger, want) for want in wants)
+
+
+def _lack(ledger: Ledger, want: Want) -> int:
+    if isinstance(want, Shares):
+        free = _shares(ledger, want.pool)[: want.cards]
+        missing = want.cards - len(free)
+        return sum(max(0, want.percent - one) for one in free) + missing * _NO_CARD
+    have = _devices(ledger, want)
+    return max(0, want.count - have) * WHOLE
+
+
+def _shares(ledger: Ledger, pool: str) -> list[int]:
+    """What each card that gives shares has left, most first."""
+    cards = (card for card in ledger.cards if card.pool == pool and card.mode in ("Percent", "Exclusive"))
+    return sorted((card.free for card in cards), reverse=True)
+
+
+def _devices(ledger: Ledger, want: Slots | Units) -> int:
+    cards = [card for card in ledger.cards if card.pool == want.pool]
+    if isinstance(want, Slots):
+        return sum(len(card.free_slots(want.profile)) for card in cards)
+    return sum(_units(card) for card in cards)
+
+
+def _units(card: Card) -> int:
+    if card.mode == "Exclusive":
+        return int(card.free > 0)
+    return len(card.free_slots()) if card.mode == "MIG" else card.free
+
+
+def instead(ledgers: Mapping[str, Ledger], wants: Wants, strategy: Strategy) -> tuple[Instead, ...]:
+    """The largest wish below `wants` in each direction it can be made smaller; only for a single wish."""
+    if len(wants) != 1:
+        return ()
+    found = (_granted(ledgers, smaller, strategy) for smaller in _smaller(ledgers, wants[0]))
+    return tuple(one for one in found if one is not None)
+
+
+def _smaller(ledgers: Mapping[str, Ledger], want: Want) -> list[Want]:
+    if isinstance(want, Shares):
+        return _smaller_shares(ledgers, want)
+    most = max((_devices(ledger, want) for ledger in ledgers.values()), default=0)
+    return [replace(want, count=min(most, want.count - 1))] if most and want.count > 1 else []
+
+
+def _smaller_shares(ledgers: Mapping[str, Ledger], want: Shares) -> list[Want]:
+    free = [_shares(ledger, want.pool) for ledger in ledgers.values()]
+    cards = max((sum(one >= want.percent for one in node) for node in free), default=0)
+    percent = max((node[want.cards - 1] for node in free if len(node) >= want.cards), default=0)
+    fewer = [replace(want, cards=cards)] if 0 < cards < want.cards else []
+    less = [replace(want, percent=percent)] if 0 < percent < want.percent else []
+    return [*fewer, *less]
+
+
+def _granted(ledgers: Mapping[str, Ledger], want: Want, strategy: Strategy) -> Instead | None:
+    """The best node for it, by the function that would grant it in earnest."""
+    plans = ((name, placement.plan(ledger, (want,), strategy)) for name, ledger in ledgers.items())
+    fits = [(plan.rank, name, plan.grant) for name, plan in plans if not isinstance(plan, Refused)]
+    if not fits:
+        return None
+    _, name, grant = min(fits)
+    return Instead((want,), name, grant)

@@ -1,0 +1,263 @@
+"""Which cards of a node a strategy picks, one kind of demand at a time.
+
+Everything is compared by whole numbers, and ties are broken by the card's index and id: two
+schedulers that see the same cards pick the same ones, in whatever order they see them.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias
+
+from croupier.core.ledgers.ledger import Card, Part, Slot
+from croupier.core.placing import fragmentation
+from croupier.core.pods.want import WHOLE
+
+Strategy: TypeAlias = Literal["BinPack", "Spread", "LeastFragmentation"]
+"""Fill what is used already; use what is emptiest; or keep most for those who come later."""
+
+Rank: TypeAlias = tuple[int, ...]
+"""How good a placement is; the lower, the better. Comparable for the same wants and strategy."""
+
+_Key: TypeAlias = tuple[int, ...]
+
+_SIZE_AND_START: Final = attrgetter("size", "start", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    parts: tuple[Part, ...]
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the cards in question are left with, in percent of a card."""
+
+    opened: int
+    """Cards of which nobody held anything before."""
+    left: int
+    """On the cards that were picked."""
+    untouched: int
+    """Cards of which nobody holds anything now."""
+    total: int
+    """On all of the cards."""
+    capacity: int
+    loss: int = 0
+
+
+def _rank(state: _State, strategy: Strategy) -> Rank:
+    if strategy == "BinPack":
+        return state.opened, state.left, state.untouched, state.total
+    if strategy == "Spread":
+        return -state.left, 1000 - 1000 * state.total // max(1, state.capacity), -state.total
+    return state.loss, state.untouched, state.total
+
+
+def _place(card: Card) -> tuple[int, str]:
+    return card.index, card.id
+
+
+def shares(cards: Sequence[Card], *, count: int, percent: int, strategy: Strategy) -> Picked | None:
+    """`percent` of each of `count` different cards."""
+    fits: list[tuple[Card, int]] = []
+    total = untouched = 0
+    for card in cards:
+        free = card.free
+        total += free
+        untouched += free == WHOLE
+        if free >= percent and (percent == WHOLE or card.mode == "Percent"):
+            fits.append((card, free))
+    if len(fits) < count:
+        return None
+    if strategy == "LeastFragmentation":
+        chosen = _least_loss(fits, count=count, percent=percent, untouched=untouched)
+    else:
+        fits.sort(key=_fullest if strategy == "BinPack" else _emptiest)
+        chosen = fits[:count]
+    opened = sum(free == WHOLE for _, free in chosen)
+    state = _State(
+        opened=sum(not card.holders for card, _ in chosen),
+        left=sum(free for _, free in chosen) - count * percent,
+        untouched=untouched - opened,
+        total=total - count * percent,
+        capacity=WHOLE * len(cards),
+        loss=_loss(chosen, percent)
+        + fragmentation.CARDS[untouched]
+        - fragmentation.CARDS[untouched - opened],
+    )
+    return Picked(tuple(Part(card.id, percent) for card, _ in chosen), _rank(state, strategy))
+
+
+def _fullest(fit: tuple[Card, int]) -> tuple[bool, bool, int, int, str]:
+    """An exclusive card first: it serves nobody but those who want it whole."""
+    card, free = fit
+    return card.mode != "Exclusive", not card.holders, free, card.index, card.id
+
+
+def _emptiest(fit: tuple[Card, int]) -> tuple[bool, int, int, str]:
+    card, free = fit
+    return card.mode != "Exclusive", -free, card.index, card.id
+
+
+def _loss(chosen: Iterable[tuple[Card, int]], percent: int) -> int:
+    worth = fragmentation.SHARE
+    return sum(worth[free] - worth[free - percent] for _, free in chosen)
+
+
+def _least_loss(
+    fits: list[tuple[Card, int]], *, count: int, percent: int, untouched: int
+) -> list[tuple[Card, int]]:
+    """How many untouched cards to open is weighed too: they are worth more together."""
+    worth = fragmentation.SHARE
+    fits.sort(
+        key=lambda f: (f[0].mode != "Exclusive", worth[f[1]] - worth[f[1] - percent], f[0].index, f[0].id)
+    )
+    whole = [fit for fit in fits if fit[1] == WHOLE]
+    begun = [fit for fit in fits if fit[1] != WHOLE]
+    fewest = max(0, count - len(begun))
+
+    def cost(opened: int) -> int:
+        chosen = begun[: count - opened] + whole[:opened]
+        return _loss(chosen, percent) - fragmentation.CARDS[untouched - opened]
+
+    opened = min(range(fewest, min(count, len(whole)) + 1), key=cost) if begun else count
+    return begun[: count - opened] + whole[:opened]
+
+
+def slices(cards: Sequence[Card], *, count: int, strategy: Strategy) -> Picked | None:
+    """`count` time slices, of as few cards as can be, or of as many when they are to be spread."""
+    free = {card.id: card.free for card in cards}
+    if sum(free.values()) < count:
+        return None
+    ordered = sorted(cards, key=_place)
+    deal = _spread_slices if strategy == "Spread" else _packed_slices
+    given = deal(ordered, dict(free), count=count, strategy=strategy)
+    worth = fragmentation.SLICES
+    state = _State(
+        opened=sum(card.is_free for card in ordered if card.id in given),
+        left=sum(_percent(card, free[card.id] - given[card.id]) for card in ordered if card.id in given),
+        untouched=sum(card.is_free for card in ordered if card.id not in given),
+        total=sum(_percent(card, free[card.id] - given.get(card.id, 0)) for card in ordered),
+        capacity=WHOLE * len(ordered),
+        loss=sum(worth[free[card]] - worth[free[card] - n] for card, n in given.items()),
+    )
+    parts = tuple(Part(card.id, given[card.id]) for card in ordered if card.id in given)
+    return Picked(parts, _rank(state, strategy))
+
+
+def _percent(card: Card, amount: int) -> int:
+    return WHOLE * amount // card.capacity
+
+
+def _spread_slices(
+    cards: Sequence[Card], free: dict[str, int], *, count: int, strategy: Strategy
+) -> dict[str, int]:
+    given: dict[str, int] = {}
+    for _ in range(count):
+        emptiest = max(cards, key=lambda card: (free[card.id], -card.index))
+        free[emptiest.id] -= 1
+        given[emptiest.id] = given.get(emptiest.id, 0) + 1
+    return given
+
+
+def _packed_slices(
+    cards: Sequence[Card], free: dict[str, int], *, count: int, strategy: Strategy
+) -> dict[str, int]:
+    """The emptiest are used up until the rest fits on one card; it goes where the strategy likes it."""
+    worth = fragmentation.SLICES
+    given: dict[str, int] = {}
+    rest = count
+    while not (fits := [card for card in cards if free[card.id] >= rest]):
+        emptiest = max(cards, key=lambda card: free[card.id])
+        given[emptiest.id] = free.pop(emptiest.id)
+        rest -= given[emptiest.id]
+        cards = [card for card in cards if card is not emptiest]
+
+    def key(card: Card) -> _Key:
+        left = free[card.id]
+        if strategy == "BinPack":
+            return card.is_free, left
+        return card.is_free, worth[left] - worth[left - rest], left
+
+    given[min(fits, key=key).id] = rest
+    return given
+
+
+def slots(cards: Sequence[Card], *, profile: str, count: int, strategy: Strategy) -> Picked | None:
+    """`count` MIG devices of one profile, or of any when it is empty, of one card or several."""
+    healthy = sorted((card for card in cards if card.healthy), key=_place)
+    free = {card.id: found for card in healthy if (found := _free_slots(card, profile))}
+    if sum(map(len, free.values())) < count:
+        return None
+    after = {card.id: _uncovered(card) for card in healthy}
+    chosen: dict[str, list[str]] = {}
+    for _ in range(count):
+        card_id, slot = _next_slot(free, after, strategy)
+        after[card_id] &= ~_mask(slot)
+        free[card_id].remove(slot)
+        if not free[card_id]:
+            del free[card_id]
+        chosen.setdefault(card_id, []).append(slot.id)
+    parts = tuple(Part(card_id, slots=tuple(ids)) for card_id, ids in chosen.items())
+    return Picked(parts, _rank(_slot_state(healthy, chosen, after), strategy))
+
+
+def _free_slots(card: Card, profile: str) -> list[Slot]:
+    found = [slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile)]
+    if len(found) > 1:
+        found.sort(key=_SIZE_AND_START)
+    return found
+
+
+def _next_slot(
+    free: dict[str, list[Slot]], uncovered: dict[str, int], strategy: Strategy
+) -> tuple[str, Slot]:
+    """The first of equal ones; they come in order."""
+    if strategy != "LeastFragmentation":
+        sign = 1 if strategy == "BinPack" else -1
+        card = min(free, key=lambda card: sign * uncovered[card].bit_count())
+        return card, free[card][0]
+    worth = fragmentation.SPANS
+    best: tuple[int, int] | None = None
+    for card, candidates in free.items():
+        rest = uncovered[card]
+        for slot in candidates:
+            key = worth[rest] - worth[rest & ~_mask(slot)], rest.bit_count()
+            if best is None or key < best:
+                best, pick = key, (card, slot)
+    return pick
+
+
+def _slot_state(cards: Sequence[Card], chosen: Collection[str], after: dict[str, int]) -> _State:
+    opened = left = untouched = total = loss = 0
+    for card in cards:
+        rest, memory = after[card.id], _memory(card)
+        percent = WHOLE * rest.bit_count() // memory.bit_count()
+        total += percent
+        if card.id in chosen:
+            before = _uncovered(card)
+            left += percent
+            opened += before == memory
+            loss += fragmentation.SPANS[before] - fragmentation.SPANS[rest]
+        else:
+            untouched += rest == memory
+    return _State(opened, left, untouched, total, WHOLE * len(cards), loss)
+
+
+def _memory(card: Card) -> int:
+    """The memory slices of a card, one bit each: eight, or four on small cards."""
+    return 0xFF if any(slot.start + slot.size > 4 for slot in card.slots) else 0xF
+
+
+def _uncovered(card: Card) -> int:
+    """Those that no device in use covers."""
+    uncovered = _memory(card)
+    for slot in card.slots:
+        if slot.holder:
+            uncovered &= ~_mask(slot)
+    return uncovered
+
+
+def _mask(slot: Slot) -> int:
+    return ((1 << slot.size) - 1) << slot.start

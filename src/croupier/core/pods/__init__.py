@@ -1,0 +1,1 @@
+"""What a pod asks for: read, counted as Kubernetes counts it, and marked."""

@@ -1,0 +1,169 @@
+"""What a pod asks of the cards of a node, read from its effective requests and its annotations.
+
+What cannot be read is refused with a sentence its owner can act on; nothing is guessed,
+because a wrong guess would hold cards nobody meant.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.core.ledgers.ledger import MOST_CARDS, Refused
+from croupier.core.pods.effective import Amounts
+from croupier.core.pods.want import WHOLE, Shares, Slots, Units, Want, Wants
+from croupier.core.quantity import NANO, Quantity
+
+GPU: Final = "nvidia.com/gpu"
+MIG: Final = "nvidia.com/mig-"
+POOL: Final = "gpu.deckhouse.io/"
+PERCENT: Final = "gpu.mps.io/percent"
+MARK: Final = "gpu.mps.io/ledger"
+CARDS: Final = "gpu.mps.io/cards"
+RATIO: Final = "gpu.mps.io/ratio"
+
+_ONE: Final = Quantity(NANO)
+_NUMBER: Final = re.compile("[1-9][0-9]{0,2}")
+_PROFILE: Final = re.compile(r"(?P<size>(?:[1-7]c\.)?[1-7]g\.[0-9]+gb)(?:\.(?P<extra>[a-z.]+))?")
+_SHOWN: Final = 40
+
+
+class _UnreadableError(Exception):
+    """Carries the sentence out of the depth of reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotated:
+    """What the two annotations say together."""
+
+    cards: int
+    percent: int
+
+    @property
+    def total(self) -> int:
+        return self.cards * self.percent
+
+    def __str__(self) -> str:
+        return f"{CARDS} {self.cards} × {RATIO} {self.percent}"
+
+
+def concerns(resource: str) -> bool:
+    """Whether asking for it is asking for cards, or is our mark."""
+    return resource in (GPU, PERCENT, MARK) or resource.startswith((MIG, POOL))
+
+
+def profile(resource: str) -> str | None:
+    """The MIG profile a resource stands for: `nvidia.com/mig-1g.10gb.me` is `1g.10gb+me`."""
+    found = _PROFILE.fullmatch(resource.removeprefix(MIG)) if resource.startswith(MIG) else None
+    if found is None:
+        return None
+    return f"{found['size']}+{found['extra']}" if found["extra"] else found["size"]
+
+
+def read(requests: Amounts, annotations: Mapping[str, str]) -> Wants | Refused:
+    """Everything the pod asks for, in a fixed order; nothing if it asks for no card."""
+    try:
+        counts = _counts(requests)
+        whole: Wants = (Shares(counts[GPU]),) if GPU in counts else ()
+        return (*whole, *_slots(counts), *_shared(counts, _annotated(annotations)))
+    except _UnreadableError as unreadable:
+        return Refused(str(unreadable))
+
+
+def _counts(requests: Amounts) -> dict[str, int]:
+    """How many of each of our resources; Kubernetes counts devices in whole numbers."""
+    counts = {name: amount for name, amount in sorted(requests.items()) if amount and concerns(name)}
+    for name, amount in counts.items():
+        if amount.nanos < 0 or not amount.is_multiple_of(_ONE):
+            raise _UnreadableError(
+                f"the request of {name} is {amount}; it must be a whole number, not below 0"
+            )
+    return {name: amount.whole for name, amount in counts.items()}
+
+
+def _slots(counts: Mapping[str, int]) -> Wants:
+    wants = []
+    for name, count in counts.items():
+        if not name.startswith(MIG):
+            continue
+        named = profile(name)
+        if named is None:
+            raise _UnreadableError(
+                f"the pod asks for {name}, which names no MIG profile; write one such as {MIG}1g.10gb"
+            )
+        wants.append(Slots(named, count))
+    return tuple(wants)
+
+
+def _annotated(annotations: Mapping[str, str]) -> _Annotated | None:
+    """Cards without a ratio are whole cards; a ratio without cards is of one card."""
+    if CARDS not in annotations and RATIO not in annotations:
+        return None
+    cards = _number(CARDS, annotations.get(CARDS, "1"), most=MOST_CARDS, such_as=2)
+    return _Annotated(cards, _number(RATIO, annotations.get(RATIO, str(WHOLE)), most=WHOLE, such_as=50))
+
+
+def _number(annotation: str, written: str, *, most: int, such_as: int) -> int:
+    number = int(written) if _NUMBER.fullmatch(written) else 0
+    if not 1 <= number <= most:
+        raise _UnreadableError(
+            f"annotation {annotation} is {shown(written)}: "
+            f'it must be a whole number from 1 to {most}, in digits only, such as "{such_as}"'
+        )
+    return number
+
+
+def _shared(counts: Mapping[str, int], annotated: _Annotated | None) -> Wants:
+    """What is asked of a pool, or in percent."""
+    pools = [name.removeprefix(POOL) for name in counts if name.startswith(POOL)]
+    percent = counts.get(PERCENT, 0)
+    if len(pools) > 1:
+        raise _UnreadableError(
+            f"MixedPoolRequest: the pod asks for pools {', '.join(pools[:-1])} and {pools[-1]}; "
+            "all its containers together may ask for one pool"
+        )
+    if pools and percent:
+        raise _UnreadableError(
+            f"the pod asks for {POOL}{pools[0]} and for {PERCENT}; a share is either of a pool or of any card"
+        )
+    if pools:
+        return (_of_pool(pools[0], counts[POOL + pools[0]], annotated),)
+    return _of_any_card(percent, annotated)
+
+
+def _of_pool(pool: str, count: int, annotated: _Annotated | None) -> Want:
+    """A pool counts in percent, or in whole cards; what the annotations say must come to the same."""
+    if annotated is None:
+        return Units(pool, count)
+    as_cards = annotated.cards if annotated.percent == WHOLE else None
+    if count not in (annotated.total, as_cards):
+        raise _UnreadableError(
+            f"the pod asks for {count} of {POOL}{pool}, but its annotations say "
+            f"{annotated} = {annotated.total}; they must agree"
+        )
+    return Shares(annotated.cards, annotated.percent, pool)
+
+
+def _of_any_card(percent: int, annotated: _Annotated | None) -> Wants:
+    if annotated is not None:
+        if percent not in (0, annotated.total):
+            raise _UnreadableError(
+                f"the pod asks for {percent} of {PERCENT}, but its annotations say "
+                f"{annotated} = {annotated.total}; they must agree"
+            )
+        return (Shares(annotated.cards, annotated.percent),)
+    if percent <= WHOLE:
+        return (Shares(1, percent),) if percent else ()
+    if percent % WHOLE or percent > MOST_CARDS * WHOLE:
+        raise _UnreadableError(
+            f"the pod asks for {percent} of {PERCENT}, which does not say of how many cards: "
+            f"ask for up to {WHOLE} (one card), for whole cards ({2 * WHOLE}, {3 * WHOLE} ... "
+            f"{MOST_CARDS * WHOLE}), or set the annotations {CARDS} and {RATIO}"
+        )
+    return (Shares(percent // WHOLE),)
+
+
+def shown(written: str) -> str:
+    """In quotes and on one line, however long or strange."""
+    short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
+    return f'"{repr(short)[1:-1]}"'
