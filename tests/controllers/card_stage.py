@@ -9,9 +9,9 @@ from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE
-from croupier.controllers import cards
-from croupier.controllers.cards import CardController, Sources
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.cards import cards
+from croupier.controllers.cards.cards import CardController, Sources
+from croupier.controllers.cards.reporters import Reporters
 from croupier.controllers.watched import Watched
 from croupier.core.cards import card as naming
 from croupier.core.ledgers.ledger import Ledger

@@ -15,8 +15,8 @@ from croupier.api.core_v1 import micro_time
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.meta import Condition
-from croupier.controllers.inventory import InventoryController, Settings
-from croupier.controllers.inventory_reading import Sources
+from croupier.controllers.inventory.inventory import InventoryController, Settings
+from croupier.controllers.inventory.reading import Sources
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
 from croupier.kube.client import Client, Selection

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Container, Pod
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.podallocation import (
+from croupier.controllers.limits.metrics import PodAllocationMetrics
+from croupier.controllers.limits.podallocation import (
     PodAllocationController,
     Settings,
     Sources,
 )
-from croupier.controllers.podallocation_metrics import PodAllocationMetrics
 from croupier.kube.backoff import Backoff
 from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.clock import SystemClock

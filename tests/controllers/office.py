@@ -13,8 +13,8 @@ from croupier.api.mps import Reservation
 from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
-from croupier.controllers.reservation import ReservationController, Settings, Sources
-from croupier.controllers.reservation_metrics import ReservationMetrics
+from croupier.controllers.ledger.reservation import ReservationController, Settings, Sources
+from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.kube.client import Client, Selection
 from croupier.kube.errors import NotFound

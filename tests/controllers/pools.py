@@ -13,12 +13,13 @@ from croupier.api import kinds
 from croupier.api.core_v1 import ConfigMap, Node
 from croupier.api.gpu import GPUDevice, GPUPool, pooling
 from croupier.api.mps import allocation
-from croupier.controllers import pool, pool_nodes, pool_writing
-from croupier.controllers.ledgers import Ledgers
-from croupier.controllers.pool import PoolController
-from croupier.controllers.pool_metrics import PoolMetrics
-from croupier.controllers.pool_nodes import PoolNodes
-from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.ledger.ledgers import Ledgers
+from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.pools import pool, writing
+from croupier.controllers.pools.metrics import PoolMetrics
+from croupier.controllers.pools.nodes import PoolNodes
+from croupier.controllers.pools.pool import PoolController
 from croupier.controllers.watched import Watched
 from croupier.kube import client
 from croupier.kube.client import EVERYTHING, Client, Deletion, Selection
@@ -190,9 +191,7 @@ class Pools:
 
     async def config(self, name: str) -> ConfigMap | None:
         with contextlib.suppress(NotFound):
-            return await self.api.get(
-                kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=self.namespace
-            )
+            return await self.api.get(kinds.CONFIG_MAPS, writing.config_name(name), namespace=self.namespace)
         return None
 
     async def device(self, card: str) -> GPUDevice:
@@ -260,7 +259,7 @@ class Pools:
                 inventories=await follow(kinds.GPU_NODE_INVENTORIES),
             )
             ledgers = Ledgers(Sight(seen), await follow(kinds.NODE_RESERVATIONS))
-            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_writing.LABEL))
+            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=writing.LABEL))
             sources = pool.Sources(
                 seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, self.bookings
             )
@@ -285,7 +284,7 @@ async def forget(api: Client, namespace: str, name: str) -> None:
     with contextlib.suppress(NotFound):
         await api.patch(kinds.GPU_POOLS, name, {"metadata": {"finalizers": None}})
     with contextlib.suppress(NotFound):
-        await api.delete(kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=namespace)
+        await api.delete(kinds.CONFIG_MAPS, writing.config_name(name), namespace=namespace)
 
 
 def _serving(name: str) -> dict[str, Any]:

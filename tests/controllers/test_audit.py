@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from croupier.api import kinds
 from croupier.cli import audit as verb
-from croupier.controllers import inspection
-from croupier.controllers.audit import Audit
+from croupier.controllers.ledger import inspection
+from croupier.controllers.ledger.audit import Audit
 from croupier.core.ledgers.ledger import Part, Terms
 from croupier.lab.cluster import Cluster
 from tests.controllers import world as worlds

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Event
-from croupier.controllers import booking
-from croupier.controllers.booking import EXPIRED, WAITING, BookingMetrics, Bookings, Settings
+from croupier.controllers.pools import booking
+from croupier.controllers.pools.booking import EXPIRED, WAITING, BookingMetrics, Bookings, Settings
 from croupier.core.pods.request import POOL
 from croupier.core.pools.booking import TTL
 from croupier.core.pools.hints import POD_LABEL

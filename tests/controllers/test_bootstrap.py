@@ -13,12 +13,12 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Pod, micro_time
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import CardHealth
-from croupier.controllers import bootstrap, bootstrap_reading
-from croupier.controllers.bootstrap import BootstrapController, Sources
-from croupier.controllers.bootstrap_metrics import BootstrapMetrics
-from croupier.controllers.bootstrap_pods import Images
-from croupier.controllers.bootstrap_services import Places
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.bootstrap import bootstrap, reading
+from croupier.controllers.bootstrap.bootstrap import BootstrapController, Sources
+from croupier.controllers.bootstrap.metrics import BootstrapMetrics
+from croupier.controllers.bootstrap.pods import Images
+from croupier.controllers.bootstrap.services import Places
+from croupier.controllers.cards.reporters import Reporters
 from croupier.core.nodes.bootstrap import BEAT, DCGM, FRESH, GFD
 from croupier.kube import client, config
 from croupier.kube.client import Deletion, Selection
@@ -191,7 +191,7 @@ async def test_a_missing_driver_is_told_and_workloads_are_named(ward: Ward):
 
 def listening(doctor: BootstrapController) -> Callable[[], None]:
     """It hears heartbeats, as it does while it runs."""
-    return doctor._reports.subscribe(lambda _: None, bootstrap_reading.word, heard=doctor._hearts.heard)
+    return doctor._reports.subscribe(lambda _: None, reading.word, heard=doctor._hearts.heard)
 
 
 async def test_a_silent_agent_is_missed_and_a_new_leader_does_not_believe_it_either(ward: Ward):

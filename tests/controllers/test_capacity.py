@@ -3,7 +3,7 @@
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.book.memory import InMemoryCapacityManager
-from croupier.controllers.capacity import CapacityController
+from croupier.controllers.ledger.capacity import CapacityController
 from croupier.core.ledgers.ledger import Part
 from tests.controllers import world as worlds
 from tests.controllers.world import NODE, card

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.gpu.agent_report import CardHealth
 from croupier.api.gpu.device import ASSIGNMENT
-from croupier.controllers.cards_metrics import DeviceMetrics
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.cards.metrics import DeviceMetrics
+from croupier.controllers.cards.reporters import Reporters
 from croupier.core.ledgers.ledger import Card, Ledger
 from croupier.core.pools.assignment import Approval
 from croupier.kube import client, config

@@ -13,11 +13,11 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import ASSIGNMENT
-from croupier.controllers import capacity, occupancy
-from croupier.controllers.capacity import CapacityController
-from croupier.controllers.cards import CardController, Sources
-from croupier.controllers.occupancy import Occupancy
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.cards.cards import CardController, Sources
+from croupier.controllers.cards.reporters import Reporters
+from croupier.controllers.ledger import capacity, occupancy
+from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.occupancy import Occupancy
 from croupier.core.ledgers import ledger
 from croupier.core.ledgers.ledger import Card
 from croupier.kube.client import Selection

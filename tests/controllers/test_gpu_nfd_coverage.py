@@ -13,8 +13,8 @@ import pytest
 
 from croupier.api import kinds
 from croupier.api.gpu import pooling
-from croupier.controllers.cards import CardController, Sources
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.cards.cards import CardController, Sources
+from croupier.controllers.cards.reporters import Reporters
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.nodes.bootstrap import MISSING as ANSWERS

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from croupier.api.mps.allocation import HOLD_EXPIRED
-from croupier.controllers.holders import HolderController
+from croupier.controllers.ledger.holders import HolderController
 from croupier.core.ledgers.ledger import Part, Terms
 from croupier.kube.errors import Conflict
 from croupier.kube.events import Recorder

@@ -11,11 +11,11 @@ from croupier.api.core_v1 import Lease, LeaseSpec, Node
 from croupier.api.gpu.agent_report import CardHealth
 from croupier.api.gpu.device import Cut, CutSlot, MIGType
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.inventory import Settings
-from croupier.controllers.inventory_listening import Listening
-from croupier.controllers.inventory_metrics import InventoryMetrics
-from croupier.controllers.inventory_reading import Look
-from croupier.controllers.inventory_writing import Management
+from croupier.controllers.inventory.inventory import Settings
+from croupier.controllers.inventory.listening import Listening
+from croupier.controllers.inventory.metrics import InventoryMetrics
+from croupier.controllers.inventory.reading import Look
+from croupier.controllers.inventory.writing import Management
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound, Unreachable
 from croupier.kube.store import Store

@@ -3,7 +3,7 @@
 from typing import Any
 
 from croupier.api import kinds
-from croupier.controllers.ledgers import Ledgers
+from croupier.controllers.ledger.ledgers import Ledgers
 from croupier.core.ledgers.ledger import Ledger
 from croupier.kube.client import Selection
 from tests.controllers.world import NODE, World, watched

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.controllers import podallocation_status as wire
+from croupier.controllers.limits import status as wire
 from croupier.core import quantity
 from croupier.core.resizing import words
 from croupier.core.resizing.resize import Change

@@ -17,14 +17,15 @@ from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report, pooling
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import Allocation
-from croupier.controllers import capacity, occupancy, pool, pool_writing
-from croupier.controllers.capacity import CapacityController
-from croupier.controllers.cards import CardController
-from croupier.controllers.cards import Sources as CardSources
-from croupier.controllers.ledgers import Ledgers
-from croupier.controllers.occupancy import Occupancy
-from croupier.controllers.pool import PoolController
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.cards.cards import CardController
+from croupier.controllers.cards.cards import Sources as CardSources
+from croupier.controllers.cards.reporters import Reporters
+from croupier.controllers.ledger import capacity, occupancy
+from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.ledgers import Ledgers
+from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.pools import pool, writing
+from croupier.controllers.pools.pool import PoolController
 from croupier.core.ledgers import ledger
 from croupier.kube.client import Selection
 from croupier.kube.errors import ApiError, NotFound
@@ -61,7 +62,7 @@ async def two_cards(world: World) -> list[str]:
 async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
     """All of them; with every state of a card that was ever shown."""
     agents = Selection(world.namespace, labels=agent_report.LEASES)
-    ours = Selection(world.namespace, labels=pool_writing.LABEL)
+    ours = Selection(world.namespace, labels=writing.LABEL)
     reporters, recorder = Reporters(world.api), Recorder(world.api, pool.REPORTER)
     shown: list[GPUDevice] = []
     async with (
@@ -109,7 +110,7 @@ async def agent(world: World) -> None:
     while True:
         with contextlib.suppress(NotFound, ApiError):
             config = await world.api.get(
-                kinds.CONFIG_MAPS, pool_writing.config_name(POOL), namespace=world.namespace
+                kinds.CONFIG_MAPS, writing.config_name(POOL), namespace=world.namespace
             )
             for name in json.loads(config.data["inventoryIDs"]):
                 device = await world.api.get(kinds.GPU_DEVICES, name)

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from croupier.api.meta import Condition
-from croupier.controllers.pool_news import news
+from croupier.controllers.pools.news import news
 
 
 def said(kind: str, status: Literal["True", "False"], reason: str) -> Condition:

@@ -17,14 +17,14 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.writer import Rules
-from croupier.controllers import audit, capacity, holders, standing
-from croupier.controllers.audit import Audit
-from croupier.controllers.audit_metrics import AuditMetrics
-from croupier.controllers.capacity import CapacityController
-from croupier.controllers.holders import HolderController
-from croupier.controllers.occupancy import Occupancy
-from croupier.controllers.sight import Sight, Sources
-from croupier.controllers.standing import Standing
+from croupier.controllers.ledger import audit, capacity, holders, standing
+from croupier.controllers.ledger.audit import Audit
+from croupier.controllers.ledger.audit_metrics import AuditMetrics
+from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.holders import HolderController
+from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.ledger.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Terms
 from croupier.kube.client import Client, Deletion, Selection

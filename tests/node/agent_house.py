@@ -22,12 +22,12 @@ from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
 from croupier.kube.resource import Resource
 from croupier.kube.store import Store
-from croupier.node import simulated_plan, simulated_state
-from croupier.node.agent import Agent, Parts, Settings
-from croupier.node.agent_sight import POOL, Pools, Window
-from croupier.node.fleet import StatusServing
-from croupier.node.recutting import Recutter
-from croupier.node.simulated import Files, SimulatedCards
+from croupier.node.agent.agent import Agent, Parts, Settings
+from croupier.node.agent.fleet import StatusServing
+from croupier.node.agent.recutting import Recutter
+from croupier.node.agent.sight import POOL, Pools, Window
+from croupier.node.cards import simulated_plan, simulated_state
+from croupier.node.cards.simulated import Files, SimulatedCards
 from tests.controllers.world import watched
 from tests.kube.waiting import until
 

@@ -19,12 +19,12 @@ from croupier.kube.client import Client
 from croupier.kube.store import Store
 from croupier.lab import image, realnode
 from croupier.lab.lab import Lab
-from croupier.node import plugin_pods
-from croupier.node.cards import Edits
-from croupier.node.kubelet_notes import KubeletNotes
-from croupier.node.plugin import Plugins, Settings
-from croupier.node.plugin_desk import Desk, Equipment
-from croupier.node.pod_resources import PodResources
+from croupier.node.cards.cards import Edits
+from croupier.node.kubelet import plugin_pods
+from croupier.node.kubelet.notes import KubeletNotes
+from croupier.node.kubelet.plugin import Plugins, Settings
+from croupier.node.kubelet.plugin_desk import Desk, Equipment
+from croupier.node.kubelet.pod_resources import PodResources
 from tests.kube.waiting import until
 
 WITHIN = 60.0

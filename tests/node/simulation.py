@@ -9,9 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from croupier.kube.clock import SystemClock
-from croupier.node import simulated_plan
-from croupier.node.cards import Cards, Seen
-from croupier.node.simulated import Files, SimulatedCards
+from croupier.node.cards import simulated_plan
+from croupier.node.cards.cards import Cards, Seen
+from croupier.node.cards.simulated import Files, SimulatedCards
 
 NODE = "node-1"
 FIRST = "0000:10:00.0"

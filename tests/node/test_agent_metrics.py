@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.lab.cluster import Cluster
-from croupier.node.agent_metrics import AgentMetrics
+from croupier.node.agent.metrics import AgentMetrics
 from tests.controllers.world import running
 from tests.kube.waiting import until
 from tests.node.agent_house import House, house, layout

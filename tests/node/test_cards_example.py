@@ -8,8 +8,8 @@ import yaml
 
 from croupier.core.cards import catalogue, mig
 from croupier.core.ledgers.ledger import Refused
-from croupier.node import mig_config
-from croupier.node.cards import Seen
+from croupier.node.agent import mig_config
+from croupier.node.cards.cards import Seen
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples/cards"

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from croupier.core.cards.mig import Piece
-from croupier.node import cdi
-from croupier.node.cards import CardError, Held
+from croupier.node.cards import cdi
+from croupier.node.cards.cards import CardError, Held
 from tests.node.simulation import FIRST, SECOND, Bench
 
 

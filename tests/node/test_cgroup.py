@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.market.sensing import Sample
-from croupier.node import cgroup, cgroup_files, cgroup_paths
-from croupier.node.cgroup import Tree
-from croupier.node.cgroup_files import Quota, Throttling
-from croupier.node.cgroup_paths import Place
+from croupier.node.market import cgroup, cgroup_files, cgroup_paths
+from croupier.node.market.cgroup import Tree
+from croupier.node.market.cgroup_files import Quota, Throttling
+from croupier.node.market.cgroup_paths import Place
 
 ID = "4f5c" * 16
 UID = "0b7e6d2a-1111-2222-3333-444455556666"

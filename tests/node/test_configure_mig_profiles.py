@@ -16,7 +16,7 @@ import pytest_asyncio
 from croupier.api import kinds
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
-from croupier.node import features
+from croupier.node.agent import features
 from tests.controllers.world import running
 from tests.kube.waiting import until
 from tests.node.agent_house import House, house

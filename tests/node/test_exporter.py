@@ -9,9 +9,9 @@ import pytest
 from croupier.api.core_v1 import Pod, PodStatus
 from croupier.api.meta import ObjectMeta
 from croupier.kube.clock import SystemClock
-from croupier.node import exporter
-from croupier.node.cards import Seen, Sighting, Vital
-from croupier.node.exporter import Exporter
+from croupier.node.cards import exporter
+from croupier.node.cards.cards import Seen, Sighting, Vital
+from croupier.node.cards.exporter import Exporter
 
 TEXT = """\
 # HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).

@@ -15,8 +15,8 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds, market_report
-from croupier.controllers.market_silence import MarketSilence
-from croupier.controllers.market_silence import Settings as Silence
+from croupier.controllers.limits.market_silence import MarketSilence
+from croupier.controllers.limits.market_silence import Settings as Silence
 from croupier.core.market.units import SECOND
 from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
@@ -24,7 +24,7 @@ from croupier.kube.elector import NotLeading
 from croupier.kube.errors import ApiError
 from croupier.kube.store import Store
 from croupier.lab import borrowed
-from croupier.node.market_metrics import MarketMetrics
+from croupier.node.market.metrics import MarketMetrics
 from tests.cli.command import CROUPIER
 from tests.controllers.world import running, watched
 from tests.kube.waiting import until

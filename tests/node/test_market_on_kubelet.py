@@ -18,8 +18,8 @@ import pytest_asyncio
 from croupier.api import kinds, market_pod, market_report
 from croupier.api.core_v1 import Pod
 from croupier.api.market_report import Report
-from croupier.controllers.podallocation import PodAllocationController
-from croupier.controllers.podallocation import Sources as LimitSources
+from croupier.controllers.limits.podallocation import PodAllocationController
+from croupier.controllers.limits.podallocation import Sources as LimitSources
 from croupier.core.market import units
 from croupier.core.market.policy import Policy
 from croupier.core.market.sensing import Sample
@@ -28,11 +28,11 @@ from croupier.kube.client import Client, Selection
 from croupier.kube.events import Recorder
 from croupier.lab import image, realnode
 from croupier.lab.lab import Lab
-from croupier.node import cgroup_paths, market_sight
-from croupier.node.cgroup import Tree
-from croupier.node.cgroup_paths import Place
-from croupier.node.market import Agent, Settings
-from croupier.node.market_sight import Sources
+from croupier.node.market import cgroup_paths, sight
+from croupier.node.market.cgroup import Tree
+from croupier.node.market.cgroup_paths import Place
+from croupier.node.market.market import Agent, Settings
+from croupier.node.market.sight import Sources
 from tests.cli.command import CROUPIER
 from tests.controllers.world import running, watched
 from tests.kube.waiting import until, until_async
@@ -134,7 +134,7 @@ class House:
             if found.metadata.labels.get("mbcas.io/managed") != "true":
                 continue
             written = self.sources.allocations.named(found.metadata.name, found.metadata.namespace)
-            desired = market_sight.desired(written) if written is not None else 0
+            desired = sight.desired(written) if written is not None else 0
             total += max(desired, market_pod.applied(found) or market_pod.limit(found))
         return total
 
@@ -163,9 +163,7 @@ async def house(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIte
         recorder = Recorder(api, "podallocation-controller")
         moving = PodAllocationController(LimitSources(allocations, pods), api, recorder=recorder)
         await stack.enter_async_context(running(moving.run(asyncio.Event())))
-        by_people = await stack.enter_async_context(
-            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE)
-        )
+        by_people = await stack.enter_async_context(watched(api, kinds.POD_ALLOCATIONS, sight.BY_PEOPLE))
         sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
         tree = Tree(root=f"/{realnode.ground(lab).cgroup}")
         yield House(lab, api, real_node, namespace, sources, tree)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import mig
 from croupier.core.ledgers.ledger import Refused
-from croupier.node import mig_config
+from croupier.node.agent import mig_config
 from tests.node.simulation import Bench
 
 PRINTED = """

@@ -17,8 +17,8 @@ from croupier.core.cards import vitality
 from croupier.kube.client import Deletion
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
-from croupier.node import features
-from croupier.node.agent import Agent
+from croupier.node.agent import features
+from croupier.node.agent.agent import Agent
 from tests.controllers.world import running
 from tests.kube.waiting import until, until_async
 from tests.node.agent_house import House, house, layout

@@ -21,7 +21,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Deletion, Selection
 from croupier.lab import borrowed, realnode
 from croupier.lab.lab import Lab
-from croupier.node import cdi, simulated_state
+from croupier.node.cards import cdi, simulated_state
 from tests.cli.command import CROUPIER
 from tests.controllers.world import watched
 from tests.kube.waiting import until, until_async

@@ -11,9 +11,9 @@ import pytest
 from croupier.core.cards import catalogue, mig
 from croupier.core.cards.mig import Piece
 from croupier.kube.clock import SystemClock
-from croupier.node.cards import CardError, Sighting
-from croupier.node.nvml import NvmlCards
-from croupier.node.recutting import Applied, Failed, Recutter
+from croupier.node.agent.recutting import Applied, Failed, Recutter
+from croupier.node.cards.cards import CardError, Sighting
+from croupier.node.cards.nvml import NvmlCards
 from tests.core.layouts import laid
 from tests.node.nvml_bench import CARDS, NvmlBench
 from tests.node.simulation import FIRST, SECOND, Later, seen

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.node import nvml_edits
-from croupier.node.cards import Edits, Held, MigDevice, Seen
+from croupier.node.cards import nvml_edits
+from croupier.node.cards.cards import Edits, Held, MigDevice, Seen
 
 CARD = Seen(0, "GPU-a", "0000:10:00.0", minor=0)
 OTHER = Seen(1, "GPU-b", "0000:11:00.0", minor=3)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from croupier.core.nodes import devices
 from croupier.core.nodes.handed import Holding
-from croupier.node.cards import Edits
-from croupier.node.plugin import Plugins, Settings
-from croupier.node.plugin_desk import Desk, Equipment
+from croupier.node.cards.cards import Edits
+from croupier.node.kubelet.plugin import Plugins, Settings
+from croupier.node.kubelet.plugin_desk import Desk, Equipment
 from tests.core.served import GPU, NODE, PERCENT, whole
 from tests.kube.waiting import until
 

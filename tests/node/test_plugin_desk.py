@@ -11,9 +11,9 @@ from croupier.core.nodes import devices
 from croupier.core.nodes.allotment import Asked
 from croupier.core.nodes.devices import Unit
 from croupier.core.nodes.handed import Asking, BoundPod, Holding
-from croupier.node.cards import CardError, Edits
-from croupier.node.kubelet_calls import KubeletError, Refusal
-from croupier.node.plugin_desk import Desk, Equipment
+from croupier.node.cards.cards import CardError, Edits
+from croupier.node.kubelet.calls import KubeletError, Refusal
+from croupier.node.kubelet.plugin_desk import Desk, Equipment
 from tests.core.served import GPU, PERCENT, name, pod, share, whole
 from tests.kube.waiting import until
 

@@ -15,7 +15,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Selection
 from croupier.lab import realnode
 from croupier.lab.lab import Lab
-from croupier.node.pod_resources import PodResources
+from croupier.node.kubelet.pod_resources import PodResources
 from tests.controllers.world import watched
 from tests.kube.waiting import until, until_async
 from tests.node.plugin_house import WITHIN, House, cards, pod

@@ -11,7 +11,7 @@ from croupier.api.mps import allocation
 from croupier.core.ledgers.ledger import Part
 from croupier.core.nodes import devices
 from croupier.core.nodes.handed import Asking, BoundPod
-from croupier.node import plugin_pods
+from croupier.node.kubelet import plugin_pods
 from tests.core.served import GPU, PERCENT, cut, name, pooled, share, slots, whole
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import mig
 from croupier.core.cards.mig import Layout
-from croupier.node.cards import CardError, Cards
-from croupier.node.recutting import Applied, Failed, Outcome, Recutter
-from croupier.node.recutting_journal import FileJournal
+from croupier.node.agent.recutting import Applied, Failed, Outcome, Recutter
+from croupier.node.agent.recutting_journal import FileJournal
+from croupier.node.cards.cards import CardError, Cards
 from tests.core.layouts import laid
 from tests.node.simulation import FIRST, SECOND, Bench, seen
 

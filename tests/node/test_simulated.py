@@ -6,8 +6,8 @@ import pytest
 
 from croupier.core.cards import catalogue, mig
 from croupier.core.cards.mig import Piece
-from croupier.node import simulated_plan
-from croupier.node.cards import CardError, Cards, Held
+from croupier.node.cards import simulated_plan
+from croupier.node.cards.cards import CardError, Cards, Held
 from tests.node.simulation import FIRST, SECOND, Bench, seen
 
 

@@ -17,10 +17,10 @@ from croupier.core.nodes.handed import Holding
 from croupier.kube.clock import SystemClock
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
-from croupier.node.agent_metrics import AgentMetrics
-from croupier.node.agent_picture import Picture, Wants
-from croupier.node.cards import Sighting
-from croupier.node.wrong_card import CLASH_AFTER, SURE_AFTER, WrongCards
+from croupier.node.agent.metrics import AgentMetrics
+from croupier.node.agent.picture import Picture, Wants
+from croupier.node.cards.cards import Sighting
+from croupier.node.kubelet.wrong_card import CLASH_AFTER, SURE_AFTER, WrongCards
 from tests.kube.waiting import until
 from tests.node.agent_house import House, house
 

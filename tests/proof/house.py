@@ -17,13 +17,13 @@ from croupier.book.crd import CRDCapacityManager
 from croupier.book.manager import CapacityManager
 from croupier.book.memory import InMemoryCapacityManager
 from croupier.book.writer import Rules as WriterRules
-from croupier.controllers import audit, capacity, holders, reservation, standing
-from croupier.controllers.audit import Audit
-from croupier.controllers.capacity import CapacityController
-from croupier.controllers.holders import HolderController
-from croupier.controllers.reservation import ReservationController
-from croupier.controllers.sight import Sight, Sources
-from croupier.controllers.standing import Standing
+from croupier.controllers.ledger import audit, capacity, holders, reservation, standing
+from croupier.controllers.ledger.audit import Audit
+from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.holders import HolderController
+from croupier.controllers.ledger.reservation import ReservationController
+from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.ledger.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.extender.binder import Binder
 from croupier.extender.index import Index

@@ -18,7 +18,7 @@ from croupier.kube.errors import NotFound
 from croupier.lab import borrowed
 from croupier.lab.controlplane import PARTS
 from croupier.lab.lab import Lab
-from croupier.node import publishing
+from croupier.node.agent import publishing
 from croupier.wiring.doctor import DEPLOYMENTS
 from croupier.wiring.doctor_webhook import BINDINGS, MUTATING, POLICIES, REGISTRATIONS, VALIDATING
 from tests.cli import asking

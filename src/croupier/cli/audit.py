@@ -7,7 +7,7 @@ import typer
 from croupier.cli import cluster, showing, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.controllers.inspection import Checked, Inspection
+    from croupier.controllers.ledger.inspection import Checked, Inspection
     from croupier.core.ledgers.audit import Repair
 
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
@@ -35,7 +35,7 @@ def audit(
     croupier audit node-1 --fix
     croupier audit -o json
     """
-    from croupier.controllers import inspection
+    from croupier.controllers.ledger import inspection
 
     terminal.check_output(output)
     found = cluster.ask(

@@ -59,8 +59,8 @@ def run(
     croupier market run --node worker-1 --strict --target 80
     """
     from croupier.cli import process
-    from croupier.node.cgroup import Tree
-    from croupier.node.market import Settings
+    from croupier.node.market.cgroup import Tree
+    from croupier.node.market.market import Settings
     from croupier.wiring import market as wired
 
     wanted = process.settings(

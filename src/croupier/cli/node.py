@@ -127,7 +127,7 @@ def _described(folder: Path | None, source: str, fleet: str | None) -> Path | No
 
 def _check(wish: "Wish") -> None:
     """What cannot be meant is said before anything starts."""
-    from croupier.node.cards import CardError
+    from croupier.node.cards.cards import CardError
     from croupier.wiring import node as wired
 
     try:

@@ -1,1 +1,4 @@
-"""RECONCILE: one file per object; each observes, decides with `core`, and acts."""
+"""RECONCILE: a folder for each group that can run apart, a file for each object.
+
+Each observes, decides with `core`, and acts.
+"""

@@ -7,12 +7,12 @@ from typing import Final
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
-from croupier.controllers import bootstrap
-from croupier.controllers.bootstrap import BootstrapController, Sources
-from croupier.controllers.bootstrap_metrics import BootstrapMetrics
-from croupier.controllers.bootstrap_pods import Images
-from croupier.controllers.bootstrap_services import Places
-from croupier.controllers.reporters import Reporters
+from croupier.controllers.bootstrap import bootstrap
+from croupier.controllers.bootstrap.bootstrap import BootstrapController, Sources
+from croupier.controllers.bootstrap.metrics import BootstrapMetrics
+from croupier.controllers.bootstrap.pods import Images
+from croupier.controllers.bootstrap.services import Places
+from croupier.controllers.cards.reporters import Reporters
 from croupier.core.nodes.bootstrap import Kind
 from croupier.kube.client import Client, Selection
 from croupier.kube.run import Part

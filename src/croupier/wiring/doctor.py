@@ -17,7 +17,7 @@ from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.book import switch
-from croupier.controllers import inspection
+from croupier.controllers.ledger import inspection
 from croupier.core.installation import diagnosis, diagnosis_cluster
 from croupier.core.installation.diagnosis import Complaints, Definition, Versions, Workload
 from croupier.core.installation.diagnosis_cluster import PoolState, Scheduling, Serving, SettingsSeen

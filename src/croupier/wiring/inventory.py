@@ -6,11 +6,11 @@ from typing import Final
 from croupier.api import kinds, nfd, settings
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
-from croupier.controllers import inventory
-from croupier.controllers.inventory import InventoryController
-from croupier.controllers.inventory_metrics import InventoryMetrics
-from croupier.controllers.inventory_reading import Sources
-from croupier.controllers.inventory_writing import Management
+from croupier.controllers.inventory import inventory
+from croupier.controllers.inventory.inventory import InventoryController
+from croupier.controllers.inventory.metrics import InventoryMetrics
+from croupier.controllers.inventory.reading import Sources
+from croupier.controllers.inventory.writing import Management
 from croupier.core.cards.lifecycle import INVENTORY
 from croupier.kube.client import Client, Selection
 from croupier.kube.events import Recorder

@@ -15,17 +15,17 @@ from croupier.book.manager import CapacityManager
 from croupier.book.metrics import LedgerMetrics
 from croupier.book.switch import BookKept
 from croupier.book.writer import Rules as WriterRules
-from croupier.controllers import audit as auditing
-from croupier.controllers import capacity, holders, occupancy, reservation, standing
-from croupier.controllers.audit import Audit
-from croupier.controllers.audit_metrics import AuditMetrics
-from croupier.controllers.capacity import CapacityController
-from croupier.controllers.holders import HolderController
-from croupier.controllers.occupancy import Occupancy
-from croupier.controllers.reservation import ReservationController
-from croupier.controllers.reservation_metrics import ReservationMetrics
-from croupier.controllers.sight import Sight, Sources
-from croupier.controllers.standing import Standing
+from croupier.controllers.ledger import audit as auditing
+from croupier.controllers.ledger import capacity, holders, occupancy, reservation, standing
+from croupier.controllers.ledger.audit import Audit
+from croupier.controllers.ledger.audit_metrics import AuditMetrics
+from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.holders import HolderController
+from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.ledger.reservation import ReservationController
+from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
+from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.ledger.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.kube import run
 from croupier.kube.client import Client

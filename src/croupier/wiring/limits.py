@@ -9,10 +9,10 @@ import structlog
 
 from croupier.api import kinds, market_report
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers import market_silence, podallocation
-from croupier.controllers.market_silence import MarketSilence
-from croupier.controllers.podallocation import PodAllocationController
-from croupier.controllers.podallocation_metrics import PodAllocationMetrics
+from croupier.controllers.limits import market_silence, podallocation
+from croupier.controllers.limits.market_silence import MarketSilence
+from croupier.controllers.limits.metrics import PodAllocationMetrics
+from croupier.controllers.limits.podallocation import PodAllocationController
 from croupier.controllers.watched import Watched
 from croupier.kube.client import Client, Selection
 from croupier.kube.elector import Leadership

@@ -17,22 +17,23 @@ from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.store import Change
-from croupier.node import agent_sight, features, past, simulated_plan
-from croupier.node.agent import Agent, Parts
-from croupier.node.agent import Settings as AgentSettings
-from croupier.node.agent_metrics import AgentMetrics
-from croupier.node.agent_sight import Pools, Window
-from croupier.node.cards import Cards
-from croupier.node.exporter import Exporter
-from croupier.node.fleet import Fleet, StatusServing
-from croupier.node.fleet import Sources as FleetSources
-from croupier.node.kubelet_serving import KubeletServing
-from croupier.node.nvml import NvmlCards
-from croupier.node.publishing import REPORTER
-from croupier.node.recutting import DEADLINE, Recutter
-from croupier.node.recutting_journal import FileJournal, Journal, MemoryJournal
-from croupier.node.simulated import Files, SimulatedCards
-from croupier.node.wrong_card import WrongCards
+from croupier.node.agent import features, past, sight
+from croupier.node.agent.agent import Agent, Parts
+from croupier.node.agent.agent import Settings as AgentSettings
+from croupier.node.agent.fleet import Fleet, StatusServing
+from croupier.node.agent.fleet import Sources as FleetSources
+from croupier.node.agent.metrics import AgentMetrics
+from croupier.node.agent.publishing import REPORTER
+from croupier.node.agent.recutting import DEADLINE, Recutter
+from croupier.node.agent.recutting_journal import FileJournal, Journal, MemoryJournal
+from croupier.node.agent.sight import Pools, Window
+from croupier.node.cards import simulated_plan
+from croupier.node.cards.cards import Cards
+from croupier.node.cards.exporter import Exporter
+from croupier.node.cards.nvml import NvmlCards
+from croupier.node.cards.simulated import Files, SimulatedCards
+from croupier.node.kubelet.serving import KubeletServing
+from croupier.node.kubelet.wrong_card import WrongCards
 from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
 
 LONGEST_LABEL: Final = 63
@@ -83,9 +84,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     nodes = caches.follow(kinds.NODES, Selection(fields=f"metadata.name={name}")).store
     pods = caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={name}")).store
     devices = caches.follow(kinds.GPU_DEVICES, Selection(labels=_devices_of(name))).store
-    maps = caches.follow(
-        kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
-    ).store
+    maps = caches.follow(kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=sight.POOL)).store
     window = Window(
         name,
         lambda: nodes.named(name),
@@ -120,7 +119,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
 
 
 def _minded(change: Change[Node]) -> bool:
-    return change.old is None or change.new is None or agent_sight.differ(change.old, change.new)
+    return change.old is None or change.new is None or sight.differ(change.old, change.new)
 
 
 def _devices_of(node: str) -> str:
@@ -135,7 +134,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         pods=caches.follow(kinds.PODS, BOUND_PODS).store,
         devices=caches.follow(kinds.GPU_DEVICES).store,
         config_maps=caches.follow(
-            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=sight.POOL)
         ).store,
     )
 

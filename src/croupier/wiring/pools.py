@@ -6,17 +6,19 @@ from typing import Final
 from croupier.api import kinds, settings
 from croupier.api.gpu import agent_report, pooling
 from croupier.api.settings import Configuration
-from croupier.controllers import booking, cards, pool, pool_nodes, pool_writing
-from croupier.controllers.booking import BookingMetrics, Bookings
-from croupier.controllers.cards import CardController
-from croupier.controllers.cards_metrics import DeviceMetrics
-from croupier.controllers.ledgers import Ledgers
-from croupier.controllers.pool import PoolController
-from croupier.controllers.pool_metrics import PoolMetrics
-from croupier.controllers.pool_nodes import PoolNodes
-from croupier.controllers.pool_status import Alarm
-from croupier.controllers.reporters import Reporters
-from croupier.controllers.sight import Sight, Sources
+from croupier.controllers.cards import cards
+from croupier.controllers.cards.cards import CardController
+from croupier.controllers.cards.metrics import DeviceMetrics
+from croupier.controllers.cards.reporters import Reporters
+from croupier.controllers.ledger.ledgers import Ledgers
+from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.pools import booking, pool, writing
+from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.pools.booking import BookingMetrics, Bookings
+from croupier.controllers.pools.metrics import PoolMetrics
+from croupier.controllers.pools.nodes import PoolNodes
+from croupier.controllers.pools.pool import PoolController
+from croupier.controllers.pools.status import Alarm
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools.assignment import Approval
 from croupier.kube.client import Client, Selection
@@ -57,7 +59,7 @@ class _Pools:
         self._ledgers = Ledgers(Sight(self._seen), follow(kinds.NODE_RESERVATIONS))
         agents = Selection(self._settings.namespace, labels=agent_report.LEASES)
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
-        ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
+        ours = Selection(self._settings.namespace, labels=writing.LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
         self._waiting = follow(kinds.PODS, booking.WAITING, name="pods that wait for a pool")
         self.reporters = Reporters(surface.api, surface.metrics)

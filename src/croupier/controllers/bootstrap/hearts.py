@@ -1,0 +1,58 @@
+"""The heartbeats of nodes, by the monotonic clock: clocks of other machines are not compared."""
+
+from croupier.api.gpu import GPUNodeInventory
+from croupier.api.gpu.agent_report import AgentReport
+from croupier.controllers.bootstrap import reading
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import Pulse
+from croupier.kube.clock import Clock
+
+
+class Hearts:
+    """An agent's renewals of its Lease; of a node without one, our own looks at its exporter."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pulses: dict[str, Pulse] = {}
+        self._since: dict[str, float] = {}
+
+    def forget_all(self) -> None:
+        self._pulses.clear()
+        self._since.clear()
+
+    def forget(self, node: str) -> None:
+        self._pulses.pop(node, None)
+        self._since.pop(node, None)
+
+    def since(self, node: str) -> float:
+        """When the node was first looked at."""
+        return self._since.setdefault(node, self._clock.monotonic())
+
+    def heard(self, node: str) -> None:
+        """The agent's Lease was renewed; how many good heartbeats it had, its report says."""
+        before = self._pulses.get(node)
+        self._pulses[node] = Pulse(before.beats if before is not None else 0, self._clock.monotonic())
+
+    def feel(self, inventory: GPUNodeInventory, report: AgentReport | None, *, good: bool) -> Pulse | None:
+        """`good`: an exporter on the node is ready now."""
+        node, now = inventory.metadata.name, self._clock.monotonic()
+        before = self._pulses.get(node) or _believed(inventory, report, now)
+        if report is not None:
+            felt = None if before is None else Pulse(report.beats, before.at)
+        else:
+            felt = bootstrap.pulse(before, good=good, now=now)
+        if felt is not None:
+            self._pulses[node] = felt
+        return felt
+
+
+def _believed(inventory: GPUNodeInventory, report: AgentReport | None, now: float) -> Pulse | None:
+    """At first sight a node is as fit as it was: one that was silent is, until it is heard."""
+    if reading.failing(inventory):
+        return None
+    beats = inventory.status.monitoring.consecutive_heartbeats
+    if report is not None:
+        beats = report.beats
+    elif not beats:
+        return None
+    return Pulse(min(beats, bootstrap.BEATS), now)

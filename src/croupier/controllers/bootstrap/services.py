@@ -1,0 +1,107 @@
+"""The pods that label or monitor nodes: whose they are, and which of ours run where.
+
+Those of others count only in namespaces that are believed: anybody may label a pod of his own.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from croupier.api.core_v1 import Pod
+from croupier.api.gpu import GPUNodeInventory
+from croupier.api.kinds import PODS
+from croupier.controllers.bootstrap import pods as bootstrap_pods
+from croupier.controllers.bootstrap.pods import IMAGE, Images
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import BELIEVED, SERVICE, Kind, Service
+from croupier.kube.client import Client, Deletion
+from croupier.kube.errors import AlreadyExists, NotFound
+from croupier.kube.store import Index, Store
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """`namespace` is where ours run."""
+
+    images: Images = field(default_factory=Images)
+    namespace: str = "d8-gpu-operator"
+    believed: tuple[str, ...] = BELIEVED
+
+
+class Services:
+    def __init__(self, pods: Store[Pod], api: Client, places: Places) -> None:
+        self._api = api
+        self._places = places
+        self._pods = pods.index(self.node_of)
+
+    @property
+    def indexes(self) -> tuple[Index[Any, Any], ...]:
+        """For whoever says how long they are kept."""
+        return (self._pods,)
+
+    def node_of(self, pod: Pod) -> Iterable[str]:
+        """Of service pods, also of ours that ended and are to be replaced; all others concern nobody here."""
+        served = self._is_ours(pod) or self._read(pod) is not None
+        return (pod.spec.node_name,) if served and pod.spec.node_name else ()
+
+    def on(self, node: str) -> tuple[Service, ...]:
+        return tuple(one for pod in self._pods.get(node) if (one := self._read(pod)) is not None)
+
+    async def keep(self, inventory: GPUNodeInventory, start: frozenset[Kind]) -> list[Pod]:
+        """Ours run where they are needed, with the image that is set, and nowhere else. The new ones."""
+        node = inventory.metadata.name
+        ours = [pod for pod in self._pods.get(node) if self._is_ours(pod)]
+        fit = {kind for pod in ours for kind in start if self._is_fit(pod, kind)}
+        for pod in ours:
+            if not any(self._is_fit(pod, kind) for kind in start):
+                await self._stop(pod)
+        made = [await self._start(kind, inventory) for kind in sorted(start - fit)]
+        return [pod for pod in made if pod is not None]
+
+    async def _start(self, kind: Kind, inventory: GPUNodeInventory) -> Pod | None:
+        body = bootstrap_pods.body(kind, inventory, self._places.images)
+        try:
+            return await self._api.create(PODS, body, namespace=self._places.namespace)
+        except AlreadyExists:
+            return None  # the one before it is on its way out; its end wakes us
+
+    async def _stop(self, pod: Pod) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            return
+        meta = pod.metadata
+        with contextlib.suppress(NotFound):
+            await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=Deletion(uid=meta.uid))
+            log.info("a service pod is not needed any more", node=pod.spec.node_name, pod=meta.key)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.metadata.namespace == self._places.namespace and SERVICE in pod.metadata.labels
+
+    def _is_fit(self, pod: Pod, kind: Kind) -> bool:
+        """It is there to stay, does this, and does it with the image that is set."""
+        meta, image = pod.metadata, self._places.images.images.get(kind)
+        stays = not pod.is_finished and meta.deletion_timestamp is None
+        return stays and meta.labels[SERVICE] == kind and meta.annotations.get(IMAGE) == image
+
+    def _read(self, pod: Pod) -> Service | None:
+        meta, places = pod.metadata, self._places
+        if pod.is_finished or meta.deletion_timestamp is not None:
+            return None
+        if meta.namespace not in (*places.believed, places.namespace):
+            return None
+        ours = self._is_ours(pod)
+        kind = bootstrap.kind_of(meta.labels, meta.labels.get(SERVICE, "") if ours else "")
+        return Service(kind, meta.key, _is_ready(pod), _waits_for(pod), ours=ours) if kind else None
+
+
+def _is_ready(pod: Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def _waits_for(pod: Pod) -> str:
+    waiting = (one.state.waiting for one in pod.status.container_statuses)
+    return next((one.reason for one in waiting if one is not None and one.reason), pod.status.reason)

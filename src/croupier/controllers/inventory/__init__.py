@@ -1,0 +1,1 @@
+"""Which cards and nodes there are: from what agents, NFD and labels tell."""

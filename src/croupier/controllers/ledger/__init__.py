@@ -1,0 +1,1 @@
+"""Reservations and holders: what is held of every node, kept true."""

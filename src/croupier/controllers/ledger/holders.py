@@ -1,0 +1,256 @@
+"""Holders: promoted when their pod is bound, freed when it is over, expired when it never comes.
+
+One key is one node. What a cache shows for certain is done at once; what it only does not show is made
+sure of by the API server. An expiry fences its pod: before the hold is released the pod gets another
+resourceVersion, so that a Binding made for the old hold is refused
+(docs/decisions/0007-an-expiry-fences-its-pod.md).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from croupier.api.core_v1 import Pod
+from croupier.api.kinds import PODS
+from croupier.api.mps import allocation
+from croupier.book.manager import CapacityManager, UnknownNode
+from croupier.controllers.ledger import sight
+from croupier.controllers.ledger.sight import Sight
+from croupier.core.ledgers import claim, settle
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.settle import Expire, Free, Promote, Step
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import Conflict, NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.journal import Reference
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.kube.store import Change
+
+NAME: Final = "holders"
+TRIES: Final = 5
+"""Times a pod that others keep changing is read again before its fence is given up for now."""
+RESYNC: Final = 60.0
+"""Seconds after which every node is looked at, changed or not."""
+MOST_GONE: Final = 20_000
+"""Pods remembered as gone."""
+CALM: Final = 1.0
+"""Seconds after which a changed ledger is looked at. Mostly it changed because a pod is being bound, and the
+next are bound there at the same time; what must not wait comes from the pods."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Many workers: a promotion waits for others to share its write, and the node's key waits with it."""
+
+    options: Options = field(default_factory=lambda: Options(workers=64))
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=Unmeasured)
+    patience: timedelta = timedelta(seconds=60)
+    """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
+    unseen: float = 10.0
+    """Seconds a pod may be unseen before the API server is asked: it is being bound, or a watch is behind."""
+
+
+class HolderController:
+    """`api` is fenced by the caller, where there is an election."""
+
+    def __init__(
+        self,
+        sight_: Sight,
+        api: Client,
+        *,
+        book: CapacityManager,
+        recorder: Recorder,
+        settings: Settings | None = None,
+    ) -> None:
+        self._sight = sight_
+        self._api = api
+        self._book = book
+        self._recorder = recorder
+        self._settings = settings or Settings()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._unseen: dict[str, dict[str, float]] = {}
+        """By node: holders whose pod is not seen, and since when."""
+        self._waiting: dict[str, set[str]] = {}
+        self._waiting_on: dict[str, frozenset[str]] = {}
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+        )
+        pods = sight_.sources.pods
+        self.controller.watch(pods.store, pods.cache, self._nodes_of)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        endings = (
+            self._book.subscribe(self._ledger_changed),
+            self._sight.sources.pods.store.subscribe(self._pod_changed),
+        )
+        waking = asyncio.create_task(self._wake_all())
+        try:
+            await self.controller.run(stop, authority)
+        finally:
+            waking.cancel()
+            for end in endings:
+                end()
+
+    async def _wake_all(self) -> None:
+        """Now and then every ledger, also of nodes that no pod is left on."""
+        while True:
+            for node in tuple(self._book.nodes()):
+                self._ledger_changed(node)
+            await asyncio.sleep(RESYNC)
+
+    async def reconcile(self, node: str) -> Result:
+        held = self._book.ledger(node)
+        if held is None:
+            return DONE
+        now = self._settings.clock.now()
+        settlement = settle.settle(held, self._sight.pods_named(held), now, patience=self._settings.patience)
+        steps = [step for step in settlement.steps if step.doubt == "none"]
+        unsure, later = self._ripe(node, [step for step in settlement.steps if step.doubt != "none"])
+        steps += [sure for step in unsure if (sure := await self._made_sure(step, node)) is not None]
+        await self._carry_out(node, steps)
+        if settlement.again is not None:
+            later.append(max(0.0, (settlement.again - now).total_seconds()) + 0.1)
+        return Result(again_after=min(later)) if later else DONE
+
+    def _ripe(self, node: str, unsure: Sequence[Step]) -> tuple[list[Step], list[float]]:
+        """The steps to ask the API server about now, and in how many seconds to look at the others.
+
+        Every pod is unseen for a moment, between its claim and the news of its binding: to ask about
+        each would cost two more requests a placement.
+        """
+        now, before = self._settings.clock.monotonic(), self._unseen.pop(node, {})
+        since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, Free)}
+        if since:
+            self._unseen[node] = since
+        left = {holder: moment + self._settings.unseen - now for holder, moment in since.items()}
+        ripe = [step for step in unsure if left.get(step.holder, 0) <= 0 or self._is_gone(step.holder)]
+        return ripe, [seconds for seconds in left.values() if seconds > 0]
+
+    def _is_gone(self, holder: str) -> bool:
+        """It was seen, and then seen no more."""
+        return holder.rpartition("/")[2] in self._gone
+
+    async def _carry_out(self, node: str, steps: Sequence[Step]) -> None:
+        """What frees is written at once; a promotion can wait for company."""
+        promotions = [settle.change(step) for step in steps if isinstance(step, Promote)]
+        endings = [step for step in steps if not isinstance(step, Promote)]
+        try:
+            if endings:
+                changes = [settle.change(step) for step in endings] + promotions
+                before = self._book.ledger(node)
+                after = await self._book.amend(node, lambda newest: settle.fold(newest, changes))
+                self._tell(endings, before, after)
+            elif promotions:
+                await self._book.amend(node, lambda newest: settle.fold(newest, promotions), lazy=True)
+        except UnknownNode:
+            return  # closed a moment ago, so nobody held anything
+
+    async def _made_sure(self, step: Step, node: str) -> Step | None:
+        """What is to be done now that the API server was asked; None for what solves itself."""
+        key = claim.reserved_as(step.holder) or step.holder
+        _, _, uid = step.holder.partition(f"{key}/")
+        if uid in self._gone:
+            return Free(step.holder, f"pod {key} is gone")
+        for _ in range(TRIES):
+            pod = await self._read(key, uid)
+            sure = _sure(step, pod, node)
+            if not isinstance(sure, Expire) or pod is None or pod.spec.node_name:
+                return sure
+            try:
+                await self._fence(pod)
+            except (Conflict, NotFound):
+                continue
+            return sure
+        raise Conflict(409, "Conflict", f"pod {key} changes all the time; its hold is expired later")
+
+    async def _read(self, key: str, uid: str) -> Pod | None:
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._api.get(PODS, name, namespace=namespace)
+        except NotFound:
+            return None
+        return pod if uid in ("", pod.metadata.uid) else None
+
+    async def _fence(self, pod: Pod) -> None:
+        """From now on a Binding that was prepared for the old hold is refused."""
+        meta = pod.metadata
+        patch = allocation.fence(meta, self._settings.clock.now())
+        await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
+
+    def _tell(self, endings: Iterable[Step], before: Ledger | None, after: Ledger) -> None:
+        for step in endings:
+            grant = before.grant(step.holder) if before is not None else ()
+            if after.grant(step.holder) or not grant:
+                continue
+            if isinstance(step, Free):
+                log.info("freed", holder=step.holder, node=after.node, why=step.why)
+                continue
+            cards = ", ".join(part.card for part in grant)
+            note = f"the hold on {cards} of {after.node} ended: its time was up before the pod was bound"
+            log.warning(note, holder=step.holder, node=after.node)
+            about = _pod_named(step.holder)
+            self._recorder.record(about, "GPUReservationExpired", note, action="Expire", type="Warning")
+
+    def _nodes_of(self, pod: Pod) -> Iterable[str]:
+        """Where it is bound, and where something waits for it."""
+        return {*sight.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod that was seen and is seen no more is gone for good: lists and watches do not go back."""
+        if change.new is None and change.old is not None:
+            self._gone[change.old.metadata.uid] = None
+            if len(self._gone) > MOST_GONE:
+                self._gone.popitem(last=False)
+
+    def _ledger_changed(self, node: str) -> None:
+        self._index(node)
+        self.controller.add(node, within=CALM)
+
+    def _index(self, node: str) -> None:
+        """Which pods that are not bound yet concern the node."""
+        held = self._book.ledger(node)
+        keys = frozenset(claim.reserved_as(holder) or holder for holder in held.held) if held else frozenset()
+        before = self._waiting_on.get(node, frozenset())
+        for key in before - keys:
+            self._waiting[key].discard(node)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        for key in keys - before:
+            self._waiting.setdefault(key, set()).add(node)
+        if keys:
+            self._waiting_on[node] = keys
+        else:
+            self._waiting_on.pop(node, None)
+
+
+def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
+    """The step as the pod, read live, lets it be."""
+    if pod is not None and pod.spec.node_name == node and not pod.is_finished:
+        return Promote(step.holder, sight.brief(pod).holder)
+    if not claim.reserved_as(step.holder):
+        return step  # held for a name: whatever became of one pod, the next may have it
+    if pod is None:
+        return Free(step.holder, "its pod is gone")
+    view = sight.brief(pod)
+    if view.finished:
+        return Free(step.holder, f"pod {view.key} has ended")
+    if view.node:
+        return Free(step.holder, f"pod {view.key} is bound to node {view.node}")
+    return step if isinstance(step, Expire) else None
+
+
+def _pod_named(holder: str) -> Reference:
+    """The pod of a holder for an Event: one that waits is in no cache, and need not be."""
+    namespace, name, *uid = holder.split("/")
+    return Reference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")

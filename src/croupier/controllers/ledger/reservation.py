@@ -1,0 +1,270 @@
+"""Reservation: held in the ledger, told in the status, released before it goes.
+
+One key is one node: its Reservations are decided together, so that priority counts, and
+committed in one write of the ledger. The order of writes makes every crash harmless:
+the finalizer before the hold (nothing holds that could vanish unseen), the hold before the
+status (nothing is promised that is not held), the release before the finalizer goes.
+Done again, each step changes nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol, TypeAlias
+
+from croupier.api import pods
+from croupier.api.core_v1 import Node, Pod
+from croupier.api.kinds import PODS, RESERVATIONS
+from croupier.api.mps import Reservation
+from croupier.book.manager import STRATEGY, CapacityManager, UnknownNode
+from croupier.controllers.ledger import reservation_status as wire
+from croupier.controllers.watched import Watched
+from croupier.core.ledgers import reservation, verdict
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.reservation import Asked, Outcome, Reason, Scene
+from croupier.core.ledgers.verdict import Judgement
+from croupier.core.placing.placement import Strategy
+from croupier.core.pods.pod import PodView
+from croupier.kube import events, store, together
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import NotFound
+from croupier.kube.events import Recorder
+from croupier.kube.identity import Key
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+
+NAME: Final = "reservation"
+
+_Told: TypeAlias = tuple[str, Literal["Normal", "Warning"]]
+_EVENTS: Final[Mapping[str, _Told]] = {
+    "Reserved": ("Reserved", "Normal"),
+    "Failed": ("ReservationFailed", "Warning"),
+    "Released": ("Released", "Normal"),
+}
+_EXPIRED: Final[_Told] = ("GPUReservationExpired", "Warning")
+
+
+class Counts(Protocol):
+    """Whom we tell what happened to Reservations."""
+
+    def granted(self) -> None: ...
+    def failed(self, reason: str) -> None: ...
+
+
+class Uncounted:
+    def granted(self) -> None: ...
+    def failed(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    reservations: Watched[Reservation]
+    pods: Watched[Pod]
+    nodes: Watched[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    strategy: Strategy = STRATEGY
+    options: Options = field(default_factory=Options)
+    clock: Clock = field(default_factory=SystemClock)
+    counts: Counts = field(default_factory=Uncounted)
+    gauge: Gauge = field(default_factory=Unmeasured)
+
+
+class ReservationController:
+    """`api` is fenced by the caller, where there is an election."""
+
+    def __init__(
+        self, sources: Sources, api: Client, *, book: CapacityManager, recorder: Recorder, settings: Settings
+    ) -> None:
+        self._sources = sources
+        self._api = api
+        self._book = book
+        self._recorder = recorder
+        self._settings = settings
+        self._by_node = sources.reservations.store.index(lambda found: (found.spec.node_name,))
+        self._by_pod = sources.reservations.store.index(lambda found: (found.spec.pod_key,))
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, settings.options, gauge=settings.gauge
+        )
+        self.controller.watch(
+            sources.reservations.store, sources.reservations.cache, lambda found: (found.spec.node_name,)
+        )
+        self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
+        self.controller.watch(sources.nodes.store, sources.nodes.cache, self._node_if_concerned)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        unsubscribe = self._book.subscribe(self._ledger_changed)
+        try:
+            with store.kept(self._by_node, self._by_pod):
+                await self.controller.run(stop, authority)
+        finally:
+            unsubscribe()
+
+    async def reconcile(self, node: str) -> Result:
+        if not self._concerns(node):
+            return DONE
+        found = {one.metadata.key: one for one in self._by_node.get(node)}
+        ledger = self._book.ledger(node)
+        scene = await self._scene(node, ledger, found)
+        scene = await self._guarded(ledger, scene, found)
+        ledger = await self._settled(node, ledger, scene)
+        judgement = verdict.judge(ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy)
+        await self._tell(node, found, judgement)
+        return Result(judgement.again_after)
+
+    async def _scene(self, node: str, ledger: Ledger | None, found: Mapping[str, Reservation]) -> Scene:
+        now = self._settings.clock.now()
+        asked = tuple(wire.asked(one, now) for one in found.values())
+        names = {one.pod for one in asked}
+        if ledger is not None:
+            names |= {"/".join(holder.split("/")[:2]) for holder in ledger.reservations}
+        scene = Scene(
+            node,
+            now,
+            asked,
+            pods={name: view for name in names if (view := self._pod(name)) is not None},
+            exists=self._sources.nodes.store.named(node) is not None,
+        )
+        over, unseen = reservation.endings(ledger, scene.pods)
+        over |= await self._verified(unseen, self._pod_is_over)
+        strangers = reservation.strangers(ledger, asked)
+        orphans = await self._verified(strangers, lambda holder: self._is_orphan(node, ledger, holder))
+        departed = reservation.departed(ledger, over, scene)
+        return replace(scene, over=over, orphans=orphans, departed=departed)
+
+    async def _verified(
+        self, holders: Iterable[str], certain: Callable[[str], Awaitable[bool]]
+    ) -> frozenset[str]:
+        """Those of which the API server itself says so: a cache may be behind."""
+        return frozenset([holder for holder in holders if await certain(holder)])
+
+    async def _pod_is_over(self, holder: str) -> bool:
+        namespace, name, uid = holder.split("/")
+        try:
+            pod = await self._api.get(PODS, name, namespace=namespace)
+        except NotFound:
+            return True
+        return pod.metadata.uid != uid or pod.is_finished
+
+    async def _is_orphan(self, node: str, ledger: Ledger | None, holder: str) -> bool:
+        if ledger is None:
+            return False
+        try:
+            found = await self._api.get(
+                RESERVATIONS, ledger.reservations[holder], namespace=holder.partition("/")[0]
+            )
+        except NotFound:
+            return True
+        return found.spec.node_name != node
+
+    async def _guarded(self, ledger: Ledger | None, scene: Scene, found: dict[str, Reservation]) -> Scene:
+        """With the finalizer on all that are about to hold."""
+        keys = reservation.unguarded(ledger, scene, self._settings.strategy)
+        if not keys:
+            return scene
+        await together.all_of(self._put_finalizer(scene.node, key, found) for key in keys)
+        asked = (wire.asked(found[one.key], scene.now) for one in scene.reservations if one.key in found)
+        return replace(scene, reservations=tuple(asked))
+
+    async def _put_finalizer(self, node: str, key: str, found: dict[str, Reservation]) -> None:
+        try:
+            found[key] = await self._patch(node, found[key], wire.finalizers(found[key], ours=True))
+        except NotFound:
+            del found[key]
+
+    async def _settled(self, node: str, ledger: Ledger | None, scene: Scene) -> Ledger | None:
+        def change(newest: Ledger) -> Ledger:
+            return reservation.settle(newest, scene, self._settings.strategy)
+
+        if ledger is None or change(ledger) == ledger:
+            return ledger
+        try:
+            return await self._book.amend(node, change)
+        except UnknownNode:
+            return None  # closed a moment ago, so nobody held anything
+
+    async def _tell(self, node: str, found: Mapping[str, Reservation], judgement: Judgement) -> None:
+        told = [self._write(node, found[key], outcome) for key, outcome in judgement.outcomes.items()]
+        freed = [self._let_go(node, found[key]) for key in judgement.free]
+        await together.all_of([*told, *freed])
+
+    async def _write(self, node: str, found: Reservation, outcome: Outcome) -> None:
+        status = wire.written(found, outcome, self._settings.clock.now())
+        if status == found.status:
+            return
+        try:
+            await self._patch(node, found, wire.patch(found, status), subresource="status")
+        except NotFound:
+            return
+        before = wire.asked(found, self._settings.clock.now())
+        if (outcome.phase, outcome.reason) != (before.told.phase, before.told.reason):
+            self._announce(found, outcome, before)
+
+    def _announce(self, found: Reservation, outcome: Outcome, before: Asked) -> None:
+        if outcome.phase == before.told.phase == "Reserved":
+            return  # its pod was bound; the grant is the same
+        if outcome.phase == "Reserved":
+            self._settings.counts.granted()
+        if outcome.phase == "Failed":
+            self._settings.counts.failed(outcome.reason)
+        self._record(found, outcome.reason, outcome.phase, outcome.message)
+
+    def _record(self, found: Reservation, reason: Reason | None, phase: str, note: str) -> None:
+        name, kind = _EXPIRED if reason == "Expired" else _EVENTS[phase]
+        about = events.about(RESERVATIONS, found)
+        self._recorder.record(about, name, note, action="Reserve", type=kind)
+
+    async def _let_go(self, node: str, found: Reservation) -> None:
+        """Its cards are free, so it may go."""
+        without = wire.finalizers(found, ours=False)
+        if list(found.metadata.finalizers) == without["metadata"]["finalizers"]:
+            return
+        try:
+            await self._patch(node, found, without)
+        except NotFound:
+            return
+        if not without["metadata"]["finalizers"]:
+            self.controller.deleted(node, RESERVATIONS, found)
+        if found.status.phase == "Reserved":
+            self._record(found, None, "Released", "released because it was deleted")
+
+    async def _patch(
+        self, node: str, found: Reservation, patch: dict[str, object], subresource: str | None = None
+    ) -> Reservation:
+        meta = found.metadata
+        written = await self._api.patch(
+            RESERVATIONS, meta.name, patch, namespace=meta.namespace, subresource=subresource
+        )
+        self.controller.wrote(node, RESERVATIONS, written)
+        return written
+
+    def _elsewhere(self, ledger: Ledger | None, scene: Scene) -> Mapping[str, Ledger]:
+        """The other nodes, if somebody needs to be told of them."""
+        holding = reservation.by_reservation(ledger)
+        if all(one.key in holding or one.told.phase == "Released" for one in scene.reservations):
+            return {}
+        others = {node: self._book.ledger(node) for node in tuple(self._book.nodes()) if node != scene.node}
+        return {node: other for node, other in others.items() if other is not None}
+
+    def _pod(self, name: str) -> PodView | None:
+        namespace, _, pod = name.partition("/")
+        found = self._sources.pods.store.get(Key(namespace, pod))
+        return None if found is None else pods.view(found)
+
+    def _concerns(self, node: str) -> bool:
+        ledger = self._book.ledger(node)
+        return bool(self._by_node.keys(node)) or (ledger is not None and bool(ledger.reservations))
+
+    def _nodes_of_pod(self, pod: Pod) -> set[str]:
+        return {found.spec.node_name for found in self._by_pod.get(pod.metadata.key)}
+
+    def _node_if_concerned(self, node: Node) -> tuple[str, ...]:
+        return (node.metadata.name,) if self._concerns(node.metadata.name) else ()
+
+    def _ledger_changed(self, node: str) -> None:
+        if self._concerns(node):
+            self.controller.add(node)

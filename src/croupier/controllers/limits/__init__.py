@@ -1,0 +1,1 @@
+"""CPU limits moved in place, and given back when nobody minds them."""

@@ -1,0 +1,1 @@
+"""What pools have, give and were promised, and how they change."""

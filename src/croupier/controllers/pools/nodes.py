@@ -1,0 +1,137 @@
+"""The labels and taints that pools put on the nodes of their cards. One key is one node.
+
+The list of taints can only be replaced as a whole, and others change it too: so it is written for the version
+of the Node that was seen, and looked at again when somebody was faster.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from croupier.api.core_v1 import Node
+from croupier.api.core_v1 import Taint as WireTaint
+from croupier.api.gpu import GPUDevice, GPUPool
+from croupier.api.kinds import NODES
+from croupier.controllers.ledger import sight
+from croupier.controllers.watched import Watched
+from croupier.core.pools import nodes as pool_nodes
+from croupier.core.pools.nodes import LABEL, Marks, Taint
+from croupier.kube import store
+from croupier.kube.client import Client
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import NotFound
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.resource import Raw
+from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+
+NAME: Final = "pool-nodes"
+FIELD_MANAGER: Final = "gpupool-controller"
+TAINTS: Final = "gpu.deckhouse.io/pool-taints"
+"""The annotation that lists the taints we put on the node."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    nodes: Watched[Node]
+    devices: Watched[GPUDevice]
+    pools: Watched[GPUPool]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    options: Options = field(default_factory=lambda: Options(workers=4))
+    gauge: Gauge = field(default_factory=Unmeasured)
+
+
+class PoolNodes:
+    def __init__(self, sources: Sources, api: Client, settings: Settings | None = None) -> None:
+        self._sources = sources
+        self._api = api.acting_as(FIELD_MANAGER)
+        self._devices = sources.devices.store.index(sight.node_of_device)
+        self._pooled = sources.devices.store.index(_pool_of)
+        settings = settings or Settings()
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, settings.options, gauge=settings.gauge
+        )
+        self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda one: (one.metadata.name,))
+        self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
+        self.controller.watch(sources.pools.store, sources.pools.cache, self._nodes_of)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        with store.kept(self._devices, self._pooled):
+            await self.controller.run(stop, authority)
+
+    async def reconcile(self, node: str) -> Result:
+        found = self._sources.nodes.store.named(node)
+        if found is None:
+            return DONE
+        now = marks(found)
+        wanted = pool_nodes.decide(now, self._pools_on(node))
+        if wanted == now:
+            return DONE
+        try:
+            written = await self._api.patch(NODES, node, _patch(found, now, wanted))
+        except NotFound:
+            return DONE
+        self.controller.wrote(node, NODES, written)
+        log.info("marked a node for its pools", node=node, pools=sorted(wanted.pools))
+        return DONE
+
+    def _pools_on(self, node: str) -> dict[str, tuple[Taint, ...]]:
+        names = {name for device in self._devices.get(node) for name in _pool_of(device)}
+        pools = {name: self._sources.pools.store.named(name) for name in names}
+        return {name: _taints(pool) for name, pool in pools.items()}
+
+    def _nodes_of(self, pool: GPUPool) -> set[str]:
+        devices = self._pooled.get(pool.metadata.name)
+        return {node for device in devices for node in sight.node_of_device(device)}
+
+
+def marks(node: Node) -> Marks:
+    """What pools have to do with of what stands on the node."""
+    written = node.metadata.annotations.get(TAINTS, "")
+    labels = (key.removeprefix(LABEL) for key in node.metadata.labels if key.startswith(LABEL))
+    return Marks(
+        pools=frozenset(labels),
+        taints=tuple(_taint(one) for one in node.spec.taints),
+        ours=frozenset(written.split(",")) if written else frozenset(),
+    )
+
+
+def _patch(node: Node, now: Marks, wanted: Marks) -> Raw:
+    labels: dict[str, str | None] = {LABEL + name: "" for name in wanted.pools}
+    labels |= {LABEL + name: None for name in now.pools - wanted.pools}
+    meta: dict[str, Any] = {"labels": labels}
+    if (wanted.taints, wanted.ours) == (now.taints, now.ours):
+        return {"metadata": meta}
+    before = {_taint(one): one for one in node.spec.taints}
+    taints = [before.get(one) or _wire(one) for one in wanted.taints]
+    meta |= {
+        "resourceVersion": node.metadata.resource_version,
+        "annotations": {TAINTS: ",".join(sorted(wanted.ours)) or None},
+    }
+    return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(one) for one in taints]}}
+
+
+def _pool_of(device: GPUDevice) -> Iterable[str]:
+    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()
+
+
+def _taints(pool: GPUPool | None) -> tuple[Taint, ...]:
+    if pool is None:
+        return ()
+    return tuple(Taint(one.key, one.value, one.effect) for one in pool.spec.scheduling.taints)
+
+
+def _taint(one: WireTaint) -> Taint:
+    return Taint(one.key, one.value, one.effect)
+
+
+def _wire(one: Taint) -> WireTaint:
+    return WireTaint(key=one.key, value=one.value, effect=one.effect)

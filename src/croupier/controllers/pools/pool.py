@@ -1,0 +1,350 @@
+"""GPUPool: what it has to give, which cards its agents may serve, and how it changes. One key is one pool.
+
+Every look gathers the pool's cards and what the ledgers hold of them, decides (core/pools/maintenance.py),
+and writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
+changes many times a second while pods come and go; it is looked at once in a few seconds, whatever happens.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal, Protocol
+
+import msgspec
+import structlog
+
+from croupier.api.core_v1 import ConfigMap, Node
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
+from croupier.api.gpu.device import ASSIGNMENT, DRAIN
+from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
+from croupier.api.kinds import GPU_POOLS
+from croupier.controllers.ledger import sight
+from croupier.controllers.pools import claims as pool_claims
+from croupier.controllers.pools import look as pool_look
+from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.pools import status as pool_status
+from croupier.controllers.pools import writing
+from croupier.controllers.pools.claims import Claims
+from croupier.controllers.pools.look import Look, Seen
+from croupier.controllers.pools.news import news
+from croupier.controllers.pools.status import Alarm
+from croupier.controllers.pools.writing import PoolWriter
+from croupier.controllers.watched import Watched
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.pools import assignment, maintenance
+from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools.assignment import NOBODY, Approval
+from croupier.core.pools.capacity import Line
+from croupier.core.pools.change import Outcome, Verdict
+from croupier.kube import events, store
+from croupier.kube.client import Client
+from croupier.kube.clock import Clock, SystemClock
+from croupier.kube.controller import Controller, Options
+from croupier.kube.errors import NotFound
+from croupier.kube.journal import Reference
+from croupier.kube.reconcile import DONE, Result
+from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+
+NAME: Final = "pools"
+REPORTER: Final = "gpupool-controller"
+NAMESPACE: Final = "d8-gpu-operator"
+STRAYS: Final = ""
+"""The key of cards that left their pool while it changed."""
+AGAIN: Final = 30.0
+"""Seconds after which a missing namespace is looked for again."""
+
+log = structlog.get_logger(__name__)
+
+
+class Ledgers(Protocol):
+    def ledger(self, node: str) -> Ledger | None: ...
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
+
+
+class Bookings(Protocol):
+    """What admitted pods were promised that no node has yet."""
+
+    def booked(self, pool: str) -> int: ...
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
+
+
+class Recorder(Protocol):
+    def record(
+        self,
+        regarding: Reference,
+        reason: str,
+        note: str,
+        *,
+        action: str,
+        type: Literal["Normal", "Warning"] = "Normal",
+    ) -> None: ...
+
+
+class Figures(Protocol):
+    def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
+    def forget(self, pool: str) -> None: ...
+
+
+class _Uncounted:
+    def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
+    def forget(self, pool: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    pools: Watched[GPUPool]
+    devices: Watched[GPUDevice]
+    nodes: Watched[Node]
+    inventories: Watched[GPUNodeInventory]
+    config_maps: Watched[ConfigMap]
+    """Those of `namespace` with the label gpu.deckhouse.io/pool."""
+    ledgers: Ledgers
+    bookings: Bookings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    namespace: str = NAMESPACE
+    deadline: timedelta = timedelta(hours=1)
+    alarm: Alarm = field(default_factory=Alarm)
+    approval: Approval = NOBODY
+    calm: float = 1.0
+    """Seconds between two looks at one pool, for every thousand of its cards."""
+    options: Options = field(default_factory=lambda: Options(workers=4, resync=300.0))
+    clock: Clock = field(default_factory=SystemClock)
+    gauge: Gauge = field(default_factory=Unmeasured)
+    figures: Figures = field(default_factory=_Uncounted)
+
+
+class PoolController:
+    """`api` is fenced by the caller, where there is an election."""
+
+    def __init__(
+        self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
+    ) -> None:
+        self._sources = sources
+        self._api = api.acting_as(REPORTER)
+        self._recorder = recorder
+        self._settings = settings or Settings()
+        self._not_before: dict[str, float] = {}
+        self._on_node = sources.devices.store.index(sight.node_of_device)
+        self._of_pool = sources.devices.store.index(_pool_of)
+        self._stray = sources.devices.store.index(_strays)
+        self._labelled = sources.nodes.store.index(lambda node: pool_nodes.marks(node).pools)
+        follows = pool_claims.Sources(sources.pools, sources.devices, sources.nodes, sources.inventories)
+        self._claims = Claims(follows, self._settings.approval)
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+        )
+        self._watch()
+
+    def _watch(self) -> None:
+        watch, sources = self.controller.watch, self._sources
+        watch(sources.pools.store, sources.pools.cache, lambda pool: (pool.metadata.name,))
+        watch(sources.devices.store, sources.devices.cache, _keys)
+        watch(sources.config_maps.store, sources.config_maps.cache, _pool_of_config)
+        watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
+        watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.marks(node).pools)
+
+    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+        self._not_before.clear()
+        mine = (self._on_node, self._of_pool, self._stray, self._labelled)
+        with store.kept(*mine, *self._claims.indexes):
+            await self._run(stop, authority)
+
+    async def _run(self, stop: asyncio.Event, authority: Authority) -> None:
+        calm = self._settings.calm
+        endings = (
+            self._claims.follow(self.controller.add),
+            self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
+            self._sources.ledgers.subscribe(self._ledger_changed),
+        )
+        refreshing = asyncio.create_task(self._refresh())
+        try:
+            await self.controller.run(stop, authority)
+        finally:
+            refreshing.cancel()
+            for end in endings:
+                end()
+
+    async def _refresh(self) -> None:
+        """What a node offers to pools that have no card of it yet."""
+        while True:
+            await asyncio.sleep(self._settings.calm)
+            try:
+                self._claims.refresh()
+            except Exception:  # a node that cannot be read must not keep the others from being looked at
+                log.exception("cannot work out what pools could have")
+
+    def _ledger_changed(self, node: str) -> None:
+        for pool in {name for device in self._on_node.get(node) for name in _pool_of(device)}:
+            self.controller.add(pool, within=self._settings.calm)
+
+    async def reconcile(self, name: str) -> Result:
+        if (early := self._early(name)) > 0:
+            return Result(again_after=early)
+        writer = PoolWriter(
+            self._api, self._settings.namespace, lambda kind, found: self.controller.wrote(name, kind, found)
+        )
+        if name == STRAYS:
+            await writer.tidy(self._stray.get(True))
+            return DONE
+        pool = self._sources.pools.store.named(name)
+        if pool is None:
+            self._settings.figures.forget(name)
+            self._not_before.pop(name, None)
+            return DONE
+        if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
+            await writer.finalizers(pool, (*pool.metadata.finalizers, POOL_FINALIZER))
+            return DONE  # the watch shows it, and wakes us
+        return await self._keep(self._look(pool), writer)
+
+    def _early(self, name: str) -> float:
+        """Seconds until the pool may be looked at again."""
+        now = self._settings.clock.monotonic()
+        left = self._not_before.get(name, now) - now
+        if left <= 0:
+            thousands = len(self._of_pool.keys(name)) / 1000
+            self._not_before[name] = now + self._settings.calm * max(1.0, thousands)
+        return left
+
+    def _look(self, pool: GPUPool) -> Look:
+        name = pool.metadata.name
+        ours = pooling.pool(pool)
+        pools = (pooling.pool(one) for one in self._sources.pools.store)
+        return Look(
+            pool,
+            cards=tuple(self._seen(device) for device in self._of_pool.get(name)),
+            claims=self._claims.of(name),
+            config=self._sources.config_maps.store.named(writing.config_name(name), self._settings.namespace),
+            booked=self._sources.bookings.booked(name),
+            elder=assignment.elder_twin(ours, pools) or "",
+        )
+
+    def _seen(self, device: GPUDevice) -> Seen:
+        node = device.status.node_name or ""
+        ledger = self._sources.ledgers.ledger(node)
+        card = ledger.card(device.status.inventory_id or device.metadata.name) if ledger is not None else None
+        return Seen(device, self._sources.inventories.store.named(node), card)
+
+    async def _keep(self, look: Look, writer: PoolWriter) -> Result:
+        now = self._settings.clock.now()
+        outcome = maintenance.decide(pool_look.facts(look, now, self._settings.deadline))
+        if look.pool.metadata.deletion_timestamp is not None and not look.cards:
+            return await self._depart(look, writer)
+        outcome = await self._configure(look, outcome, writer)
+        lines = pool_look.lines(look)
+        capacity = pool_capacity.count(lines, look.booked)
+        status = pool_status.status(look, outcome, capacity, self._settings.alarm, now)
+        self._settings.figures.looked(look.name, len(look.cards), _slots(look, lines))
+        await self._write(look, status)
+        await writer.steps(look, outcome.steps)
+        if outcome.release:
+            await writer.release(look)
+        await self._confirm(look, outcome, writer)
+        return self._next(status, now)
+
+    async def _configure(self, look: Look, outcome: Outcome, writer: PoolWriter) -> Outcome:
+        """Without its ConfigMap a pool changes nothing: nobody would hear of it."""
+        try:
+            await writer.config(look, outcome)
+        except NotFound:
+            why = f"the namespace {self._settings.namespace} of the pool's ConfigMap is missing; create it"
+            kept = look.pool.status.allocation
+            sharing = pooling.sharing(kept) if kept is not None else outcome.sharing
+            missing = Verdict(False, "NamespaceMissing", why)
+            self.controller.add(look.name, within=AGAIN)
+            return replace(outcome, sharing=sharing, configured=missing, steps=(), release=False)
+        return outcome
+
+    async def _write(self, look: Look, status: GPUPoolStatus) -> None:
+        pool = look.pool
+        if status == pool.status:
+            return
+        meta = {"name": pool.metadata.name, "uid": pool.metadata.uid}
+        body = {"metadata": meta, "status": msgspec.to_builtins(status)}
+        try:
+            written = await self._api.apply(GPU_POOLS, body, force=True, subresource="status")
+        except NotFound:
+            return
+        self.controller.wrote(look.name, GPU_POOLS, written)
+        for one in news(pool.status.conditions, status.conditions):
+            self._tell(pool, one.reason, one.sentence, one.type)
+
+    async def _confirm(self, look: Look, outcome: Outcome, writer: PoolWriter) -> None:
+        """A person's word is used up, whether it was of any use or not."""
+        pool = look.pool
+        if CONFIRMED not in pool.metadata.annotations:
+            return
+        await writer.unconfirm(pool, CONFIRMED)
+        if not pool_look.confirmed(pool):
+            why = (
+                f"the pool is at generation {pool.metadata.generation} by now: look at it, and confirm again"
+            )
+            self._tell(pool, "NotConfirmed", why, "Warning")
+        elif outcome.misconfigured.holds:
+            self._tell(pool, "NotConfirmed", outcome.misconfigured.sentence, "Warning")
+        else:
+            self._tell(pool, "Confirmed", "a person confirmed the pool", "Normal")
+
+    async def _depart(self, look: Look, writer: PoolWriter) -> Result:
+        """Nobody has a card of it any more: take away what it left."""
+        if self._labelled.keys(look.name):
+            return DONE  # the nodes lose their labels first, and each wakes us
+        if look.config is not None:
+            await writer.drop_config(look.config)
+        kept = [one for one in look.pool.metadata.finalizers if one != POOL_FINALIZER]
+        if len(kept) < len(look.pool.metadata.finalizers):
+            await writer.finalizers(look.pool, kept)
+            log.info("a pool is gone", pool=look.name)
+        return DONE
+
+    def _next(self, status: GPUPoolStatus, now: datetime) -> Result:
+        """When time alone changes what is to be said."""
+        terms = {"Maintenance": self._settings.deadline, "CapacityLow": self._settings.alarm.lasts}
+        terms_of_false = {"Configured": self._settings.deadline}
+        due = [
+            one.last_transition_time + term - now
+            for one in status.conditions
+            for term in [(terms if one.status == "True" else terms_of_false).get(one.type)]
+            if term is not None
+        ]
+        left = [one.total_seconds() for one in due if one > timedelta()]
+        return Result(again_after=min(left) + self._settings.calm) if left else DONE
+
+    def _tell(self, pool: GPUPool, reason: str, sentence: str, kind: Literal["Normal", "Warning"]) -> None:
+        (log.warning if kind == "Warning" else log.info)(sentence, pool=pool.metadata.name, alert=reason)
+        about = events.about(GPU_POOLS, pool)
+        self._recorder.record(about, reason, sentence, action="Pool", type=kind)
+
+
+def _slots(look: Look, lines: Iterable[Line]) -> Mapping[str, int]:
+    units = {line.card.id: pool_capacity.units(line.card) for line in lines}
+    slots: Counter[str] = Counter()
+    for seen in look.cards:
+        slots[seen.node] += units.get(seen.id, 0)
+    return slots
+
+
+def _pool_of(device: GPUDevice) -> Iterable[str]:
+    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()
+
+
+def _strays(device: GPUDevice) -> Iterable[bool]:
+    annotations = device.metadata.annotations
+    words = pooling.CARD_ALLOCATION in annotations or writing.is_ours(annotations.get(DRAIN, ""))
+    return (True,) if words and device.status.pool_ref is None else ()
+
+
+def _keys(device: GPUDevice) -> set[str]:
+    """The pools it has to do with."""
+    assigned = device.metadata.annotations.get(ASSIGNMENT)
+    strays = (STRAYS,) if any(_strays(device)) else ()
+    return {*_pool_of(device), *((assigned,) if assigned else ()), *strays}
+
+
+def _pool_of_config(config: ConfigMap) -> Iterable[str]:
+    name = config.metadata.labels.get(writing.LABEL, "")
+    return (name,) if name else ()

@@ -1,0 +1,134 @@
+"""The status of a pool: its numbers, its lists, and its conditions.
+
+The lists are for people, and bounded: a pool of thousands of cards would otherwise carry them through every
+write. All of the cards are in the ConfigMap, and each names its pool.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from croupier.api.gpu import pooling
+from croupier.api.gpu.pool import (
+    UNIT_OF_MODE,
+    GPUPoolStatus,
+    PoolCandidate,
+    PoolCapacity,
+    PoolDevice,
+    PoolNode,
+)
+from croupier.api.meta import Condition
+from croupier.controllers.pools.claims import Claim
+from croupier.controllers.pools.look import Look, Seen
+from croupier.core.pools.capacity import Capacity
+from croupier.core.pools.change import Outcome, Verdict
+
+MOST_LINES: Final = 500
+LOW: Final = "GPUPoolCapacityLow"
+_LONGEST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """When little is left: below so many percent, and told of when it lasts so long."""
+
+    percent: int = 10
+    lasts: timedelta = timedelta(minutes=10)
+
+
+def status(look: Look, outcome: Outcome, capacity: Capacity, alarm: Alarm, now: datetime) -> GPUPoolStatus:
+    allocation = pooling.allocated(outcome.sharing, look.pool.spec.allocation)
+    before = {one.type: one for one in look.pool.status.conditions}
+    low = _low(capacity, alarm, before.get("CapacityLow"), now)
+    verdicts = {
+        "Available": _available(outcome, capacity),
+        "CapacityLow": low,
+        "Configured": outcome.configured,
+        "Maintenance": outcome.maintenance,
+        "Misconfigured": outcome.misconfigured,
+    }
+    return GPUPoolStatus(
+        allocation=allocation,
+        capacity=PoolCapacity(
+            total=capacity.total,
+            used=capacity.used,
+            booked=capacity.booked,
+            available=capacity.available,
+            unit=UNIT_OF_MODE[allocation.mode],
+        ),
+        nodes=_nodes(look)[:MOST_LINES],
+        candidates=_candidates(look)[:MOST_LINES],
+        devices=_devices(look)[:MOST_LINES],
+        conditions=tuple(_condition(kind, one, before.get(kind), now) for kind, one in verdicts.items()),
+    )
+
+
+def _condition(kind: str, verdict: Verdict, old: Condition | None, now: datetime) -> Condition:
+    word = "True" if verdict.holds else "False"
+    same = old is not None and old.status == word
+    return Condition(
+        type=kind,
+        status="True" if verdict.holds else "False",
+        reason=verdict.reason,
+        message=verdict.sentence[:_LONGEST],
+        last_transition_time=old.last_transition_time if old and same else now.replace(microsecond=0),
+    )
+
+
+def _available(outcome: Outcome, capacity: Capacity) -> Verdict:
+    """Whether it serves at all; how much is left stands in the numbers."""
+    for verdict, reason in ((outcome.maintenance, "Maintenance"), (outcome.misconfigured, "Misconfigured")):
+        if verdict.holds:
+            return Verdict(False, reason, verdict.sentence)
+    if not capacity.total:
+        return Verdict(False, "NoCapacity", "no card of the pool can be given")
+    return Verdict(True, "Serving", f"{capacity.available} of {capacity.total} are left")
+
+
+def _low(capacity: Capacity, alarm: Alarm, old: Condition | None, now: datetime) -> Verdict:
+    if not capacity.is_low(alarm.percent):
+        return Verdict(False, "Enough", f"at least {alarm.percent} % are left, or there is nothing to give")
+    lasts = old is not None and old.status == "True" and now - old.last_transition_time >= alarm.lasts
+    left = f"{capacity.available} of {capacity.total} are left"
+    if capacity.deficit:
+        left = f"{capacity.deficit} more are held or booked than there are: the pool has {capacity.total}"
+    return Verdict(True, LOW if lasts else "JustLow", left)
+
+
+def _nodes(look: Look) -> tuple[PoolNode, ...]:
+    claims: Mapping[str, Claim] = look.claims or {}
+    cards: dict[str, list[Seen]] = {}
+    for seen in look.cards:
+        cards.setdefault(seen.node, []).append(seen)
+    return tuple(
+        _node(name, claims.get(name, Claim()), cards.get(name, []))
+        for name in sorted(cards.keys() | {name for name, claim in claims.items() if claim.matching})
+    )
+
+
+def _node(name: str, claim: Claim, cards: list[Seen]) -> PoolNode:
+    troubles = Counter(seen.trouble for seen in cards if seen.trouble)
+    number = sum(troubles.values())
+    health = f"{number} of {len(cards)} cards are out" if number else "Ready"
+    last = next(iter(troubles), "")
+    return PoolNode(
+        name=name,
+        total_devices=max(claim.matching, len(cards)),
+        assigned_devices=len(cards),
+        health=health if cards else "",
+        last_event=last[:_LONGEST],
+    )
+
+
+def _candidates(look: Look) -> tuple[PoolCandidate, ...]:
+    claims = sorted((look.claims or {}).items())
+    return tuple(one for _, claim in claims for one in claim.candidates)
+
+
+def _devices(look: Look) -> tuple[PoolDevice, ...]:
+    return tuple(
+        PoolDevice(inventory_id=seen.id, node=seen.node, state=seen.device.status.state)
+        for seen in sorted(look.cards, key=lambda seen: seen.id)
+    )

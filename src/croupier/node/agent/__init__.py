@@ -1,0 +1,1 @@
+"""The agent of a node with cards: looks, decides, serves, tells, cuts."""

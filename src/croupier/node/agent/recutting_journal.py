@@ -1,0 +1,101 @@
+"""What cards were like before a change that has not ended yet.
+
+Kept in a file where the agent has a directory of its own, so that it outlives the agent. Losing it costs
+little: a change that then fails is undone only to where the last one stopped.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from croupier.core.cards.cutting import Cut, Made
+from croupier.core.cards.mig import Piece
+from croupier.node.agent import state_file
+
+log = structlog.get_logger(__name__)
+
+
+class Journal(Protocol):
+    def addresses(self) -> frozenset[str]: ...
+
+    def before(self, address: str, uuid: str) -> Cut | None:
+        """How this very card was; nothing that is written of another one in its place."""
+        ...
+
+    def remember(self, address: str, uuid: str, before: Cut) -> None: ...
+
+    def forget(self, address: str) -> None: ...
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    uuid: str
+    enabled: bool
+    pieces: tuple[tuple[str, int, int], ...]
+
+
+class MemoryJournal:
+    """For cards that do not outlive their agent either."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[str, Cut]] = {}
+
+    def addresses(self) -> frozenset[str]:
+        return frozenset(self._entries)
+
+    def before(self, address: str, uuid: str) -> Cut | None:
+        entry = self._entries.get(address)
+        return entry[1] if entry is not None and entry[0] == uuid else None
+
+    def remember(self, address: str, uuid: str, before: Cut) -> None:
+        self._entries[address] = (uuid, before)
+
+    def forget(self, address: str) -> None:
+        self._entries.pop(address, None)
+
+
+class FileJournal:
+    """One small file, replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries = _read(path)
+
+    def addresses(self) -> frozenset[str]:
+        return frozenset(self._entries)
+
+    def before(self, address: str, uuid: str) -> Cut | None:
+        entry = self._entries.get(address)
+        if entry is None or entry.uuid != uuid:
+            return None
+        return Cut(entry.enabled, tuple(Made(Piece(*piece), "") for piece in entry.pieces))
+
+    def remember(self, address: str, uuid: str, before: Cut) -> None:
+        pieces = tuple((piece.profile, piece.start, piece.size) for piece in before.pieces)
+        self._write({**self._entries, address: _Entry(uuid, before.enabled, pieces)})
+
+    def forget(self, address: str) -> None:
+        if address in self._entries:
+            self._write({key: entry for key, entry in self._entries.items() if key != address})
+
+    def _write(self, entries: dict[str, _Entry]) -> None:
+        self._entries = entries
+        try:
+            state_file.replace(
+                self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()}
+            )
+        except OSError as error:  # a card must not stay half cut for want of a note about it
+            log.warning("the journal of changes cannot be written", path=str(self._path), error=str(error))
+
+
+def _read(path: Path) -> dict[str, _Entry]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, _Entry])
+    except FileNotFoundError:
+        return {}
+    except msgspec.MsgspecError as error:
+        log.warning(
+            "the journal of changes cannot be read and is begun anew", path=str(path), error=str(error)
+        )
+        return {}

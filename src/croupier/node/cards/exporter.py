@@ -1,0 +1,100 @@
+"""Readings of the DCGM exporter, where one runs on the node.
+
+It sees more of a card than NVML tells us, and it asks the driver anyway. What it does not answer in time is
+left out: nobody's cards depend on it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import aiohttp
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+
+from croupier.api.core_v1 import Pod
+from croupier.core.nodes import bootstrap
+from croupier.core.nodes.bootstrap import DCGM
+from croupier.kube.clock import Clock
+from croupier.node.cards.cards import Seen, Sighting
+
+PORT: Final = 9400
+WITHIN: Final = 2.0
+"""Seconds it may take to answer."""
+PREFIX: Final = "DCGM_FI_"
+
+Readings = Mapping[str, Mapping[str, str]]
+"""By the card's UUID, by the reading's name."""
+
+log = structlog.get_logger(__name__)
+
+
+class Exporter:
+    """`pods` are those of the node. Only `believed` namespaces count: anybody may label a pod of his own."""
+
+    def __init__(
+        self,
+        pods: Callable[[], Iterable[Pod]],
+        clock: Clock,
+        *,
+        believed: frozenset[str],
+        every: float = 10.0,
+        port: int = PORT,
+    ) -> None:
+        self._pods = pods
+        self._clock = clock
+        self._believed = believed
+        self._every = every
+        self._port = port
+        self._asked: float | None = None
+        self._read: Readings | None = None
+
+    async def read(self) -> Readings | None:
+        """What it said last, not older than a heartbeat; None where there is none, or it does not answer."""
+        now = self._clock.monotonic()
+        if self._asked is None or now - self._asked >= self._every:
+            self._asked, self._read = now, await self._ask()
+        return self._read
+
+    async def _ask(self) -> Readings | None:
+        address = next((found for pod in self._pods() if (found := self._address(pod))), "")
+        if not address:
+            return None
+        url = f"http://{address}:{self._port}/metrics"
+        try:
+            async with (
+                asyncio.timeout(WITHIN),
+                aiohttp.ClientSession(raise_for_status=True) as session,
+                session.get(url) as answer,
+            ):
+                text = (await answer.read()).decode(errors="replace")
+            return parsed(text)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            log.warning("the DCGM exporter does not answer", address=address, error=str(error))
+            return None
+
+    def _address(self, pod: Pod) -> str:
+        named = bootstrap.kind_of(pod.metadata.labels) == DCGM
+        believed = pod.metadata.namespace in self._believed
+        return pod.status.pod_ip if named and believed and pod.status.phase == "Running" else ""
+
+
+def parsed(text: str) -> Readings:
+    """Of whole cards; those of a MIG device belong to whoever has it."""
+    found: dict[str, dict[str, str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            uuid = sample.labels.get("UUID", "")
+            if uuid and sample.name.startswith(PREFIX) and not sample.labels.get("GPU_I_ID"):
+                found.setdefault(uuid, {})[sample.name] = f"{sample.value:g}"
+    return found
+
+
+def enriched(seen: Sighting, readings: Readings) -> Sighting:
+    """What the exporter says takes the place of what the driver told of the same card."""
+    return replace(seen, cards=tuple(_with(card, readings.get(card.uuid)) for card in seen.cards))
+
+
+def _with(card: Seen, readings: Mapping[str, str] | None) -> Seen:
+    return card if not readings else replace(card, health=replace(card.health, metrics=readings))

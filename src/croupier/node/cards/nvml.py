@@ -1,0 +1,196 @@
+"""Real cards, through the driver's library.
+
+Its calls block and may hang, so one thread makes them, one by one, and whoever waits is told after a while.
+Another waits for XIDs. A driver that is not there yet, or goes away for an update, is tried at every look.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pynvml  # type: ignore[import-untyped]  # it has no types
+
+from croupier.core.cards.mig import Kind, Piece
+from croupier.core.cards.vitality import HELD, is_critical
+from croupier.kube.clock import Clock
+from croupier.node.agent.worker import Late, Worker
+from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
+from croupier.node.cards import nvml_driver as driver
+from croupier.node.cards.cards import CardError, Edits, Held, Seen, Sighting
+from croupier.node.cards.nvml_card import Board
+from croupier.node.cards.nvml_driver import Handle
+from croupier.node.cards.nvml_events import Xids
+
+PATIENCE: Final = 60.0
+"""Seconds the driver may take for one call."""
+
+_ROOT: Final = Path("/")
+_GLANCE: Final = 0.5
+
+T = TypeVar("T")
+
+
+class NvmlCards:
+    """`library` is where libnvidia-ml.so.1 is, if not where the system finds it; `host` the node's root."""
+
+    source = "nvml"
+
+    def __init__(
+        self, *, clock: Clock, library: str | None = None, host: Path = _ROOT, patience: float = PATIENCE
+    ) -> None:
+        self._clock = clock
+        self._library = library
+        self._host = host
+        self._patience = patience
+        self._calls = Worker("nvml")
+        self._waits = Worker("nvml events")
+        self._xids = Xids()
+        self._started = False
+        self._boards: dict[str, Board] = {}
+        self._kinds: dict[str, tuple[Kind, ...]] = {}
+        self._cut: dict[str, dict[str, tuple[int, int]]] = {}
+        self._last: dict[int, Seen] = {}
+
+    async def open(self) -> None:
+        """Nothing yet: a node may get its driver later."""
+
+    async def close(self) -> None:
+        if self._started:
+            await self._call(self._stop)
+        self._calls.stop()
+        self._waits.stop()
+
+    async def look(self) -> Sighting:
+        return await self._call(self._look)
+
+    async def changed(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            if await self._heard(min(left, _GLANCE)):
+                return
+
+    async def _heard(self, seconds: float) -> bool:
+        """Whether an XID came within so many seconds."""
+        if self._started and self._xids.is_watching:
+            wait = partial(self._xids.wait, seconds, self._clock.monotonic())
+            with suppress(pynvml.NVMLError, Late):  # the next look tells what is wrong
+                return await self._waits.run(wait, self._patience)
+        await self._clock.sleep(seconds)
+        return False
+
+    async def enable_mig(self, address: str, on: bool) -> None:
+        await self._call(partial(self._enable, address, on))
+
+    async def create(self, address: str, piece: Piece) -> str:
+        return await self._call(partial(self._do, nvml_mig.create, address, piece))
+
+    async def destroy(self, address: str, uuid: str) -> None:
+        await self._call(partial(self._do, nvml_mig.destroy, address, uuid))
+
+    def container_edits(self, held: Sequence[Held]) -> Edits:
+        cards = {one.card.address for one in held}
+        instances = {uuid: one for card in cards for uuid, one in self._cut.get(card, {}).items()}
+        return nvml_edits.edits(self._host, held, instances)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._calls.run(call, self._patience)
+        except pynvml.NVMLError as error:
+            if driver.has_ended(error):
+                self._started = False
+            raise CardError(driver.sentence(error)) from error
+        except Late as late:
+            raise CardError(f"the NVIDIA driver has not answered for {self._patience:g} s") from late
+
+    # What follows runs in the thread that makes the calls.
+
+    def _start(self) -> None:
+        if not self._started:
+            driver.start(self._library)
+            self._started = True
+
+    def _stop(self) -> None:
+        self._started = False
+        self._xids.rest()
+        driver.stop()
+
+    def _look(self) -> Sighting:
+        self._start()
+        handles: dict[str, Handle] = {}
+        cards = [self._card(index, handles) for index in range(pynvml.nvmlDeviceGetCount())]
+        seen = tuple(card for card in cards if card is not None)
+        self._last = {card.index: card for card in seen}
+        self._xids.watch(handles)
+        return Sighting(
+            driver.driver_version(), driver.cuda_version(), nvml_edits.has_toolkit(self._host), seen
+        )
+
+    def _card(self, index: int, handles: dict[str, Handle]) -> Seen | None:
+        """The card, as it was if it does not answer now; None for one that never did. The others go on."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            board = self._board(handle)
+            card = self._seen(index, handle, board)
+        except pynvml.NVMLError as error:
+            if driver.has_ended(error):
+                raise
+            before = self._last.get(index)
+            return before and replace(
+                before, health=nvml_card.lost(driver.sentence(error), before.health.xid)
+            )
+        handles[board.address] = handle
+        return card
+
+    def _board(self, handle: Handle) -> Board:
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        if uuid not in self._boards:
+            self._boards[uuid] = nvml_card.board(handle, uuid, self._host / "sys/bus/pci/devices")
+        return self._boards[uuid]
+
+    def _kinds_of(self, handle: Handle, board: Board) -> tuple[Kind, ...]:
+        if board.uuid not in self._kinds:
+            told = nvml_mig.kinds(handle, board.memory_bytes)
+            if not told:
+                return ()
+            self._kinds[board.uuid] = told
+        return self._kinds[board.uuid]
+
+    def _seen(self, index: int, handle: Handle, board: Board) -> Seen:
+        mode = nvml_mig.mode(handle)
+        kinds = () if mode is None else self._kinds_of(handle, board)
+        cut = nvml_mig.instances(handle, kinds) if mode else ()
+        self._cut[board.address] = {one.device.uuid: (one.gpu_instance, one.compute_instance) for one in cut}
+        xid = self._xids.last(board.address)
+        counts = xid is not None and is_critical(xid.number) and self._clock.monotonic() - xid.at < HELD
+        number = xid.number if xid is not None else None
+        return Seen(
+            index=index,
+            uuid=board.uuid,
+            address=board.address,
+            vendor=board.vendor,
+            device=board.device,
+            class_=board.class_,
+            product=board.product,
+            memory_mib=board.memory_mib,
+            compute=board.compute,
+            numa=board.numa,
+            pcie=board.pcie,
+            mig_capable=mode is not None,
+            mig_enabled=bool(mode),
+            kinds=kinds,
+            slots=tuple(one.device for one in cut),
+            health=nvml_card.vital(handle, board, number, number if counts else None),
+            minor=board.minor,
+        )
+
+    def _do(self, step: Callable[[Handle, tuple[Kind, ...], T], str | None], address: str, what: T) -> str:
+        self._start()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        return step(handle, self._kinds_of(handle, self._board(handle)), what) or ""
+
+    def _enable(self, address: str, on: bool) -> None:
+        self._xids.rest()
+        self._do(lambda handle, kinds, wanted: nvml_mig.set_mode(handle, kinds, on=wanted), address, on)

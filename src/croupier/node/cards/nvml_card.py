@@ -1,0 +1,140 @@
+"""One card as the driver's library tells of it: what it is, and how it fares."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pynvml  # type: ignore[import-untyped]  # it has no types
+
+from croupier.core.cards import vitality
+from croupier.core.cards.vitality import Readings
+from croupier.node.cards import nvml_driver as driver
+from croupier.node.cards.cards import Vital
+from croupier.node.cards.nvml_driver import Handle
+
+_MIB: Final = 1024 * 1024
+_CORE: Final = 0
+_CLASS: Final = "0302"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What never changes of a card."""
+
+    uuid: str
+    address: str
+    vendor: str
+    device: str
+    class_: str
+    product: str
+    memory_bytes: int
+    compute: tuple[int, int]
+    numa: int | None
+    pcie: tuple[int, int] | None
+    minor: int | None
+    slowdown_c: int | None
+
+    @property
+    def memory_mib(self) -> int:
+        return self.memory_bytes // _MIB
+
+
+def board(handle: Handle, uuid: str, sysfs: Path) -> Board:
+    pci = pynvml.nvmlDeviceGetPciInfo(handle)
+    address = pci_address(str(pci.busId))
+    generation = driver.ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+    width = driver.ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+    memory = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return Board(
+        uuid=uuid,
+        address=address,
+        vendor=f"{pci.pciDeviceId & 0xFFFF:04x}",
+        device=f"{pci.pciDeviceId >> 16:04x}",
+        class_=_class(sysfs / address),
+        product=_product(str(pynvml.nvmlDeviceGetName(handle))),
+        memory_bytes=memory.total if memory is not None else 0,
+        compute=driver.ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0),
+        numa=_numa(sysfs / address),
+        pcie=(generation, width) if generation and width else None,
+        minor=driver.ask(pynvml.nvmlDeviceGetMinorNumber, handle),
+        slowdown_c=driver.ask(
+            pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+        ),
+    )
+
+
+def pci_address(bus_id: str) -> str:
+    """The kernel writes four digits of domain where NVML writes eight."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _product(name: str) -> str:
+    """As feature discovery writes it into labels: no blanks."""
+    return "-".join(name.split())
+
+
+def _class(folder: Path) -> str:
+    """`0x030200` of the kernel is class 0302, which is what we take a card for that it shows nothing of."""
+    written = _read(folder / "class")
+    return written[2:6] if written.startswith("0x") and len(written) >= 6 else _CLASS
+
+
+def _numa(folder: Path) -> int | None:
+    """From the kernel: what NVML calls by that name is the card's own memory, where that is a node."""
+    written = _read(folder / "numa_node")
+    return int(written) if written.removeprefix("-").isdigit() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def vital(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> Vital:
+    """`xid` is the last one there was; `counting_xid` the same as long as it is held against the card."""
+    temperature = driver.ask(pynvml.nvmlDeviceGetTemperature, handle, _CORE)
+    ecc = driver.ask(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        handle,
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+    remapped = driver.ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+    verdict = vitality.judge(
+        Readings(
+            xid=counting_xid,
+            ecc_errors=ecc,
+            remap_failed=bool(remapped and remapped[3]),
+            temperature_c=temperature,
+            slowdown_c=known.slowdown_c,
+        )
+    )
+    return Vital(
+        healthy=verdict.healthy,
+        reason=verdict.reason,
+        message=verdict.message,
+        xid=xid,
+        ecc_errors=ecc,
+        temperature_c=temperature,
+        metrics=_metrics(handle),
+    )
+
+
+def lost(why: str, xid: int | None = None) -> Vital:
+    verdict = vitality.judge(Readings(lost=why))
+    return Vital(healthy=False, reason=verdict.reason, message=verdict.message, xid=xid)
+
+
+def _metrics(handle: Handle) -> dict[str, str]:
+    power = driver.ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+    busy = driver.ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    told = {
+        "powerWatts": None if power is None else round(power / 1000),
+        "utilizationPercent": None if busy is None else busy.gpu,
+        "memoryUsedMiB": None if memory is None else memory.used // _MIB,
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}

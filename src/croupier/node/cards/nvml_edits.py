@@ -1,0 +1,86 @@
+"""What a container needs to reach real cards, read from the node: device nodes, MIG capabilities, CDI names.
+
+Only what exists is named: a runtime refuses to start a container with a device or a CDI name that does not.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from croupier.node.cards.cards import DeviceNode, Edits, Held
+
+CDI_KIND: Final = "nvidia.com/gpu"
+
+_SHARED: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+_MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
+_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
+_SPECS: Final = (Path("etc/cdi"), Path("var/run/cdi"))
+_TOOLKIT: Final = tuple(
+    Path(path)
+    for path in (
+        "usr/bin/nvidia-container-runtime",
+        "usr/bin/nvidia-container-cli",
+        "usr/bin/nvidia-ctk",
+        "usr/local/nvidia/toolkit/nvidia-container-runtime",
+    )
+)
+
+
+def has_toolkit(host: Path) -> bool:
+    """Whether something on the node can put cards into containers."""
+    return any((host / path).exists() for path in _TOOLKIT) or any(_specs(host))
+
+
+def edits(host: Path, held: Sequence[Held], instances: Mapping[str, tuple[int, int]]) -> Edits:
+    """`instances` says which GPU and compute instance a MIG device is, by its UUID."""
+    uuids = [one.uuid for one in held]
+    nodes = dict.fromkeys((*_SHARED, *(node for one in held for node in _nodes(host, one, instances))))
+    there = tuple(
+        DeviceNode(f"/dev/{node}", f"/dev/{node}") for node in nodes if (host / "dev" / node).exists()
+    )
+    return Edits(
+        env={"NVIDIA_VISIBLE_DEVICES": ",".join(uuids) or "void"},
+        device_nodes=there if held else (),
+        cdi=_cdi(host, uuids),
+    )
+
+
+def _nodes(host: Path, held: Held, instances: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    minor = held.card.minor
+    if minor is None:
+        return
+    yield f"nvidia{minor}"
+    if held.slot is not None and held.slot.uuid in instances:
+        gpu_instance, compute_instance = instances[held.slot.uuid]
+        for gpu, gi, ci, capability in _capabilities(host):
+            if (gpu, gi) == (minor, gpu_instance) and ci in (None, compute_instance):
+                yield f"nvidia-caps/nvidia-cap{capability}"
+
+
+def _capabilities(host: Path) -> Iterator[tuple[int, int, int | None, int]]:
+    """`gpu0/gi1/ci0/access 31`: capability 31 lets its owner use that compute instance."""
+    for found in _MINOR.finditer(_text(host / _MINORS)):
+        gpu, gi, ci, capability = found.groups()
+        yield int(gpu), int(gi), None if ci is None else int(ci), int(capability)
+
+
+def _cdi(host: Path, uuids: Iterable[str]) -> tuple[str, ...]:
+    """The names of all of them, or of none: half of what was given is worse than the other way."""
+    described = [text for path in _specs(host) if CDI_KIND in (text := _text(path))]
+    names = tuple(f"{CDI_KIND}={uuid}" for uuid in uuids)
+    known = all(any(uuid in text for text in described) for uuid in uuids)
+    return names if described and known else ()
+
+
+def _specs(host: Path) -> Iterator[Path]:
+    for folder in _SPECS:
+        for pattern in ("*.yaml", "*.json"):
+            yield from sorted((host / folder).glob(pattern))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

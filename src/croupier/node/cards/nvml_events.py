@@ -1,0 +1,84 @@
+"""XIDs: what the driver reports of a card's trouble, as it happens.
+
+An XID is told once. Who asks later must be told again, so the last one of every card is kept: a critical one
+as long as it counts, whatever comes after it.
+"""
+
+import threading
+from dataclasses import dataclass
+
+import pynvml  # type: ignore[import-untyped]  # it has no types
+import structlog
+
+from croupier.core.cards import vitality
+from croupier.node.cards import nvml_card
+from croupier.node.cards import nvml_driver as driver
+from croupier.node.cards.nvml_driver import Handle
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    number: int
+    at: float
+
+
+class Xids:
+    """Filled by one thread, read by another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set: Handle | None = None
+        self._watched: frozenset[str] = frozenset()
+        self._last: dict[str, Xid] = {}
+
+    @property
+    def is_watching(self) -> bool:
+        return self._set is not None
+
+    def last(self, address: str) -> Xid | None:
+        return self._last.get(address)
+
+    def watch(self, cards: dict[str, Handle]) -> None:
+        """Follows these cards, by address; anew when they are others than before."""
+        if frozenset(cards) == self._watched:
+            return
+        with self._lock:
+            self._free()
+            self._set = driver.ask(pynvml.nvmlEventSetCreate)
+            for handle in cards.values() if self._set is not None else ():
+                _register(handle, self._set)
+            self._watched = frozenset(cards)
+
+    def rest(self) -> None:
+        """Lets go of all cards: the driver changes no MIG mode of a card that somebody watches."""
+        with self._lock:
+            self._free()
+
+    def wait(self, seconds: float, now: float) -> bool:
+        """Whether something was reported within so many seconds; an XID counts from `now`."""
+        with self._lock:
+            if self._set is None:
+                return False
+            try:
+                data = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
+            except pynvml.NVMLError_Timeout:
+                return False
+            address = nvml_card.pci_address(str(pynvml.nvmlDeviceGetPciInfo(data.device).busId))
+            before = self._last.get(address)
+            if before is None or vitality.supersedes(data.eventData, before.number, now - before.at):
+                self._last[address] = Xid(data.eventData, now)
+        log.warning("the driver reported an XID", address=address, xid=data.eventData)
+        return True
+
+    def _free(self) -> None:
+        if self._set is not None:
+            driver.ask(pynvml.nvmlEventSetFree, self._set)
+        self._set, self._watched = None, frozenset()
+
+
+def _register(handle: Handle, events: Handle) -> None:
+    supported = driver.ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+    if supported & pynvml.nvmlEventTypeXidCriticalError:
+        driver.ask(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)

@@ -1,0 +1,224 @@
+"""MIG through the driver's library: what a card can be cut into, how it is cut, and each step of cutting it.
+
+A MIG device is a GPU instance with a compute instance that fills it. A GPU instance without any is what is
+left of a step that was interrupted: nobody can use it, so it is not told, and removed where it is in the way.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pynvml  # type: ignore[import-untyped]  # it has no types
+
+from croupier.core.cards import mig
+from croupier.core.cards.mig import Kind, Piece
+from croupier.node.cards import nvml_driver as driver
+from croupier.node.cards.cards import CardError, MigDevice
+from croupier.node.cards.nvml_driver import Handle
+
+_GIB: Final = 1024**3
+_MIB: Final = 1024**2
+_EIGHTHS: Final = 8
+_MOST: Final = 64
+_WHOLE_INSTANCE: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
+"""Compute slices to the compute instance profile of as many."""
+_EXTRAS: Final = {
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG device and the driver's numbers of its two halves."""
+
+    device: MigDevice
+    gpu_instance: int
+    compute_instance: int
+
+
+def mode(card: Handle) -> bool | None:
+    """Whether MIG mode is on; None for a card that has none."""
+    modes = driver.ask(pynvml.nvmlDeviceGetMigMode, card)
+    return None if modes is None else modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def kinds(card: Handle, memory_bytes: int) -> tuple[Kind, ...]:
+    """Everything the card can be cut into, as its driver tells; of two with one name, the plainer."""
+    found = (_kind(card, number, memory_bytes) for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
+    named = {kind.name: kind for kind in reversed(list(found)) if kind and mig.is_profile(kind.name)}
+    return tuple(sorted(named.values(), key=lambda kind: (kind.compute_slices, kind.memory_mib, kind.name)))
+
+
+def _kind(card: Handle, number: int, memory_bytes: int) -> Kind | None:
+    info = driver.ask(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, card, number)
+    if info is None:
+        return None
+    places = _places(card, info.id, info.instanceCount)
+    if not places:
+        return None
+    return Kind(
+        name=_name(info, number, memory_bytes),
+        memory_slices=places[0].size,
+        starts=tuple(sorted(place.start for place in places)),
+        compute_slices=info.sliceCount,
+        memory_mib=info.memorySizeMB,
+        multiprocessors=info.multiprocessorCount,
+        gpu_instance=info.id,
+        compute_instance=_WHOLE_INSTANCE.get(info.sliceCount, 0),
+        copy=info.copyEngineCount,
+        encoder=info.encoderCount,
+        decoder=info.decoderCount,
+        ofa=info.ofaCount,
+        most=info.instanceCount,
+    )
+
+
+def _places(card: Handle, profile: int, most: int) -> list[pynvml.c_nvmlGpuInstancePlacement_t]:
+    count = ctypes.c_uint(max(most, _MOST))
+    places = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    told = driver.ask(
+        pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, card, profile, places, ctypes.byref(count)
+    )
+    return [] if told is None else list(places[: count.value])
+
+
+def _name(info: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, number: int, memory_bytes: int) -> str:
+    """As the driver writes it (`MIG 1g.10gb+me`), or made the way it makes names where it writes none."""
+    told = str(info.name).removeprefix("MIG ").strip()
+    if told:
+        return told
+    share = math.ceil(info.memorySizeMB * _MIB / memory_bytes * _EIGHTHS) / _EIGHTHS if memory_bytes else 0
+    gigabytes = math.floor(share * math.ceil(memory_bytes / _GIB) + 0.5)
+    return f"{info.sliceCount}g.{gigabytes}gb{_EXTRAS.get(number, '')}"
+
+
+def instances(card: Handle, known: tuple[Kind, ...]) -> tuple[Instance, ...]:
+    """The MIG devices there are, by their first slice; one for each GPU instance that can be used."""
+    by_profile = {kind.gpu_instance: kind for kind in known}
+    usable: dict[int, list[tuple[int, str]]] = {}
+    for handle in _mig_handles(card):
+        number = pynvml.nvmlDeviceGetGpuInstanceId(handle)
+        named = (pynvml.nvmlDeviceGetComputeInstanceId(handle), str(pynvml.nvmlDeviceGetUUID(handle)))
+        usable.setdefault(number, []).append(named)
+    found = []
+    for handle, info in _gpu_instances(card, known):
+        if info.id in usable:
+            compute, uuid = min(usable[info.id])
+            profile = _profile(handle, by_profile[info.profileId], compute)
+            piece = MigDevice(profile, info.placement.start, info.placement.size, uuid)
+            found.append(Instance(piece, info.id, compute))
+    return tuple(sorted(found, key=lambda instance: instance.device.start))
+
+
+def _profile(gpu_instance: Handle, kind: Kind, compute: int) -> str:
+    """`3g.40gb`, or `1c.3g.40gb` where the compute instance does not fill it: no layout of ours has that."""
+    handle = pynvml.nvmlGpuInstanceGetComputeInstanceById(gpu_instance, compute)
+    size = pynvml.nvmlComputeInstanceGetInfo(handle).placement.size
+    return kind.name if size in (0, kind.compute_slices) else f"{size}c.{kind.name}"
+
+
+def _mig_handles(card: Handle) -> Iterator[Handle]:
+    for index in range(driver.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
+        handle = driver.ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, index)
+        if handle is not None:
+            yield handle
+
+
+def _gpu_instances(
+    card: Handle, known: tuple[Kind, ...]
+) -> Iterator[tuple[Handle, pynvml.c_nvmlGpuInstanceInfo_t]]:
+    for kind in known:
+        listed = _listed(
+            pynvml.nvmlDeviceGetGpuInstances, card, kind.gpu_instance, pynvml.c_nvmlGpuInstance_t
+        )
+        for handle in listed:
+            yield handle, pynvml.nvmlGpuInstanceGetInfo(handle)
+
+
+def _compute_instances(gpu_instance: Handle) -> Iterator[Handle]:
+    for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = _compute_profile(gpu_instance, number)
+        if info is not None:
+            call = pynvml.nvmlGpuInstanceGetComputeInstances
+            yield from _listed(call, gpu_instance, info.id, pynvml.c_nvmlComputeInstance_t)
+
+
+def _listed(call: Callable[..., object], parent: Handle, profile: int, kind: Any) -> list[Handle]:
+    count = ctypes.c_uint(_MOST)
+    room = (kind * _MOST)()
+    if driver.ask(call, parent, profile, room, ctypes.byref(count)) is None:
+        return []
+    return list(room[: count.value])
+
+
+def _compute_profile(
+    gpu_instance: Handle, number: int
+) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t | None:
+    engines = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+    return driver.ask(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, engines)
+
+
+def set_mode(card: Handle, known: tuple[Kind, ...], *, on: bool) -> None:
+    _sweep(card, known, keep=frozenset())
+    wanted = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
+    activation = pynvml.nvmlDeviceSetMigMode(card, wanted)
+    if activation != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(activation)
+    if mode(card) != on:
+        raise CardError("MIG mode changes only with a reset: run nvidia-smi --gpu-reset, or restart the node")
+
+
+def create(card: Handle, known: tuple[Kind, ...], piece: Piece) -> str:
+    kind = next((kind for kind in known if kind.name == piece.profile), None)
+    if kind is None:
+        raise CardError(f"the card has no MIG profile {piece.profile}")
+    _sweep(card, known, keep=frozenset(range(mig.MOST_PIECES)) - frozenset(piece.slices))
+    place = pynvml.c_nvmlGpuInstancePlacement_t(piece.start, piece.size)
+    made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, kind.gpu_instance, ctypes.byref(place))
+    try:
+        pynvml.nvmlGpuInstanceCreateComputeInstance(made, _filling(made, kind).id)
+    except pynvml.NVMLError:
+        driver.ask(pynvml.nvmlGpuInstanceDestroy, made)
+        raise
+    number = pynvml.nvmlGpuInstanceGetInfo(made).id
+    for instance in instances(card, known):
+        if instance.gpu_instance == number:
+            return instance.device.uuid
+    raise CardError(f"the driver made {piece.id} and does not show it")
+
+
+def _filling(gpu_instance: Handle, kind: Kind) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t:
+    """The compute instance profile that leaves nothing of the GPU instance over."""
+    numbers = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+    told = [info for number in numbers if (info := _compute_profile(gpu_instance, number)) is not None]
+    whole = [info for info in told if info.sliceCount == kind.compute_slices]
+    if not whole:
+        raise CardError(f"the driver offers no compute instance that fills {kind.name}")
+    return max(whole, key=lambda info: info.multiprocessorCount)
+
+
+def destroy(card: Handle, known: tuple[Kind, ...], uuid: str) -> None:
+    number = next((one.gpu_instance for one in instances(card, known) if one.device.uuid == uuid), None)
+    if number is None:
+        raise CardError(f"the card has no MIG device {uuid}")
+    gpu_instance = pynvml.nvmlDeviceGetGpuInstanceById(card, number)
+    for handle in _compute_instances(gpu_instance):
+        pynvml.nvmlComputeInstanceDestroy(handle)
+    pynvml.nvmlGpuInstanceDestroy(gpu_instance)
+
+
+def _sweep(card: Handle, known: tuple[Kind, ...], *, keep: frozenset[int]) -> None:
+    """Removes GPU instances that nobody can use, but for those wholly within the slices to keep."""
+    usable = {instance.gpu_instance for instance in instances(card, known)}
+    for handle, info in list(_gpu_instances(card, known)):
+        taken = range(info.placement.start, info.placement.start + info.placement.size)
+        if info.id not in usable and not keep.issuperset(taken):
+            pynvml.nvmlGpuInstanceDestroy(handle)

@@ -1,0 +1,239 @@
+"""Simulated cards: as strict as a driver, with trouble on demand, and nothing but files behind them.
+
+What real hardware refuses, these refuse: MIG devices that overlap or begin where they may not, a mode change
+of a card that still has some. So code that is right here has had to be right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from croupier.core.cards import catalogue, mig, vitality
+from croupier.core.cards.catalogue import CardModel
+from croupier.core.cards.mig import Kind, Piece
+from croupier.core.cards.vitality import Readings
+from croupier.core.ledgers.ledger import Refused
+from croupier.kube.clock import Clock
+from croupier.node.cards import simulated_state as state
+from croupier.node.cards.cards import CardError, DeviceNode, Edits, Held, Seen, Sighting, Vital
+from croupier.node.cards.cdi import CdiFile
+from croupier.node.cards.simulated_faults import Fault, Faults, FaultsFile
+from croupier.node.cards.simulated_plan import Plan
+from croupier.node.cards.simulated_state import Memory, Remembered
+
+HOT: Final = 92
+"""Degrees Celsius at which a simulated card slows down."""
+
+_COOL: Final = 34
+_GLANCE: Final = 0.5
+_LINK: Final = (4, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What stands behind the cards; without a file, nothing but memory."""
+
+    state: Path | None = None
+    """Keeps how they are cut."""
+    faults: Path | None = None
+    """Where trouble comes from."""
+    cdi: Path | None = None
+    """The folder where container runtimes learn of them."""
+
+
+class SimulatedCards:
+    source = "simulated"
+
+    def __init__(self, node: str, plan: Plan, *, clock: Clock, files: Files | None = None) -> None:
+        files = files or Files()
+        self._node = node
+        self._plan = plan
+        self._clock = clock
+        self._path = files.state
+        self._faults = FaultsFile(files.faults)
+        self._cdi = CdiFile(files.cdi) if files.cdi is not None else None
+        self._memory: Memory | None = None
+        self._steps: dict[str, tuple[Fault, int]] = {}
+        self._stamp: object = None
+
+    async def open(self) -> None:
+        self._memory = Memory(self._node, self._plan, self._path)
+
+    async def close(self) -> None:
+        self._memory = None
+        if self._cdi is not None:
+            self._cdi.remove()
+
+    async def look(self) -> Sighting:
+        self._stamp = self._faults.stamp()
+        faults = self._now()
+        if not faults.driver:
+            raise CardError(
+                "there is no NVIDIA driver on this node (the file of faults says so); install one"
+            )
+        seen: list[Seen] = []
+        for number, card in enumerate(tuple(self._cards.values())):
+            fault = faults.of(number, card.address)
+            if not fault.gone:
+                seen.append(self._seen(len(seen), self._drifted(card, fault), fault))
+        if self._cdi is not None:
+            self._cdi.show(seen)
+        return Sighting(self._plan.driver, self._plan.cuda, faults.toolkit, tuple(seen))
+
+    async def changed(self, seconds: float) -> None:
+        if not self._faults.is_watched:
+            await self._clock.sleep(seconds)
+            return
+        until = self._clock.monotonic() + seconds
+        while self._faults.stamp() == self._stamp and (left := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(left, _GLANCE))
+
+    async def enable_mig(self, address: str, on: bool) -> None:
+        card = await self._step(address)
+        if not _model(card).mig_capable:
+            raise CardError(f"{_model(card).product} has no MIG mode")
+        if card.slots:
+            raise CardError("MIG mode cannot change while the card has MIG devices")
+        self._memory_now.put(msgspec.structs.replace(card, mig_enabled=on))
+
+    async def create(self, address: str, piece: Piece) -> str:
+        card = await self._step(address)
+        kind = next((kind for kind in _model(card).kinds if kind.name == piece.profile), None)
+        if not card.mig_enabled:
+            raise CardError("MIG mode is off")
+        if kind is None or piece.start not in kind.starts or piece.size != kind.memory_slices:
+            raise CardError(f"the card has no place {piece.start} of size {piece.size} for {piece.profile}")
+        if (taken := _in_the_way(card, piece, kind)) is not None:
+            raise CardError(f"there is no room for {piece.id}: {taken}")
+        card, uuid = state.with_piece(self._node, card, piece)
+        self._memory_now.put(card)
+        return uuid
+
+    async def destroy(self, address: str, uuid: str) -> None:
+        card = await self._step(address)
+        left = tuple(slot for slot in card.slots if slot.uuid != uuid)
+        if len(left) == len(card.slots):
+            raise CardError(f"the card has no MIG device {uuid}")
+        self._memory_now.put(msgspec.structs.replace(card, slots=left))
+
+    def container_edits(self, held: Sequence[Held]) -> Edits:
+        node = self._plan.device_node
+        indexes = sorted({one.card.index for one in held}) if node else []
+        return Edits(
+            env={"NVIDIA_VISIBLE_DEVICES": ",".join(one.uuid for one in held) or "void"},
+            device_nodes=tuple(DeviceNode(node, f"/dev/nvidia{index}") for index in indexes),
+            cdi=self._cdi.names(held) if self._cdi is not None else (),
+        )
+
+    @property
+    def _memory_now(self) -> Memory:
+        if self._memory is None:
+            raise CardError("the simulated cards are not open")
+        return self._memory
+
+    @property
+    def _cards(self) -> dict[str, Remembered]:
+        return self._memory_now.cards
+
+    def _now(self) -> Faults:
+        return self._faults.read().on(self._node)
+
+    def _fault(self, address: str) -> Fault:
+        number = list(self._cards).index(address)
+        return self._now().of(number, address)
+
+    async def _step(self, address: str) -> Remembered:
+        """The card as it is when a step of a change takes effect; a step may be slow, or fail."""
+        if address not in self._cards:
+            raise CardError(f"there is no card at {address}")
+        fault = self._fault(address)
+        known, done = self._steps.get(address, (fault, 0))
+        count = done + 1 if known == fault else 1
+        self._steps[address] = (fault, count)
+        if fault.slow:
+            await self._clock.sleep(fault.slow)
+        if fault.lost or fault.gone:
+            raise CardError("the card does not answer")
+        if fault.fails(count):
+            raise CardError(
+                f"the driver refused: in use by another client (step {count}, by the file of faults)"
+            )
+        return self._cards[address]
+
+    def _drifted(self, card: Remembered, fault: Fault) -> Remembered:
+        """Somebody's cut behind our back happens once, so that it can be repaired."""
+        if fault.cut == card.drifted:
+            return card
+        card = msgspec.structs.replace(card, drifted=fault.cut)
+        layout = mig.parse(fault.cut) if fault.cut else None
+        if layout is not None and not isinstance(layout, Refused):
+            placed = mig.place(_model(card).kinds, layout)
+            card = card if isinstance(placed, Refused) else state.cut(self._node, card, placed)
+        self._memory_now.put(card)
+        return card
+
+    def _seen(self, index: int, card: Remembered, fault: Fault) -> Seen:
+        model = _model(card)
+        half = (len(self._plan.cards) + 1) // 2
+        return Seen(
+            index=index,
+            uuid=state.card_uuid(self._node, card.address, fault.replaced),
+            address=card.address,
+            vendor=catalogue.NVIDIA,
+            device=model.pci_device,
+            class_=catalogue.CLASS_3D_CONTROLLER,
+            product=model.product,
+            memory_mib=model.memory_mib,
+            compute=(model.compute_major, model.compute_minor),
+            numa=index // half,
+            pcie=_LINK,
+            mig_capable=model.mig_capable,
+            mig_enabled=card.mig_enabled,
+            kinds=model.kinds,
+            slots=tuple(slot.device for slot in card.slots),
+            health=_health(fault),
+        )
+
+
+def _health(fault: Fault) -> Vital:
+    temperature = fault.temperature if fault.temperature is not None else (HOT if fault.hot else _COOL)
+    readings = Readings(
+        lost="it is lost, by the file of faults" if fault.lost else "",
+        xid=fault.xid,
+        ecc_errors=fault.ecc,
+        temperature_c=temperature,
+        slowdown_c=HOT,
+    )
+    verdict = vitality.judge(readings)
+    if fault.lost:
+        return Vital(verdict.healthy, verdict.reason, verdict.message, xid=fault.xid)
+    return Vital(
+        healthy=verdict.healthy,
+        reason=verdict.reason,
+        message=verdict.message,
+        xid=fault.xid,
+        ecc_errors=fault.ecc,
+        temperature_c=temperature,
+        metrics={"powerWatts": "62", "utilizationPercent": "0", "memoryUsedMiB": "0"},
+    )
+
+
+def _model(card: Remembered) -> CardModel:
+    return catalogue.find(card.model)
+
+
+def _in_the_way(card: Remembered, piece: Piece, kind: Kind) -> str | None:
+    """What a driver would not say so plainly: `3g.30gb-4 is there`."""
+    for slot in card.slots:
+        if set(slot.device.piece.slices) & set(piece.slices):
+            return f"{slot.device.id} is there"
+    compute = {other.name: other.compute_slices for other in _model(card).kinds}
+    used = sum(compute[slot.profile] for slot in card.slots)
+    if used + kind.compute_slices > max(compute.values()):
+        return "no compute slices are left"
+    if sum(slot.profile == piece.profile for slot in card.slots) >= kind.most:
+        return f"a card can have {kind.most} of {kind.name} at most"
+    return None

@@ -1,0 +1,100 @@
+"""Which simulated cards a node has: `H100:8`, or a YAML file where models are mixed.
+
+driver: 570.124.06
+cards:
+- {model: SIM-70GB, count: 4}
+- {model: A30, count: 2, cut: "1g.6gb:2,2g.12gb:1"}
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.catalogue import CardModel, UnknownModel
+from croupier.core.cards.mig import Layout, Piece
+from croupier.core.ledgers.ledger import MOST_CARDS, Refused
+from croupier.node.cards.cards import CardError
+
+DRIVER: Final = "570.124.06"
+CUDA: Final = "12.8"
+
+_SHORT: Final = re.compile(r"(?P<model>[A-Za-z0-9-]+):(?P<count>[0-9]{1,3})")
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_CARDS)] = 1
+    cut: str = "whole"
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    cards: tuple[_Entry, ...]
+    driver: str = DRIVER
+    cuda: str = CUDA
+    device_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One card as it is when nobody has touched it."""
+
+    model: CardModel
+    layout: Layout = mig.WHOLE
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        placed = mig.place(self.model.kinds, self.layout)
+        return () if isinstance(placed, Refused) else placed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    cards: tuple[Planned, ...]
+    driver: str = DRIVER
+    cuda: str = CUDA
+    device_node: str = ""
+    """What stands for the device node of every card in containers, such as /dev/null; none if unset."""
+
+
+def read(text: str) -> Plan:
+    """`MODEL:COUNT`, or the path of a file."""
+    found = _SHORT.fullmatch(text)
+    if found is None:
+        return _from_file(Path(text))
+    return _plan(_File((_Entry(found["model"], int(found["count"])),)), f"simulated cards {text}")
+
+
+def _from_file(path: Path) -> Plan:
+    try:
+        written = msgspec.yaml.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise CardError(
+            f"simulated cards: {path} cannot be read ({error.strerror}); "
+            "write MODEL:COUNT, such as H100:8, or the path of a YAML file"
+        ) from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CardError(f"simulated cards: {path} is not understood: {error}") from error
+    return _plan(written, f"simulated cards of {path}")
+
+
+def _plan(written: _File, where: str) -> Plan:
+    cards = tuple(card for entry in written.cards for card in _planned(entry, where))
+    if not 1 <= len(cards) <= MOST_CARDS:
+        raise CardError(f"{where}: a node has 1 to {MOST_CARDS} cards, not {len(cards)}")
+    return Plan(cards, written.driver, written.cuda, written.device_node)
+
+
+def _planned(entry: _Entry, where: str) -> tuple[Planned, ...]:
+    try:
+        model = catalogue.find(entry.model)
+    except UnknownModel as unknown:
+        raise CardError(f"{where}: {unknown}") from unknown
+    layout = mig.parse(entry.cut)
+    placed = layout if isinstance(layout, Refused) else mig.place(model.kinds, layout)
+    if isinstance(layout, Refused) or isinstance(placed, Refused):
+        raise CardError(f"{where}: {model.name}: {placed}")
+    return (Planned(model, layout),) * entry.count

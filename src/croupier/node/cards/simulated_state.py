@@ -1,0 +1,101 @@
+"""What simulated cards remember, in a file: a restarted agent finds them as they were, like real ones."""
+
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from croupier.core.cards.mig import Piece
+from croupier.node.agent import state_file
+from croupier.node.cards.cards import CardError, MigDevice
+from croupier.node.cards.simulated_plan import Plan, Planned
+
+_NAMES = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.croupier")
+
+
+class Slot(msgspec.Struct, frozen=True):
+    profile: str
+    start: int
+    size: int
+    uuid: str
+
+    @property
+    def device(self) -> MigDevice:
+        return MigDevice(self.profile, self.start, self.size, self.uuid)
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """One card."""
+
+    address: str
+    model: str
+    mig_enabled: bool = False
+    slots: tuple[Slot, ...] = ()
+    made: int = 0
+    """MIG devices it ever had: no two get the same UUID."""
+    drifted: str = ""
+    """The last cut somebody made behind our back."""
+
+
+def address(number: int) -> str:
+    """Each card behind a bridge of its own."""
+    return f"0000:{0x10 + number:02x}:00.0"
+
+
+def card_uuid(node: str, where: str, board: int = 0) -> str:
+    return f"GPU-{uuid.uuid5(_NAMES, f'{node}/{where}/{board}')}"
+
+
+def with_piece(node: str, card: Remembered, piece: Piece) -> tuple[Remembered, str]:
+    """The card with one more MIG device, and the UUID of that."""
+    name = f"MIG-{uuid.uuid5(_NAMES, f'{node}/{card.address}/mig/{card.made}')}"
+    slots = (*card.slots, Slot(piece.profile, piece.start, piece.size, name))
+    ordered = tuple(sorted(slots, key=lambda slot: slot.start))
+    return msgspec.structs.replace(card, slots=ordered, made=card.made + 1), name
+
+
+def cut(node: str, card: Remembered, pieces: tuple[Piece, ...]) -> Remembered:
+    """The card cut so, whatever it was."""
+    card = msgspec.structs.replace(card, mig_enabled=bool(pieces), slots=())
+    for piece in pieces:
+        card, _ = with_piece(node, card, piece)
+    return card
+
+
+class Memory:
+    """The cards by address, in the order of the plan."""
+
+    def __init__(self, node: str, plan: Plan, path: Path | None) -> None:
+        known = {card.address: card for card in _read(path)}
+        self._path = path
+        self.cards: dict[str, Remembered] = {}
+        for number, planned in enumerate(plan.cards):
+            where = address(number)
+            old = known.get(where)
+            same = old is not None and old.model == planned.model.name
+            self.cards[where] = old if old is not None and same else _fresh(node, where, planned)
+
+    def put(self, card: Remembered) -> None:
+        self.cards[card.address] = card
+        if self._path is not None:
+            state_file.replace(self._path, {"cards": msgspec.to_builtins(tuple(self.cards.values()))})
+
+
+def _fresh(node: str, where: str, planned: Planned) -> Remembered:
+    return cut(node, Remembered(where, planned.model.name), planned.pieces)
+
+
+class _File(msgspec.Struct, frozen=True):
+    cards: tuple[Remembered, ...] = ()
+
+
+def _read(path: Path | None) -> tuple[Remembered, ...]:
+    if path is None or not path.exists():
+        return ()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File).cards
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CardError(
+            f"the state of the simulated cards in {path} cannot be read ({error}); "
+            "remove the file to begin anew"
+        ) from error

@@ -1,0 +1,1 @@
+"""The kubelet: device plugins, and its account of who has which device."""

@@ -1,0 +1,1 @@
+"""The CPU market's agent, and the control groups it reads."""

@@ -1,0 +1,173 @@
+"""Reads CPU counters from the control groups of a node: version 1 and 2, cgroupfs and systemd.
+
+The kubelet's own endpoints are 10 to 15 seconds old and say nothing about throttling, so the files are read.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.core.market.sensing import Sample
+from croupier.node.market import cgroup_files, cgroup_paths
+from croupier.node.market.cgroup_files import Quota, Throttling
+from croupier.node.market.cgroup_paths import KUBEPODS, Driver, Place
+
+MOUNT: Final = Path("/sys/fs/cgroup")
+MOST_KNOWN: Final = 4096
+"""Containers whose folder is remembered: many times what a node runs."""
+MOST_BYTES: Final = 4096
+"""Of a file; the kernel's have some hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The files of one control group; reading them a hundred times a second must cost next to nothing."""
+
+    usage: str
+    stat: str
+    quota: str
+    period: str
+    """Empty in version 2, where the quota's file has both."""
+
+
+class Tree:
+    """The control groups of one kubelet: `mount` is where they are, `root` what it calls its cgroupRoot.
+
+    Without a `root` it is the top if a kubelet uses that; else the one group right below where one does.
+    """
+
+    def __init__(self, mount: Path = MOUNT, root: str | None = None) -> None:
+        self._mount = mount
+        self._given = None if root is None else cgroup_paths.names(root)
+        self._known: dict[str, _Group] = {}
+
+    @property
+    def version(self) -> int:
+        return 2 if (self._mount / "cgroup.controllers").exists() else 1
+
+    def trouble(self) -> str | None:
+        """Why nothing can be read here, in a sentence; None if it can."""
+        if not self._cpu.is_dir():
+            return f"{self._mount} holds no control groups with CPU counters: mount the node's there"
+        if self._driver() is not None:
+            return None
+        where = self._cpu / cgroup_paths.path(self._root, "cgroupfs")
+        several = ", ".join(self._below()) if self._given is None else ""
+        among = f" (one of {several})" if several else ""
+        return (
+            f"there is no {KUBEPODS} and no {KUBEPODS}.slice in {where}:"
+            f" give the kubelet's cgroupRoot as --cgroup-root{among}"
+        )
+
+    def sample(self, place: Place, now: Callable[[], int]) -> Sample | None:
+        """The counters of a container, read at `now()`; None if it has no group (any more)."""
+        group = self._known.get(place.container) or self._find(place)
+        if group is None:
+            return None
+        at = now()
+        told = _told(group)
+        if told is None:
+            self._known.pop(place.container, None)
+            return None
+        usage, throttling, quota = told
+        return Sample(
+            at=at,
+            usage=usage,
+            throttled=throttling.throttled,
+            periods=throttling.periods,
+            throttled_periods=throttling.throttled_periods,
+            quota=quota.quota,
+            period=quota.period,
+            container=place.container,
+        )
+
+    def usage(self) -> int | None:
+        """CPU time of everything below the kubelet's root, in microseconds."""
+        group = self._group(cgroup_paths.path(self._root, self._driver() or "cgroupfs"))
+        read = cgroup_files.usage_v1 if group.period else cgroup_files.usage_v2
+        return read(_text(group.usage))
+
+    def _find(self, place: Place) -> _Group | None:
+        driver = self._driver()
+        if driver is None:
+            return None
+        pod = cgroup_paths.of_pod(place, self._root, driver)
+        try:
+            inside = [one.name for one in (self._cpu / pod).iterdir() if one.is_dir()]
+        except OSError:
+            return None
+        name = cgroup_paths.pick(inside, place.container)
+        if name is None:
+            return None
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[place.container] = self._group(f"{pod}/{name}")
+        return self._known[place.container]
+
+    def _group(self, where: str) -> _Group:
+        cpu = self._cpu / where
+        if self.version == 2:
+            return _Group(str(cpu / "cpu.stat"), str(cpu / "cpu.stat"), str(cpu / "cpu.max"), "")
+        usage = self._hierarchy("cpuacct") / where / "cpuacct.usage"
+        quota, period = str(cpu / "cpu.cfs_quota_us"), str(cpu / "cpu.cfs_period_us")
+        return _Group(str(usage), str(cpu / "cpu.stat"), quota, period)
+
+    def _driver(self) -> Driver | None:
+        drivers: tuple[Driver, ...] = ("cgroupfs", "systemd")
+        for driver in drivers:
+            if (self._cpu / cgroup_paths.path((*self._root, KUBEPODS), driver)).is_dir():
+                return driver
+        return None
+
+    @property
+    def _root(self) -> tuple[str, ...]:
+        if self._given is None:
+            below = self._below()
+            if any((self._cpu / name).is_dir() for name in (KUBEPODS, f"{KUBEPODS}.slice")):
+                self._given = ()
+            elif len(below) == 1:
+                self._given = cgroup_paths.names(below[0])
+        return self._given or ()
+
+    def _below(self) -> list[str]:
+        """The groups right below the top in which a kubelet with the cgroupfs driver keeps its pods."""
+        return sorted(f"/{one.parent.name}" for one in self._cpu.glob(f"*/{KUBEPODS}"))
+
+    @property
+    def _cpu(self) -> Path:
+        return self._mount if self.version == 2 else self._hierarchy("cpu")
+
+    def _hierarchy(self, controller: str) -> Path:
+        """Version 1 has one for each controller, or one for both."""
+        alone = self._mount / controller
+        return alone if alone.is_dir() else self._mount / "cpu,cpuacct"
+
+
+def _told(group: _Group) -> tuple[int, Throttling, Quota] | None:
+    stat = _text(group.stat)
+    throttling: Throttling | None
+    if group.period:
+        usage, throttling = cgroup_files.usage_v1(_text(group.usage)), cgroup_files.throttling_v1(stat)
+        quota = cgroup_files.quota_v1(_text(group.quota), _text(group.period))
+    else:
+        usage, throttling = cgroup_files.usage_v2(stat), cgroup_files.throttling_v2(stat)
+        quota = cgroup_files.quota_v2(_text(group.quota))
+    if usage is None or throttling is None or quota is None:
+        return None
+    return usage, throttling, quota
+
+
+def _text(path: str) -> str | None:
+    """Without the layers of `open`, which cost more than the reading."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(file, MOST_BYTES).decode("ascii", "replace")
+    except OSError:
+        return None
+    finally:
+        os.close(file)
