@@ -19,6 +19,8 @@ RIGHT: Final = 170
 TOP: Final = 40
 BOTTOM: Final = 44
 NOTHING: Final = 1e-6
+STEPS: Final = (1, 2, 5, 10, 20, 30, 60, 120, 240, 480, 1440)
+MOST_STEPS: Final = 8
 COLOURS: Final = ("#7f7f7f", "#d62728", "#ff7f0e", "#1f77b4", "#2ca02c", "#9467bd")
 
 
@@ -28,6 +30,8 @@ class Chart:
     unit: str
     value: Callable[[Minute, int], float]
     """Of one minute, with so many pods."""
+    of_limits: bool = False
+    """It means nothing where there are none."""
 
 
 CHARTS: Final[Mapping[str, Chart]] = {
@@ -39,7 +43,12 @@ CHARTS: Final[Mapping[str, Chart]] = {
         "% of pods held back by their limit",
         lambda one, pods: 100 * one.throttled / (pods * one.seconds),
     ),
-    "slack": Chart("Slack", "CPU allowed by limits and not used", lambda one, _: one.slack / _micros(one)),
+    "slack": Chart(
+        "Slack",
+        "CPU allowed by limits and not used",
+        lambda one, _: one.slack / _micros(one),
+        of_limits=True,
+    ),
     "resizes": Chart(
         "Resizes", "per pod and hour", lambda one, pods: 3600 * one.resizes / (pods * one.seconds)
     ),
@@ -56,21 +65,26 @@ def _micros(minute: Minute) -> int:
 
 
 def _drawn(chart: Chart, scores: Sequence[Score]) -> str:
-    series = [[chart.value(minute, score.pods) for minute in score.minutes] for score in scores]
-    top = _round_up(max((max(values) for values in series), default=0.0))
-    minutes = max(len(values) for values in series)
+    series = {
+        score.name: [chart.value(minute, score.pods) for minute in score.minutes]
+        for score in scores
+        if score.slack is not None or not chart.of_limits
+    }
+    top = _round_up(max((max(values) for values in series.values()), default=0.0))
+    minutes = max(len(score.minutes) for score in scores)
     parts = [
         _text(LEFT, 22, chart.title, size=15, bold=True),
         _text(LEFT + 110, 22, chart.unit),
         *_axes(top, minutes),
     ]
-    for index, (score, values) in enumerate(zip(scores, series, strict=True)):
-        colour = COLOURS[index % len(COLOURS)]
+    colours = {score.name: COLOURS[index % len(COLOURS)] for index, score in enumerate(scores)}
+    for index, (name, values) in enumerate(series.items()):
+        colour = colours[name]
         row = TOP + 14 + 20 * index
         edge = WIDTH - RIGHT + 14
         parts.append(_path(values, top, minutes, colour))
         parts.append(f'<path d="M{edge} {row - 4}h18" stroke="{colour}" stroke-width="3"/>')
-        parts.append(_text(edge + 24, row, score.name))
+        parts.append(_text(edge + 24, row, name))
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
@@ -86,9 +100,10 @@ def _axes(top: float, minutes: int) -> list[str]:
         y = _y(value, top)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>')
         parts.append(_text(LEFT - 8, y + 4, f"{value:.3g}", anchor="end"))
-    for step in range(5):
-        minute = round((minutes - 1) * step / 4)
-        parts.append(_text(_x(minute, minutes), HEIGHT - BOTTOM + 18, str(minute), anchor="middle"))
+    parts.extend(
+        _text(_x(minute, minutes), HEIGHT - BOTTOM + 18, str(minute), anchor="middle")
+        for minute in range(0, minutes, _step(minutes))
+    )
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "minutes", anchor="middle"))
     return parts
 
@@ -116,9 +131,14 @@ def _text(
     )
 
 
+def _step(minutes: int) -> int:
+    """From one number on the axis to the next: whole, and so that there are a few."""
+    return next((step for step in STEPS if minutes <= MOST_STEPS * step), STEPS[-1])
+
+
 def _round_up(value: float) -> float:
     """To a number that reads well when divided by four; never 0, whatever so little is."""
     if value < NOTHING:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
-    return next(size * step for step in (1, 2, 4, 6, 8, 10, 20) if size * step >= value)
+    return next(size * step for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10, 20) if size * step >= value)
