@@ -16,10 +16,11 @@ import pytest
 import yaml
 
 from croupier.core import quantity
-from croupier.lab import own_image, realnode
+from croupier.lab import installation, own_image, realnode
 from croupier.lab.installation import NAMESPACE
 from croupier.lab.lab import Lab
 from tests.docs import blocks
+from tests.docs.blocks import Block
 from tests.install import house
 from tests.install.house import NEW, OLD, README, House, until
 from tests.install.rendering import ROOT, objects, of_kind
@@ -124,8 +125,9 @@ def _every_example(at: House) -> None:
         said = at.reader.types(house.typed(EXAMPLES / "README.md"))
         for seen in SEEN:
             assert re.search(seen, said, re.MULTILINE), f"{seen}:\n{said}"
-        (raised,) = re.findall(r"^worker +worker +\S+ +(\S+) +Applied", said, re.MULTILINE)
-        assert quantity.parse(raised) > quantity.parse(CAME_WITH)
+        rose, fell = re.findall(r"^\d+m$", said, re.MULTILINE)
+        assert quantity.parse(rose) > quantity.parse(CAME_WITH)
+        assert quantity.parse(fell) < quantity.parse(rose)
 
 
 def _life(at: House) -> None:
@@ -133,6 +135,8 @@ def _life(at: House) -> None:
         _a_reservation_is_held(at)
         running = _state(at)
         house.add_version(at, NEW)
+    with chapter("nobody deals beside it"):
+        _nobody_deals_beside_it(at)
     with chapter("doctor names what is broken"):
         _doctor_names_what_is_broken(at)
 
@@ -211,6 +215,14 @@ def _state(at: House) -> dict[str, Any]:
         "reservation": at.get("reservation", "held")["status"]["phase"],
         "pool": at.get("gpupool", "team-a")["metadata"]["uid"],
     }
+
+
+def _nobody_deals_beside_it(at: House) -> None:
+    said = at.reader.types(
+        [Block(README, 1, "sh", "croupier lab up --detach --croupier CRD", "any, ends with 1")]
+    )
+    assert "Lab default has Croupier installed" in said
+    assert [one.name for one in at.lab.record.processes if one.name in installation.AS_PROCESSES] == []
 
 
 def _doctor_names_what_is_broken(at: House) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.book.manager import Book
-from croupier.lab import agents, dealer, errors, fleet, lifecycle, process, realnode, record
+from croupier.lab import agents, dealer, errors, fleet, installation, lifecycle, process, realnode, record
 from croupier.lab.errors import LabError
 from croupier.lab.lab import Lab
 from croupier.lab.lifecycle import Plan
@@ -38,6 +38,11 @@ class Wish:
     """Play the node side of simulated nodes, too."""
     detach: bool = False
 
+    @property
+    def deals(self) -> bool:
+        """Processes of ours look after cards in it."""
+        return self.dealer is not None or self.cards is not None or self.agents
+
 
 class InterruptedWhileStartingError(Exception):
     """A signal came before the lab was up; nothing is left of it."""
@@ -50,6 +55,8 @@ async def up(wish: Wish, show: Progress, tell: Callable[[Lab, bool], None]) -> N
     with _signals(wish.plan.place, show):
         try:
             lab, raised = await lifecycle.up(wish.plan, show)
+            if wish.deals and not raised and (reason := await installation.conflict(lab)):
+                raise LabError(reason)
             await _fill(lab, wish, show, end_on_failure=raised)
         except asyncio.CancelledError:
             raise InterruptedWhileStartingError from None

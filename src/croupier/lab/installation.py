@@ -49,6 +49,7 @@ CARDS: Final = "SIM-70GB:4"
 WITHIN: Final = "8m"
 """How long helm waits: a dozen processes start at once, on a machine that may have two busy cores."""
 LOOK_EVERY: Final = 3.0
+OURS: Final = "app.kubernetes.io/part-of=croupier"
 HOSTNAME: Final = "kubernetes.io/hostname"
 AGENTS: Final = ("croupier-node", "croupier-market")
 AS_PROCESSES: Final = (dealer.EXTENDER, dealer.MANAGER, dealer.WEBHOOK, agents.NODE, agents.FLEET)
@@ -82,6 +83,17 @@ def refusal(lab: Lab) -> str | None:
             "--croupier, --cards and --agents."
         )
     return own_image.obstacle()
+
+
+async def conflict(lab: Lab) -> str | None:
+    """Why no process of ours may deal the cards of this lab, with what to do; None if it may."""
+    ours = ("-n", NAMESPACE, "-l", OURS, "-o", "name")
+    if not (await output(*lab.cluster.command("get", "deployments,daemonsets", *ours))).strip():
+        return None
+    return (
+        f"Lab {lab.name} has Croupier installed, and processes beside it would deal the same cards: "
+        f"`helm uninstall {RELEASE} -n {NAMESPACE}` first, or leave out --croupier, --cards and --agents."
+    )
 
 
 def _raising(lab: Lab) -> str:
