@@ -100,7 +100,7 @@ def test_plots_are_drawings_anybody_can_read(scores):
     assert set(drawn) == {"late", "throttling", "slack", "resizes"}
     for name, text in drawn.items():
         root = ET.fromstring(text)  # noqa: S314  our own drawing
-        words = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+        words = [str(one.text) for one in root.iter("{http://www.w3.org/2000/svg}text")]
         assert "market, strict" in words, name
         lines = root.findall("{http://www.w3.org/2000/svg}polyline")
         assert len(lines) == (4 if name == "slack" else 5), "no limits allow everything: that is no slack"
