@@ -48,8 +48,9 @@ class Publisher:
         self._api = api.acting_as(REPORTER)
         self._settings = settings
         self._lease: _Written | None = None
-        self._labels: Mapping[str, str] | None = None
-        self._conditions: tuple[Standing, ...] | None = None
+        self._labels: tuple[str, Mapping[str, str]] | None = None
+        self._conditions: tuple[str, tuple[Standing, ...]] | None = None
+        """What was written, each with the UID of the Node: one that comes again has nothing of it."""
 
     @property
     def due(self) -> bool:
@@ -91,9 +92,10 @@ class Publisher:
 
     async def mark(self, labels: Mapping[str, str]) -> None:
         """Label the Node, where nobody else has labelled it otherwise."""
-        if labels == self._labels or self._node() is None:
+        node = self._node()
+        if node is None or self._labels == (node.metadata.uid, labels):
             return
-        body = {"metadata": {"name": self._settings.node, "labels": dict(labels)}}
+        body = {"metadata": {**_this(node), "labels": dict(labels)}}
         try:
             await self._api.apply(NODES, body)
         except Conflict as conflict:
@@ -103,19 +105,19 @@ class Publisher:
             log.info("labels of others are left to them", node=self._settings.node, labels=sorted(theirs))
             body["metadata"]["labels"] = {key: labels[key] for key in labels if key not in theirs}
             await self._api.apply(NODES, body)
-        self._labels = dict(labels)
+        self._labels = node.metadata.uid, dict(labels)
 
     async def state(self, conditions: tuple[Standing, ...]) -> None:
         """Set our conditions of the Node."""
         node = self._node()
-        if conditions == self._conditions or node is None:
+        if node is None or self._conditions == (node.metadata.uid, conditions):
             return
         if not _stands(node, conditions):
             now = self._settings.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             written = [_condition(one, node, now) for one in conditions]
-            body = {"metadata": {"name": self._settings.node}, "status": {"conditions": written}}
+            body = {"metadata": _this(node), "status": {"conditions": written}}
             await self._api.apply(NODES, body, subresource="status", force=True)
-        self._conditions = conditions
+        self._conditions = node.metadata.uid, conditions
 
     def _too_soon(self, before: "_Written") -> bool:
         return self._since(before.written) < self._settings.calm
@@ -178,6 +180,11 @@ def skeleton(report: AgentReport) -> AgentReport:
 def _bones(card: CardLine) -> CardLine:
     health = msgspec.structs.replace(card.health, temperature_c=None, clean=0, metrics={})
     return msgspec.structs.replace(card, health=health)
+
+
+def _this(node: Node) -> dict[str, str]:
+    """Whoever applies to one that is gone would make it anew, of nothing but our words."""
+    return {"name": node.metadata.name, "uid": node.metadata.uid}
 
 
 def _disputed(conflict: Conflict) -> set[str]:
