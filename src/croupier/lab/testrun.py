@@ -39,6 +39,11 @@ class TestRun:
             self._shared = run(self._raise(Plan(name="shared")))
         return self._shared
 
+    @property
+    def raised(self) -> Lab | None:
+        """The shared one, if somebody has asked for it."""
+        return self._shared
+
     def foreign(self, kubeconfig: Path) -> Cluster:
         stock = run(supplies.ensure(["kubectl"], self._sources, self._show))
         return Cluster(kubeconfig.absolute(), stock.binaries["kubectl"])
