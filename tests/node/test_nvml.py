@@ -322,8 +322,8 @@ def test_a_library_that_is_not_there_is_told(nvml_library):
     program = (
         "import asyncio\n"
         "from croupier.kube.clock import SystemClock\n"
-        "from croupier.node.cards import CardError\n"
-        "from croupier.node.nvml import NvmlCards\n"
+        "from croupier.node.cards.cards import CardError\n"
+        "from croupier.node.cards.nvml import NvmlCards\n"
         "for library in (None, '/no/such/library.so'):\n"
         "    try:\n"
         "        asyncio.run(NvmlCards(clock=SystemClock(), library=library).look())\n"
