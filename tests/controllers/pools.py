@@ -16,7 +16,8 @@ from croupier.api.mps import allocation
 from croupier.controllers.ledger.ledgers import Ledgers
 from croupier.controllers.ledger.sight import Sight, Sources
 from croupier.controllers.pools import nodes as pool_nodes
-from croupier.controllers.pools import pool, writing
+from croupier.controllers.pools import pool
+from croupier.controllers.pools import writing as pool_writing
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.nodes import PoolNodes
 from croupier.controllers.pools.pool import PoolController
@@ -191,7 +192,9 @@ class Pools:
 
     async def config(self, name: str) -> ConfigMap | None:
         with contextlib.suppress(NotFound):
-            return await self.api.get(kinds.CONFIG_MAPS, writing.config_name(name), namespace=self.namespace)
+            return await self.api.get(
+                kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=self.namespace
+            )
         return None
 
     async def device(self, card: str) -> GPUDevice:
@@ -259,7 +262,7 @@ class Pools:
                 inventories=await follow(kinds.GPU_NODE_INVENTORIES),
             )
             ledgers = Ledgers(Sight(seen), await follow(kinds.NODE_RESERVATIONS))
-            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=writing.LABEL))
+            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_writing.LABEL))
             sources = pool.Sources(
                 seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, self.bookings
             )
@@ -284,7 +287,7 @@ async def forget(api: Client, namespace: str, name: str) -> None:
     with contextlib.suppress(NotFound):
         await api.patch(kinds.GPU_POOLS, name, {"metadata": {"finalizers": None}})
     with contextlib.suppress(NotFound):
-        await api.delete(kinds.CONFIG_MAPS, writing.config_name(name), namespace=namespace)
+        await api.delete(kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=namespace)
 
 
 def _serving(name: str) -> dict[str, Any]:

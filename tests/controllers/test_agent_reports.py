@@ -9,7 +9,7 @@ from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.bootstrap import reading
+from croupier.controllers.bootstrap import reading as bootstrap_reading
 from croupier.controllers.cards import reading as cards_reading
 from croupier.controllers.inventory.agent_reports import AgentReports
 from croupier.controllers.watched import Watched
@@ -32,7 +32,7 @@ class Desk:
         self.cards: list[str] = []
         self.nodes: list[str] = []
         self.reports.subscribe(self.cards.append, cards_reading.health, heard=self.heard.append)
-        self.reports.subscribe(self.nodes.append, reading.word)
+        self.reports.subscribe(self.nodes.append, bootstrap_reading.word)
 
     def tells(self, health: CardHealth | None = None, *, driver: str = "550") -> None:
         self.version += 1

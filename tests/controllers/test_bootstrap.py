@@ -13,7 +13,8 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Pod, micro_time
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import CardHealth
-from croupier.controllers.bootstrap import bootstrap, reading
+from croupier.controllers.bootstrap import bootstrap
+from croupier.controllers.bootstrap import reading as bootstrap_reading
 from croupier.controllers.bootstrap.bootstrap import BootstrapController, Sources
 from croupier.controllers.bootstrap.metrics import BootstrapMetrics
 from croupier.controllers.bootstrap.pods import Images
@@ -191,7 +192,7 @@ async def test_a_missing_driver_is_told_and_workloads_are_named(ward: Ward):
 
 def listening(doctor: BootstrapController) -> Callable[[], None]:
     """It hears heartbeats, as it does while it runs."""
-    return doctor._reports.subscribe(lambda _: None, reading.word, heard=doctor._hearts.heard)
+    return doctor._reports.subscribe(lambda _: None, bootstrap_reading.word, heard=doctor._hearts.heard)
 
 
 async def test_a_silent_agent_is_missed_and_a_new_leader_does_not_believe_it_either(ward: Ward):

@@ -13,7 +13,7 @@ import pytest_asyncio
 from croupier.api import kinds
 from croupier.controllers.limits import status as wire
 from croupier.core import quantity
-from croupier.core.resizing import words
+from croupier.core.resizing import words as resize_words
 from croupier.core.resizing.resize import Change
 from croupier.kube import client, config
 from croupier.kube.client import PatchType, Selection
@@ -463,7 +463,7 @@ async def test_a_change_meant_for_an_earlier_pod_does_not_reach_its_successor(li
             patch_type=PatchType.STRATEGIC,
             subresource="resize",
         )
-    assert words.refused(refused.value.status, refused.value.message).word == "Conflict"
+    assert resize_words.refused(refused.value.status, refused.value.message).word == "Conflict"
     assert await limits.limits("web") == {"main": "500m"}
 
 

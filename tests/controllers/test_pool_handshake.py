@@ -24,7 +24,8 @@ from croupier.controllers.ledger import capacity, occupancy
 from croupier.controllers.ledger.capacity import CapacityController
 from croupier.controllers.ledger.ledgers import Ledgers
 from croupier.controllers.ledger.occupancy import Occupancy
-from croupier.controllers.pools import pool, writing
+from croupier.controllers.pools import pool
+from croupier.controllers.pools import writing as pool_writing
 from croupier.controllers.pools.pool import PoolController
 from croupier.core.ledgers import ledger
 from croupier.kube.client import Selection
@@ -62,7 +63,7 @@ async def two_cards(world: World) -> list[str]:
 async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
     """All of them; with every state of a card that was ever shown."""
     agents = Selection(world.namespace, labels=agent_report.LEASES)
-    ours = Selection(world.namespace, labels=writing.LABEL)
+    ours = Selection(world.namespace, labels=pool_writing.LABEL)
     reporters, recorder = Reporters(world.api), Recorder(world.api, pool.REPORTER)
     shown: list[GPUDevice] = []
     async with (
@@ -110,7 +111,7 @@ async def agent(world: World) -> None:
     while True:
         with contextlib.suppress(NotFound, ApiError):
             config = await world.api.get(
-                kinds.CONFIG_MAPS, writing.config_name(POOL), namespace=world.namespace
+                kinds.CONFIG_MAPS, pool_writing.config_name(POOL), namespace=world.namespace
             )
             for name in json.loads(config.data["inventoryIDs"]):
                 device = await world.api.get(kinds.GPU_DEVICES, name)

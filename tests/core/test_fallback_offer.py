@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.availability import Availability
-from croupier.core.fallbacks import offer
+from croupier.core.fallbacks import offer as fallback_offer
 from croupier.core.ledgers.ledger import Refused
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
@@ -38,7 +38,7 @@ status: {allocatable: {nvidia.com/mig-1g.10gb: "14"}}
 
 
 def read(text: str) -> Availability:
-    index = offer.read(yaml.safe_load_all(text))
+    index = fallback_offer.read(yaml.safe_load_all(text))
     assert isinstance(index, Availability), index
     return index
 
@@ -104,7 +104,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD)
 def test_what_tells_of_no_nodes_is_refused_in_a_sentence(text, said):
-    refused = offer.read(yaml.safe_load_all(text))
+    refused = fallback_offer.read(yaml.safe_load_all(text))
 
     assert isinstance(refused, Refused)
     assert str(refused).startswith(said)
@@ -132,4 +132,4 @@ JUNK = st.recursive(
 
 @given(st.lists(JUNK, max_size=3))
 def test_nothing_in_a_file_makes_it_fall(documents):
-    assert isinstance(offer.read(documents), Availability | Refused)
+    assert isinstance(fallback_offer.read(documents), Availability | Refused)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig
-from croupier.core.nodes import plan
+from croupier.core.nodes import plan as node_plan
 from croupier.core.nodes.plan import Card, Failure, Memory, Pool, Step, Target, Ties
 
 MODEL = catalogue.find("SIM-70GB")
@@ -64,7 +64,7 @@ WHAT_BECOMES = {
     ("seen", "target", "memory", "ties", "state"), WHAT_BECOMES.values(), ids=WHAT_BECOMES
 )
 def test_what_becomes_of_a_card(seen, target, memory, ties, state):
-    step = plan.step(seen, target, memory, ties=ties, now=NOW)
+    step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
 
     assert step.state == state
     assert step.acts == (state == "Changing")
@@ -74,7 +74,7 @@ def test_what_becomes_of_a_card(seen, target, memory, ties, state):
 def test_who_is_waited_for_is_named():
     ties = Ties(holders=tuple(f"ns/{name}" for name in "dbca"))
 
-    message = plan.step(card(SMALL), wanted(MEDIUM), Memory(), ties=ties, now=NOW).message
+    message = node_plan.step(card(SMALL), wanted(MEDIUM), Memory(), ties=ties, now=NOW).message
 
     assert message == (
         "it is cut 1g.10gb:7, and pool training says 2g.20gb:2,3g.30gb:1;"
@@ -83,12 +83,12 @@ def test_who_is_waited_for_is_named():
 
 
 def test_a_target_once_reached_is_remembered_and_another_is_no_drift():
-    reached = plan.step(card(SMALL), wanted(), Memory(), ties=ALONE, now=NOW).memory
+    reached = node_plan.step(card(SMALL), wanted(), Memory(), ties=ALONE, now=NOW).memory
 
     assert reached == REACHED
     held = Ties(holders=("ns/a",))
-    assert plan.step(card(), wanted(), reached, ties=held, now=NOW).state == "Drifted"
-    assert plan.step(card(), wanted(MEDIUM), reached, ties=held, now=NOW).state == "Waiting"
+    assert node_plan.step(card(), wanted(), reached, ties=held, now=NOW).state == "Drifted"
+    assert node_plan.step(card(), wanted(MEDIUM), reached, ties=held, now=NOW).state == "Waiting"
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_a_target_once_reached_is_remembered_and_another_is_no_drift():
     {"Applied": "x", "Drifted": "x", "Waiting": "", "Changing": "", "Failed": ""}.items(),
 )
 def test_an_agent_that_starts_anew_knows_what_the_one_before_had_reached(state, applied):
-    assert plan.remembered(state, "x").applied == applied
+    assert node_plan.remembered(state, "x").applied == applied
 
 
 def test_what_fails_again_and_again_is_tried_later_and_later_but_never_given_up():
     memory, waits = Memory(), []
     for _ in range(8):
-        memory = plan.failed(memory, "1g.10gb:7", "no", NOW)
+        memory = node_plan.failed(memory, "1g.10gb:7", "no", NOW)
         assert memory.failure is not None
         waits.append(memory.failure.again_at - NOW)
 
     assert waits[:3] == [30, 60, 120]
-    assert waits[-1] == plan.LAST_RETRY
-    other = plan.failed(memory, "whole", "no", NOW).failure
+    assert waits[-1] == node_plan.LAST_RETRY
+    other = node_plan.failed(memory, "whole", "no", NOW).failure
     assert other is not None
     assert other.tries == 1, "another target begins anew"
 
@@ -129,7 +129,7 @@ POOLS = {
 
 @pytest.mark.parametrize(("pool", "target", "refused"), POOLS.values(), ids=POOLS)
 def test_what_a_pool_makes_of_its_cards(pool, target, refused):
-    found = plan.of_pool(card(), pool)
+    found = node_plan.of_pool(card(), pool)
 
     assert found.spelled == target
     assert refused in found.refused
@@ -140,7 +140,7 @@ def test_a_pool_goes_before_the_annotation_and_a_card_nobody_names_stays():
     cards = [Card(name, index, kinds=MODEL.kinds) for index, name in enumerate("abc")]
     pool = Pool("training", frozenset("a"), "MIG", profile="1g.10gb")
 
-    found = plan.targets(cards, [pool], {0: MEDIUM, 1: MEDIUM})
+    found = node_plan.targets(cards, [pool], {0: MEDIUM, 1: MEDIUM})
 
     assert {name: target.spelled for name, target in found.items()} == {
         "a": "1g.10gb:7",
@@ -174,7 +174,7 @@ targets = st.none() | st.builds(wanted, layouts)
 
 @given(seen_cards, targets, memories, all_ties)
 def test_a_card_is_touched_only_if_it_is_free_healthy_and_not_as_asked(seen, target, memory, ties):
-    step = plan.step(seen, target, memory, ties=ties, now=NOW)
+    step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
 
     if step.acts:
         assert step.state == "Changing"
@@ -182,16 +182,16 @@ def test_a_card_is_touched_only_if_it_is_free_healthy_and_not_as_asked(seen, tar
         assert not ties.untold
         assert ties.withdrawn is None or (ties.withdrawn and ties.acknowledged)
         assert seen.healthy
-        assert target is None or not plan.reached(seen, target.layout)
-    elif target is not None and not plan.reached(seen, target.layout):
+        assert target is None or not node_plan.reached(seen, target.layout)
+    elif target is not None and not node_plan.reached(seen, target.layout):
         assert step.state in ("Waiting", "Failed", "Drifted"), "whoever reads it keeps new holders off"
 
 
 @given(seen_cards, targets, memories, all_ties)
 def test_deciding_twice_is_deciding_once(seen, target, memory, ties):
-    once = plan.step(seen, target, memory, ties=ties, now=NOW)
+    once = node_plan.step(seen, target, memory, ties=ties, now=NOW)
 
-    assert plan.step(seen, target, once.memory, ties=ties, now=NOW) == once
+    assert node_plan.step(seen, target, once.memory, ties=ties, now=NOW) == once
 
 
 def test_a_step_that_acts_says_how():

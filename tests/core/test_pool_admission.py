@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from croupier.core import jsonpatch
 from croupier.core.pods.eligible import Needs, NodeFacts, Requirement, Taint, Toleration, obstacle
 from croupier.core.pods.request import CARDS, GPU, POOL, RATIO
-from croupier.core.pools import admission
+from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import Admitted, Asker, Denied, Pool, Subjects, Unconcerned
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
@@ -39,7 +39,7 @@ def container(name: str, pools: dict[str, Any]) -> Raw:
 
 def decide(asked: Raw, *pools: Pool, asker: Asker = ALICE, request_id: str = "id-1") -> Any:
     known = {one.name: one for one in pools or (TEAM_A,)}
-    return admission.decide(asked, asker, known.get, request_id=request_id)
+    return pool_admission.decide(asked, asker, known.get, request_id=request_id)
 
 
 def admitted(asked: Raw, *pools: Pool, asker: Asker = ALICE) -> Raw:
@@ -102,7 +102,7 @@ def test_a_deployment_is_told_that_groups_of_people_do_not_count():
     )
 
 
-MAINTAINED = admission.closed("team-a", {"Maintenance": "2 pods still run."}, leaving=False)
+MAINTAINED = pool_admission.closed("team-a", {"Maintenance": "2 pods still run."}, leaving=False)
 REFUSED = {
     "two pools": (
         pod({"team-a": 1}, {"team-b": 1}),
@@ -219,7 +219,7 @@ CLOSED = {
 
 @pytest.mark.parametrize(("conditions", "leaving", "sentence"), CLOSED.values(), ids=CLOSED)
 def test_when_a_pool_is_closed(conditions, leaving, sentence):
-    assert admission.closed("a", conditions, leaving=leaving) == sentence
+    assert pool_admission.closed("a", conditions, leaving=leaving) == sentence
 
 
 def test_what_is_added():

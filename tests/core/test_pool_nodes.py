@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.pools import nodes
+from croupier.core.pools import nodes as pool_nodes
 from croupier.core.pools.nodes import Marks, Taint
 
 GPU = Taint("gpu", "team-a", "NoSchedule")
@@ -12,7 +12,7 @@ THEIRS = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def test_a_node_gets_the_label_and_the_taints_of_its_pools() -> None:
-    found = nodes.decide(Marks(taints=(THEIRS,)), {"team-a": [GPU]})
+    found = pool_nodes.decide(Marks(taints=(THEIRS,)), {"team-a": [GPU]})
 
     assert found == Marks(frozenset({"team-a"}), (THEIRS, GPU), OURS)
 
@@ -20,30 +20,30 @@ def test_a_node_gets_the_label_and_the_taints_of_its_pools() -> None:
 def test_both_go_with_the_last_card() -> None:
     now = Marks(frozenset({"team-a"}), (GPU, THEIRS), OURS)
 
-    assert nodes.decide(now, {}) == Marks(taints=(THEIRS,))
+    assert pool_nodes.decide(now, {}) == Marks(taints=(THEIRS,))
 
 
 def test_a_taint_that_a_person_put_there_stays_when_the_pool_goes() -> None:
     by_hand = Marks(taints=(GPU,))
 
-    with_pool = nodes.decide(by_hand, {"team-a": [GPU]})
+    with_pool = pool_nodes.decide(by_hand, {"team-a": [GPU]})
 
     assert with_pool == Marks(frozenset({"team-a"}), (GPU,))
-    assert nodes.decide(with_pool, {}) == by_hand
+    assert pool_nodes.decide(with_pool, {}) == by_hand
 
 
 def test_a_taint_that_two_pools_name_goes_with_the_second() -> None:
-    both = nodes.decide(Marks(), {"team-a": [GPU], "team-b": [GPU]})
+    both = pool_nodes.decide(Marks(), {"team-a": [GPU], "team-b": [GPU]})
 
     assert both.taints == (GPU,)
-    assert nodes.decide(both, {"team-b": [GPU]}).taints == (GPU,)
+    assert pool_nodes.decide(both, {"team-b": [GPU]}).taints == (GPU,)
 
 
 def test_a_changed_taint_replaces_the_old_one() -> None:
-    now = nodes.decide(Marks(taints=(THEIRS,)), {"team-a": [GPU]})
+    now = pool_nodes.decide(Marks(taints=(THEIRS,)), {"team-a": [GPU]})
     other = Taint("gpu", "team-a", "NoExecute")
 
-    assert nodes.decide(now, {"team-a": [other]}).taints == (THEIRS, other)
+    assert pool_nodes.decide(now, {"team-a": [other]}).taints == (THEIRS, other)
 
 
 taints = st.lists(
@@ -58,8 +58,8 @@ def test_what_others_put_on_a_node_stays_and_a_second_look_changes_nothing(
 ) -> None:
     start = Marks(taints=tuple({(one.key, one.effect): one for one in theirs}.values()))
 
-    found = nodes.decide(nodes.decide(start, before), after)
+    found = pool_nodes.decide(pool_nodes.decide(start, before), after)
 
     assert set(start.taints) <= set(found.taints)
-    assert nodes.decide(found, after) == found
-    assert nodes.decide(found, {}) == start
+    assert pool_nodes.decide(found, after) == found
+    assert pool_nodes.decide(found, {}) == start

@@ -12,7 +12,8 @@ from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import Shape
 from croupier.core.quantity import Quantity
-from croupier.core.resizing import resize, words
+from croupier.core.resizing import resize
+from croupier.core.resizing import words as resize_words
 from croupier.core.resizing.seen import Condition, Container, Pod, Scene, Told, Wish
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -35,7 +36,7 @@ def wish(millis: int = 500, **changes: Any) -> Wish:
 
 
 def told(word: str = "Resizing", millis: int = 500, **changes: Any) -> Told:
-    phase: Any = {"Enforced": "Applied"}.get(word, "Failed" if word in words.RETRIED else "Pending")
+    phase: Any = {"Enforced": "Applied"}.get(word, "Failed" if word in resize_words.RETRIED else "Pending")
     made = Told(phase, word, "", "uid-1", cpu(millis), 1, {"main": cpu(500)}, restarts=0, attempted=NOW)
     return replace(made, **changes)
 
@@ -95,7 +96,7 @@ def scenes(draw: Any) -> Scene:
     desired = draw(st.just(total) | st.just(total) | limits)
     before = Told(
         draw(st.sampled_from(["Pending", "Applied", "Failed"])),
-        draw(st.sampled_from(["", "Recorded", *sorted(words.ASKED | words.RETRIED)])),
+        draw(st.sampled_from(["", "Recorded", *sorted(resize_words.ASKED | resize_words.RETRIED)])),
         "earlier",
         draw(st.sampled_from(["", "uid-1", "uid-1", "uid-1", "uid-0"])),
         draw(st.sampled_from([None, desired, desired, cpu(50)])),
@@ -287,15 +288,15 @@ REFUSALS = {
 @pytest.mark.parametrize(("answer", "word"), REFUSALS.items(), ids=lambda one: str(one)[:40])
 def test_every_no_of_the_api_server_has_its_word_and_is_tried_again(answer, word):
     status, message = answer
-    verdict = words.refused(status, message)
+    verdict = resize_words.refused(status, message)
 
     assert (verdict.phase, verdict.word) == ("Failed", word)
     assert verdict.retried
-    assert words.refused(status, message, [{"reason": "NodeCapacity"}]).word == "NodeCapacity"
+    assert resize_words.refused(status, message, [{"reason": "NodeCapacity"}]).word == "NodeCapacity"
 
 
 def test_a_long_answer_in_many_lines_fits_into_the_status():
-    verdict = words.refused(422, "no\n" * 2000)
+    verdict = resize_words.refused(422, "no\n" * 2000)
 
     assert len(verdict.reason) < 1024
     assert "\n" not in verdict.reason
@@ -315,7 +316,7 @@ def test_what_it_came_with_is_on_record_before_the_first_change():
 
 
 def test_a_spec_that_is_not_ours_any_more_was_written_by_somebody_else():
-    for word in words.ASKED:
+    for word in resize_words.ASKED:
         found = decided(wish(800, told=told(word, 800)), pod())
         assert (found.verdict.word, found.change) == ("ForeignWriter", None)
 

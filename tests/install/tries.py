@@ -9,7 +9,7 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.bootstrap import pods
+from croupier.controllers.bootstrap import pods as bootstrap_pods
 from croupier.controllers.bootstrap.pods import Images
 from croupier.core.nodes.bootstrap import DCGM, GFD, SERVICE
 from croupier.kube import client, config
@@ -106,7 +106,7 @@ def _limit(node: str) -> Raw:
 def service_pod(kind: Any = GFD) -> Raw:
     """As the controller itself starts it."""
     inventory = GPUNodeInventory(metadata=ObjectMeta(name="mine", uid="3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"))
-    return pods.body(kind, inventory, IMAGES)
+    return bootstrap_pods.body(kind, inventory, IMAGES)
 
 
 def _changed(where: str, value: Any, kind: Any = GFD) -> Raw:

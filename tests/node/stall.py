@@ -19,7 +19,7 @@ from croupier.core.market.policy import Churn, Policy
 from croupier.core.market.seen import Round
 from croupier.core.market.units import SECOND
 from croupier.kube.client import Client, Deletion, PatchType, Selection
-from croupier.node.market import sight
+from croupier.node.market import sight as market_sight
 from croupier.node.market.cgroup import Tree
 from croupier.node.market.market import Agent, Settings
 from croupier.node.market.sight import Sources
@@ -224,8 +224,8 @@ async def stall(api: Client, namespace: str, folder: Path, cpus: int = 4) -> Asy
         async with (
             watched(api, kinds.NODES, Selection(fields=f"metadata.name={name}")) as nodes,
             watched(api, kinds.PODS, Selection(fields=f"spec.nodeName={name}")) as pods,
-            watched(api, kinds.POD_ALLOCATIONS, sight.written_for(name)) as allocations,
-            watched(api, kinds.POD_ALLOCATIONS, sight.BY_PEOPLE) as by_people,
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.written_for(name)) as allocations,
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE) as by_people,
         ):
             await until(lambda: bool(nodes.store.named(name)), "the node to be seen")
             sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)

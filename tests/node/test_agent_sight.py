@@ -6,11 +6,11 @@ from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
 from croupier.core.ledgers.ledger import Part
 from croupier.core.pods.pod import PodView
-from croupier.node.agent import sight
+from croupier.node.agent import sight as agent_sight
 from croupier.node.agent.sight import Pools
 from croupier.node.cards.cards import Seen
 
-CARDS = sight.cards("n", [Seen(0, "GPU-0", "0000:10:00.0"), Seen(1, "GPU-1", "0000:11:00.0")])
+CARDS = agent_sight.cards("n", [Seen(0, "GPU-0", "0000:10:00.0"), Seen(1, "GPU-1", "0000:11:00.0")])
 FIRST, SECOND = CARDS
 
 
@@ -30,18 +30,18 @@ NAMES = {
 @pytest.mark.parametrize(("held", "expected"), NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_pod_holds_the_card_its_allocation_means(held, expected, alone):
-    assert sight.holders("n", [held], CARDS, alone=alone) == expected
+    assert agent_sight.holders("n", [held], CARDS, alone=alone) == expected
 
 
 def test_a_mig_device_that_was_only_counted_keeps_every_card_where_no_ledger_knows_better():
     counted = pod("n-mig-1g.10gb-0")
 
-    assert sight.holders("n", [counted], CARDS, alone=True) == {FIRST: ["ns/a"], SECOND: ["ns/a"]}
-    assert set(sight.holders("n", [counted], CARDS, alone=False)) == {"n-mig-1g.10gb-0"}
+    assert agent_sight.holders("n", [counted], CARDS, alone=True) == {FIRST: ["ns/a"], SECOND: ["ns/a"]}
+    assert set(agent_sight.holders("n", [counted], CARDS, alone=False)) == {"n-mig-1g.10gb-0"}
 
 
 def config_map(version: str = "1", **data: str) -> ConfigMap:
-    meta = ObjectMeta(name="gpupool-p", labels={sight.POOL: "p"}, resource_version=version)
+    meta = ObjectMeta(name="gpupool-p", labels={agent_sight.POOL: "p"}, resource_version=version)
     return ConfigMap(metadata=meta, data=data)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from croupier.core.nodes.handed import Asking, Holding
-from croupier.node.kubelet import notes
+from croupier.node.kubelet import notes as kubelet_notes
 from croupier.node.kubelet.notes import KubeletNotes
 from tests.core.served import GPU, name, pod, share
 
@@ -50,6 +50,6 @@ NOTES = {
 @pytest.mark.parametrize(("text", "more"), NOTES.values(), ids=NOTES)
 async def test_notes(tmp_path: Path, text: str | None, more: tuple[Holding, ...]) -> None:
     if text is not None:
-        (tmp_path / notes.FILE).write_text(text)
+        (tmp_path / kubelet_notes.FILE).write_text(text)
 
     assert await KubeletNotes(Shown(), tmp_path, lambda: [A]).holdings() == (MAIN, *more)

@@ -28,7 +28,8 @@ from croupier.kube.client import Client, Selection
 from croupier.kube.events import Recorder
 from croupier.lab import image, realnode
 from croupier.lab.lab import Lab
-from croupier.node.market import cgroup_paths, sight
+from croupier.node.market import cgroup_paths
+from croupier.node.market import sight as market_sight
 from croupier.node.market.cgroup import Tree
 from croupier.node.market.cgroup_paths import Place
 from croupier.node.market.market import Agent, Settings
@@ -134,7 +135,7 @@ class House:
             if found.metadata.labels.get("mbcas.io/managed") != "true":
                 continue
             written = self.sources.allocations.named(found.metadata.name, found.metadata.namespace)
-            desired = sight.desired(written) if written is not None else 0
+            desired = market_sight.desired(written) if written is not None else 0
             total += max(desired, market_pod.applied(found) or market_pod.limit(found))
         return total
 
@@ -163,7 +164,9 @@ async def house(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIte
         recorder = Recorder(api, "podallocation-controller")
         moving = PodAllocationController(LimitSources(allocations, pods), api, recorder=recorder)
         await stack.enter_async_context(running(moving.run(asyncio.Event())))
-        by_people = await stack.enter_async_context(watched(api, kinds.POD_ALLOCATIONS, sight.BY_PEOPLE))
+        by_people = await stack.enter_async_context(
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE)
+        )
         sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
         tree = Tree(root=f"/{realnode.ground(lab).cgroup}")
         yield House(lab, api, real_node, namespace, sources, tree)

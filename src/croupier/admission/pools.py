@@ -15,7 +15,7 @@ from croupier.api.gpu import GPUPool
 from croupier.api.gpu.pool import UNIT_OF_MODE
 from croupier.core.placing.picking import Strategy
 from croupier.core.pods.eligible import Taint
-from croupier.core.pools import admission
+from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import Admitted, Asker, Denied, Pool, Subjects, Unconcerned
 
 TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
@@ -43,7 +43,7 @@ class Guard:
         pod = request.object
         if _is_mirror(pod):
             return Verdict()  # a static pod runs already; this only shows it
-        match admission.decide(pod, asker(request), self._known, request_id=request.uid):
+        match pool_admission.decide(pod, asker(request), self._known, request_id=request.uid):
             case Denied(sentence):
                 return Verdict(allowed=False, sentence=sentence)
             case Admitted(operations=operations, warnings=warnings):
@@ -76,7 +76,7 @@ def facts(found: GPUPool, defaults: Defaults = DEFAULTS) -> Pool:
         access=Subjects(
             frozenset(access.namespaces), frozenset(access.service_accounts), frozenset(access.dex_groups)
         ),
-        closed=admission.closed(found.metadata.name, holding, leaving=leaving),
+        closed=pool_admission.closed(found.metadata.name, holding, leaving=leaving),
         total=capacity.total if capacity is not None else None,
         unit=(capacity.unit if capacity is not None else None) or UNIT_OF_MODE[spec.allocation.mode],
         taints=tuple(Taint(one.key, one.effect, one.value) for one in scheduling.taints),

@@ -83,10 +83,10 @@ def _spec(pod: dict[str, Any], path: Path) -> "PodSpec":
 
 
 def _file(path: Path) -> "Availability":
-    from croupier.core.fallbacks import offer
+    from croupier.core.fallbacks import offer as fallback_offer
     from croupier.core.ledgers.ledger import Refused
 
-    index = offer.read(manifest.documents(path, "--nodes"))
+    index = fallback_offer.read(manifest.documents(path, "--nodes"))
     if isinstance(index, Refused):
         terminal.refuse(f"--nodes {path}: {index}.")
     return index

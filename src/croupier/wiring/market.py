@@ -6,7 +6,8 @@ from dataclasses import replace
 from croupier.api import kinds
 from croupier.kube.client import Selection
 from croupier.kube.run import Part
-from croupier.node.market import market, sight
+from croupier.node.market import market
+from croupier.node.market import sight as market_sight
 from croupier.node.market.cgroup import Tree
 from croupier.node.market.market import Agent
 from croupier.node.market.metrics import MarketMetrics
@@ -21,8 +22,10 @@ async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
         sources = MarketSources(
             caches.follow(kinds.NODES, Selection(fields=f"metadata.name={chosen.node}")).store,
             caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={chosen.node}")).store,
-            caches.follow(kinds.POD_ALLOCATIONS, sight.written_for(chosen.node)).store,
-            caches.follow(kinds.POD_ALLOCATIONS, sight.BY_PEOPLE, name="podallocations by people").store,
+            caches.follow(kinds.POD_ALLOCATIONS, market_sight.written_for(chosen.node)).store,
+            caches.follow(
+                kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE, name="podallocations by people"
+            ).store,
         )
         chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
         api = surface.api.acting_as(market.REPORTER)

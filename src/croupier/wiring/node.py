@@ -17,7 +17,8 @@ from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.store import Change
-from croupier.node.agent import features, past, sight
+from croupier.node.agent import features, past
+from croupier.node.agent import sight as agent_sight
 from croupier.node.agent.agent import Agent, Parts
 from croupier.node.agent.agent import Settings as AgentSettings
 from croupier.node.agent.fleet import Fleet, StatusServing
@@ -84,7 +85,9 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
     nodes = caches.follow(kinds.NODES, Selection(fields=f"metadata.name={name}")).store
     pods = caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={name}")).store
     devices = caches.follow(kinds.GPU_DEVICES, Selection(labels=_devices_of(name))).store
-    maps = caches.follow(kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=sight.POOL)).store
+    maps = caches.follow(
+        kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+    ).store
     window = Window(
         name,
         lambda: nodes.named(name),
@@ -119,7 +122,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
 
 
 def _minded(change: Change[Node]) -> bool:
-    return change.old is None or change.new is None or sight.differ(change.old, change.new)
+    return change.old is None or change.new is None or agent_sight.differ(change.old, change.new)
 
 
 def _devices_of(node: str) -> str:
@@ -134,7 +137,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         pods=caches.follow(kinds.PODS, BOUND_PODS).store,
         devices=caches.follow(kinds.GPU_DEVICES).store,
         config_maps=caches.follow(
-            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=sight.POOL)
+            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
         ).store,
     )
 

@@ -12,8 +12,9 @@ from croupier.controllers.cards.metrics import DeviceMetrics
 from croupier.controllers.cards.reporters import Reporters
 from croupier.controllers.ledger.ledgers import Ledgers
 from croupier.controllers.ledger.sight import Sight, Sources
-from croupier.controllers.pools import booking, pool, writing
+from croupier.controllers.pools import booking, pool
 from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.pools import writing as pool_writing
 from croupier.controllers.pools.booking import BookingMetrics, Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.nodes import PoolNodes
@@ -59,7 +60,7 @@ class _Pools:
         self._ledgers = Ledgers(Sight(self._seen), follow(kinds.NODE_RESERVATIONS))
         agents = Selection(self._settings.namespace, labels=agent_report.LEASES)
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
-        ours = Selection(self._settings.namespace, labels=writing.LABEL)
+        ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
         self._waiting = follow(kinds.PODS, booking.WAITING, name="pods that wait for a pool")
         self.reporters = Reporters(surface.api, surface.metrics)

@@ -18,7 +18,8 @@ from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.book import switch
-from croupier.controllers.pools import nodes, writing
+from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.pools import writing as pool_writing
 from croupier.core.installation import leaving
 from croupier.core.installation.leaving import Marks, Remnant
 from croupier.core.nodes.bootstrap import SERVICE
@@ -146,7 +147,7 @@ def _is_ours(resource: str) -> bool:
 
 
 def _taints(meta: Raw) -> set[str]:
-    written = (meta.get("annotations") or {}).get(nodes.TAINTS, "")
+    written = (meta.get("annotations") or {}).get(pool_nodes.TAINTS, "")
     return set(written.split(",")) if written else set()
 
 
@@ -162,7 +163,7 @@ def _applied(meta: Raw) -> set[str]:
 
 async def _kept(house: House) -> list[Remnant]:
     """What processes made in our namespace; what came by manifest goes as it came."""
-    maps = await house.all(kinds.CONFIG_MAPS, Selection(house.namespace, labels=writing.LABEL))
+    maps = await house.all(kinds.CONFIG_MAPS, Selection(house.namespace, labels=pool_writing.LABEL))
     found = [leaving.kept("ConfigMap", one.metadata.key, "which cards are in a pool") for one in maps]
     leases = [one.metadata for one in await house.all(kinds.LEASES, Selection(house.namespace))]
     ours = {*ELECTIONS.values(), switch.LEASE, SCHEDULER}
@@ -315,7 +316,7 @@ async def _release(house: House, name: str) -> None:
     if pool.metadata.deletion_timestamp is not None:
         for card in await house.all(kinds.GPU_DEVICES):
             if card.metadata.annotations.get(ASSIGNMENT) == name:
-                words = {**writing.left(card), ASSIGNMENT: None}
+                words = {**pool_writing.left(card), ASSIGNMENT: None}
                 await house.api.patch(
                     kinds.GPU_DEVICES, card.metadata.name, {"metadata": {"annotations": words}}
                 )
@@ -349,7 +350,7 @@ async def _unlabel(house: House, node: Raw) -> None:
     patch: Raw = {"metadata": {"resourceVersion": meta["resourceVersion"], "labels": labels}}
     if ours:
         taints = node["spec"].get("taints") or []
-        patch["metadata"]["annotations"] = {nodes.TAINTS: None}
+        patch["metadata"]["annotations"] = {pool_nodes.TAINTS: None}
         patch["spec"] = {"taints": [one for one in taints if _spelled(one) not in ours]}
     await house.api.patch(kinds.NODES.raw, meta["name"], patch)
 

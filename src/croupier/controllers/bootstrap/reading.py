@@ -8,7 +8,7 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, pooling
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import IGNORE
-from croupier.controllers.cards import reading
+from croupier.controllers.cards import reading as cards_reading
 from croupier.core import quantity
 from croupier.core.nodes.bootstrap import DCGM, MISSING, NEVER, Kind, NodeFacts, Pulse, Service, Standing
 
@@ -56,7 +56,7 @@ def standing(device: GPUDevice) -> Standing | None:
     """None of what is set aside."""
     if device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False:
         return None
-    held = reading.occupancy(device) in ("Reserved", "InUse")
+    held = cards_reading.occupancy(device) in ("Reserved", "InUse")
     return Standing(device.metadata.name, device.status.phase or "Discovered", held)
 
 

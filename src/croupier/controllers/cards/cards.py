@@ -29,7 +29,7 @@ from croupier.core.cards import course, lifecycle
 from croupier.core.cards.course import Course
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.ledgers.ledger import Ledger
-from croupier.core.pools import capacity
+from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import NOBODY, Approval
 from croupier.kube import events, store, together
 from croupier.kube.client import Client
@@ -205,7 +205,7 @@ class CardController:
         ledger = self._ledgers.ledger(node)
         held: Counter[str] = Counter()
         for card in ledger.cards if ledger is not None else ():
-            held[card.pool] += capacity.used_of(card)
+            held[card.pool] += pool_capacity.used_of(card)
         return held
 
     def _labels(self, node: str) -> Mapping[str, str]:

@@ -20,7 +20,9 @@ from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
 from croupier.controllers.limits import status as wire
 from croupier.controllers.watched import Watched
-from croupier.core.resizing import resize, seen, words
+from croupier.core.resizing import resize
+from croupier.core.resizing import seen as resize_seen
+from croupier.core.resizing import words as resize_words
 from croupier.core.resizing.resize import Change, Decision
 from croupier.core.resizing.seen import Scene, Wish
 from croupier.core.resizing.words import Verdict
@@ -143,7 +145,7 @@ class PodAllocationController:
             return found
         return await self._patch(key, wanted)
 
-    async def _move(self, key: Key, found: PodAllocation, pod: seen.Pod | None) -> Result:
+    async def _move(self, key: Key, found: PodAllocation, pod: resize_seen.Pod | None) -> Result:
         scene = self._scene(key, found, pod)
         decision = resize.decide(scene)
         if pod is not None and decision.change is not None:
@@ -154,7 +156,7 @@ class PodAllocationController:
         await self._tell(key, found, decision)
         return Result(self._again(key, decision))
 
-    def _scene(self, key: Key, found: PodAllocation, pod: seen.Pod | None) -> Scene:
+    def _scene(self, key: Key, found: PodAllocation, pod: resize_seen.Pod | None) -> Scene:
         now, failure = self._now(), self._failures.get(key)
         others = (self._sources.allocations.store.get(one) for one in self._of_pod.keys(_pod_of(found)))
         rivals = tuple(
@@ -171,7 +173,7 @@ class PodAllocationController:
         )
         return Scene(wire.wish(found, now), pod, now, rivals, due=due)
 
-    async def _resize(self, key: Key, wish: Wish, pod: seen.Pod, change: Change) -> Verdict | None:
+    async def _resize(self, key: Key, wish: Wish, pod: resize_seen.Pod, change: Change) -> Verdict | None:
         """What the API server has against it; None if it was done."""
         patch = wire.resize(pod, change)
         try:
@@ -202,7 +204,7 @@ class PodAllocationController:
         except (ApiError, Unreachable):
             return decision
         by = _last_writer(raw)
-        return replace(decision, verdict=words.foreign(scene.wish, scene.pod, by))
+        return replace(decision, verdict=resize_words.foreign(scene.wish, scene.pod, by))
 
     def _count(self, key: Key, found: PodAllocation, decision: Decision) -> None:
         """Failures in a row, for the next delay, and what the figures show."""
@@ -271,11 +273,11 @@ def _pod_of(found: PodAllocation) -> Key:
 
 def _refusal(error: ApiError | Unreachable) -> Verdict:
     if isinstance(error, ApiError):
-        return words.refused(error.status, error.message or error.reason, error.causes)
-    return words.refused(0, str(error))
+        return resize_words.refused(error.status, error.message or error.reason, error.causes)
+    return resize_words.refused(0, str(error))
 
 
-def _direction(pod: seen.Pod, change: Change) -> str:
+def _direction(pod: resize_seen.Pod, change: Change) -> str:
     if change.back:
         return "back"
     before = sum(one.limit.nanos for one in pod.containers)

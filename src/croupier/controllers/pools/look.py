@@ -15,7 +15,8 @@ from croupier.api.gpu.pool import CONFIRMED, Allocation
 from croupier.api.wire import Wire
 from croupier.controllers.pools.claims import Claim
 from croupier.core.ledgers.ledger import Card
-from croupier.core.pools import capacity, maintenance
+from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools import maintenance
 from croupier.core.pools.capacity import Line
 from croupier.core.pools.change import Change, Facts, Member
 from croupier.core.pools.sharing import Sharing
@@ -160,7 +161,7 @@ def _member(pool: str, seen: Seen, shared: Sharing) -> Member:
         fits=pooling.fits(device),
         drained=device.metadata.annotations.get(DRAIN) == drain(pool),
         out=bool(seen.trouble),
-        holdings=tuple(capacity.holdings(seen.card)) if seen.card is not None else (),
+        holdings=tuple(pool_capacity.holdings(seen.card)) if seen.card is not None else (),
     )
 
 

@@ -20,7 +20,8 @@ from croupier.api.kinds import NODES
 from croupier.core.cards import card as naming
 from croupier.core.cards import mig
 from croupier.core.cards.vitality import Scar
-from croupier.core.nodes import devices, plan
+from croupier.core.nodes import devices
+from croupier.core.nodes import plan as node_plan
 from croupier.core.nodes.bootstrap import DCGM
 from croupier.core.nodes.devices import NodeCard, Offer
 from croupier.core.nodes.handed import Holding
@@ -184,7 +185,7 @@ class Agent:
     def _recall(self, last: AgentReport | None) -> None:
         for one in last.cards if last is not None else ():
             card_id = naming.inventory_id(self._node, one.address)
-            self._memory[card_id] = plan.remembered(one.cut.state, one.cut.target)
+            self._memory[card_id] = node_plan.remembered(one.cut.state, one.cut.target)
         self._scars = past.scars(last, self._settings.boot, self._settings.clock.monotonic())
 
     async def _rest(self, stop: asyncio.Event) -> None:
@@ -337,7 +338,7 @@ class Agent:
         if isinstance(outcome, Failed):
             self._settings.gauge.cut("restored" if outcome.restored else "failed")
             now, why = self._settings.clock.monotonic(), outcome.sentence
-            self._memory[step.card] = plan.failed(step.memory, step.target, why, now)
+            self._memory[step.card] = node_plan.failed(step.memory, step.target, why, now)
             self._event("GPURecutFailed", f"{what} is not {step.target}: {why}", warning=True)
             log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=why)
             return

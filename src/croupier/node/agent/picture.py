@@ -4,7 +4,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from croupier.core.ledgers.ledger import Refused
-from croupier.core.nodes import devices, plan, state
+from croupier.core.nodes import devices
+from croupier.core.nodes import plan as node_plan
+from croupier.core.nodes import state as node_state
 from croupier.core.nodes.devices import CardSlot, Membership, NodeCard
 from croupier.core.nodes.handed import Holding
 from croupier.core.nodes.plan import Memory, Pool, Step, Target
@@ -80,12 +82,12 @@ class Picture:
 
     def mig_state(self) -> str:
         by_annotation = [step for card, step in self.steps.items() if self.wants.pool(card) is None]
-        return state.mig_state(by_annotation, asked=self.wants.asked, refused=self.wants.refused)
+        return node_state.mig_state(by_annotation, asked=self.wants.asked, refused=self.wants.refused)
 
     def standing(self, service: Service) -> tuple[Standing, ...]:
         indexes = {card_id: card.index for card_id, card in self.cards.items()}
-        layout = state.layout(list(self.steps.values()), indexes, self.wants.refused)
-        return layout, state.service(service)
+        layout = node_state.layout(list(self.steps.values()), indexes, self.wants.refused)
+        return layout, node_state.service(service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def draw(window: Window, now: Now) -> Picture:
         ties = replace(ties, untold=now.given is None)
         memory = now.memory.get(card_id, Memory())
         planned = sight.planned(card_id, card, now.unfinished)
-        steps[card_id] = plan.step(planned, target, memory, ties=ties, now=now.at)
+        steps[card_id] = node_plan.step(planned, target, memory, ties=ties, now=now.at)
     return Picture(now.seen, cards, wants, steps, pods, now.given, alone=not known)
 
 
@@ -130,7 +132,7 @@ def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
     wished = mig_config.targets(text, seen.cards) if text is not None else {}
     refused = str(wished) if isinstance(wished, Refused) else ""
     planned = [sight.planned(card_id, card) for card_id, card in cards.items()]
-    targets = plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
+    targets = node_plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
     return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
 
 
