@@ -8,14 +8,13 @@ meanwhile, its annotation `gpu.mps.io/look-again` is written: a change of the po
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from croupier.api import kinds
 from croupier.api.mps.allocation import LOOK_AGAIN
+from croupier.core.placing.waiting import WaitingRoom
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index, Ledgers
 from croupier.kube.client import Client
@@ -24,53 +23,8 @@ from croupier.kube.errors import Conflict, KubeError, NotFound
 
 PAUSE: Final = 1.0
 """Seconds the scheduler has to come by itself."""
-FIRST: Final = 5.0
-LAST: Final = 300.0
-"""Seconds between two calls to one pod: twice as many after each that led to nothing."""
-MOST_WAITING: Final = 10_000
-MOST_AT_ONCE: Final = 16
-"""Pods called at a time; the room is seldom enough for more, and each costs a write."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    asked: Asked
-    calls: int = 0
-    not_before: float = 0.0
-
-
-class WaitingRoom:
-    """Who was refused and has not been placed. No I/O."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Waiting] = {}  # by UID, in the order they came
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def enter(self, asked: Asked) -> None:
-        known = self._waiting.get(asked.uid)
-        if known is None and len(self._waiting) >= MOST_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-        calls, not_before = (known.calls, known.not_before) if known else (0, 0.0)
-        self._waiting[asked.uid] = Waiting(asked, calls, not_before)
-
-    def leave(self, uid: str) -> None:
-        self._waiting.pop(uid, None)
-
-    def call(self, fits: Callable[[Asked], bool], now: float) -> list[Asked]:
-        """Those who would fit now, the most important first; they are not called again for a while."""
-        by_rank = sorted(self._waiting.values(), key=lambda one: -one.asked.priority)
-        called = [one for one, _ in zip(self._able(by_rank, fits, now), range(MOST_AT_ONCE), strict=False)]
-        for one in called:
-            wait = min(LAST, FIRST * 2**one.calls)
-            self._waiting[one.asked.uid] = Waiting(one.asked, one.calls + 1, now + wait)
-        return [one.asked for one in called]
-
-    def _able(self, waiting: list[Waiting], fits: Callable[[Asked], bool], now: float) -> Iterator[Waiting]:
-        return (one for one in waiting if one.not_before <= now and fits(one.asked))
 
 
 class Waker:
@@ -78,7 +32,7 @@ class Waker:
         self._api = api
         self._index = index
         self._clock = clock
-        self._room = WaitingRoom()
+        self._room: WaitingRoom[Asked] = WaitingRoom()
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         self._unsubscribe = book.subscribe(self._node_changed)

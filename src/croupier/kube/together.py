@@ -1,4 +1,5 @@
-"""Several requests at once: the API server answers eight in little more time than one."""
+"""Several things at once: requests, of which the API server answers eight in little more time than one; and
+whatever we do beside waiting to be stopped."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -29,3 +30,14 @@ def _unless_failed(outcome: T | BaseException) -> T:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
+
+
+async def first(stop: asyncio.Event, done: Coroutine[Any, Any, Any]) -> None:
+    """Until it is done, or we are stopped."""
+    waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+    await asyncio.wait(waits)

@@ -25,6 +25,7 @@ from croupier.controllers.ledger.occupancy import Occupancy
 from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.ledger.sleepers import Sleepers
 from croupier.controllers.ledger.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.kube import run
@@ -33,7 +34,7 @@ from croupier.kube.elector import Leadership
 from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
-from croupier.wiring.surface import BOUND_PODS, FAREWELL, Caches, Keeper, Surface, all_of
+from croupier.wiring.surface import BOUND_PODS, FAREWELL, PENDING_PODS, Caches, Keeper, Surface, all_of
 
 REPORTER: Final = "croupier-ledger"
 """Who Events come from."""
@@ -56,6 +57,7 @@ class LedgerKeepers:
             reservations=caches.follow(kinds.RESERVATIONS),
             inventories=caches.follow(kinds.GPU_NODE_INVENTORIES),
         )
+        self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
         self._sight = Sight(self._sources)
         self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)
         self._findings = AuditMetrics(surface.metrics.registry)
@@ -88,6 +90,7 @@ class LedgerKeepers:
             self._holders(book, api),
             self._reservations(book, api),
             self._occupancy(book, api),
+            Sleepers(self._pending, self._sources.nodes, api),
             audit,
         ]
         if records is not None:

@@ -20,7 +20,8 @@ from croupier.kube.errors import KubeError
 from croupier.kube.events import Recorder
 from croupier.kube.resource import Raw, Resource
 from croupier.kube.run import Part
-from croupier.wiring.surface import Caches, Keeper, Surface, all_of, election, first
+from croupier.kube.together import first
+from croupier.wiring.surface import Caches, Keeper, Surface, all_of, election
 
 LIMITS_LEASE: Final = "croupier-cpu-limits"
 ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(

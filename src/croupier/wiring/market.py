@@ -6,13 +6,14 @@ from dataclasses import replace
 from croupier.api import kinds
 from croupier.kube.client import Selection
 from croupier.kube.run import Part
+from croupier.kube.together import first
 from croupier.node.market import market
 from croupier.node.market import sight as market_sight
 from croupier.node.market.cgroup import Tree
 from croupier.node.market.market import Agent
 from croupier.node.market.metrics import MarketMetrics
 from croupier.node.market.sight import Sources as MarketSources
-from croupier.wiring.surface import Caches, Settings, first, surfaced, until_stopped
+from croupier.wiring.surface import Caches, Settings, surfaced, until_stopped
 
 
 async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:

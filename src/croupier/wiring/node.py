@@ -17,6 +17,7 @@ from croupier.kube.clock import SystemClock
 from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.store import Change
+from croupier.kube.together import first
 from croupier.node.agent import features, past
 from croupier.node.agent import sight as agent_sight
 from croupier.node.agent.agent import Agent, Parts
@@ -35,7 +36,7 @@ from croupier.node.cards.nvml import NvmlCards
 from croupier.node.cards.simulated import Files, SimulatedCards
 from croupier.node.kubelet.serving import KubeletServing
 from croupier.node.kubelet.wrong_card import WrongCards
-from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, first, surfaced, until_stopped
+from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, surfaced, until_stopped
 
 LONGEST_LABEL: Final = 63
 WRITERS: Final = 32

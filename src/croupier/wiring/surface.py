@@ -38,6 +38,7 @@ FAREWELL: Final = 3.0
 """Seconds for what is still to be written when the work ends."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """A pod that waits holds nothing yet; who needs to know of one asks for it."""
+PENDING_PODS: Final = Selection(fields="spec.nodeName=")
 BY_HAND: Final = frozenset({"book", "ttl", "strategy", "log_level"})
 """What can be chosen for one process, whatever the settings say."""
 
@@ -169,14 +170,3 @@ async def all_of(keepers: Iterable[Keeper], term: Leadership, stop: asyncio.Even
 
 def election(surface: Surface, lease: str) -> Elector:
     return Elector(surface.api, lease, surface.settings.namespace, gauge=surface.metrics)
-
-
-async def first(stop: asyncio.Event, done: Coroutine[Any, Any, Any]) -> None:
-    """Until it is done, or we are stopped."""
-    waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waits:
-            one.cancel()
-    await asyncio.wait(waits)

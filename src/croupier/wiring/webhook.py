@@ -34,6 +34,7 @@ from croupier.kube.events import Recorder
 from croupier.kube.run import Part
 from croupier.kube.serving import GRACE, Address, Listen, Rotating
 from croupier.kube.store import Store
+from croupier.kube.together import first
 from croupier.wiring.settings import Orders
 from croupier.wiring.surface import (
     BOUND_PODS,
@@ -41,7 +42,6 @@ from croupier.wiring.surface import (
     Caches,
     Settings,
     Surface,
-    first,
     surfaced,
     until_stopped,
 )

@@ -8,10 +8,10 @@ repair gets it, and the rest is named: metric, Event on the Node, status of the 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -30,6 +30,7 @@ from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import KubeError, NotFound
 from croupier.kube.events import Recorder
 from croupier.kube.shift import ANYONE, Authority
+from croupier.kube.together import first
 
 EVERY: Final = 60.0
 SECOND_LOOK: Final = 5.0
@@ -77,14 +78,14 @@ class Audit:
         self.notes = Notes()
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        await _first(stop, self._sight.complete())
+        await first(stop, self._sight.complete())
         while not stop.is_set() and authority.held():
             try:
                 await self.look_around()
             except KubeError as error:
                 log.warning("the audit was cut short", error=str(error))
             pause = self._settings.every * (0.9 + 0.2 * self._settings.chance())
-            await _first(stop, self._settings.clock.sleep(pause))
+            await first(stop, self._settings.clock.sleep(pause))
 
     async def look_around(self) -> None:
         """Every node once, the suspicious ones twice."""
@@ -179,13 +180,3 @@ class Audit:
             about = events.about(NODES, found)
             note = f"{one.finding.kind}: {note}"
             self._recorder.record(about, "GPULedgerDivergence", note, action="Audit", type="Warning")
-
-
-async def _first(stop: asyncio.Event, waited: Coroutine[Any, Any, None]) -> None:
-    """Until it is done, or we are stopped."""
-    tasks: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), asyncio.create_task(waited)}
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
