@@ -187,5 +187,10 @@ def wish(namespace: str, port: int, **options: Any) -> Wish:
     )
 
 
+def free_ports(count: int) -> tuple[int, ...]:
+    """All different, which two that are asked for one after the other need not be."""
+    return ports.free(count, chance=random.Random())  # noqa: S311  # ports, no secret
+
+
 def free_port() -> int:
-    return ports.free(1, chance=random.Random())[0]  # noqa: S311  # ports, no secret
+    return free_ports(1)[0]

@@ -19,7 +19,7 @@ from croupier.kube.client import Client
 from croupier.kube.errors import ApiError, NotFound
 from croupier.wiring import doctor, doctor_rights
 from croupier.wiring.doctor_webhook import MUTATING, REGISTRATIONS, VALIDATING
-from tests.admission.desk import free_port
+from tests.admission.desk import free_ports
 from tests.cli import asking
 from tests.cli.asking import Answer, croupier
 from tests.cli.command import CROUPIER
@@ -153,7 +153,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(cluster, tmp_path):
 
 
 async def test_a_webhook_that_answers_is_told_from_one_that_does_not(api, cluster, namespace):
-    port, health = free_port(), free_port()
+    port, health = free_ports(2)
     webhook = await asyncio.create_subprocess_exec(
         *CROUPIER,
         *("webhook", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}", "--log-level=warning"),

@@ -25,7 +25,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Client, PatchType
 from croupier.kube.errors import ApiError, NotFound
 from croupier.lab.lab import Lab
-from tests.admission.desk import free_port, gpu, plain
+from tests.admission.desk import free_ports, gpu, plain
 from tests.kube.waiting import until_async
 
 MARK = "gpu.mps.io/ledger"
@@ -65,7 +65,7 @@ class House:
     web: aiohttp.ClientSession
 
     async def start(self, *options: str) -> Replica:
-        port, health = free_port(), free_port()
+        port, health = free_ports(2)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "croupier.cli", "webhook", f"--kubeconfig={self.lab.kubeconfig}", "--log-level=warning"),
