@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Only root can run a real node, so only root needs its programs.
 REAL_NODE := $(if $(filter 0,$(shell id -u)),--real-node)
-# Tests wait a third of the time: three workers keep two cores busy. Each raises a control plane of its own.
-WORKERS ?= 3
+# Each worker raises a control plane of its own. Tests wait a third of the time: on two cores three are quicker.
+WORKERS ?= 2
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

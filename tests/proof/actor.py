@@ -183,6 +183,8 @@ async def start(options: Any) -> None:
     injection = Injection(options.number, options.when)
     async with stage(options, injection) as play:
         refused = await insisting(lambda: FLOWS[options.flow](play))
+        # What a write did may be seen before its answer is here, which is when it counts.
+        await until(lambda: injection.quiet, "no write to be under way")
         say({"writes": injection.writes, "refused": refused})
 
 

@@ -38,7 +38,7 @@ class Injection:
     @property
     def quiet(self) -> bool:
         """Every write that was begun has its answer."""
-        return len(self.writes) == self.begun
+        return len(self.writes) >= self.begun  # one that is repeated has an answer for each try
 
     def permit(self) -> None:
         self.begun += 1

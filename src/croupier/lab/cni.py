@@ -113,9 +113,11 @@ async def remove_bridge(node_id: str) -> None:
     """Take the bridge and this network's iptables rules away; harmless when there are none."""
     if _is_there(bridge_name(node_id)):
         await output("ip", "link", "delete", bridge_name(node_id))
-    rules = await output("iptables-save", "-t", "nat")
-    for command in host_port_removals(rules, network_name(node_id)):
-        await output("iptables", "-w", "-t", "nat", *command)
+    # Of two labs that leave at the same moment both would find the shared chains empty, and one remove them.
+    async with lock.held(LOCK, on_wait=lambda: None):
+        rules = await output("iptables-save", "-t", "nat")
+        for command in host_port_removals(rules, network_name(node_id)):
+            await output("iptables", "-w", "-t", "nat", *command)
 
 
 def host_port_removals(rules: str, network: str) -> tuple[tuple[str, ...], ...]:
