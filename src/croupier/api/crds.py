@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.api import kinds, schema
+from croupier.api.meta import PART_OF
 from croupier.kube.resource import Resource
 
 CATEGORY: Final = "croupier"
@@ -145,7 +146,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.full_name, "labels": {"app.kubernetes.io/part-of": "croupier"}},
+        "metadata": {"name": resource.full_name, "labels": {**PART_OF}},
         "spec": {
             "group": resource.group,
             "scope": "Namespaced" if resource.namespaced else "Cluster",

@@ -11,6 +11,11 @@ DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_NAME: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 """Lengths are bounded by the schema: counted repetitions make an expression many times slower to match."""
 
+PART_OF: Final = {"app.kubernetes.io/part-of": "croupier"}
+"""The label of all that an installation consists of,"""
+OURS: Final = ",".join(f"{name}={value}" for name, value in PART_OF.items())
+"""and what selects it."""
+
 MIG_PROFILE: Final = "^([1-7]c[.])?[1-7]g[.][0-9]+gb([+][a-z.]+)?$"
 MIG_PROFILE_MESSAGE: Final = "must be a MIG profile such as 1g.10gb, 2g.20gb or 1g.10gb+me"
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from croupier.api.meta import PART_OF
 from croupier.extender import configuration
 from croupier.extender.configuration import BadWish, Wish
 
@@ -151,7 +152,7 @@ def _is_beside(wish: Wish) -> bool:
 
 def _deployment(wish: Wish, wanted: Second, account: str) -> dict[str, Any]:
     name, beside = wish.scheduler_name, _is_beside(wish)
-    labels = {"app": "croupier-extender" if beside else name, "app.kubernetes.io/part-of": "croupier"}
+    labels = {"app": "croupier-extender" if beside else name, **PART_OF}
     volumes: list[dict[str, Any]] = [{"name": "configuration", "configMap": {"name": name}}]
     if not beside:
         volumes.append({"name": "tls", "secret": {"secretName": wanted.tls_secret}})
@@ -225,8 +226,7 @@ _LITTLE: Final = {
 
 def _made(version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    meta_labels = {"labels": {"app.kubernetes.io/part-of": "croupier"}}
-    return {"apiVersion": version, "kind": kind, "metadata": {**meta, **meta_labels}}
+    return {"apiVersion": version, "kind": kind, "metadata": {**meta, "labels": {**PART_OF}}}
 
 
 def _volumes(paths: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -8,21 +8,17 @@ meanwhile, its annotation `gpu.mps.io/look-again` is written: a change of the po
 """
 
 import asyncio
-from typing import Final
 
 import structlog
 
 from croupier.api import kinds
-from croupier.api.mps.allocation import LOOK_AGAIN
-from croupier.core.placing.waiting import WaitingRoom
+from croupier.api.mps import allocation
+from croupier.core.placing.waiting import PAUSE, WaitingRoom
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index, Ledgers
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock
 from croupier.kube.errors import Conflict, KubeError, NotFound
-
-PAUSE: Final = 1.0
-"""Seconds the scheduler has to come by itself."""
 
 log = structlog.get_logger(__name__)
 
@@ -68,8 +64,7 @@ class Waker:
 
     async def _call(self, asked: Asked) -> None:
         namespace, _, name = asked.key.partition("/")
-        moment = self._clock.now().isoformat(timespec="seconds")
-        patch = {"metadata": {"uid": asked.uid, "annotations": {LOOK_AGAIN: moment}}}
+        patch = allocation.look_again(asked.uid, self._clock.now())
         try:
             found = await self._api.patch(kinds.PODS, name, patch, namespace=namespace)
         except (NotFound, Conflict):  # gone, or another of its name

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from croupier.api.meta import OURS
 from croupier.lab import (
     agents,
     dealer,
@@ -49,7 +50,6 @@ CARDS: Final = "SIM-70GB:4"
 WITHIN: Final = "8m"
 """How long helm waits: a dozen processes start at once, on a machine that may have two busy cores."""
 LOOK_EVERY: Final = 3.0
-OURS: Final = "app.kubernetes.io/part-of=croupier"
 HOSTNAME: Final = "kubernetes.io/hostname"
 AGENTS: Final = ("croupier-node", "croupier-market")
 AS_PROCESSES: Final = (dealer.EXTENDER, dealer.MANAGER, dealer.WEBHOOK, agents.NODE, agents.FLEET)

@@ -15,6 +15,7 @@ from croupier.api import crds, kinds, market_report, settings_order, settings_so
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
+from croupier.api.meta import OURS
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.book import switch
 from croupier.controllers.ledger import inspection
@@ -32,7 +33,6 @@ from croupier.wiring.settings import MODULE_CONFIGS
 
 T = TypeVar("T")
 
-PART_OF: Final = "app.kubernetes.io/part-of=croupier"
 DEFINITIONS: Final[Resource[Raw]] = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
 )
@@ -134,7 +134,7 @@ async def _processes(patient: Patient) -> Complaints:
 
 
 async def _workloads(patient: Patient) -> list[Raw]:
-    here = patient.here(PART_OF)
+    here = patient.here(OURS)
     deployments, sets = await patient.all(DEPLOYMENTS, here), await patient.all(DAEMON_SETS, here)
     return [{**one, "kind": "Deployment"} for one in deployments] + [
         {**one, "kind": "DaemonSet"} for one in sets

@@ -16,6 +16,7 @@ from croupier.api import crds, kinds, market_report
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
+from croupier.api.meta import OURS
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.book import switch
 from croupier.controllers.pools import nodes as pool_nodes
@@ -33,7 +34,7 @@ from croupier.kube.errors import Conflict, KubeError, NotFound
 from croupier.kube.resource import Raw, Resource
 from croupier.node.agent import publishing
 from croupier.wiring.chart import SCHEDULER
-from croupier.wiring.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, PART_OF, renewed
+from croupier.wiring.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, renewed
 from croupier.wiring.doctor_webhook import BINDINGS, POLICIES, REGISTRATIONS
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ async def _registrations(house: House) -> list[Remnant]:
 
 
 async def _processes(house: House) -> list[Remnant]:
-    here = Selection(house.namespace, labels=PART_OF)
+    here = Selection(house.namespace, labels=OURS)
     return [
         leaving.process(kind.kind, one["metadata"]["name"])
         for kind in (DEPLOYMENTS, DAEMON_SETS)
@@ -238,7 +239,7 @@ def _fresh(moment: datetime | None, now: datetime) -> bool:
 
 
 async def _ended(house: House) -> bool:
-    return not await house.all(kinds.PODS, Selection(house.namespace, labels=PART_OF))
+    return not await house.all(kinds.PODS, Selection(house.namespace, labels=OURS))
 
 
 async def _without_kinds(house: House) -> bool:

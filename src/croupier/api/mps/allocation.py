@@ -58,6 +58,11 @@ def fence(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": written}}
 
 
+def look_again(uid: str, moment: datetime) -> dict[str, Any]:
+    """A merge patch of that very pod: the scheduler tries one again that has changed."""
+    return {"metadata": {"uid": uid, "annotations": {LOOK_AGAIN: moment.isoformat(timespec="seconds")}}}
+
+
 def encode(grant: Grant, ledger: Ledger) -> str:
     """`[{"card":"node-1-0000-65-00-0","index":0,"percent":50}]`."""
     cards = {card.id: card for card in ledger.cards}

@@ -15,10 +15,12 @@ import structlog
 
 from croupier.api import kinds, occupancy
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.mps.allocation import LOOK_AGAIN, MARK
+from croupier.api.mps import allocation
+from croupier.api.mps.allocation import MARK
 from croupier.controllers.watched import Watched
 from croupier.core.placing import waiting
-from croupier.core.placing.waiting import Amounts, WaitingRoom
+from croupier.core.placing.waiting import WaitingRoom
+from croupier.core.pods.effective import Amounts
 from croupier.kube.client import Client
 from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, KubeError, NotFound
@@ -26,8 +28,6 @@ from croupier.kube.shift import ANYONE, Authority
 from croupier.kube.store import Change
 from croupier.kube.together import first
 
-PAUSE: Final = 1.0
-"""Seconds the scheduler has to come by itself."""
 RECENT: Final = 10.0
 """Seconds for which what a node came by may have been missed by a refusal that we hear of later."""
 
@@ -68,7 +68,7 @@ class Sleepers:
             while not stop.is_set() and authority.held():
                 await first(stop, self._wake.wait())
                 self._wake.clear()
-                await first(stop, self._clock.sleep(PAUSE))
+                await first(stop, self._clock.sleep(waiting.PAUSE))
                 await self._call()
         finally:
             for end in ends:
@@ -91,11 +91,10 @@ class Sleepers:
             self._room.leave(change.old.metadata.uid)
 
     def _judge(self, pod: Pod) -> None:
-        requests = occupancy.requests(pod)
-        if MARK not in requests or not _is_refused(pod):
-            self._room.leave(pod.metadata.uid)
-            return
         meta = pod.metadata
+        if not _is_refused(pod) or MARK not in (requests := occupancy.requests(pod)):
+            self._room.leave(meta.uid)
+            return
         self._room.enter(Sleeper(meta.namespace, meta.name, meta.uid, pod.spec.priority, requests))
         self._wake.set()
 
@@ -103,13 +102,15 @@ class Sleepers:
         if change.new is None:
             self._opened.pop(change.key.name, None)
             return
-        if waiting.opens(None if change.old is None else _has(change.old), _has(change.new)):
+        old, new = change.old, change.new
+        if old is not None and old.status.allocatable == new.status.allocatable:
+            return  # nearly all changes of a node are signs of life
+        if waiting.opens(None if old is None else _has(old), _has(new)):
             self._opened[change.key.name] = self._clock.monotonic()
             self._wake.set()
 
     async def _look_again(self, one: Sleeper) -> None:
-        moment = self._clock.now().isoformat(timespec="seconds")
-        patch = {"metadata": {"uid": one.uid, "annotations": {LOOK_AGAIN: moment}}}
+        patch = allocation.look_again(one.uid, self._clock.now())
         try:
             await self._api.patch(kinds.PODS, one.name, patch, namespace=one.namespace)
         except (NotFound, Conflict):  # gone, or another of its name

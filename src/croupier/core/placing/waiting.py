@@ -4,21 +4,22 @@ A call costs a write and a turn of the scheduler, and may lead to nothing: so ea
 longer pause, and only some are called at a time, the most important first.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from croupier.core.pods.effective import Amounts
 from croupier.core.pods.request import MARK
-from croupier.core.quantity import ZERO, Quantity
+from croupier.core.quantity import ZERO
 
+PAUSE: Final = 1.0
+"""Seconds the scheduler has to come by itself."""
 FIRST: Final = 5.0
 LAST: Final = 300.0
 """Seconds between two calls to one pod: twice as many after each that led to nothing."""
 MOST_WAITING: Final = 10_000
 MOST_AT_ONCE: Final = 16
 """Pods called at a time; the room is seldom enough for more, and each costs a write."""
-
-Amounts = Mapping[str, Quantity]
 
 
 class Guest(Protocol):
