@@ -12,6 +12,8 @@ from tests.docs.blocks import ROOT, Block
 
 ENDS_WITH = re.compile(r", ends with (\d+)$")
 PATIENCE = 300
+SHOWN = 4000
+"""Characters of what was printed, where it went wrong: the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,22 @@ class Shell:
     def types(self, blocks: Iterable[Block]) -> str:
         """What was printed; an AssertionError with the block and the last lines if one ended otherwise."""
         script = "\n".join(["set -euo pipefail", *map(_script, blocks)])
-        ended = subprocess.run(
-            ["bash", "-c", script],
-            cwd=self._folder(),
-            env=self._env(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=self.patience,
-            check=False,
-        )
-        assert ended.returncode == 0, f"exit code {ended.returncode}:\n{ended.stdout[-4000:]}"
-        return ended.stdout
+        try:
+            ended = subprocess.run(
+                ["bash", "-c", script],
+                cwd=self._folder(),
+                env=self._env(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=self.patience,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode()
+            raise AssertionError(f"not done within {self.patience:g} s:\n{said[-SHOWN:]}") from None
+        said = ended.stdout.decode()
+        assert ended.returncode == 0, f"exit code {ended.returncode}:\n{said[-SHOWN:]}"
+        return said
 
     def _folder(self) -> Path:
         """The repository as a reader has it; what is written beside its files does not end up in it."""

@@ -147,7 +147,7 @@ def test_the_market_comes_as_its_command_does_and_can_be_told_otherwise():
 
     usual = {name: one.default for name, one in inspect.signature(market_run.run).parameters.items()}
     as_it_comes, otherwise = told(), told(*CHOICES["another market"])
-    times = ("target", "raise_after", "lower_after", "keep_peaks")
+    times = ("target", "raise_after", "lower_after", "keep_peaks", "keep_latency_peaks")
     assert {name: float(as_it_comes[name]) for name in times} == {name: usual[name] for name in times}
     assert not {"dry_run", "strict"} & as_it_comes.keys()
     assert {"dry_run", "strict"} <= otherwise.keys()

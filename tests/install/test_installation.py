@@ -58,7 +58,7 @@ SEEN = (
     "^training-job +<none>$",
     "busy +20m +100m +Failed +BelowRequest: .* ask for at least 50m +200m",
     r"^busy +1/1 +Running +0 ",
-    r"^default/worker +elastic ",
+    r"^default/worker +latency ",
     r"^worker +1/1 +Running +0 ",
     r"^web +1/1 +Running +0 ",
 )

@@ -73,6 +73,7 @@ def _market() -> dict[str, Any]:
         "raiseAfter": _SECONDS,
         "lowerAfter": _SECONDS,
         "keepPeaks": _SECONDS,
+        "keepLatencyPeaks": _SECONDS,
         "cgroupDir": _TEXT,
         "cgroupRoot": _TEXT,
     }

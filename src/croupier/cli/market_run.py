@@ -43,6 +43,9 @@ def run(
     keep_peaks: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long an elastic pod keeps what it once needed.")
     ] = 120.0,
+    keep_latency_peaks: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a latency pod keeps what it once needed.")
+    ] = 1800.0,
     settings: SettingsFrom = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8083",
@@ -71,28 +74,36 @@ def run(
         log_level=log_level,
     )
     times = {"every": every, "heartbeat": heartbeat, "raise-after": raise_after, "lower-after": lower_after}
-    for name, seconds in {**times, "keep-peaks": keep_peaks}.items():
+    peaks = {"keep-peaks": keep_peaks, "keep-latency-peaks": keep_latency_peaks}
+    for name, seconds in {**times, **peaks}.items():
         if not 0 < seconds <= LONGEST:
             terminal.refuse(f"--{name} {seconds:g}: it is above 0 and up to {LONGEST:g} seconds.")
     if not 1 <= target <= 100:
         terminal.refuse(f"--target {target}: it is 1 to 100 percent.")
     policy = _policy(
-        strict=strict, target=target, churn=(raise_after, lower_after), peaks=keep_peaks, ours=lease_namespace
+        strict=strict,
+        target=target,
+        churn=(raise_after, lower_after),
+        peaks=(keep_peaks, keep_latency_peaks),
+        ours=lease_namespace,
     )
     chosen = Settings(node, lease_namespace, policy, dry_run=dry_run, every=every, beat=heartbeat)
     tree = Tree(cgroup_mount, cgroup_root)
     process.start(lambda: wired.work(wanted, chosen, tree), log_level)
 
 
-def _policy(*, strict: bool, target: int, churn: tuple[float, float], peaks: float, ours: str) -> "Policy":
+def _policy(
+    *, strict: bool, target: int, churn: tuple[float, float], peaks: tuple[float, float], ours: str
+) -> "Policy":
     from croupier.core.market.policy import PROTECTED, Churn, Policy
     from croupier.core.market.units import SECOND
 
-    up, down = (int(seconds * SECOND) for seconds in churn)
+    up, down, elastic, latency = (int(seconds * SECOND) for seconds in (*churn, *peaks))
     return Policy(
         strict=strict,
         target=target * 10,
-        elastic_peaks=int(peaks * SECOND),
+        elastic_peaks=elastic,
+        latency_peaks=latency,
         churn=Churn(up_after=up, down_after=down, quiet=down),
         protected=PROTECTED | {ours},
     )

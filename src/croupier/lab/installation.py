@@ -56,7 +56,7 @@ AS_PROCESSES: Final = (dealer.EXTENDER, dealer.MANAGER, dealer.WEBHOOK, agents.N
 UNFINISHED: Final = "owner=helm,name={release},status in (pending-install,pending-upgrade,pending-rollback)"
 # What a lab asks of its machine is little; the chart's requests are for clusters that matter.
 MODEST: Final = {"requests": {"cpu": "20m", "memory": "64Mi"}}
-BRISK: Final = {"raiseAfter": 2, "lowerAfter": 5, "keepPeaks": 5}
+BRISK: Final = {"raiseAfter": 2, "lowerAfter": 5, "keepPeaks": 5, "keepLatencyPeaks": 5}
 """So that whoever looks at the market of a lab sees a limit fall, too, within a minute."""
 
 
