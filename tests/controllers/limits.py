@@ -25,7 +25,7 @@ from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
 from tests.controllers.world import running, watched
-from tests.kube.waiting import until_async
+from tests.kube.waiting import PATIENCE, until_async
 
 NODE = "no-kubelet"
 
@@ -159,7 +159,7 @@ class Limits:
             return await self.api.get(kinds.POD_ALLOCATIONS, name, namespace=self.namespace)
         return None
 
-    async def becomes(self, name: str, phase: str, says: str = "", within: float = 20) -> PodAllocation:
+    async def becomes(self, name: str, phase: str, says: str = "", within: float = PATIENCE) -> PodAllocation:
         """It is told of the limit that is wished for now."""
         seen: list[Any] = [None]
 
@@ -193,7 +193,7 @@ class Limits:
             return await self.limits(name) == limits
 
         try:
-            await until_async(look, f"{name} to have {limits}", within=10)
+            await until_async(look, f"{name} to have {limits}")
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {await self.told(name)}") from None
 

