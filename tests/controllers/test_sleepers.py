@@ -2,17 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.api.mps.allocation import LOOK_AGAIN, MARK
-from croupier.controllers.ledger.sleepers import RECENT, Sleepers
+from croupier.api.core_v1 import Pod
+from croupier.api.meta import ObjectMeta
+from croupier.api.mps.allocation import MARK
+from croupier.controllers.ledger.sleepers import RECENT, Sleeper, Sleepers
+from croupier.core import quantity
 from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
+from croupier.kube.errors import Conflict
+from croupier.kube.store import Change
 from tests.controllers.world import running, watched
 from tests.kube.waiting import until_async
 from tests.node.simulation import Later
@@ -28,6 +35,8 @@ class Dormitory:
     api: Client
     namespace: str
     clock: Later = field(default_factory=Later)
+    woken: set[str] = field(default_factory=set)
+    """Whose status ever said more than the pod asks for."""
 
     async def node_has(self, pool: str = "") -> None:
         amounts = {**HAS, **({POOL: pool} if pool else {})}
@@ -42,19 +51,34 @@ class Dormitory:
         if refused:
             await self.refuse(name)
 
+    async def get(self, name: str) -> Pod:
+        return await self.api.get(kinds.PODS, name, namespace=self.namespace)
+
+    async def runs(self, name: str) -> None:
+        """It is bound, and its kubelet says that it runs."""
+        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
+        await self.api.create(kinds.PODS, target, namespace=self.namespace, name=name, subresource="binding")
+        state = {"name": "main", "image": "any", "imageID": "any", "ready": True, "restartCount": 0}
+        status = {"status": {"phase": "Running", "containerStatuses": [state]}}
+        await self.api.patch(kinds.PODS, name, status, namespace=self.namespace, subresource="status")
+
     async def refuse(self, name: str) -> None:
         status = {"status": {"conditions": [REFUSED]}}
         await self.api.patch(kinds.PODS, name, status, namespace=self.namespace, subresource="status")
 
-    async def woken(self) -> set[str]:
-        found = await self.api.list(kinds.PODS, Selection(self.namespace))
-        return {one.metadata.name for one in found.items if LOOK_AGAIN in one.metadata.annotations}
+    def _see(self, change: Change[Pod]) -> None:
+        told = change.new.status.container_statuses if change.new is not None else ()
+        if change.new is not None and any(one.resources and MARK in one.resources.requests for one in told):
+            self.woken.add(change.new.metadata.name)
 
     async def until_woken(self, *names: str) -> None:
-        async def look() -> bool:
-            return await self.woken() >= set(names)
+        """And asleep no more: what woke them is taken back."""
 
-        await until_async(look, f"{names} to be woken", 30.0)
+        async def quiet() -> bool:
+            found = await self.api.list(kinds.PODS, Selection(self.namespace))
+            return self.woken >= set(names) and not any(one.status.container_statuses for one in found.items)
+
+        await until_async(quiet, f"{names} to be woken")
 
     @contextlib.asynccontextmanager
     async def works(self) -> AsyncIterator[None]:
@@ -62,6 +86,7 @@ class Dormitory:
             pending = await stack.enter_async_context(
                 watched(self.api, kinds.PODS, Selection(self.namespace, fields="spec.nodeName="))
             )
+            stack.callback(pending.store.subscribe(self._see))
             here = Selection(fields=f"metadata.name={NODE}")
             nodes = await stack.enter_async_context(watched(self.api, kinds.NODES, here))
             await stack.enter_async_context(
@@ -86,14 +111,14 @@ async def test_whoever_waits_for_what_a_node_came_by_is_woken_and_nobody_else(do
     await dormitory.sleeps("not-refused", refused=False)
     async with dormitory.works():
         await asyncio.sleep(1.5)
-        assert await dormitory.woken() == set(), "a node that has nothing for them is nothing to wake for"
+        assert dormitory.woken == set(), "a node that has nothing for them is nothing to wake for"
 
         await dormitory.node_has(pool="100")
         await dormitory.until_woken("half")
 
         await dormitory.refuse("not-refused")  # it asked a moment too early, and we hear of it after
         await dormitory.until_woken("not-refused")
-    assert await dormitory.woken() == {"half", "not-refused"}
+    assert dormitory.woken == {"half", "not-refused"}
 
 
 async def test_whoever_comes_to_office_wakes_those_who_were_overlooked(dormitory: Dormitory):
@@ -113,4 +138,51 @@ async def test_a_node_that_only_gives_a_sign_of_life_wakes_nobody(dormitory: Dor
         status = {"status": {"conditions": [ready]}}
         await dormitory.api.patch(kinds.NODES, NODE, status, subresource="status")
         await asyncio.sleep(2.0)
-        assert await dormitory.woken() == set()
+        assert dormitory.woken == set()
+
+
+class Disturbed(Sleepers):
+    """Somebody else changes the pod between the two writes of a knock."""
+
+    def __init__(self, dormitory: Dormitory, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        nobody: Any = SimpleNamespace(store=())
+        super().__init__(nobody, nobody, dormitory.api)
+        self._meanwhile = meanwhile
+
+    async def _status(self, of: ObjectMeta, containers: list[dict[str, Any]]) -> Pod:
+        written = await super()._status(of, containers)
+        if containers:
+            await self._meanwhile()
+        return written
+
+
+async def test_a_change_between_the_two_writes_leaves_nothing_behind(dormitory: Dormitory):
+    await dormitory.sleeps("half")
+    note = {"metadata": {"annotations": {"example.com/note": "changed"}}}
+
+    async def annotated() -> None:
+        await dormitory.api.patch(kinds.PODS, "half", note, namespace=dormitory.namespace)
+
+    pod = await dormitory.get("half")
+    await Disturbed(dormitory, annotated)._knock(sleeper(pod))
+
+    assert (await dormitory.get("half")).status.container_statuses == ()
+
+
+async def test_what_a_kubelet_wrote_is_never_overwritten(dormitory: Dormitory):
+    await dormitory.sleeps("half")
+    pod = await dormitory.get("half")
+
+    async def runs() -> None:
+        await dormitory.runs("half")
+
+    await Disturbed(dormitory, runs)._knock(sleeper(pod))
+    assert [one.ready for one in (await dormitory.get("half")).status.container_statuses] == [True]
+
+    with pytest.raises(Conflict):
+        await Disturbed(dormitory, runs)._knock(sleeper(pod))
+    assert [one.ready for one in (await dormitory.get("half")).status.container_statuses] == [True]
+
+
+def sleeper(pod: Pod) -> Sleeper:
+    return Sleeper(pod.metadata, 0, pod.spec.containers[0].name, {MARK: quantity.parse("1")})

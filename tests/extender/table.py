@@ -5,6 +5,7 @@ and responsible for the pods that name it. Whether anybody answers at its extend
 the test.
 """
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from croupier.api import kinds, pods
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.book.manager import CapacityManager
+from croupier.controllers.ledger.sleepers import Sleepers
 from croupier.core.cards.card import indexed_id
 from croupier.core.ledgers.ledger import Card, Grant, Ledger
 from croupier.extender import configuration
@@ -32,6 +34,7 @@ from croupier.lab import controlplane, fleet, nodes, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab
 from croupier.lab.nodes import SimulatedNode
+from tests.controllers.world import running, watched
 from tests.kube import waiting
 
 NAME = "gpu-scheduler"
@@ -88,6 +91,16 @@ class Table:
         made = Extender(self.manager, api or self.api, settings=settings, listen=listen, around=around)
         async with made.serving():
             yield made
+
+    @contextlib.asynccontextmanager
+    async def sleepers(self) -> AsyncIterator[None]:
+        """Whoever keeps the ledger wakes pods, too."""
+        async with (
+            watched(self.api, kinds.PODS, Selection(self.namespace, fields="spec.nodeName=")) as pending,
+            watched(self.api, kinds.NODES, EVERYTHING) as nodes,
+            running(Sleepers(pending, nodes, self.api).run(asyncio.Event())),
+        ):
+            yield
 
     async def node(self, name: str, *, cards: int = 2, known: bool = True) -> str:
         """A simulated node; `known` to the ledger, with cards given by percent or whole."""
@@ -174,6 +187,7 @@ def manifest(
     ratio: str = "",
     gpus: int = 0,
     marked: bool = True,
+    lacks: str = "",
     scheduler: str = NAME,
     **spec: Any,
 ) -> dict[str, Any]:
@@ -182,6 +196,8 @@ def manifest(
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     if marked:
         limits[allocation.MARK] = "1"
+    if lacks:
+        limits[lacks] = "1"
     container = {"name": "main", "image": "any", "resources": {"limits": limits}}
     return {
         "metadata": {

@@ -5,6 +5,7 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 
+from croupier.api import kinds
 from croupier.core.ledgers.claim import Claim
 from croupier.core.ledgers.ledger import Terms
 from croupier.core.pods.want import Shares
@@ -165,3 +166,17 @@ async def test_nothing_is_placed_before_the_book_is_read(table: Table):
         known = True
 
         assert (await table.placed("early", within=60))[0] == "node-1"
+
+
+async def test_a_pod_is_placed_as_soon_as_a_node_has_what_it_lacked(table: Table):
+    """Left alone, kube-scheduler would not look at it again for five minutes: no node has the mark."""
+    node = await table.node("node-1")
+    async with table.extender(), table.sleepers():
+        await table.pod("late", cards="1", ratio="50", lacks="example.com/late")
+        await table.sentence("late", "Insufficient example.com/late")
+
+        has = {"example.com/late": "1"}
+        status = {"status": {"capacity": has, "allocatable": has}}
+        await table.api.patch(kinds.NODES, node, status, subresource="status")
+
+        assert (await table.placed("late"))[0] == node

@@ -99,6 +99,14 @@ class Day:
 
         await self.until(bound, f"pod {name} to be bound")
 
+    async def waits(self, name: str) -> None:
+        async def refused() -> bool:
+            found = await self.api.get(kinds.PODS, name, namespace="default")
+            told = found.status.conditions
+            return any(one.type == "PodScheduled" and one.status == "False" for one in told)
+
+        await self.until(refused, f"pod {name} to find no place")
+
     async def promised(self, name: str) -> list[str]:
         """The cards of its allocation."""
         pod = await self.api.get(kinds.PODS, name, namespace="default")

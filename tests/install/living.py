@@ -67,9 +67,8 @@ async def _pool_of_the_morning(day: Day) -> None:
     stories.a_card_is_lost(day)
     await day.pool(mode="Exclusive")
     await day.capacity(2)
-    await day.kubelet_offers({"nvidia.com/gpu": 2, "gpu.deckhouse.io/team": 2})
-    await day.pod("keeps", "gpu.deckhouse.io/team")
-    await day.runs("keeps")
+    await day.kubelet_offers({"nvidia.com/gpu": 2})
+    await stories.a_pod_comes_too_early(day, "keeps", offered=0)
 
 
 async def noon(day: Day, *options: str) -> None:
@@ -115,8 +114,7 @@ async def _deals(day: Day) -> None:
     await choices.module_says(day, settings={"maintenance": {"deadline": "2h"}})
     await choices.switched_off_and_on(day)
     await stories.the_ledger_follows(day)
-    await day.pod("team-2", "gpu.deckhouse.io/team")
-    await day.runs("team-2")
+    await stories.a_pod_comes_too_early(day, "team-2", offered=1)
     choices.the_pod_of_an_extender_is_lost(day)
     await stories.a_booking_expires(day)
 

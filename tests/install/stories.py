@@ -38,6 +38,15 @@ def a_card_is_lost(day: Day) -> None:
     day.town.faults.write_text("cards: {2: {gone: true}}\n")
 
 
+async def a_pod_comes_too_early(day: Day, name: str, *, offered: int) -> None:
+    """The kubelet offers one more a moment later, of which the scheduler would make nothing by itself."""
+    await day.kubelet_offers({"gpu.deckhouse.io/team": offered})
+    await day.pod(name, "gpu.deckhouse.io/team")
+    await day.waits(name)
+    await day.kubelet_offers({"gpu.deckhouse.io/team": 2})
+    await day.runs(name)
+
+
 async def a_pool_serves(day: Day) -> None:
     """Until a kubelet gives a pod the free card instead of its own."""
     await day.pod("team-1", "gpu.deckhouse.io/team")
@@ -110,11 +119,7 @@ async def reservations_come_and_go(day: Day) -> None:
     await day.decided("greedy")
     await day.pod("whole", "nvidia.com/gpu")
 
-    async def refused() -> bool:
-        found = await day.api.get(kinds.PODS, "whole", namespace="default")
-        return any(one.type == "PodScheduled" and one.status == "False" for one in found.status.conditions)
-
-    await day.until(refused, "a pod to find no place")
+    await day.waits("whole")
     for name in (granted, "greedy"):
         await day.api.delete(kinds.RESERVATIONS, name, namespace="default")
     await day.runs("whole")

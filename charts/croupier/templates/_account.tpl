@@ -89,6 +89,10 @@ subjects:
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch]
+# A pod that the scheduler lets sleep is woken: docs/scheduler.md.
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
 - apiGroups: [gpu.deckhouse.io]
   resources: [gpudevices, gpunodeinventories, gpupools]
   verbs: [list, watch]

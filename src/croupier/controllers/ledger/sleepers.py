@@ -4,20 +4,27 @@ kube-scheduler tries a pod again when a node changes so that it would fit. It ju
 requests, our mark included, which no node has and which only its filter knows to pass over (1.36,
 `noderesources.isFit`). So a pod with the mark that was refused for want of anything else of a node, the
 resource of a pool that is served a moment later for one, would sleep for five minutes. Whoever sleeps so is
-woken here, by a change of the pod itself; those whom the ledger refused the extender wakes.
+woken here; those whom the ledger refused the extender wakes.
+
+An annotation wakes whom an extender refused, but nobody who lacked a resource. Such a pod is tried again
+when it asks for less than before, and what it asks for is read from its status as well, for resizing's
+sake. So its status says for a moment that it has the mark once more than it asks for, which nobody counts:
+no node has the mark, and the scheduler's filter passes over it. Both writes are for the very version that
+was seen, because a kubelet may already write there.
 """
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from croupier.api import kinds, occupancy
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.mps import allocation
+from croupier.api.meta import ObjectMeta
 from croupier.api.mps.allocation import MARK
 from croupier.controllers.watched import Watched
+from croupier.core import quantity
 from croupier.core.placing import waiting
 from croupier.core.placing.waiting import WaitingRoom
 from croupier.core.pods.effective import Amounts
@@ -28,6 +35,9 @@ from croupier.kube.shift import ANYONE, Authority
 from croupier.kube.store import Change
 from croupier.kube.together import first
 
+ONE: Final = quantity.parse("1")
+KNOCKS: Final = 5
+"""How often to take back what a knock wrote, while others change the pod."""
 RECENT: Final = 10.0
 """Seconds for which what a node came by may have been missed by a refusal that we hear of later."""
 
@@ -36,11 +46,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sleeper:
-    namespace: str
-    name: str
-    uid: str
+    meta: ObjectMeta
     priority: int
+    container: str
+    """The first of its containers."""
     requests: Amounts = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        return self.meta.uid
 
 
 class Sleepers:
@@ -77,12 +91,13 @@ class Sleepers:
     async def _call(self) -> None:
         now = self._clock.monotonic()
         self._opened = {node: at for node, at in self._opened.items() if now - at < RECENT}
-        offers = [_has(node) for name in self._opened if (node := self._nodes.named(name)) is not None]
+        opened = (_has(node) for name in self._opened if (node := self._nodes.named(name)) is not None)
+        offers = {frozenset(has.items()): has for has in opened}.values()  # a fleet has few kinds of nodes
         able = self._room.call(lambda one: any(waiting.could(one.requests, has) for has in offers), now)
         for one in able:
-            await self._look_again(one)
-        if len(able) == waiting.MOST_AT_ONCE:
-            self._wake.set()  # there are more
+            await self._call_one(one)
+        if self._opened and len(self._room):
+            self._wake.set()  # there are more, or one was called before the scheduler knew of the node
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is not None:
@@ -95,7 +110,7 @@ class Sleepers:
         if not _is_refused(pod) or MARK not in (requests := occupancy.requests(pod)):
             self._room.leave(meta.uid)
             return
-        self._room.enter(Sleeper(meta.namespace, meta.name, meta.uid, pod.spec.priority, requests))
+        self._room.enter(Sleeper(meta, pod.spec.priority, pod.spec.containers[0].name, requests))
         self._wake.set()
 
     def _node_changed(self, change: Change[Node]) -> None:
@@ -109,16 +124,37 @@ class Sleepers:
             self._opened[change.key.name] = self._clock.monotonic()
             self._wake.set()
 
-    async def _look_again(self, one: Sleeper) -> None:
-        patch = allocation.look_again(one.uid, self._clock.now())
+    async def _call_one(self, one: Sleeper) -> None:
         try:
-            await self._api.patch(kinds.PODS, one.name, patch, namespace=one.namespace)
-        except (NotFound, Conflict):  # gone, or another of its name
+            await self._knock(one)
+        except NotFound:
             self._room.leave(one.uid)
+        except Conflict:
+            return  # it has changed: we hear of it, and judge it anew
         except KubeError as error:
-            log.warning("a pod was not woken", pod=f"{one.namespace}/{one.name}", error=str(error))
+            log.warning("a pod was not woken", pod=one.meta.key, error=str(error))
         else:
-            log.info("woke a pod that a node may have room for now", pod=f"{one.namespace}/{one.name}")
+            log.info("woke a pod that a node may have room for now", pod=one.meta.key)
+
+    async def _knock(self, one: Sleeper) -> None:
+        more = {MARK: quantity.text(one.requests[MARK] + ONE)}
+        entry = {"name": one.container, "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        loud = await self._status(one.meta, [{**entry, "resources": {"requests": more}}])
+        for _ in range(KNOCKS):
+            if loud.spec.node_name:
+                return  # what is there now is its kubelet's
+            try:
+                await self._status(loud.metadata, [])
+            except Conflict:
+                loud = await self._api.get(kinds.PODS, one.meta.name, namespace=one.meta.namespace)
+            else:
+                return
+
+    async def _status(self, of: ObjectMeta, containers: list[dict[str, Any]]) -> Pod:
+        """Nothing is written if the pod is another one, or has changed since."""
+        version = {"uid": of.uid, "resourceVersion": of.resource_version}
+        patch = {"metadata": version, "status": {"containerStatuses": containers}}
+        return await self._api.patch(kinds.PODS, of.name, patch, namespace=of.namespace, subresource="status")
 
 
 def _is_refused(pod: Pod) -> bool:
