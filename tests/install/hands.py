@@ -35,8 +35,8 @@ def _told(pod: str, resource: str, devices: list[str]) -> resources.PodResources
 
 
 @asynccontextmanager
-async def serving(socket: Path) -> AsyncIterator[Hands]:
-    made = Hands()
+async def serving(socket: Path, made: Hands | None = None) -> AsyncIterator[Hands]:
+    made = made or Hands()
     server = grpc.aio.server()
     calls = {
         "List": _call(made.list, resources.ListPodResourcesRequest),

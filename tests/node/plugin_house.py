@@ -104,7 +104,6 @@ class House:
         finally:
             stop.set()
             await running
-            await resources.close()
 
     async def serves(self, plugins: Plugins, offer: Offer, expected: dict[str, int]) -> None:
         """Until the kubelet listens and the node says so."""
@@ -131,10 +130,7 @@ class House:
     async def registered(self, resource: str) -> tuple[str, ...]:
         """The devices the kubelet would hand out now; the node says it seconds later."""
         resources = PodResources(realnode.ground(self.lab).plugins / "pod-resources" / "kubelet.sock")
-        try:
-            return (await resources.registered()).get(resource, ())
-        finally:
-            await resources.close()
+        return (await resources.registered()).get(resource, ())
 
     async def opens(self, *manifests: dict[str, Any]) -> None:
         """The pods are bound from the start, so that only the kubelet decides."""

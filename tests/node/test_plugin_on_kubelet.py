@@ -275,7 +275,6 @@ async def test_many_questions_at_once_are_all_answered(house):
     answers = await asyncio.gather(*(resources.holdings() for _ in range(40)))
 
     assert len(answers) == 40
-    await resources.close()
 
 
 async def test_a_sick_card_under_a_running_pod_is_told_to_its_owner(house):

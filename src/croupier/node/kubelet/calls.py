@@ -22,6 +22,8 @@ LONGEST_PATH: Final = 107
 """Bytes of a socket's path; the kernel's bound."""
 WITHIN: Final = 15.0
 """Seconds for Register: the kubelet itself gives up dialling us after 10."""
+TOLD_WITHIN: Final = 5.0
+"""Seconds for its account of devices."""
 
 _REGISTER: Final = "/v1beta1.Registration/Register"
 _PLUGIN: Final = "v1beta1.DevicePlugin"
@@ -109,59 +111,48 @@ async def _answered(answer: Any, context: Any) -> Any:
 async def register(directory: Path, endpoint: str, resource: str) -> None:
     """Tell the kubelet of the plugin that serves on `endpoint`, a file in `directory`. Serve first."""
     told = plugin.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource)
-    channel = grpc.aio.insecure_channel(f"unix:{directory / 'kubelet.sock'}")
     try:
-        call = channel.unary_unary(
-            _REGISTER,
-            request_serializer=plugin.RegisterRequest.SerializeToString,
-            response_deserializer=plugin.Empty.FromString,
-        )
-        await call(told, timeout=WITHIN)
+        await _ask(directory / "kubelet.sock", _REGISTER, told, plugin.Empty, within=WITHIN)
     except grpc.aio.AioRpcError as error:
         raise KubeletError(f"the kubelet does not take {resource}: {error.details()}") from error
-    finally:
-        await channel.close()
 
 
-class Lister:
-    """The PodResources socket. One connection, begun anew after a failure: the kubelet may have restarted."""
+async def pod_resources(socket: Path) -> resources.ListPodResourcesResponse:
+    """Who has which devices."""
+    told = resources.ListPodResourcesRequest()
+    answer: resources.ListPodResourcesResponse = await _tell(
+        socket, "List", told, resources.ListPodResourcesResponse
+    )
+    return answer
 
-    def __init__(self, socket: Path, within: float = 5.0) -> None:
-        self._socket = socket
-        self._within = within
-        self._channel: Any = None
 
-    async def list(self) -> resources.ListPodResourcesResponse:
-        told = resources.ListPodResourcesRequest()
-        answer: resources.ListPodResourcesResponse = await self._call(
-            "List", told, resources.ListPodResourcesResponse
-        )
-        return answer
+async def allocatable(socket: Path) -> resources.AllocatableResourcesResponse:
+    """Which devices there are, whoever has them."""
+    told = resources.AllocatableResourcesRequest()
+    answer: resources.AllocatableResourcesResponse = await _tell(
+        socket, "GetAllocatableResources", told, resources.AllocatableResourcesResponse
+    )
+    return answer
 
-    async def allocatable(self) -> resources.AllocatableResourcesResponse:
-        told = resources.AllocatableResourcesRequest()
-        answer: resources.AllocatableResourcesResponse = await self._call(
-            "GetAllocatableResources", told, resources.AllocatableResourcesResponse
-        )
-        return answer
 
-    async def _call(self, name: str, told: Any, answer: Any) -> Any:
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}")
-        call = self._channel.unary_unary(
-            _LISTER + name,
+async def _tell(socket: Path, name: str, told: Any, answer: Any) -> Any:
+    try:
+        return await _ask(socket, _LISTER + name, told, answer, within=TOLD_WITHIN)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletError(
+            f"the kubelet does not tell who has which devices at {socket}: {error.details()}"
+        ) from error
+
+
+async def _ask(socket: Path, method: str, told: Any, answer: Any, *, within: float) -> Any:
+    """On a channel of its own: closing one that others ask on would cancel them, from within."""
+    channel = grpc.aio.insecure_channel(f"unix:{socket}")
+    try:
+        call = channel.unary_unary(
+            method,
             request_serializer=type(told).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        try:
-            return await call(told, timeout=self._within)
-        except grpc.aio.AioRpcError as error:
-            await self.close()
-            raise KubeletError(
-                f"the kubelet does not tell who has which devices at {self._socket}: {error.details()}"
-            ) from error
-
-    async def close(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
+        return await call(told, timeout=within)
+    finally:
+        await channel.close()

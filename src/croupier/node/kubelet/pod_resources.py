@@ -12,7 +12,7 @@ from typing import Final
 from croupier.core.nodes.handed import Holding
 from croupier.kube.bucket import Bucket, Rate
 from croupier.kube.clock import Clock, SystemClock
-from croupier.node.kubelet.calls import Lister
+from croupier.node.kubelet import calls
 from croupier.node.proto.pod_resources_pb2 import ContainerDevices
 
 BOUND: Final = Rate(per_second=50.0, burst=5)
@@ -22,7 +22,7 @@ class PodResources:
     """Raises KubeletError while the kubelet does not answer."""
 
     def __init__(self, socket: Path, clock: Clock | None = None) -> None:
-        self._lister = Lister(socket)
+        self._socket = socket
         self._clock = clock or SystemClock()
         self._bucket = Bucket(BOUND)
         self._turns = asyncio.Lock()
@@ -30,7 +30,7 @@ class PodResources:
     async def holdings(self) -> tuple[Holding, ...]:
         """Every container with devices, of whichever plugin. Of init containers only those that stay."""
         await self._turn()
-        told = await self._lister.list()
+        told = await calls.pod_resources(self._socket)
         return tuple(
             Holding(f"{pod.namespace}/{pod.name}", container.name, resource, ids)
             for pod in told.pod_resources
@@ -41,10 +41,7 @@ class PodResources:
     async def registered(self) -> dict[str, tuple[str, ...]]:
         """Every resource of which some plugin lists healthy devices, and those."""
         await self._turn()
-        return _gathered((await self._lister.allocatable()).devices)
-
-    async def close(self) -> None:
-        await self._lister.close()
+        return _gathered((await calls.allocatable(self._socket)).devices)
 
     async def _turn(self) -> None:
         # One at a time: after a stall of this process all who had waited would ask at once.

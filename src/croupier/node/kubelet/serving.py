@@ -31,19 +31,16 @@ class KubeletServing:
         self._seen: Mapping[str, Seen] = {}
         self._offer = Offer()
         self._silent = ""
-        self._resources = PodResources(folder / "pod-resources" / plugin.KUBELET, clock)
+        resources = PodResources(folder / "pod-resources" / plugin.KUBELET, clock)
         directory = folder / "device-plugins"
-        account = KubeletNotes(self._resources, directory, self._pods)
+        account = KubeletNotes(resources, directory, self._pods)
         desk = Desk(account, Equipment(self._pods, self._edits), clock)
         chosen = plugin.Settings(window.name, directory)
-        self._plugins = Plugins(chosen, desk, self._resources, clock)
+        self._plugins = Plugins(chosen, desk, resources, clock)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the plugins registered; beside the agent."""
-        try:
-            await self._plugins.run(stop)
-        finally:
-            await self._resources.close()
+        await self._plugins.run(stop)
 
     async def serve(self, offer: Offer, cards: Mapping[str, Seen]) -> None:
         self._offer, self._seen = offer, cards

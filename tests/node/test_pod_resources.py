@@ -1,0 +1,49 @@
+"""What is asked of a kubelet that goes down meanwhile."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from croupier.node.kubelet.calls import KubeletError
+from croupier.node.kubelet.pod_resources import PodResources
+from croupier.node.proto import pod_resources_pb2 as resources
+from tests.install import hands
+from tests.install.hands import Hands
+
+
+@dataclass
+class GoesDown(Hands):
+    """It answers one question no more, and another one late."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    late: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def list(self, _: Any, context: Any) -> resources.ListPodResourcesResponse:
+        answer: resources.ListPodResourcesResponse = await context.abort(
+            grpc.StatusCode.UNAVAILABLE, "going down"
+        )
+        return answer
+
+    async def allocatable(self, _: Any, __: Any) -> resources.AllocatableResourcesResponse:
+        self.asked.set()
+        await self.late.wait()
+        return resources.AllocatableResourcesResponse()
+
+
+async def test_a_question_that_fails_ends_no_other(tmp_path: Path):
+    """An agent asks for two reasons at once; it ended when one of both was cancelled from within."""
+    kubelet, socket = GoesDown(), tmp_path / "kubelet.sock"
+    async with hands.serving(socket, kubelet):
+        asking = PodResources(socket)
+        other = asyncio.create_task(asking.registered())
+        await kubelet.asked.wait()
+
+        with pytest.raises(KubeletError, match="going down"):
+            await asking.holdings()
+
+        kubelet.late.set()
+        assert await other == {}
