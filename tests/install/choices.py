@@ -105,11 +105,16 @@ async def a_certificate_is_renewed(day: Day) -> None:
 
     await day.until(serving, "both webhooks to serve the new certificate")
     trusted = ssl.create_default_context(cadata=wanted.bundle.decode())
-    day.town.told["webhooks"] = [await asyncio.to_thread(_patch, one, trusted) for one in ports]
+
+    async def answered() -> list[str]:
+        said = [await asyncio.to_thread(_patch, one, trusted) for one in ports]
+        return said if all(said) else []
+
+    day.town.told["webhooks"] = await day.until(answered, "both webhooks to be at work")
 
 
 def _patch(port: int, trusted: ssl.SSLContext) -> str:
-    """What one replica would have the API server change in a pod that asks for a card."""
+    """What one replica would change in a pod that asks for a card: nothing while all is switched off."""
     container = {"name": "main", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     pod = {
         "apiVersion": "v1",
@@ -132,7 +137,7 @@ def _patch(port: int, trusted: ssl.SSLContext) -> str:
     url = f"https://127.0.0.1:{port}/mutate"
     asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(asked, timeout=60, context=trusted) as answer:  # noqa: S310  # on loopback
-        return b64decode(json.load(answer)["response"]["patch"]).decode()
+        return b64decode(json.load(answer)["response"].get("patch", "")).decode()
 
 
 async def switched_off_and_on(day: Day) -> None:
