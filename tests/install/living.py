@@ -68,6 +68,7 @@ async def _pool_of_the_morning(day: Day) -> None:
     await day.pool(mode="Exclusive")
     await day.capacity(2)
     await day.kubelet_offers({"nvidia.com/gpu": 2})
+    await stories.a_pod_waits_in_vain(day)
     await stories.a_pod_comes_too_early(day, "keeps", offered=0)
 
 

@@ -38,6 +38,12 @@ def a_card_is_lost(day: Day) -> None:
     day.town.faults.write_text("cards: {2: {gone: true}}\n")
 
 
+async def a_pod_waits_in_vain(day: Day) -> None:
+    """All day. Whoever keeps the ledger wakes it for what nodes come by; no accident can do that before."""
+    await day.pod("in-vain", "nvidia.com/gpu", nodeSelector={"example.com/nowhere": "true"})
+    await day.waits("in-vain")
+
+
 async def a_pod_comes_too_early(day: Day, name: str, *, offered: int) -> None:
     """The kubelet offers one more a moment later, of which the scheduler would make nothing by itself."""
     await day.kubelet_offers({"gpu.deckhouse.io/team": offered})
