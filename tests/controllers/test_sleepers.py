@@ -20,7 +20,7 @@ from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
 from croupier.kube.errors import Conflict
 from croupier.kube.store import Change
-from tests.controllers.world import running, watched
+from tests.controllers.world import waking
 from tests.kube.waiting import until_async
 from tests.node.simulation import Later
 
@@ -67,9 +67,10 @@ class Dormitory:
         await self.api.patch(kinds.PODS, name, status, namespace=self.namespace, subresource="status")
 
     def _see(self, change: Change[Pod]) -> None:
-        told = change.new.status.container_statuses if change.new is not None else ()
-        if change.new is not None and any(one.resources and MARK in one.resources.requests for one in told):
-            self.woken.add(change.new.metadata.name)
+        if (pod := change.new) is None:
+            return
+        if any(one.resources and MARK in one.resources.requests for one in pod.status.container_statuses):
+            self.woken.add(pod.metadata.name)
 
     async def until_woken(self, *names: str) -> None:
         """And asleep no more: what woke them is taken back."""
@@ -82,17 +83,11 @@ class Dormitory:
 
     @contextlib.asynccontextmanager
     async def works(self) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            pending = await stack.enter_async_context(
-                watched(self.api, kinds.PODS, Selection(self.namespace, fields="spec.nodeName="))
-            )
-            stack.callback(pending.store.subscribe(self._see))
-            here = Selection(fields=f"metadata.name={NODE}")
-            nodes = await stack.enter_async_context(watched(self.api, kinds.NODES, here))
-            await stack.enter_async_context(
-                running(Sleepers(pending, nodes, self.api, self.clock).run(asyncio.Event()))
-            )
-            yield
+        here = Selection(fields=f"metadata.name={NODE}")
+        async with waking(self.api, self.namespace, here, self.clock) as pending:
+            with contextlib.ExitStack() as stack:
+                stack.callback(pending.store.subscribe(self._see))
+                yield
 
 
 @pytest_asyncio.fixture
@@ -185,4 +180,4 @@ async def test_what_a_kubelet_wrote_is_never_overwritten(dormitory: Dormitory):
 
 
 def sleeper(pod: Pod) -> Sleeper:
-    return Sleeper(pod.metadata, 0, pod.spec.containers[0].name, {MARK: quantity.parse("1")})
+    return Sleeper(pod, {MARK: quantity.parse("1")})

@@ -24,11 +24,12 @@ from croupier.controllers.ledger.capacity import CapacityController
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.occupancy import Occupancy
 from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.ledger.sleepers import Sleepers
 from croupier.controllers.ledger.standing import Standing
 from croupier.controllers.watched import Watched
 from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Terms
 from croupier.kube.client import Client, Deletion, Selection
-from croupier.kube.clock import SystemClock
+from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import NotFound
 from croupier.kube.events import Recorder
 from croupier.kube.reflector import Reflector
@@ -275,6 +276,19 @@ async def watched(api: Client, resource: Resource[Any], chosen: Selection) -> As
     async with running(reflector.run()):
         await reflector.synced()
         yield Watched(store, reflector)
+
+
+@contextlib.asynccontextmanager
+async def waking(
+    api: Client, namespace: str, nodes: Selection, clock: Clock | None = None
+) -> AsyncIterator[Watched[Pod]]:
+    """Pods of the namespace are woken for what these nodes come by; those without a node are told."""
+    async with (
+        watched(api, kinds.PODS, Selection(namespace, fields="spec.nodeName=")) as pending,
+        watched(api, kinds.NODES, nodes) as known,
+        running(Sleepers(pending, known, api, clock).run(asyncio.Event())),
+    ):
+        yield pending
 
 
 @contextlib.asynccontextmanager

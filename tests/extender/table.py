@@ -5,7 +5,6 @@ and responsible for the pods that name it. Whether anybody answers at its extend
 the test.
 """
 
-import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
@@ -20,7 +19,6 @@ from croupier.api import kinds, pods
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.book.manager import CapacityManager
-from croupier.controllers.ledger.sleepers import Sleepers
 from croupier.core.cards.card import indexed_id
 from croupier.core.ledgers.ledger import Card, Grant, Ledger
 from croupier.extender import configuration
@@ -34,7 +32,7 @@ from croupier.lab import controlplane, fleet, nodes, ports, process
 from croupier.lab.controlplane import SCHEDULER
 from croupier.lab.lab import Lab
 from croupier.lab.nodes import SimulatedNode
-from tests.controllers.world import running, watched
+from tests.controllers.world import waking
 from tests.kube import waiting
 
 NAME = "gpu-scheduler"
@@ -95,11 +93,7 @@ class Table:
     @contextlib.asynccontextmanager
     async def sleepers(self) -> AsyncIterator[None]:
         """Whoever keeps the ledger wakes pods, too."""
-        async with (
-            watched(self.api, kinds.PODS, Selection(self.namespace, fields="spec.nodeName=")) as pending,
-            watched(self.api, kinds.NODES, EVERYTHING) as nodes,
-            running(Sleepers(pending, nodes, self.api).run(asyncio.Event())),
-        ):
+        async with waking(self.api, self.namespace, EVERYTHING):
             yield
 
     async def node(self, name: str, *, cards: int = 2, known: bool = True) -> str:

@@ -114,6 +114,7 @@ async def test_of_many_candidates_one_leads(town):
     while time.monotonic() < deadline:
         assert sum(replica.leads for replica in replicas) <= 1
         await asyncio.sleep(0.02)
+    await until(lambda: sum(replica.leads for replica in replicas) == 1, "one to lead still, or again")
 
 
 async def test_stopping_hands_over_at_once(town):

@@ -14,7 +14,7 @@ was seen, because a kubelet may already write there.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -46,15 +46,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sleeper:
-    meta: ObjectMeta
-    priority: int
-    container: str
-    """The first of its containers."""
-    requests: Amounts = field(default_factory=dict)
+    pod: Pod
+    requests: Amounts
 
     @property
     def uid(self) -> str:
-        return self.meta.uid
+        return self.pod.metadata.uid
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority
 
 
 class Sleepers:
@@ -91,13 +92,14 @@ class Sleepers:
     async def _call(self) -> None:
         now = self._clock.monotonic()
         self._opened = {node: at for node, at in self._opened.items() if now - at < RECENT}
+        if not (self._opened and len(self._room)):
+            return
         opened = (_has(node) for name in self._opened if (node := self._nodes.named(name)) is not None)
         offers = {frozenset(has.items()): has for has in opened}.values()  # a fleet has few kinds of nodes
         able = self._room.call(lambda one: any(waiting.could(one.requests, has) for has in offers), now)
         for one in able:
             await self._call_one(one)
-        if self._opened and len(self._room):
-            self._wake.set()  # there are more, or one was called before the scheduler knew of the node
+        self._wake.set()  # there may be more, or one was called before the scheduler knew of the node
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is not None:
@@ -106,11 +108,10 @@ class Sleepers:
             self._room.leave(change.old.metadata.uid)
 
     def _judge(self, pod: Pod) -> None:
-        meta = pod.metadata
         if not _is_refused(pod) or MARK not in (requests := occupancy.requests(pod)):
-            self._room.leave(meta.uid)
+            self._room.leave(pod.metadata.uid)
             return
-        self._room.enter(Sleeper(meta, pod.spec.priority, pod.spec.containers[0].name, requests))
+        self._room.enter(Sleeper(pod, requests))
         self._wake.set()
 
     def _node_changed(self, change: Change[Node]) -> None:
@@ -132,21 +133,22 @@ class Sleepers:
         except Conflict:
             return  # it has changed: we hear of it, and judge it anew
         except KubeError as error:
-            log.warning("a pod was not woken", pod=one.meta.key, error=str(error))
+            log.warning("a pod was not woken", pod=one.pod.metadata.key, error=str(error))
         else:
-            log.info("woke a pod that a node may have room for now", pod=one.meta.key)
+            log.info("woke a pod that a node may have room for now", pod=one.pod.metadata.key)
 
     async def _knock(self, one: Sleeper) -> None:
+        meta, first_container = one.pod.metadata, one.pod.spec.containers[0].name
         more = {MARK: quantity.text(one.requests[MARK] + ONE)}
-        entry = {"name": one.container, "image": "", "imageID": "", "ready": False, "restartCount": 0}
-        loud = await self._status(one.meta, [{**entry, "resources": {"requests": more}}])
+        entry = {"name": first_container, "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        loud = await self._status(meta, [{**entry, "resources": {"requests": more}}])
         for _ in range(KNOCKS):
             if loud.spec.node_name:
                 return  # what is there now is its kubelet's
             try:
                 await self._status(loud.metadata, [])
             except Conflict:
-                loud = await self._api.get(kinds.PODS, one.meta.name, namespace=one.meta.namespace)
+                loud = await self._api.get(kinds.PODS, meta.name, namespace=meta.namespace)
             else:
                 return
 
