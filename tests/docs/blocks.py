@@ -1,7 +1,7 @@
-"""The blocks of a page that a reader would copy, and whether a test runs them.
+"""Find the code blocks of a page, and whether a test runs them.
 
-A block is fenced, or indented by four spaces. The comment `<!-- run: lab -->` on the line above it, or
-above the blank line before it, says that a test runs it, and where.
+A block is fenced, or indented by four spaces. The comment `<!-- run: lab -->` on the line above the block, or
+above the blank line before it, says that a test runs the block, and in which environment.
 """
 
 import re
@@ -31,26 +31,26 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All that people read, decisions and generated pages included."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
-    return sorted(page for page in found if page.name != "CHANGELOG.md")
+    """All documentation pages, including decisions and generated pages."""
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    return sorted(page for page in paths if page.name != "CHANGELOG.md")
 
 
 def blocks(page: Path) -> Iterator[Block]:
     lines = page.read_text(encoding="utf-8").splitlines()
     at, runs = 0, ""
     while at < len(lines):
-        begun, line = at, lines[at]
-        if said := COMMENT.match(line):
-            runs, at = said[1], at + 1
+        start, line = at, lines[at]
+        if comment := COMMENT.match(line):
+            runs, at = comment[1], at + 1
             continue
         if fence := FENCE.match(line):
             at = _end_of_fence(lines, at)
-            inside, language = lines[begun + 1 : at - 1], fence[2]
-            yield Block(page, begun + 1, language, "\n".join(one[len(fence[1]) :] for one in inside), runs)
-        elif line.startswith("    ") and (runs or not lines[begun - 1].strip()):
+            content, indent = lines[start + 1 : at - 1], len(fence[1])
+            yield Block(page, start + 1, fence[2], "\n".join(text[indent:] for text in content), runs)
+        elif line.startswith("    ") and (runs or not lines[start - 1].strip()):
             at = _end_of_indented(lines, at)
-            yield Block(page, begun + 1, "", "\n".join(one[4:] for one in lines[begun:at]), runs)
+            yield Block(page, start + 1, "", "\n".join(text[4:] for text in lines[start:at]), runs)
         else:
             at += 1
         if line.strip():
@@ -58,7 +58,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def spans(page: Path) -> Iterator[tuple[int, str]]:
-    """What stands between backticks in the running text, with its line."""
+    """Code spans (text between backticks) outside fenced blocks, with their line numbers."""
     fenced = False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         if FENCE.match(line):
@@ -67,13 +67,13 @@ def spans(page: Path) -> Iterator[tuple[int, str]]:
             yield from ((number, span) for span in SPAN.findall(line))
 
 
-def _end_of_fence(lines: list[str], begun: int) -> int:
-    closing = (at for at in range(begun + 1, len(lines)) if lines[at].strip() == "```")
+def _end_of_fence(lines: list[str], start: int) -> int:
+    closing = (at for at in range(start + 1, len(lines)) if lines[at].strip() == "```")
     return next(closing) + 1
 
 
-def _end_of_indented(lines: list[str], begun: int) -> int:
-    at = begun
+def _end_of_indented(lines: list[str], start: int) -> int:
+    at = start
     while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
         at += 1
     return at

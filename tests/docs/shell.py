@@ -1,4 +1,4 @@
-"""A reader at a terminal: types the blocks of a page in order, in one shell, and stops where one fails."""
+"""Run the blocks of a page in order, in one shell, as a reader would type them. Stop at the first failure."""
 
 import os
 import re
@@ -13,12 +13,12 @@ from tests.docs.blocks import ROOT, Block
 ENDS_WITH = re.compile(r", ends with (\d+)$")
 PATIENCE = 300
 SHOWN = 4000
-"""Characters of what was printed, where it went wrong: the end of it."""
+"""How many characters of the output are shown after a failure, counted from its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """`tools` are folders with the programs a reader would have; `home` is where labs live."""
+    """`tools` are folders with programs for PATH; `home` contains the state of labs."""
 
     home: Path
     tools: tuple[Path, ...] = ()
@@ -26,10 +26,10 @@ class Shell:
     patience: float = PATIENCE
 
     def types(self, blocks: Iterable[Block]) -> str:
-        """What was printed; an AssertionError with the block and the last lines if one ended otherwise."""
+        """Return the output. Raise an AssertionError with the block and its last lines if a block fails."""
         script = "\n".join(["set -euo pipefail", *map(_script, blocks)])
         try:
-            ended = subprocess.run(
+            completed = subprocess.run(
                 ["bash", "-c", script],
                 cwd=self._folder(),
                 env=self._env(),
@@ -38,15 +38,15 @@ class Shell:
                 timeout=self.patience,
                 check=False,
             )
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode()
-            raise AssertionError(f"not done within {self.patience:g} s:\n{said[-SHOWN:]}") from None
-        said = ended.stdout.decode()
-        assert ended.returncode == 0, f"exit code {ended.returncode}:\n{said[-SHOWN:]}"
-        return said
+        except subprocess.TimeoutExpired as timeout:
+            output = (timeout.stdout or b"").decode()
+            raise AssertionError(f"not done within {self.patience:g} s:\n{output[-SHOWN:]}") from None
+        output = completed.stdout.decode()
+        assert completed.returncode == 0, f"exit code {completed.returncode}:\n{output[-SHOWN:]}"
+        return output
 
     def _folder(self) -> Path:
-        """The repository as a reader has it; what is written beside its files does not end up in it."""
+        """A folder of links to the repository, so that files that the commands write stay outside of it."""
         folder = self.home / "repository"
         if not folder.exists():
             folder.mkdir()
@@ -57,12 +57,12 @@ class Shell:
     def _env(self) -> dict[str, str]:
         folders = [Path(sys.executable).parent, *self.tools]
         path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
-        own = {"PATH": path, "CROUPIER_HOME": str(self.home), "COLUMNS": "160", "NO_COLOR": "1"}
-        return {**os.environ, **own, **(self.settings or {})}
+        variables = {"PATH": path, "CROUPIER_HOME": str(self.home), "COLUMNS": "160", "NO_COLOR": "1"}
+        return {**os.environ, **variables, **(self.settings or {})}
 
 
 def _script(block: Block) -> str:
-    told = f"echo '--- {block.where}'"
-    if wanted := ENDS_WITH.search(block.runs):
-        return f"{told}\nended=0\n{{ {block.text}\n}} || ended=$?\n[ $ended = {wanted[1]} ]"
-    return f"{told}\n{block.text}"
+    title = f"echo '--- {block.where}'"
+    if expected := ENDS_WITH.search(block.runs):
+        return f"{title}\nended=0\n{{ {block.text}\n}} || ended=$?\n[ $ended = {expected[1]} ]"
+    return f"{title}\n{block.text}"

@@ -1,4 +1,4 @@
-"""Every command in the documents exists: its verbs, its options, the files and targets it names."""
+"""Every command in the documentation exists: its verbs, options, files and make targets."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ WRITTEN_BY_MAKE = "bench/results/"
 
 
 Line = tuple[str, list[str], bool]
-"""Where, the words, and whether it is a whole line rather than a mention in the text."""
+"""The place, the words, and whether they are a whole line rather than a mention in the text."""
 
 
 @cache
@@ -44,16 +44,17 @@ def _lines() -> Iterator[Line]:
 
 
 def test_every_croupier_command_has_these_verbs_and_options():
-    wrong = [
-        f"{where}: {' '.join(words)}: {complaint}"
+    errors = [
+        f"{where}: {' '.join(words)}: {problem}"
         for where, words, whole in lines()
-        if (said := typed.croupier(words)) is not None and (complaint := typed.problem(said, whole=whole))
+        if (arguments := typed.croupier(words)) is not None
+        and (problem := typed.problem(arguments, whole=whole))
     ]
 
-    assert wrong == []
+    assert errors == []
 
 
-def test_every_file_a_command_names_is_there():
+def test_every_file_that_a_command_names_exists():
     missing = [
         f"{where}: {word}"
         for where, words, whole in lines()
@@ -65,27 +66,30 @@ def test_every_file_a_command_names_is_there():
     assert missing == []
 
 
-def test_every_make_target_is_there():
+def test_every_make_target_exists():
     known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = [(where, words) for where, words, _ in lines() if words[0] == "make" and len(words) > 1]
+    calls = [(where, words) for where, words, _ in lines() if words[0] == "make" and len(words) > 1]
 
-    assert asked
-    assert [f"{where}: make {words[1]}" for where, words in asked if words[1] not in known] == []
+    assert calls
+    assert [f"{where}: make {words[1]}" for where, words in calls if words[1] not in known] == []
 
 
 WRONG = {
-    "a verb that is not there": ("deal cards", "croupier has no verb deal"),
-    "a verb below another": ("market fly", "croupier market has no verb fly"),
-    "an option": ("lab up --gpu H100:8", "croupier lab up has no option --gpu"),
-    "an option with its value attached": ("ledger --form=json", "croupier ledger has no option --form"),
-    "too many words": ("ledger node-1 node-2", "croupier ledger takes 1 words, not 2"),
-    "too few": ("assign node-1/0", "croupier assign needs 2 words"),
+    "an unknown verb": ("allocate cards", "croupier has no verb allocate"),
+    "an unknown nested verb": ("market fly", "croupier market has no verb fly"),
+    "an unknown option": ("lab up --gpu H100:8", "croupier lab up has no option --gpu"),
+    "an unknown option with an attached value": (
+        "ledger --form=json",
+        "croupier ledger has no option --form",
+    ),
+    "too many arguments": ("ledger node-1 node-2", "croupier ledger takes 1 arguments, not 2"),
+    "too few arguments": ("assign node-1/0", "croupier assign needs 2 arguments"),
 }
 
 
-@pytest.mark.parametrize(("line", "complaint"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_seen(line, complaint):
-    assert typed.problem(line.split(), whole=True) == complaint
+@pytest.mark.parametrize(("line", "problem"), WRONG.values(), ids=WRONG)
+def test_an_invalid_command_is_reported(line, problem):
+    assert typed.problem(line.split(), whole=True) == problem
 
 
 FINE = (
@@ -99,17 +103,19 @@ FINE = (
 
 
 @pytest.mark.parametrize("line", FINE)
-def test_what_can_be_typed_passes(line):
+def test_a_valid_command_passes(line):
     assert typed.problem(line.split(), whole=True) == ""
 
 
-def test_commands_are_found_wherever_a_shell_would():
+def test_commands_are_found_like_in_a_shell():
     text = (
-        "export KUBECONFIG=$(sudo croupier lab kubeconfig)   # croupier deal\n"
+        "export KUBECONFIG=$(sudo croupier lab kubeconfig)   # croupier allocate\n"
         "sudo -E croupier market run \\\n  --node here &\n"
-        "kubectl apply -f - <<EOF\ncroupier: deal\nEOF\n"
+        "kubectl apply -f - <<EOF\ncroupier: allocate\nEOF\n"
         "$ croupier ledger | head"
     )
 
-    found = [said for words in typed.commands(text) if (said := typed.croupier(words)) is not None]
-    assert found == [["lab", "kubeconfig"], ["market", "run", "--node", "here"], ["ledger"]]
+    commands = [
+        arguments for words in typed.commands(text) if (arguments := typed.croupier(words)) is not None
+    ]
+    assert commands == [["lab", "kubeconfig"], ["market", "run", "--node", "here"], ["ledger"]]

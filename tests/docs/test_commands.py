@@ -1,7 +1,7 @@
-"""What a reader copies from the pages works, in the order of the page.
+"""The commands of the documentation work, in the order of each page.
 
-Blocks with the comment `<!-- run: lab -->` are typed on one lab, raised and ended by the commands of the
-guide; every page leaves it as it found it.
+Blocks with the comment `<!-- run: lab -->` run in one lab. The commands of the guide start and stop it.
+Every page leaves the lab as it was.
 """
 
 import json
@@ -27,7 +27,7 @@ GUIDE = ROOT / "docs/guide.md"
 
 
 def marked(page: Path, where: str) -> list[Block]:
-    return [one for one in blocks.blocks(page) if one.runs.split(", ")[0] == where]
+    return [block for block in blocks.blocks(page) if block.runs.split(", ")[0] == where]
 
 
 def with_blocks(where: str) -> list[Path]:
@@ -36,28 +36,28 @@ def with_blocks(where: str) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory, pytestconfig) -> Iterator[Shell]:
-    """Somebody who has raised the lab of the guide."""
+    """A shell in which the lab of the guide was started."""
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("raises a lab of its own, and --kubeconfig aims this run at another cluster")
+        pytest.skip("starts a lab, but --kubeconfig selects another cluster for this run")
     home = tmp_path_factory.mktemp("home")
     assets: Path | None = pytestconfig.getoption("--lab-bin")
-    found = {"KUBEBUILDER_ASSETS": str(assets.absolute())} if assets else {}
+    settings = {"KUBEBUILDER_ASSETS": str(assets.absolute())} if assets else {}
     try:
-        Shell(home, settings=found).types(marked(GUIDE, "lab up"))
+        Shell(home, settings=settings).types(marked(GUIDE, "lab up"))
         config = home / "labs/default/kubeconfig"
-        yield Shell(home, tools=(_kubectl(home),), settings={**found, "KUBECONFIG": str(config)})
+        yield Shell(home, tools=(_kubectl(home),), settings={**settings, "KUBECONFIG": str(config)})
     finally:
-        Shell(home, settings=found).types(marked(GUIDE, "lab down"))
+        Shell(home, settings=settings).types(marked(GUIDE, "lab down"))
 
 
 def _kubectl(home: Path) -> Path:
-    """The folder with the kubectl that fits the lab."""
+    """The folder of the kubectl that matches the lab."""
     from croupier.lab import record
     from croupier.lab.lab import Lab
 
-    found = record.load(home / "labs/default")
-    assert found is not None
-    return Lab(found).cluster.program.parent
+    state = record.load(home / "labs/default")
+    assert state is not None
+    return Lab(state).cluster.program.parent
 
 
 @pytest.mark.parametrize("page", with_blocks("lab"), ids=lambda page: page.stem)
@@ -65,26 +65,28 @@ def test_a_page_works_as_printed(page, reader):
     reader.types(marked(page, "lab"))
 
 
-def test_the_first_page_works_on_such_a_lab(reader):
-    """README raises and ends a lab of its own; that is done here already."""
-    found = blocks.blocks(ROOT / "README.md")
-    (walk,) = (one for one in found if "croupier lab up" in one.text and not one.runs)
-    typed = [
-        line for line in walk.text.splitlines() if not line.startswith(("make", "export", "croupier lab"))
-    ]
-    made = [line.removeprefix("kubectl apply ") for line in typed if line.startswith("kubectl apply ")]
-    assert made
+def test_the_readme_works_in_such_a_lab(reader):
+    """The README starts and stops its own lab; here the lab of the guide is used instead."""
+    (walk,) = (
+        block
+        for block in blocks.blocks(ROOT / "README.md")
+        if "croupier lab up" in block.text and not block.runs
+    )
+    skipped = ("make", "export", "croupier lab")
+    lines = [line for line in walk.text.splitlines() if not line.startswith(skipped)]
+    applied = [line.removeprefix("kubectl apply ") for line in lines if line.startswith("kubectl apply ")]
+    assert applied
 
     reader.types(
         [
-            replace(walk, text="\n".join(typed)),
-            replace(walk, text="\n".join(f"kubectl delete {one}" for one in reversed(made))),
+            replace(walk, text="\n".join(lines)),
+            replace(walk, text="\n".join(f"kubectl delete {options}" for options in reversed(applied))),
         ]
     )
 
 
 @pytest.mark.parametrize("page", with_blocks("here"), ids=lambda page: page.stem)
-def test_what_needs_no_cluster_works_as_printed(page, tmp_path):
+def test_commands_without_a_cluster_work_as_printed(page, tmp_path):
     Shell(tmp_path, settings={"REGISTRY": "registry.example"}).types(marked(page, "here"))
 
 
@@ -92,20 +94,20 @@ GUIDES = sorted(ROOT.glob("docs/install-*.md"))
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_the_values_of_an_install_guide_fit_the_chart(page):
+def test_the_values_of_an_install_guide_match_the_chart(page):
     schema = json.loads((ROOT / "charts/croupier/values.schema.json").read_text())
-    said = re.search(r"cat > values.yaml <<EOF\n(.*?)\n *EOF", page.read_text(), re.DOTALL)
-    assert said is not None
-    values = yaml.safe_load(textwrap.dedent(said[1]))
+    document = re.search(r"cat > values.yaml <<EOF\n(.*?)\n *EOF", page.read_text(), re.DOTALL)
+    assert document is not None
+    values = yaml.safe_load(textwrap.dedent(document[1]))
 
     assert [error.message for error in Draft7Validator(schema).iter_errors(values)] == []
 
 
 async def test_an_installation_works_as_printed(private_lab, tmp_path):
-    """Up to what a cluster with nodes would make of it: tests/install has that."""
+    """Without nodes; tests/install covers an installation with nodes."""
     helm = binaries.search(["helm"], Sources()).found.get("helm")
     if helm is None:
-        pytest.skip("there is no helm: croupier lab build --helm")
+        pytest.skip("helm is missing: run croupier lab build --helm")
     lab = await private_lab()
     settings = {"KUBECONFIG": str(lab.kubeconfig), "REGISTRY": "registry.example"}
     reader = Shell(tmp_path, tools=(lab.cluster.program.parent, helm.path.parent), settings=settings)
@@ -122,7 +124,7 @@ def test_a_block_that_fails_is_named(tmp_path):
         Shell(tmp_path).types([fine, broken, fine])
 
 
-def test_a_block_may_say_how_it_ends(tmp_path):
+def test_a_block_can_expect_an_exit_code(tmp_path):
     page = ROOT / "docs/page.md"
 
     Shell(tmp_path).types([Block(page, 3, "sh", "exit_with() { return 3; }\nexit_with", "lab, ends with 3")])
@@ -130,13 +132,13 @@ def test_a_block_may_say_how_it_ends(tmp_path):
         Shell(tmp_path).types([Block(page, 7, "sh", "true", "lab, ends with 1")])
 
 
-def test_the_comment_counts_for_the_next_block_alone(tmp_path):
+def test_the_comment_applies_only_to_the_next_block(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- run: lab -->\n\n    one\n\nText.\n\n    two\n\n<!-- run: lab -->\n```sh\nthree\n```\n"
     )
 
-    assert [(one.text.strip(), one.runs) for one in blocks.blocks(page)] == [
+    assert [(block.text.strip(), block.runs) for block in blocks.blocks(page)] == [
         ("one", "lab"),
         ("two", ""),
         ("three", "lab"),

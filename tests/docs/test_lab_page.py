@@ -1,4 +1,4 @@
-"""The page of the lab knows everything a lab can do."""
+"""docs/lab.md mentions every command of the lab and every option of `lab up`."""
 
 import typer
 
@@ -15,8 +15,8 @@ def test_every_verb_of_the_lab_is_on_its_page():
 
 
 def test_every_option_of_up_is_on_its_page():
-    raising = typer.main.get_group(app).commands[up.__name__]
-    options = [word for one in raising.params for word in one.opts if word.startswith("--")]
+    command = typer.main.get_group(app).commands[up.__name__]
+    options = [name for option in command.params for name in option.opts if name.startswith("--")]
 
     assert "--agents" in options
-    assert [one for one in options if one not in PAGE] == []
+    assert [name for name in options if name not in PAGE] == []

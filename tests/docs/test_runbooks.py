@@ -1,4 +1,4 @@
-"""Whoever is woken by an alert finds what to do about it."""
+"""docs/alerts.md has a table row and a runbook for every alert."""
 
 import re
 
@@ -7,7 +7,7 @@ import yaml
 from tests.docs.blocks import ROOT
 
 
-def test_every_alert_has_a_line_and_a_runbook():
+def test_every_alert_has_a_row_and_a_runbook():
     rules = yaml.safe_load((ROOT / "deployments/monitoring/prometheus-rule.yaml").read_text())
     alerts = [
         rule["alert"] for group in rules["spec"]["groups"] for rule in group["rules"] if "alert" in rule

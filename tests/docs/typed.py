@@ -1,6 +1,6 @@
-"""Command lines as a reader would type them, held against the verbs there are.
+"""Compare command lines in the documentation with the commands of `croupier`, without running them.
 
-Nothing is run: it is enough to catch a verb or an option that was renamed under a page.
+This detects verbs and options that were renamed or removed.
 """
 
 import shlex
@@ -12,13 +12,13 @@ import typer
 
 from croupier.cli import app
 
-# What may stand before a command without being it.
+# Words that may precede a command.
 BEFORE: Final = ("sudo", "-E", "exec", "nohup", "do", "then", "!")
 ENDS: Final = frozenset("();<>|&")
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Each simple command of a shell text, split into words; here-documents and output left out."""
+    """Each simple command of a shell text, split into words, without here-documents."""
     lines = iter(_joined(text))
     for line in lines:
         words = _words(line.removeprefix("$ "))
@@ -30,7 +30,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def croupier(words: Sequence[str]) -> list[str] | None:
-    """The words after `croupier`, if that is what is called."""
+    """The arguments of `croupier`, or None if the words call another program."""
     left = list(words)
     while left and (left[0] in BEFORE or ("=" in left[0] and left[0].split("=")[0].isidentifier())):
         left.pop(0)
@@ -39,7 +39,7 @@ def croupier(words: Sequence[str]) -> list[str] | None:
 
 
 def problem(words: Sequence[str], *, whole: bool) -> str:
-    """What is wrong with `croupier WORDS`; empty if nothing is. A `whole` line lacks nothing, either."""
+    """The error of `croupier WORDS`, or an empty string. A `whole` line needs all required arguments."""
     command = _croupier()
     path, left, given = "croupier", list(words), 0
     while left:
@@ -68,18 +68,18 @@ def _croupier() -> Any:
 
 
 def _amiss(command: Any, path: str, given: int, *, whole: bool) -> str:
-    places = [one for one in command.params if one.param_type_name == "argument"]
-    if given > len(places) and all(one.nargs == 1 for one in places):
-        return f"{path} takes {len(places)} words, not {given}"
-    needed = sum(one.required for one in places)
-    return f"{path} needs {needed} words" if whole and given < needed else ""
+    places = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    if given > len(places) and all(place.nargs == 1 for place in places):
+        return f"{path} takes {len(places)} arguments, not {given}"
+    needed = sum(place.required for place in places)
+    return f"{path} needs {needed} arguments" if whole and given < needed else ""
 
 
 def _option(command: Any, name: str) -> Any:
     if name in ("--help", "-h"):
         return _Help
-    options = (one for one in command.params if one.param_type_name == "option")
-    return next((one for one in options if name in (*one.opts, *one.secondary_opts)), None)
+    options = (parameter for parameter in command.params if parameter.param_type_name == "option")
+    return next((option for option in options if name in (*option.opts, *option.secondary_opts)), None)
 
 
 class _Help:
@@ -95,7 +95,7 @@ def _words(line: str) -> list[str]:
     lexer.whitespace_split, lexer.commenters = True, "#"
     try:
         return list(lexer)
-    except ValueError:  # a quotation that goes on in the next line, or an apostrophe in what was printed
+    except ValueError:  # a quotation that continues in the next line, or an apostrophe in printed output
         return line.split()
 
 
