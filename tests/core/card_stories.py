@@ -1,6 +1,6 @@
-"""The stories in scenarios/cards as values: what is true of a card in each act, and where it rests then.
+"""The scenarios in scenarios/cards: the inputs of each step, and the expected state of the card.
 
-They are played without a cluster and on a real one, so nothing here knows either.
+They run as pure functions and on a real API server, so this module is independent of both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ UNTOUCHED = "(untouched)"
 
 @dataclass(frozen=True)
 class Situation:
-    """What is true of the card and its node."""
+    """The inputs of the card and its node."""
 
     node: str | Mapping[str, str] = "unseen"
     incomplete: str = ""
@@ -37,7 +37,7 @@ class Situation:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """Conditions of the node that are True, with their sentences."""
+        """Conditions of the node that are True, with their messages."""
         return {} if isinstance(self.node, str) else self.node
 
 
@@ -46,7 +46,7 @@ class Ending:
     phase: str
     pool: str = ""
     path: tuple[str, ...] | None = None
-    """None: one step, from where the last act ended."""
+    """None: one transition from the last phase."""
     by: str = ""
     reason: str = ""
     says: str = ""
@@ -63,7 +63,7 @@ class Act:
     """The spec of each pool."""
     ending: Ending
     said: frozenset[str] = frozenset()
-    """What this act says of the card; the rest is as it was."""
+    """The fields that this step sets; the others keep their values."""
 
 
 @dataclass(frozen=True)
@@ -72,28 +72,28 @@ class Story:
     acts: tuple[Act, ...]
     approval: str = "Manual"
     tampered: bool = False
-    """Somebody writes what only controllers may."""
+    """The scenario edits fields that only controllers may write."""
 
 
 def stories() -> dict[str, Story]:
-    found = {}
+    scenarios = {}
     for path in sorted(FOLDER.glob("*.yaml")):
-        for told in yaml.safe_load(path.read_text())["stories"]:
-            story = _story(told)
-            found[f"{path.stem}: {story.name}"] = story
-    return found
+        for data in yaml.safe_load(path.read_text())["stories"]:
+            story = _story(data)
+            scenarios[f"{path.stem}: {story.name}"] = story
+    return scenarios
 
 
-def _story(told: dict[str, Any]) -> Story:
+def _story(data: dict[str, Any]) -> Story:
     known = {"name", "pools", "approval", "acts", "tampered"}
-    assert set(told) <= known, f"{told['name']}: unknown {set(told) - known}"
-    acts = tuple(_acts(told))
-    return Story(told["name"], acts, told.get("approval", "Manual"), told.get("tampered", False))
+    assert set(data) <= known, f"{data['name']}: unknown {set(data) - known}"
+    acts = tuple(_acts(data))
+    return Story(data["name"], acts, data.get("approval", "Manual"), data.get("tampered", False))
 
 
-def _acts(told: dict[str, Any]) -> Iterator[Act]:
-    situation, pools = Situation(), _pools(told.get("pools", {}))
-    for act in told["acts"]:
+def _acts(data: dict[str, Any]) -> Iterator[Act]:
+    situation, pools = Situation(), _pools(data.get("pools", {}))
+    for act in data["acts"]:
         said = act["card"]
         situation = replace(situation, **{"pool": UNTOUCHED, **said})
         if "pools" in act:
@@ -104,8 +104,8 @@ def _acts(told: dict[str, Any]) -> Iterator[Act]:
             situation = replace(situation, annotation=ending.annotation)
 
 
-def _pools(told: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: {"allocation": {"mode": "Exclusive"}, **spec} for name, spec in told.items()}
+def _pools(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: {"allocation": {"mode": "Exclusive"}, **spec} for name, spec in data.items()}
 
 
 def _frozen(value: Any) -> Any:

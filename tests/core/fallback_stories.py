@@ -1,6 +1,6 @@
-"""The stories in scenarios/fallback as values: the cluster, the pods, what becomes of each.
+"""Loads scenarios/fallback: the cluster, the pods, and the expected results.
 
-They are played without a cluster and on a real one, so nothing here knows either.
+The scenarios run as pure functions and on a real cluster.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,13 +26,13 @@ _SETTINGS = {
 }
 
 Amounts = Mapping[str, int]
-"""Resource to how many."""
+"""Amounts by resource."""
 
 
 @dataclass(frozen=True)
 class Ending:
     asks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By container, what requests and limits both are then of cards; one that asks for none is left out."""
+    """Card resources by container, as requests and limits; containers without cards are left out."""
     annotation: str | None = None
     warning: str | None = None
     refused: str | None = None
@@ -40,20 +40,20 @@ class Ending:
 
 @dataclass(frozen=True)
 class Part:
-    """One pod and what becomes of it."""
+    """One pod and its expected result."""
 
     name: str
     pod: dict[str, Any]
-    """A whole Pod, fit for the API server but for its namespace."""
+    """A complete Pod, except for its namespace."""
     ending: Ending
 
 
 @dataclass(frozen=True)
 class Act:
     nodes: Mapping[str, Amounts]
-    """Allocatable of every node from here on."""
+    """Allocatable of every node."""
     taken: Mapping[str, Amounts]
-    """By node, what running pods hold."""
+    """Resources of running pods, by node."""
     parts: tuple[Part, ...]
 
 
@@ -69,20 +69,20 @@ def stories() -> dict[str, Story]:
 
 
 def _story(path: Path) -> Story:
-    told = yaml.safe_load(path.read_text())
-    acts = told.pop("acts", None) or [
-        {key: told.pop(key) for key in ("nodes", "taken", "pods") if key in told}
+    document = yaml.safe_load(path.read_text())
+    acts = document.pop("acts", None) or [
+        {key: document.pop(key) for key in ("nodes", "taken", "pods") if key in document}
     ]
-    policy = _policy(told.pop("policy", {}))
-    assert not told, f"{path.name}: nobody knows what {', '.join(told)} means"
+    policy = _policy(document.pop("policy", {}))
+    assert not document, f"{path.name}: unknown keys {', '.join(document)}"
     return Story(path.stem, policy, tuple(_acts(acts)))
 
 
-def _acts(told: list[dict[str, Any]]) -> Iterator[Act]:
+def _acts(documents: list[dict[str, Any]]) -> Iterator[Act]:
     nodes: Mapping[str, Amounts] = {}
-    for act in told:
+    for act in documents:
         nodes = act.get("nodes", nodes)
-        yield Act(nodes, act.get("taken", {}), tuple(_part(one) for one in act["pods"]))
+        yield Act(nodes, act.get("taken", {}), tuple(_part(pod) for pod in act["pods"]))
 
 
 def _policy(settings: dict[str, Any]) -> Policy:
@@ -92,14 +92,14 @@ def _policy(settings: dict[str, Any]) -> Policy:
     return Policy(**named)
 
 
-def _part(told: dict[str, Any]) -> Part:
-    ending = told["ending"]
+def _part(document: dict[str, Any]) -> Part:
+    ending, body = document["ending"], document["pod"]
     asks = {
         container: {name: str(quantity.parse(str(amount))) for name, amount in amounts.items()}
         for container, amounts in ending.get("asks", {}).items()
     }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": told["pod"]["metadata"], "spec": _spec(told["pod"])}
-    return Part(told["name"], pod, Ending(**{**ending, "asks": asks}))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": body["metadata"], "spec": _spec(body)}
+    return Part(document["name"], pod, Ending(**{**ending, "asks": asks}))
 
 
 def _spec(pod: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""MIG layouts by their spelling, for tests that mean possible ones."""
+"""Builders for possible MIG layouts from their text."""
 
 from croupier.core.cards import catalogue, mig
 from croupier.core.cards.mig import Kind, Layout, Piece
 
 
 def laid(text: str) -> Layout:
-    found = mig.parse(text)
-    assert isinstance(found, tuple), found
-    return found
+    layout = mig.parse(text)
+    assert isinstance(layout, tuple), layout
+    return layout
 
 
 def kinds(model: str) -> tuple[Kind, ...]:
@@ -15,6 +15,6 @@ def kinds(model: str) -> tuple[Kind, ...]:
 
 
 def placed(model: str, text: str) -> tuple[Piece, ...]:
-    found = mig.place(kinds(model), laid(text))
-    assert isinstance(found, tuple), found
-    return found
+    placements = mig.place(kinds(model), laid(text))
+    assert isinstance(placements, tuple), placements
+    return placements

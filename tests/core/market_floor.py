@@ -1,4 +1,4 @@
-"""A node on which ticks are played: pods that use what they may, and a kubelet that takes its time."""
+"""A simulated node for ticks: pods with a CPU demand, and a kubelet that applies limits with a delay."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from croupier.core.market.units import MICROS, SECOND
 
 @dataclass
 class Guest:
-    """A pod: `wants` in quanta of CPU; annotations by the last part of their name."""
+    """A pod; `wants` is its demand in quanta; annotations are given without the prefix `mbcas.io/`."""
 
     name: str
     wants: int = 0
@@ -36,7 +36,7 @@ class Guest:
         self.uid = self.uid or self.name
 
     def live(self) -> None:
-        """One second under its limit."""
+        """Advance the counters by one second."""
         self._usage += min(self.wants, self.limit) * MICROS
         self._periods += 10
         if self.wants > self.limit:
@@ -44,10 +44,12 @@ class Guest:
             self._throttled += (self.wants - self.limit) * MICROS
 
     def seen(self, at: int) -> Pod:
-        noted = {f"mbcas.io/{name.replace('_', '-')}": value for name, value in self.annotations.items()}
+        annotations = {
+            f"mbcas.io/{name.replace('_', '-')}": value for name, value in self.annotations.items()
+        }
         counters = (self._usage, self._throttled, self._periods, self._throttled_periods)
         sample = Sample(at, *counters, self.limit * MICROS // 10)
-        shape = Shape("team", self.request, self.original, labels=self.labels, annotations=noted)
+        shape = Shape("team", self.request, self.original, labels=self.labels, annotations=annotations)
         return Pod(
             key=f"team/{self.name}",
             uid=self.uid,
@@ -60,7 +62,7 @@ class Guest:
 
 
 class Floor:
-    """Second by second: guests live, the market ticks, its word is written and applied `lag` later."""
+    """Runs one tick per second; a written limit is applied `lag` seconds later."""
 
     def __init__(
         self, *guests: Guest, capacity: int = 800, policy: Policy | None = None, lag: int = 1
@@ -73,7 +75,7 @@ class Floor:
         self.lag = lag
         self.writes = True
         self.refused: set[str] = set()
-        """Whose limit cannot be written."""
+        """Pods whose limit cannot be written."""
         self.history: list[tuple[int, Move]] = []
         self._due: list[tuple[int, str, str, int]] = []
         self.last: Round | None = None
@@ -89,7 +91,7 @@ class Floor:
         self.second += 1
         for guest in self.guests.values():
             guest.live()
-        for due in [one for one in self._due if one[0] <= self.second]:
+        for due in [write for write in self._due if write[0] <= self.second]:
             self._due.remove(due)
             if due[1] in self.guests and self.guests[due[1]].uid == due[2]:
                 self.guests[due[1]].limit = due[3]
@@ -116,21 +118,22 @@ class Floor:
         self.state = State()
 
     def moved(self, name: str) -> list[tuple[int, int]]:
-        """When it was told what, oldest first."""
+        """Its limits and when they were decided, the oldest first."""
         return [(second, move.limit) for second, move in self.history if move.key == f"team/{name}"]
 
     def said(self, name: str) -> str:
         assert self.last is not None
-        return next(one.sentence for one in self.last.decisions if one.key == f"team/{name}")
+        decisions = self.last.decisions
+        return next(decision.sentence for decision in decisions if decision.key == f"team/{name}")
 
 
 def moves(decisions: Iterable[Decision]) -> list[Move]:
-    return [one for one in decisions if isinstance(one, Move)]
+    return [decision for decision in decisions if isinstance(decision, Move)]
 
 
-def held(floor: Floor) -> int:
+def held(env: Floor) -> int:
     """The sum of max(desired, applied)."""
-    return sum(max(guest.desired or 0, guest.limit) for guest in floor.guests.values())
+    return sum(max(guest.desired or 0, guest.limit) for guest in env.guests.values())
 
 
 STRICT = Policy(strict=True, target=1000)

@@ -1,9 +1,9 @@
-"""Reservations, pods and a ledger with good defaults, for stories about one node."""
+"""Builders for Reservations, pods and the ledger of one node."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers import reservation, verdict
 from croupier.core.ledgers.ledger import Card, Ledger, Part, Terms
 from croupier.core.ledgers.reservation import Asked, Outcome, Scene, Told
@@ -66,7 +66,7 @@ def holds(
     ledger: Ledger, holder: str, percent: int = 50, *, cards: int = 2, terms: Terms | None = None
 ) -> Ledger:
     grant = tuple(Part(card.id, percent) for card in ledger.cards[:cards])
-    given = book.give(ledger, holder, grant, terms or Terms(bound=True))
+    given = ledger_ops.give(ledger, holder, grant, terms or Terms(bound=True))
     assert isinstance(given, Ledger), given
     return given
 
@@ -87,15 +87,15 @@ def after(
     gone: tuple[str, ...] = (),
     exists: bool = True,
 ) -> tuple[Ledger | None, dict[str, Outcome], verdict.Judgement]:
-    """The ledger and the outcomes by name of the Reservation; `gone` are holders whose pod is no more."""
+    """The ledger and the outcomes by Reservation name; `gone` are holders whose pod is deleted."""
     what = looked_at(ledger, replace(what, exists=exists), gone)
     settled = None if ledger is None else reservation.settle(ledger, what, "BinPack")
-    judged = verdict.judge(settled, what, {one.node: one for one in elsewhere}, "BinPack")
-    return settled, {key.partition("/")[2]: one for key, one in judged.outcomes.items()}, judged
+    judged = verdict.judge(settled, what, {other.node: other for other in elsewhere}, "BinPack")
+    return settled, {key.partition("/")[2]: outcome for key, outcome in judged.outcomes.items()}, judged
 
 
 def looked_at(ledger: Ledger | None, what: Scene, gone: tuple[str, ...] = ()) -> Scene:
-    """With what a look at the pods shows."""
+    """The inputs with the holders whose pods have ended."""
     over, unseen = reservation.endings(ledger, what.pods)
     over |= frozenset(gone) & frozenset(unseen)
     departed = reservation.departed(ledger, over, what)

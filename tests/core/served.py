@@ -1,4 +1,4 @@
-"""Cards as a node serves them, pods that ask for some, and a kubelet that hands them out."""
+"""Builders for served cards and bound pods, and a simulated kubelet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -45,14 +45,14 @@ def slots(index: int, *ids: str) -> Part:
 
 
 def pod(key: str, asks: dict[str, int], *grant: Part, **about) -> BoundPod:
-    """With one container, `main`, unless told otherwise."""
+    """A pod with one container, `main`, unless `about` says otherwise."""
     made = BoundPod(f"team/{key}", f"uid-{key}", (Asking("main", asks),), asks, grant)
     return replace(made, **about)
 
 
 @dataclass
 class Kubelet:
-    """Hands out devices as the real one does: pod by pod, by preference, no device of a resource twice."""
+    """Allocates devices like the real kubelet: pod by pod, by preference, no device of a resource twice."""
 
     offer: Offer
     pods: list[BoundPod]
@@ -70,10 +70,10 @@ class Kubelet:
     def available(self, resource: str) -> tuple[str, ...]:
         taken = {id for (_, _, of), ids in self.has.items() if of == resource for id in ids}
         listed = self.offer.resources.get(resource, ())
-        return tuple(one.id for one in listed if one.healthy and one.id not in taken)
+        return tuple(device.id for device in listed if device.healthy and device.id not in taken)
 
     def admit(self, pod: BoundPod) -> list[Answer | Refused]:
-        """Every container, as long as none is refused; what it got is in `has`."""
+        """Admit every container until one is refused; the devices are in `has`."""
         answers: list[Answer | Refused] = []
         for container in pod.containers:
             for resource, size in container.counts.items():
@@ -84,7 +84,7 @@ class Kubelet:
         return answers
 
     def serve(self, pod: BoundPod, container: str, resource: str, size: int) -> Answer | Refused:
-        """What init containers had is handed on."""
+        """Devices of init containers are reused."""
         reuse = [
             id
             for (key, name, of), ids in self.has.items()
@@ -103,12 +103,12 @@ class Kubelet:
         if isinstance(answer, Answer):
             self.has[pod.key, container, resource] = ids
             if meant.pod is not None:
-                one = Given(meant.pod.key, meant.pod.uid, meant.container, resource, ids)
-                self.given = (*self.given, one)
+                past = Given(meant.pod.key, meant.pod.uid, meant.container, resource, ids)
+                self.given = (*self.given, past)
         return answer
 
     def cards_of(self, pod: BoundPod) -> dict[str, int]:
-        """How many devices of which card."""
+        """The number of devices by card."""
         counted: dict[str, int] = {}
         for (key, _, _), ids in self.has.items():
             if key == pod.key:

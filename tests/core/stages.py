@@ -1,4 +1,4 @@
-"""A node with cards and pods on it, as records tell of them."""
+"""Builders and hypothesis strategies for a node's report, pods and Reservations."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,7 +27,7 @@ def pci(index: int) -> str:
 
 
 def plain(cards: int = 4, **mig: int) -> Report:
-    """A node with the usual device plugin: `plain(2, **{"1g.10gb": 7})`."""
+    """The report of a node with the NVIDIA device plugin, such as `(2, **{"1g.10gb": 7})`."""
     slots = {f"nvidia.com/mig-{profile}": count for profile, count in mig.items()}
     return Report(NODE, allocatable={"nvidia.com/gpu": cards, **slots})
 
@@ -37,7 +37,7 @@ def half(*cards: str, share: int = 50) -> Grant:
 
 
 def pod(name: str = "a", *, uid: str = "1", minutes: int = 0, **known: Any) -> PodView:
-    """Bound here, asking for half a card, with no allocation unless said otherwise."""
+    """A bound pod that requests half a card, by default without allocation."""
     defaults = {"node": NODE, "wants": (Shares(1, 50),), "created": NOON + timedelta(minutes=minutes)}
     return PodView(f"ns/{name}", uid, **{**defaults, **known})
 
@@ -58,7 +58,7 @@ def rebuilt(*pods: PodView, report: Report | None = None, pledges: tuple[Pledge,
 
 
 def by_key(*pods: PodView) -> dict[str, PodView]:
-    return {one.key: one for one in pods}
+    return {view.key: view for view in pods}
 
 
 WANTS: st.SearchStrategy[Wants] = st.one_of(
@@ -70,7 +70,7 @@ WANTS: st.SearchStrategy[Wants] = st.one_of(
 
 @st.composite
 def reports(draw: st.DrawFn) -> Report:
-    """By index, or by an inventory, some of it ill."""
+    """A report by index or from an inventory, with some unhealthy cards."""
     if draw(st.booleans()):
         return plain(draw(st.integers(0, 5)), **{"1g.10gb": draw(st.integers(0, 12))})
     count = draw(st.integers(1, 5))
@@ -94,7 +94,7 @@ def _devices(index: int) -> st.SearchStrategy[Device]:
 GRANTS: st.SearchStrategy[Grant] = st.lists(
     st.builds(
         Part,
-        st.sampled_from([gpu(0), gpu(1), gpu(4), pci(0), pci(1), f"{NODE}-mig-1g.10gb-0", "stranger"]),
+        st.sampled_from([gpu(0), gpu(1), gpu(4), pci(0), pci(1), f"{NODE}-mig-1g.10gb-0", "unknown"]),
         st.integers(0, 100),
         st.lists(st.sampled_from(["1g.10gb-0", "1g.10gb-3"]), unique=True, max_size=2).map(tuple),
     ),
@@ -104,7 +104,7 @@ GRANTS: st.SearchStrategy[Grant] = st.lists(
 
 @st.composite
 def pods(draw: st.DrawFn, name: str) -> PodView:
-    """Anything anybody could have written, and often what a Binding of ours writes."""
+    """Arbitrary pods, including valid allocations of our Bindings."""
     return pod(
         name,
         uid=draw(st.sampled_from("12")),
@@ -124,7 +124,7 @@ def many_pods(draw: st.DrawFn) -> list[PodView]:
 
 @st.composite
 def honest(draw: st.DrawFn, report: Report) -> list[PodView]:
-    """Pods that were placed one after the other, each with the allocation it got."""
+    """Pods that were placed one after the other, with their allocations."""
     ledger = Ledger(NODE, cards_of(report))
     placed: list[PodView] = []
     for minutes, name in enumerate(NAMES):
@@ -132,9 +132,9 @@ def honest(draw: st.DrawFn, report: Report) -> list[PodView]:
         grant = placement.choose(ledger, wants, "BinPack") if wants else ()
         if isinstance(grant, Refused) or not grant:
             continue
-        one = pod(name, wants=wants, grant=grant, minutes=minutes)
-        ledger = rebuild.rebuild(NODE, cards_of(report), [*placed, one], (), NOON).ledger
-        placed.append(one)
+        view = pod(name, wants=wants, grant=grant, minutes=minutes)
+        ledger = rebuild.rebuild(NODE, cards_of(report), [*placed, view], (), NOON).ledger
+        placed.append(view)
     return placed
 
 

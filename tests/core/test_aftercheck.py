@@ -1,4 +1,4 @@
-"""What the kubelet did otherwise is noticed, and it is said what can be done about it."""
+"""Mismatches between kubelet assignments and grants are found, with what can be done about them."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def percents(index: int, first: int, last: int) -> list[str]:
 
 
 FOUND = {
-    "nothing, where all is as promised": ([pod("a", {GPU: 1}, share(0))], [has("a", GPU, name(0))], []),
-    "nothing, before a pod is served": ([pod("a", {GPU: 1}, share(0))], [], []),
-    "nothing, where it shows less: an init container had the rest": (
+    "no mismatch, as granted": ([pod("a", {GPU: 1}, share(0))], [has("a", GPU, name(0))], []),
+    "no mismatch, before a pod is served": ([pod("a", {GPU: 1}, share(0))], [], []),
+    "no mismatch, if an init container has the rest": (
         [pod("a", {GPU: 2}, share(0), share(1))],
         [has("a", GPU, name(1))],
         [],
     ),
-    "nothing, where the card was called by its number": (
+    "no mismatch, with the name by index": (
         [pod("a", {GPU: 1}, Part("node-1-gpu-2", 100))],
         [has("a", GPU, name(2))],
         [],
@@ -47,22 +47,22 @@ FOUND = {
         [has("a", GPU, name(1)), has("b", GPU, name(0))],
         [("team/a", True), ("team/b", True)],
     ),
-    "the card of one who waits": (
+    "the card of a waiting pod": (
         [pod("a", {GPU: 1}, share(0)), pod("b", {GPU: 1}, share(1))],
         [has("a", GPU, name(1))],
         [("team/a", False)],
     ),
-    "the card of one who has it": (
+    "the card of a pod that has it": (
         [pod("a", {GPU: 1}, share(0)), pod("b", {PERCENT: 50}, share(1, 50))],
         [has("a", GPU, name(1)), has("b", PERCENT, *percents(1, 0, 50))],
         [("team/a", False)],
     ),
-    "a share beside another that fits": (
+    "a share that fits next to another": (
         [pod("a", {PERCENT: 50}, share(0, 50)), pod("b", {PERCENT: 50}, share(1, 50))],
         [has("a", PERCENT, *percents(1, 50, 100)), has("b", PERCENT, *percents(1, 0, 50))],
         [("team/a", True)],
     ),
-    "a share beside two others that leave too little": (
+    "a share that does not fit next to two others": (
         [
             pod("a", {PERCENT: 40}, share(0, 40)),
             pod("b", {PERCENT: 40}, share(1, 40)),
@@ -71,22 +71,22 @@ FOUND = {
         [has("a", PERCENT, *percents(1, 0, 40))],
         [("team/a", False)],
     ),
-    "a share of a card that is cut for another": (
+    "a share of a partitioned card": (
         [pod("a", {PERCENT: 1}, share(0, 1)), pod("b", {SLOT: 1}, slots(3, "1g.10gb-0"))],
         [has("a", PERCENT, *percents(3, 0, 1))],
         [("team/a", False)],
     ),
-    "more than was promised of the same card": (
+    "more than granted of the same card": (
         [pod("a", {PERCENT: 50}, share(0, 40))],
         [has("a", PERCENT, *percents(0, 0, 50))],
         [("team/a", True)],
     ),
-    "a pod that nobody promised anything": (
+    "a pod without a grant": (
         [pod("a", {GPU: 1})],
         [has("a", GPU, name(2))],
         [("team/a", True)],
     ),
-    "the card of a pod nobody told us of": (
+    "the card of an unknown pod": (
         [pod("a", {GPU: 1}, share(0))],
         [has("a", GPU, name(1)), has("unknown", PERCENT, *percents(1, 0, 1))],
         [("team/a", False)],
@@ -95,39 +95,39 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("pods", "holdings", "expected"), FOUND.values(), ids=FOUND)
-def test_what_is_noticed_and_whether_the_promise_can_follow(pods, holdings, expected):
+def test_mismatches_and_whether_the_grant_can_move(pods, holdings, expected):
     found = aftercheck.compare(pods, holdings, CARDS)
 
     assert [(mismatch.pod.key, mismatch.can_move) for mismatch in found] == expected
 
 
-def test_a_mismatch_says_all_of_it():
+def test_the_message_of_a_mismatch():
     pods = [pod("a", {GPU: 1}, share(0)), pod("b", {GPU: 1}, share(1))]
 
     (found,) = aftercheck.compare(pods, [has("a", GPU, name(1))], CARDS)
 
     assert found.overlaps == ("team/b",)
     assert str(found) == (
-        f"pod team/a was promised 100 of card {name(0)} and has 100 of card {name(1)}, "
-        "which team/b has or was promised"
+        f"pod team/a was granted 100 of card {name(0)} but has 100 of card {name(1)}, "
+        "which team/b has or was granted"
     )
 
 
-def test_slots_are_named():
+def test_slots_in_a_message():
     assert (
         aftercheck.words((slots(3, "1g.10gb-0", "1g.10gb-2"),)) == f"1g.10gb-0, 1g.10gb-2 of card {name(3)}"
     )
 
 
-def test_what_another_plugin_hands_out_is_known_by_the_drivers_names():
-    told = [
+def test_devices_of_another_plugin_are_matched_by_driver_uuid():
+    holdings = [
         has("a", GPU, "GPU-0", "GPU-1"),
         has("b", SLOT, "MIG-3-1g.10gb-2"),
         has("c", "example.com/net", "eth0"),
         has("d", GPU, "GPU-elsewhere", name(2)),
     ]
 
-    assert [(one.pod, handed.parts(one.ids)) for one in handed.known(told, CARDS)] == [
+    assert [(held.pod, handed.parts(held.ids)) for held in handed.known(holdings, CARDS)] == [
         ("team/a", (Part(name(0), 100), Part(name(1), 100))),
         ("team/b", (slots(3, "1g.10gb-2"),)),
         ("team/d", (Part(name(2), 100),)),

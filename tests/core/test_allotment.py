@@ -1,7 +1,7 @@
-"""Whom the kubelet means, what it should hand out, and what the container is told.
+"""Which pod the kubelet asks for, which devices it should allocate, and the environment of the container.
 
-One promise above all: in whatever order the kubelet admits pods, no part of a card is handed out twice,
-and what pods have can be written down as what they were promised.
+The main property: in any order of admission no part of a card is allocated twice, and grants can be changed
+to the actual devices.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ SLOT = "nvidia.com/mig-1g.10gb"
 
 PROMISES = {
     "a card": ([whole(0), whole(1)], pod("a", {GPU: 1}, share(1)), {name(1): 1}),
-    "a card called by its number": (
+    "a card named by its index": (
         [whole(0), whole(1)],
         pod("a", {GPU: 1}, Part("node-1-gpu-1", 100)),
         {name(1): 1},
@@ -82,7 +82,7 @@ PROMISES = {
 
 
 @pytest.mark.parametrize(("cards", "asking", "expected"), PROMISES.values(), ids=PROMISES)
-def test_a_pod_is_handed_what_it_was_promised(cards, asking, expected):
+def test_a_pod_gets_the_granted_devices(cards, asking, expected):
     node = kubelet(cards, asking)
 
     assert not any(isinstance(answer, Refused) for answer in node.admit(asking))
@@ -98,7 +98,7 @@ def two(first: dict[str, int], second: dict[str, int], **init: int) -> tuple[Ask
 
 CONTAINERS = {
     "each its own card": (two({GPU: 1}, {GPU: 1}), {GPU: 2}, (share(0), share(2)), {name(0): 1, name(2): 1}),
-    "each some of one share": (
+    "each a part of one share": (
         two({PERCENT: 30}, {PERCENT: 20}),
         {PERCENT: 50},
         (share(1, 50),),
@@ -110,17 +110,17 @@ CONTAINERS = {
         (share(0, 30), share(1, 20)),
         {name(0): 30, name(1): 20},
     ),
-    "what the init container had is handed on": (
+    "devices of the init container are reused": (
         two({PERCENT: 30}, {PERCENT: 20}, init=40),
         {PERCENT: 50},
         (share(1, 50),),
-        {name(1): 50 + 40},  # counted with what it had, which is among them
+        {name(1): 50 + 40},  # includes the devices of the init container
     ),
 }
 
 
 @pytest.mark.parametrize(("containers", "wants", "grant", "expected"), CONTAINERS.values(), ids=CONTAINERS)
-def test_containers_share_the_promise_of_their_pod(containers, wants, grant, expected):
+def test_containers_share_the_grant_of_their_pod(containers, wants, grant, expected):
     asking = pod("a", {}, *grant, containers=containers, wants=wants)
     node = kubelet([whole(n) for n in range(3)], asking)
 
@@ -139,33 +139,41 @@ A, B = pod("a", {GPU: 1}, share(1)), pod("b", {GPU: 1}, share(2))
 HELD = Holding("team/a", "main", GPU, (name(1),))
 
 WHO = {
-    "the first that was bound": (asked(1), Scene(devices.Offer(), (A, B)), "team/a"),
-    "not who has been served, by the kubelet": (asked(1), Scene(devices.Offer(), (A, B), (HELD,)), "team/b"),
-    "not who has been served, by ourselves": (
+    "the pod that was bound first": (asked(1), Scene(devices.Offer(), (A, B)), "team/a"),
+    "not a pod with devices by the kubelet": (asked(1), Scene(devices.Offer(), (A, B), (HELD,)), "team/b"),
+    "not a pod with devices by our records": (
         asked(1),
         Scene(devices.Offer(), (A, B), (), (Given("team/a", "uid-a", "main", GPU, (name(1),)),)),
         "team/b",
     ),
-    "not who has been served and was promised nothing": (
+    "not a served pod without a grant": (
         asked(1),
         Scene(devices.Offer(), (pod("a", {GPU: 1}), B), (HELD,)),
         "team/b",
     ),
-    "not who runs": (asked(1), Scene(devices.Offer(), (replace(A, admitted=True), B)), "team/b"),
-    "who runs, if there is nobody else": (
+    "not a running pod": (asked(1), Scene(devices.Offer(), (replace(A, admitted=True), B)), "team/b"),
+    "a running pod, if there is no other": (
         asked(1),
         Scene(devices.Offer(), (replace(A, admitted=True),)),
         "team/a",
     ),
-    "only who asks for that many": (asked(2), Scene(devices.Offer(), (A, pod("c", {GPU: 2}))), "team/c"),
-    "only who asks for that": (asked(1), Scene(devices.Offer(), (pod("c", {PERCENT: 1}), B)), "team/b"),
-    "nobody": (asked(2), Scene(devices.Offer(), (A, B)), None),
-    "who comes after one of the same name": (
+    "only a pod that requests this number": (
+        asked(2),
+        Scene(devices.Offer(), (A, pod("c", {GPU: 2}))),
+        "team/c",
+    ),
+    "only a pod that requests this resource": (
+        asked(1),
+        Scene(devices.Offer(), (pod("c", {PERCENT: 1}), B)),
+        "team/b",
+    ),
+    "no pod": (asked(2), Scene(devices.Offer(), (A, B)), None),
+    "a pod that replaces one of the same name": (
         asked(1),
         Scene(devices.Offer(), (A,), (HELD,), (Given("team/a", "uid-before", "main", GPU, (name(1),)),)),
         "team/a",
     ),
-    "the one we took for another": (
+    "a pod that was mistaken for another": (
         asked(1),
         Scene(
             devices.Offer(),
@@ -179,7 +187,7 @@ WHO = {
 
 
 @pytest.mark.parametrize(("question", "scene", "who"), WHO.values(), ids=WHO)
-def test_whom_the_kubelet_means(question, scene, who):
+def test_the_pod_of_a_preference_request(question, scene, who):
     scene = replace(scene, offer=devices.offer([whole(n) for n in range(3)]))
 
     found = allotment.preferred(question, scene)
@@ -187,7 +195,7 @@ def test_whom_the_kubelet_means(question, scene, who):
     assert (found.pod.key if found.pod is not None else None) == who
 
 
-def test_a_pod_nobody_promised_anything_gets_what_nobody_was_promised():
+def test_a_pod_without_a_grant_gets_ungranted_devices():
     stranger = pod("stranger", {PERCENT: 60})
     waiting = pod("waiting", {GPU: 1}, share(0))
     runs = pod("runs", {PERCENT: 50}, share(1, 50))
@@ -199,7 +207,7 @@ def test_a_pod_nobody_promised_anything_gets_what_nobody_was_promised():
     assert node.cards_of(stranger) == {name(2): 60}
 
 
-def test_a_pod_whose_card_fell_ill_gets_another():
+def test_a_pod_with_an_unhealthy_card_gets_another():
     asking = pod("a", {PERCENT: 50}, share(0, 50))
     node = kubelet([whole(0, healthy=False), whole(1)], asking)
 
@@ -208,7 +216,7 @@ def test_a_pod_whose_card_fell_ill_gets_another():
     assert node.cards_of(asking) == {name(1): 50}
 
 
-def test_a_pod_that_was_promised_what_another_has_by_mistake_gets_what_nobody_has():
+def test_a_pod_whose_granted_card_is_taken_gets_a_free_card():
     mistaken = pod("mistaken", {GPU: 1}, share(1))
     late = pod("late", {PERCENT: 50}, share(0, 50))
     node = kubelet([whole(0), whole(1)], mistaken)
@@ -223,15 +231,15 @@ def test_a_pod_that_was_promised_what_another_has_by_mistake_gets_what_nobody_ha
 
 
 OTHERWISE = {
-    "as we preferred": ((name(1),), (A, B), "team/a"),
-    "what another was promised": ((name(2),), (A, B), "team/b"),
-    "what nobody was promised": ((name(0),), (A, B), "team/a"),
-    "what one was promised who runs": ((name(2),), (A, replace(B, admitted=True)), "team/a"),
+    "as preferred": ((name(1),), (A, B), "team/a"),
+    "devices granted to another pod": ((name(2),), (A, B), "team/b"),
+    "devices without a grant": ((name(0),), (A, B), "team/a"),
+    "devices granted to a running pod": ((name(2),), (A, replace(B, admitted=True)), "team/a"),
 }
 
 
 @pytest.mark.parametrize(("ids", "pods", "who"), OTHERWISE.values(), ids=OTHERWISE)
-def test_for_whom_devices_are_that_the_kubelet_chose_otherwise(ids, pods, who):
+def test_the_pod_of_devices_that_the_kubelet_chose_itself(ids, pods, who):
     scene = Scene(devices.offer([whole(n) for n in range(3)]), pods)
     begun = allotment.preferred(asked(1), scene)
 
@@ -245,26 +253,31 @@ def test_for_whom_devices_are_that_the_kubelet_chose_otherwise(ids, pods, who):
 
 REFUSED = {
     "a card that is gone": ([whole(1)], GPU, [name(0)], "the card is gone"),
-    "a card that is being cut": ([whole(0, changing=True)], GPU, [name(0)], "the card is being cut anew"),
-    "a card that went to a pool": ([pooled(0)], GPU, [name(0)], f"the card does not serve {GPU} any more"),
+    "a card that is being repartitioned": (
+        [whole(0, changing=True)],
+        GPU,
+        [name(0)],
+        "the card is being repartitioned",
+    ),
+    "a card that went to a pool": ([pooled(0)], GPU, [name(0)], f"the card no longer serves {GPU}"),
     "a slot that is gone": (
         [cut(0, MEDIUM)],
         SLOT,
         [f"{name(0)}::1g.10gb-0"],
-        f"the card does not serve {SLOT} any more",
+        f"the card no longer serves {SLOT}",
     ),
-    "a card that fell ill": ([whole(0, healthy=False)], GPU, [name(0)], "the card is not healthy"),
+    "an unhealthy card": ([whole(0, healthy=False)], GPU, [name(0)], "the card is not healthy"),
     "units of several cards": (
         [whole(0), whole(1)],
         PERCENT,
         [f"{name(0)}::p00", f"{name(0)}::p01", f"{name(1)}::p00"],
-        "the kubelet mixed units of several cards, and a share is of one card, or the same of each",
+        "the kubelet mixed units of several cards; a share must be of one card, or equal on every card",
     ),
 }
 
 
 @pytest.mark.parametrize(("cards", "resource", "ids", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_given_is_refused_with_a_sentence(cards, resource, ids, why):
+def test_unavailable_devices_are_refused_with_a_sentence(cards, resource, ids, why):
     answer = allotment.answer(resource, ids, Scene(devices.offer(cards)), None)
 
     assert isinstance(answer, Refused)
@@ -272,29 +285,29 @@ def test_what_cannot_be_given_is_refused_with_a_sentence(cards, resource, ids, w
 
 
 BUSY = {
-    "whole, and somebody has some of it": (PERCENT, (f"{name(0)}::p00",), GPU, [name(0)]),
-    "some of it, and somebody has the whole": (GPU, (name(0),), PERCENT, [f"{name(0)}::p00"]),
-    "from another list, the same": (GPU, (name(0),), GPU, [name(0)]),
+    "whole, while a pod has a share": (PERCENT, (f"{name(0)}::p00",), GPU, [name(0)]),
+    "a share, while a pod has the whole card": (GPU, (name(0),), PERCENT, [f"{name(0)}::p00"]),
+    "the same card again": (GPU, (name(0),), GPU, [name(0)]),
 }
 
 
 @pytest.mark.parametrize(("theirs", "has", "resource", "ids"), BUSY.values(), ids=BUSY)
-def test_a_card_that_somebody_has_is_refused(theirs, has, resource, ids):
+def test_a_card_of_another_pod_is_refused(theirs, has, resource, ids):
     scene = Scene(devices.offer([whole(0)]), (), (Holding("team/owner", "main", theirs, has),))
 
     answer = allotment.answer(resource, ids, scene, None)
 
-    assert answer == Refused("pod team/owner has the card, or was promised it", name(0))
+    assert answer == Refused("pod team/owner has the card or was granted it", name(0))
 
 
-def test_what_somebody_was_promised_is_refused_to_whom_nobody_promised_it():
+def test_a_granted_card_is_refused_to_a_pod_without_a_grant():
     owner, stranger = pod("owner", {GPU: 1}, share(0)), pod("stranger", {PERCENT: 100})
     node = kubelet([whole(0)], stranger, owner)
 
     (refused,) = node.admit(stranger)
     (answer,) = node.admit(owner)
 
-    assert refused == Refused("pod team/owner has the card, or was promised it", name(0))
+    assert refused == Refused("pod team/owner has the card or was granted it", name(0))
     assert isinstance(answer, Answer)
 
 
@@ -349,7 +362,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("cards", "resource", "ids", "env"), TOLD.values(), ids=TOLD)
-def test_what_a_container_is_told(cards, resource, ids, env):
+def test_the_environment_of_a_container(cards, resource, ids, env):
     answer = allotment.answer(resource, ids, Scene(devices.offer(cards)), None)
 
     assert isinstance(answer, Answer)
@@ -358,7 +371,7 @@ def test_what_a_container_is_told(cards, resource, ids, env):
 
 @st.composite
 def worlds(draw):
-    """Pods with promises that a ledger could have given: no part of a card twice."""
+    """Pods with grants that a ledger could have made: no part of a card twice."""
     cards: list[NodeCard] = []
     pods: list[BoundPod] = []
     for n in range(draw(st.integers(1, 4))):
@@ -374,12 +387,12 @@ def worlds(draw):
         for asks, part in draw(_shares(n, kind)):
             pods.append(pod(f"p{len(pods)}", asks, part))
     if len(pods) > 1 and draw(st.booleans()):
-        pods = [*_married(pods[0], pods[1]), *pods[2:]]
+        pods = [*_merged_pods(pods[0], pods[1]), *pods[2:]]
     return cards, draw(st.permutations(pods)), draw(st.permutations(range(len(pods))))
 
 
-def _married(one: BoundPod, other: BoundPod) -> list[BoundPod]:
-    """One pod with the containers of both, where that is allowed."""
+def _merged_pods(one: BoundPod, other: BoundPod) -> list[BoundPod]:
+    """One pod with the containers of both, if that is allowed."""
     if one.wants.keys() == other.wants.keys() and all(r.startswith(POOL) or r == GPU for r in one.wants):
         wants = {r: one.wants[r] + other.wants[r] for r in one.wants}
     elif one.wants.keys() & other.wants.keys() or PERCENT in {*one.wants, *other.wants}:
@@ -409,7 +422,7 @@ def _shares(n: int, kind: str):
 
 
 @given(worlds())
-def test_admitted_in_the_order_of_binding_everybody_gets_what_was_promised(world):
+def test_pods_admitted_in_the_order_of_binding_get_their_grants(world):
     cards, pods, _ = world
     node = kubelet(cards, *pods)
 
@@ -422,7 +435,7 @@ def test_admitted_in_the_order_of_binding_everybody_gets_what_was_promised(world
 
 
 @given(worlds())
-def test_in_whatever_order_nothing_is_handed_out_twice_and_promises_can_follow(world):
+def test_in_any_order_no_device_is_allocated_twice_and_grants_can_move(world):
     cards, pods, order = world
     node = kubelet(cards, *pods)
 
@@ -442,8 +455,8 @@ def test_in_whatever_order_nothing_is_handed_out_twice_and_promises_can_follow(w
 
 
 @given(worlds(), st.data())
-def test_whatever_the_kubelet_picks_by_itself_no_card_is_overcommitted(world, data):
-    """It ignores every preference and picks at random; what is not refused fits beside everything else."""
+def test_whatever_the_kubelet_picks_no_card_is_overcommitted(world, data):
+    """The kubelet ignores every preference and picks at random; accepted devices never overcommit a card."""
     cards, pods, _ = world
     node = kubelet(cards)
     for one in pods:

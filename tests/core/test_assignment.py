@@ -1,4 +1,4 @@
-"""Which pool a card goes to: a person's word first, then a pool's own, then the module's; never two."""
+"""The pool of a card: by annotation, then by the rule of the pool, then by the module setting."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,46 +26,46 @@ def pool(name: str = "team-a", **fields: Any) -> Pool:
     return Pool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
 
 
-def decide(one: Card, *pools: Pool, approval: Approval = NOBODY) -> Assignment:
-    return assignment.decide([one], HERE, pools, approval)[one.id]
+def decide(subject: Card, *pools: Pool, approval: Approval = NOBODY) -> Assignment:
+    return assignment.decide([subject], HERE, pools, approval)[subject.id]
 
 
 def reasons(found: Assignment) -> list[str]:
-    return [one.reason for one in found.pending]
+    return [pending.reason for pending in found.pending]
 
 
-def test_a_persons_word_gives_a_card_to_a_pool() -> None:
+def test_the_annotation_assigns_a_card_to_a_pool() -> None:
     assert decide(card(annotation="team-a"), pool()) == Assignment("team-a")
 
 
-def test_without_it_the_card_waits_and_says_what_a_person_would_write() -> None:
+def test_without_the_annotation_the_card_waits_with_a_hint() -> None:
     found = decide(card(), pool("team-a"), pool("team-b"))
 
     assert found.pool == ""
-    assert [(one.reason, one.pool, one.hint) for one in found.pending] == [
+    assert [(pending.reason, pending.pool, pending.hint) for pending in found.pending] == [
         ("AwaitingApproval", "team-a", "gpu.deckhouse.io/assignment=team-a"),
         ("AwaitingApproval", "team-b", "gpu.deckhouse.io/assignment=team-b"),
     ]
 
 
 WITHOUT_A_PERSON = {
-    "the pool takes all": (pool(takes_all=True), NOBODY, True),
-    "the pool takes it by its labels": (pool(takes=Labelled({"tier": "gold"})), NOBODY, True),
-    "not by these": (pool(takes=Labelled({"tier": "silver"})), NOBODY, False),
-    "the module, for a pool that says neither": (pool(), AUTOMATIC, True),
-    "the module by labels": (pool(), Approval("Selector", Labelled({"tier": "gold"})), True),
-    "the module by other labels": (pool(), Approval("Selector", Labelled({"tier": "x"})), False),
-    "the module says nothing where the pool did": (
+    "the pool takes all cards": (pool(takes_all=True), NOBODY, True),
+    "the pool takes it by labels": (pool(takes=Labelled({"tier": "gold"})), NOBODY, True),
+    "the labels do not match the pool": (pool(takes=Labelled({"tier": "silver"})), NOBODY, False),
+    "the module setting, for a pool without a rule": (pool(), AUTOMATIC, True),
+    "the module setting by labels": (pool(), Approval("Selector", Labelled({"tier": "gold"})), True),
+    "the module setting by other labels": (pool(), Approval("Selector", Labelled({"tier": "x"})), False),
+    "the rule of the pool overrides the module setting": (
         pool(takes=Labelled({"tier": "silver"})),
         AUTOMATIC,
         False,
     ),
-    "nobody": (pool(), NOBODY, False),
+    "manual approval": (pool(), NOBODY, False),
 }
 
 
 @pytest.mark.parametrize(("taker", "approval", "taken"), WITHOUT_A_PERSON.values(), ids=WITHOUT_A_PERSON)
-def test_who_takes_a_card_without_a_person(taker: Pool, approval: Approval, taken: bool) -> None:
+def test_automatic_assignment(taker: Pool, approval: Approval, taken: bool) -> None:
     found = decide(card(labels={"tier": "gold"}), taker, approval=approval)
 
     assert (found.pool, found.annotation, found.auto) == (
@@ -81,19 +81,19 @@ def test_a_card_that_two_pools_would_take_goes_to_neither() -> None:
     assert "pools team-a and team-b would all take card card-0" in found.pending[0].sentence
 
 
-def test_a_pools_own_word_goes_before_the_modules() -> None:
+def test_the_rule_of_a_pool_overrides_the_module_setting() -> None:
     found = decide(card(), pool("team-a", takes_all=True), pool("team-b"), approval=AUTOMATIC)
 
     assert (found.pool, found.contested) == ("team-a", ())
 
 
-def test_a_persons_word_goes_before_two_pools_that_would_take_it() -> None:
+def test_the_annotation_overrides_two_automatic_pools() -> None:
     found = decide(card(annotation="team-b"), pool("team-a", takes_all=True), pool("team-b", takes_all=True))
 
     assert (found.pool, found.contested) == ("team-b", ())
 
 
-def test_a_later_pool_does_not_take_away_what_another_has() -> None:
+def test_a_newer_pool_does_not_take_a_card_of_another_pool() -> None:
     member = card(annotation="team-a", pool="team-a")
 
     found = decide(member, pool("team-a", takes_all=True), pool("team-b", takes_all=True))
@@ -102,26 +102,26 @@ def test_a_later_pool_does_not_take_away_what_another_has() -> None:
 
 
 MISMATCHES = {
-    "no such pool": (card(annotation="team-x"), "there is no pool team-x"),
-    "a pool that goes": (card(annotation="old"), "pool old is being deleted"),
+    "unknown pool": (card(annotation="team-x"), "pool team-x does not exist"),
+    "a pool that is being deleted": (card(annotation="old"), "pool old is being deleted"),
 }
 
 
 @pytest.mark.parametrize(("one", "why"), MISMATCHES.values(), ids=MISMATCHES)
-def test_an_annotation_that_cannot_be_followed_is_removed(one: Card, why: str) -> None:
+def test_an_invalid_annotation_is_removed(one: Card, why: str) -> None:
     found = decide(one, pool(), pool("old", leaving=True))
 
     assert (found.pool, found.annotation) == ("", "")
     assert why in found.mismatch
 
 
-def test_a_pool_that_goes_keeps_its_cards_until_they_are_taken_from_it() -> None:
+def test_a_pool_that_is_being_deleted_keeps_its_cards() -> None:
     member = card(annotation="old", pool="old")
 
     assert decide(member, pool("old", leaving=True, devices=Selector(exclude=Filter(indexes=((0, 9),))))).pool
 
 
-def test_a_card_that_leaves_is_nobodys_until_it_has_left() -> None:
+def test_a_card_that_leaves_gets_no_pool_before_it_has_left() -> None:
     found = decide(card(pool="team-a"), pool("team-a", takes_all=True))
 
     assert found == Assignment()
@@ -147,17 +147,19 @@ def test_outside_the_selectors(narrow: Pool) -> None:
 
 
 OBSTACLES = {
-    "it is not fit": ({"obstacle": "it is faulted"}, pool(), "it is faulted"),
-    "it cannot be cut so": (
+    "the card is faulted": ({"obstacle": "it is faulted"}, pool(), "it is faulted"),
+    "the card lacks the profile": (
         {"profiles": {"1g.5gb"}, "known_profiles": True},
         pool(profiles=frozenset({"1g.10gb"})),
-        "it cannot be cut into 1g.10gb",
+        "the card does not support the MIG profiles 1g.10gb",
     ),
 }
 
 
 @pytest.mark.parametrize(("fields", "one", "why"), OBSTACLES.values(), ids=OBSTACLES)
-def test_what_keeps_a_card_out_does_not_drive_it_out(fields: dict[str, Any], one: Pool, why: str) -> None:
+def test_an_obstacle_keeps_a_card_out_but_does_not_remove_a_member(
+    fields: dict[str, Any], one: Pool, why: str
+) -> None:
     for newcomer, taker in ((card(annotation="team-a", **fields), one), (card(**fields), one)):
         found = decide(newcomer, taker)
         assert (found.pool, reasons(found)) == ("", ["Declined"])
@@ -168,18 +170,18 @@ def test_what_keeps_a_card_out_does_not_drive_it_out(fields: dict[str, Any], one
     assert decide(card(annotation="team-a", pool="team-a", **fields), one).pool == "team-a"
 
 
-def test_nobody_knows_what_a_card_can_be_cut_into_so_it_is_tried() -> None:
+def test_a_card_with_unknown_profiles_is_assigned() -> None:
     assert decide(card(annotation="team-a"), pool(profiles=frozenset({"1g.10gb"}))).pool == "team-a"
 
 
-def test_a_card_that_is_kept_free_is_not_taken_but_may_be_given() -> None:
+def test_a_drained_card_is_assigned_only_by_annotation() -> None:
     eager = pool(takes_all=True)
 
     assert decide(card(drained=True), eager).pool == ""
     assert decide(card(drained=True, annotation="team-a"), eager).pool == "team-a"
 
 
-def test_an_excluded_card_has_no_pool_and_waits_for_none() -> None:
+def test_an_excluded_card_has_no_pool_and_no_pending_entry() -> None:
     assert decide(card(excluded=True, annotation="team-a", pool="team-a"), pool()) == Assignment()
 
 
@@ -194,10 +196,10 @@ def test_of_two_pools_with_one_resource_the_younger_gets_nothing() -> None:
 
 def placed(cards: list[Card], *pools: Pool) -> dict[str, str]:
     found = assignment.decide(cards, HERE, pools)
-    return {name: one.pool for name, one in found.items()}
+    return {name: decision.pool for name, decision in found.items()}
 
 
-def test_a_pool_takes_so_many_cards_of_a_node_at_most() -> None:
+def test_a_pool_takes_at_most_max_per_node_cards() -> None:
     four = [card(index) for index in range(4)]
 
     assert placed(four, pool(takes_all=True, most_per_node=2)) == {
@@ -208,7 +210,7 @@ def test_a_pool_takes_so_many_cards_of_a_node_at_most() -> None:
     }
 
 
-def test_those_it_has_come_first_then_those_a_person_gave_it() -> None:
+def test_members_come_first_then_annotated_cards() -> None:
     cards = [card(0), card(1, annotation="team-a"), card(2, annotation="team-a", pool="team-a")]
 
     assert placed(cards, pool(takes_all=True, most_per_node=2)) == {
@@ -218,7 +220,7 @@ def test_those_it_has_come_first_then_those_a_person_gave_it() -> None:
     }
 
 
-def test_of_too_many_the_idle_ones_go() -> None:
+def test_of_too_many_members_the_idle_ones_leave() -> None:
     member = {"annotation": "team-a", "pool": "team-a"}
     cards = [card(0, **member), card(1, busy=True, **member)]
 
@@ -228,7 +230,7 @@ def test_of_too_many_the_idle_ones_go() -> None:
     assert (found["card-1"].pool, found["card-1"].annotation) == ("team-a", None)
 
 
-def test_one_that_leaves_keeps_its_seat_until_it_has_left_but_drives_nobody_out() -> None:
+def test_a_leaving_card_occupies_its_place_but_removes_no_member() -> None:
     leaving, member = card(0, pool="team-a"), card(1, annotation="team-a", pool="team-a")
 
     assert placed([leaving, member, card(2)], pool(takes_all=True, most_per_node=2)) == {
@@ -274,7 +276,7 @@ def test_no_pool_gets_more_of_a_node_than_it_may(cards: list[Card], pools: list[
 
     for one in pools:
         if one.most_per_node is not None and not one.leaving:
-            assert sum(1 for way in found.values() if way.pool == one.name) <= one.most_per_node
+            assert sum(1 for decision in found.values() if decision.pool == one.name) <= one.most_per_node
 
 
 @given(some_cards, some_pools, approvals)
@@ -282,27 +284,27 @@ def test_every_card_has_a_pool_or_a_reason(cards: list[Card], pools: list[Pool],
     found = assignment.decide(cards, HERE, pools, how)
 
     for one in cards:
-        way = found[one.id]
+        decision = found[one.id]
         leaves = one.pool not in ("", one.annotation)
-        assert way.pool or way.pending or way.mismatch or leaves
-        assert way.pool in {"", *(each.name for each in pools)}
+        assert decision.pool or decision.pending or decision.mismatch or leaves
+        assert decision.pool in {"", *(each.name for each in pools)}
 
 
 @given(some_cards, some_pools, approvals)
-def test_what_is_written_is_not_decided_otherwise_next_time(
+def test_decisions_are_stable_once_they_are_written(
     cards: list[Card], pools: list[Pool], how: Approval
 ) -> None:
-    """Once annotations are written and cards have moved, nothing more is to be done."""
+    """Once annotations are written and cards have moved, nothing changes any more."""
     for _ in range(3):
         found = assignment.decide(cards, HERE, pools, how)
         cards = [moved(one, found[one.id]) for one in cards]
 
     again = assignment.decide(cards, HERE, pools, how)
 
-    assert all(way.annotation is None for way in again.values())
-    assert [way.pool for way in again.values()] == [one.pool for one in cards]
+    assert all(decision.annotation is None for decision in again.values())
+    assert [decision.pool for decision in again.values()] == [card.pool for card in cards]
 
 
-def moved(one: Card, way: Assignment) -> Card:
-    written = one.annotation if way.annotation is None else way.annotation
-    return replace(one, annotation=written, pool=way.pool)
+def moved(before: Card, decision: Assignment) -> Card:
+    written = before.annotation if decision.annotation is None else decision.annotation
+    return replace(before, annotation=written, pool=decision.pool)

@@ -1,4 +1,4 @@
-"""The audit finds what differs, repairs what is safe, and never takes from a live pod."""
+"""The audit finds differences, repairs them if that is safe, and never takes cards from a live pod."""
 
 from dataclasses import replace
 
@@ -31,13 +31,17 @@ def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, Grant, Terms]
 
 
 def world(held: Ledger, *pods, report: Report | None = None, pledges=(), reservations=()) -> World:
-    return World(held, report or plain(), by_key(*pods), {one.pod: one for one in pledges}, reservations)
+    return World(held, report or plain(), by_key(*pods), {hold.pod: hold for hold in pledges}, reservations)
 
 
 def found(seen: World) -> list[tuple[str, str, bool]]:
     return [
-        (one.finding.kind, one.finding.holder or one.finding.card, one.repair is not None)
-        for one in audit.look(seen)
+        (
+            divergence.finding.kind,
+            divergence.finding.holder or divergence.finding.card,
+            divergence.repair is not None,
+        )
+        for divergence in audit.look(seen)
     ]
 
 
@@ -45,35 +49,35 @@ RESERVED = ("ns/a", half(gpu(0)), Terms(reservation="rsv-a"))
 FULL = bound("ns/b/1", gpu(0), share=100)
 B = pod("b", wants=(Shares(1),), grant=half(gpu(0), share=100))
 WORLDS = {
-    "all is well": (world(holding(bound("ns/a/1", gpu(0))), MINE), []),
+    "no differences": (world(holding(bound("ns/a/1", gpu(0))), MINE), []),
     "Leak: no such pod": (world(holding(bound("ns/a/1", gpu(0)))), [("Leak", "ns/a/1", True)]),
     "Leak: the pod has ended": (
         world(holding(bound("ns/a/1", gpu(0))), replace(MINE, finished=True)),
         [("Leak", "ns/a/1", True)],
     ),
-    "Leak: the pod is elsewhere": (
+    "Leak: the pod is on another node": (
         world(holding(bound("ns/a/1", gpu(0))), replace(MINE, node="node-2")),
         [("Leak", "ns/a/1", True)],
     ),
-    "Leak: the Reservation is gone": (world(holding(RESERVED)), [("Leak", "ns/a", True)]),
-    "no Leak: the Reservation keeps it": (world(holding(RESERVED), reservations={"ns/rsv-a"}), []),
-    "no Leak: its time keeps it": (world(holding(("ns/a", half(gpu(0)), Terms(until=NOON)))), []),
-    "no Leak: held, and the pod waits": (
+    "Leak: the Reservation does not exist": (world(holding(RESERVED)), [("Leak", "ns/a", True)]),
+    "no Leak: the Reservation exists": (world(holding(RESERVED), reservations={"ns/rsv-a"}), []),
+    "no Leak: the hold has not expired": (world(holding(("ns/a", half(gpu(0)), Terms(until=NOON)))), []),
+    "no Leak: held, and the pod is pending": (
         world(holding(("ns/a/1", half(gpu(0)), Terms(until=NOON))), replace(MINE, node="")),
         [],
     ),
     "Ghost with an allocation": (world(holding(), MINE), [("Ghost", "ns/a/1", True)]),
-    "Ghost without one": (world(holding(), pod()), [("Ghost", "ns/a/1", True)]),
-    "Ghost nobody can read": (
+    "Ghost without an allocation": (world(holding(), pod()), [("Ghost", "ns/a/1", True)]),
+    "Ghost with an unreadable request": (
         world(holding(), pod(wants=(), trouble="?", marked=True)),
         [("Ghost", "ns/a/1", False)],
     ),
-    "no Ghost: it asks for nothing": (world(holding(), pod(wants=(), grant=half(gpu(0)))), []),
-    "no Ghost: its Reservation's hold is about to be its own": (
+    "no Ghost: the pod requests no cards": (world(holding(), pod(wants=(), grant=half(gpu(0)))), []),
+    "no Ghost: the pod is about to take over its Reservation's hold": (
         world(holding(RESERVED), MINE, reservations={"ns/rsv-a"}, pledges=(pledge(),)),
         [],
     ),
-    "Overlap: more is used than there is": (
+    "Overlap: pods use more than exists": (
         world(holding(FULL), B, MINE),
         [("Overlap", "ns/a/1", False)],
     ),
@@ -84,16 +88,16 @@ WORLDS = {
         ),
         [("Overlap", "ns/a", True)],
     ),
-    "Overlap: a Reservation beside what the pod has": (
+    "Overlap: a Reservation in addition to the pod's own grant": (
         world(holding(bound("ns/a/1", gpu(1)), RESERVED), pod(), reservations={"ns/rsv-a"}),
         [("Overlap", "ns/a", False)],
     ),
     "WrongCard": (world(holding(bound("ns/a/1", gpu(1))), MINE), [("WrongCard", "ns/a/1", True)]),
-    "WrongCard: its own is taken": (
+    "WrongCard: another pod holds its card": (
         world(holding(bound("ns/a/1", gpu(1)), FULL), MINE, B),
         [("WrongCard", "ns/a/1", False)],
     ),
-    "WrongCard twice: they changed places": (
+    "WrongCard twice: two pods are swapped": (
         world(
             holding(bound("ns/a/1", gpu(1), share=100), FULL),
             pod("a", wants=(Shares(1),), grant=half(gpu(0), share=100)),
@@ -101,7 +105,7 @@ WORLDS = {
         ),
         [("WrongCard", "ns/a/1", True), ("WrongCard", "ns/b/1", True)],
     ),
-    "no WrongCard: the same card by another name": (
+    "no WrongCard: the same card under another name": (
         world(
             holding(bound("ns/a/1", pci(0)), report=Report(NODE, devices=(Device(pci(0), 0),))),
             MINE,
@@ -109,9 +113,9 @@ WORLDS = {
         ),
         [],
     ),
-    "Drift: a card more": (world(holding(), report=plain(5)), [("Drift", gpu(4), True)]),
-    "Drift: a card less": (world(holding(), report=plain(3)), [("Drift", gpu(3), True)]),
-    "Drift: a card that is held is gone": (
+    "Drift: an additional card": (world(holding(), report=plain(5)), [("Drift", gpu(4), True)]),
+    "Drift: a missing card": (world(holding(), report=plain(3)), [("Drift", gpu(3), True)]),
+    "Drift: a held card is missing": (
         world(holding(bound("ns/a/1", gpu(0))), MINE, report=plain(0)),
         [
             (kind, card, repairable)
@@ -128,26 +132,28 @@ WORLDS = {
 
 
 @pytest.mark.parametrize(("seen", "findings"), WORLDS.values(), ids=WORLDS)
-def test_what_is_found(seen, findings):
+def test_differences_are_found(seen, findings):
     assert found(seen) == findings
 
 
-def test_only_what_two_looks_show_is_confirmed():
+def test_only_differences_of_two_comparisons_are_confirmed():
     leak, ghost = world(holding(bound("ns/a/1", gpu(0)))), world(holding(), MINE)
 
     assert audit.confirmed(audit.look(leak), audit.look(ghost)) == ()
-    assert [one.finding.kind for one in audit.confirmed(audit.look(leak), audit.look(leak))] == ["Leak"]
+    assert [
+        divergence.finding.kind for divergence in audit.confirmed(audit.look(leak), audit.look(leak))
+    ] == ["Leak"]
 
 
-def test_pods_that_changed_places_are_put_right_together():
-    seen, _ = WORLDS["WrongCard twice: they changed places"]
+def test_swapped_pods_are_repaired_together():
+    seen, _ = WORLDS["WrongCard twice: two pods are swapped"]
     after = mended(seen)
 
     assert after.ledger.grant("ns/a/1") == half(gpu(0), share=100)
     assert after.ledger.grant("ns/b/1") == half(gpu(1), share=100)
 
 
-def test_a_repair_does_nothing_where_the_difference_is_gone():
+def test_a_repair_does_nothing_if_the_difference_no_longer_exists():
     (leak,) = audit.look(world(holding(bound("ns/a/1", gpu(0)))))
     (ghost,) = audit.look(world(holding(), MINE))
     assert leak.repair is not None
@@ -162,36 +168,36 @@ def test_a_repair_does_nothing_where_the_difference_is_gone():
 def mended(seen: World) -> World:
     for _ in range(12):
         held = seen.ledger
-        for one in audit.look(seen):
-            held = held if one.repair is None else audit.apply(held, one.repair)
+        for divergence in audit.look(seen):
+            held = held if divergence.repair is None else audit.apply(held, divergence.repair)
         if held == seen.ledger:
             return seen
         seen = replace(seen, ledger=held)
-    raise AssertionError(f"repairs do not come to an end: {found(seen)}")
+    raise AssertionError(f"repairs do not terminate: {found(seen)}")
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """A ledger of some records, next to others."""
+    """A ledger of some records, compared with other records."""
     report = draw(stages.reports())
     pledges = draw(stages.many_pledges())
     other = draw(st.one_of(st.just(report), stages.reports()))
     pods = draw(st.one_of(stages.honest(report), stages.many_pods()))
     recorded = draw(st.one_of(st.just(pods), stages.many_pods()))
     held = stages.rebuilt(*recorded, report=report, pledges=tuple(pledges))
-    kept = {f"ns/{one.name}" for one in pledges if draw(st.booleans())}
+    kept = {f"ns/{hold.name}" for hold in pledges if draw(st.booleans())}
     return world(held, *pods, report=other, pledges=pledges, reservations=kept)
 
 
 @given(worlds())
-def test_repairs_end_never_overcommit_and_never_take_from_a_live_pod(seen):
+def test_repairs_terminate_never_overcommit_and_never_take_from_a_live_pod(seen):
     after = mended(seen)
 
     assert ledger.faults(after.ledger) == []
-    assert [one for one in audit.look(after) if one.repair is not None] == []
-    for one in after.live():
-        if seen.ledger.grant(one.holder):
-            assert after.ledger.grant(one.holder)
+    assert [divergence for divergence in audit.look(after) if divergence.repair is not None] == []
+    for live in after.live():
+        if seen.ledger.grant(live.holder):
+            assert after.ledger.grant(live.holder)
     for holder, until in seen.ledger.held.items():
         key = "/".join(holder.split("/")[:2])
         waiting = seen.pods.get(key)
@@ -200,7 +206,7 @@ def test_repairs_end_never_overcommit_and_never_take_from_a_live_pod(seen):
 
 
 @given(stages.reports(), st.data())
-def test_a_consistent_world_has_no_findings(report, data):
+def test_consistent_inputs_have_no_findings(report, data):
     pods = data.draw(stages.honest(report))
     seen = world(stages.rebuilt(*pods, report=report), *pods, report=report)
 

@@ -1,4 +1,4 @@
-"""Allocatable, allocated, available: what is kept for every node, by the examples people know it from."""
+"""Allocatable, allocated and available amounts of every node, with well-known examples."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ def test_three_pods_with_a_gpu_each_leave_one_of_four():
     assert [numbers.allocatable.whole, numbers.allocated.whole, numbers.available.whole] == [4, 3, 1]
 
 
-def test_what_is_left_is_on_node_1():
+def test_the_rest_is_available_on_node_1():
     shown = index(node_1={MEDIUM: "12"}, node_2={MEDIUM: "12"})
     for number in range(22):
         shown.set_pod(pod(number, "node-1" if number < 10 else "node-2", {MEDIUM: "1"}))
@@ -51,22 +51,22 @@ def test_what_is_left_is_on_node_1():
     assert shown.total(MEDIUM) == three("24", "24", "22")
 
 
-def test_a_node_is_shown_as_it_reports_itself():
+def test_a_node_has_the_resources_that_it_reports():
     shown = index(gpu_worker2={GPU: "4", SMALL: "28", MEDIUM: "12"})
 
-    left = {resource: str(one.available) for resource, one in shown.node("gpu-worker2").items()}
+    left = {resource: str(amounts_.available) for resource, amounts_ in shown.node("gpu-worker2").items()}
 
     assert left == {GPU: "4", SMALL: "28", MEDIUM: "12"}
 
 
-def test_reserved_is_what_the_node_keeps_for_itself():
+def test_reserved_is_capacity_minus_allocatable():
     shown = Availability()
     shown.set_node("node-1", amounts({"cpu": "63900m"}), capacity=amounts({"cpu": "64"}))
 
     assert str(shown.three("node-1", "cpu").reserved) == "100m"
 
 
-def test_a_pod_bound_before_its_node_is_seen_counts_once_it_is():
+def test_a_pod_bound_to_an_unknown_node_counts_when_the_node_appears():
     shown = Availability()
     shown.set_pod(pod(1, "late", {GPU: "1"}))
     assert (list(shown.nodes()), list(shown.resources()), shown.total(GPU)) == ([], [], NOTHING)
@@ -76,7 +76,7 @@ def test_a_pod_bound_before_its_node_is_seen_counts_once_it_is():
     assert shown.three("late", GPU) == three("4", "4", "1")
 
 
-def test_a_node_that_goes_and_comes_back_finds_its_pods():
+def test_pods_count_again_when_their_node_returns():
     shown = index(node_1={GPU: "4"})
     shown.set_pod(pod(1, "node-1", {GPU: "1"}))
     shown.set_pod(pod(2, "node-1", {GPU: "1"}))
@@ -90,39 +90,39 @@ def test_a_node_that_goes_and_comes_back_finds_its_pods():
     assert shown.total(GPU) == three("8", "8", "1")
 
 
-def test_a_new_pod_of_an_old_name_takes_its_place():
+def test_a_new_pod_replaces_an_old_pod_with_the_same_name():
     shown = index(node_1={GPU: "4"}, node_2={GPU: "4"})
     shown.set_pod(pod(1, "node-1", {GPU: "3"}))
 
     shown.set_pod(pod(1, "node-2", {GPU: "1"}, uid="another"))
-    shown.drop_pod("uid-1")  # somebody hears of the old one's end late
+    shown.drop_pod("uid-1")  # a late deletion of the old pod
 
     assert [shown.three(node, GPU).allocated.whole for node in ("node-1", "node-2")] == [0, 1]
 
 
-def test_asking_for_more_than_there_is_shows_below_zero():
+def test_available_is_negative_if_more_is_requested_than_allocatable():
     shown = index(node_1={MEDIUM: "8"})
     shown.set_pod(pod(1, "node-1", {MEDIUM: "3", "example.com/unreported": "1"}))
 
-    shown.set_node("node-1", amounts({MEDIUM: "0"}))  # cut anew under a pod that runs
+    shown.set_node("node-1", amounts({MEDIUM: "0"}))  # repartitioned under a running pod
 
     assert str(shown.three("node-1", MEDIUM).available) == "-3"
     assert str(shown.three("node-1", "example.com/unreported").available) == "-1"
 
 
 EXISTS = {
-    "a whole one": ("1", True),
-    "a large fraction is none": ("999m", False),
-    "none left of what was cut away": ("0", False),
+    "one unit": ("1", True),
+    "a fraction is not enough": ("999m", False),
+    "zero after repartitioning": ("0", False),
 }
 
 
 @pytest.mark.parametrize(("allocatable", "there"), EXISTS.values(), ids=EXISTS)
-def test_a_type_exists_where_a_node_can_give_one(allocatable, there):
+def test_a_resource_exists_if_a_node_has_one_unit(allocatable, there):
     assert index(node_1={MEDIUM: allocatable}).exists(MEDIUM) is there
 
 
-def test_what_is_taken_exists_all_the_same():
+def test_an_allocated_resource_still_exists():
     shown = index(node_1={MEDIUM: "1"})
     shown.set_pod(pod(1, "node-1", {MEDIUM: "1"}))
 
@@ -130,19 +130,19 @@ def test_what_is_taken_exists_all_the_same():
     assert shown.most_free(MEDIUM) == ZERO
 
 
-def test_what_is_free_on_a_cordoned_node_is_free_for_nobody():
+def test_a_cordoned_node_does_not_count_for_max_free():
     shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
     assert shown.most_free(GPU) == quantity.parse("8")
 
     shown.set_node("node-1", amounts({GPU: "8"}), cordoned=True)
     assert shown.most_free(GPU) == quantity.parse("4")
-    assert shown.total(GPU) == three("12", "12", "0")  # it is there all the same
+    assert shown.total(GPU) == three("12", "12", "0")  # the total includes it
 
     shown.set_node("node-1", amounts({GPU: "8"}))
     assert shown.most_free(GPU) == quantity.parse("8")
 
 
-def test_a_name_anybody_may_invent_is_not_remembered():
+def test_unknown_resource_names_are_not_stored():
     shown = index(node_1={GPU: "1"})
 
     for number in range(1000):
@@ -151,7 +151,7 @@ def test_a_name_anybody_may_invent_is_not_remembered():
     assert not shown._heaps
 
 
-def test_where_most_is_free_stays_cheap_however_much_happens():
+def test_the_max_free_heap_stays_bounded():
     shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
     assert shown.most_free(GPU) == quantity.parse("8")
 
@@ -164,7 +164,7 @@ def test_where_most_is_free_stays_cheap_however_much_happens():
     assert shown.most_free(GPU) == quantity.parse("4")
 
 
-def test_fractions_of_every_spelling_add_up_and_cancel_exactly():
+def test_fractions_in_every_notation_add_up_and_cancel_exactly():
     spelled = ["100m", "0.1", "1e-1", "100000u", "1.5Gi", "1e3", "1536Mi", "1n"]
     shown = index(node_1={"cpu": "64"})
     for number, text in enumerate(spelled):

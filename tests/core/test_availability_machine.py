@@ -1,4 +1,4 @@
-"""Whatever happens to nodes and pods, in whatever order, the index equals a recount of everything."""
+"""After any sequence of node and pod changes the index equals a recount."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ REPORTED = st.dictionaries(
 
 
 class Recounted(RuleBasedStateMachine):
-    """The world as plain dicts, beside the index that is told of every change."""
+    """A model of plain dicts, compared with the index that receives every change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Recounted(RuleBasedStateMachine):
         self._cordon(name, cordoned)
 
     @rule(name=st.sampled_from(NODES), cordoned=st.booleans())
-    def somebody_cordons_a_node(self, name, cordoned):
+    def a_node_is_cordoned(self, name, cordoned):
         if name in self.nodes:
             self._cordon(name, cordoned)
 
@@ -51,14 +51,14 @@ class Recounted(RuleBasedStateMachine):
         self.index.set_node(name, *self.nodes[name], cordoned=cordoned)
 
     @rule(name=st.sampled_from(NODES))
-    def a_node_goes(self, name):
+    def a_node_is_deleted(self, name):
         self.nodes.pop(name, None)
         self.cordoned.discard(name)
         self.index.drop_node(name)
 
     @rule(key=NAMES, node=st.sampled_from(NODES), requests=AMOUNTS)
     def a_pod_is_bound(self, key, node, requests):
-        """Perhaps another of that name was there, and nobody saw it go."""
+        """It may replace a pod with the same name whose deletion was not delivered."""
         self.born += 1
         self._set(Occupant(key, f"uid-{self.born}", node, requests))
 
@@ -69,7 +69,7 @@ class Recounted(RuleBasedStateMachine):
             self._set(Occupant(key, was.uid, was.node, requests))
 
     @rule(key=NAMES, node=st.sampled_from(NODES))
-    def a_uid_is_somewhere_else(self, key, node):
+    def a_uid_moves_to_another_node(self, key, node):
         if key in self.pods:
             was = self.pods[key]
             self._set(Occupant(key, was.uid, node, was.requests))
@@ -88,16 +88,16 @@ class Recounted(RuleBasedStateMachine):
 
     @rule()
     def an_unknown_pod_ends(self):
-        self.index.drop_pod("nobody")
+        self.index.drop_pod("unknown")
 
     @rule()
-    def somebody_keeps_a_picture(self):
+    def a_snapshot_is_kept(self):
         picture = self.index.every()
         self.kept.append((picture, {name: dict(account) for name, account in picture.items()}))
 
     @rule(resource=st.sampled_from(RESOURCES))
-    def somebody_asks_where_most_is_free(self, resource):
-        """From here on it is kept for this resource."""
+    def max_free_is_queried(self, resource):
+        """From now on the index maintains it for this resource."""
         self.index.most_free(resource)
 
     def _set(self, pod: Occupant) -> None:
@@ -120,37 +120,43 @@ class Recounted(RuleBasedStateMachine):
         return counted
 
     @invariant()
-    def every_number_is_that_of_a_recount(self):
+    def all_amounts_equal_a_recount(self):
         counted = self.recount()
         assert self.index.every() == counted
         assert set(self.index.nodes()) == set(counted)
         assert {name for name in NODES if self.index.cordoned(name)} == self.cordoned
-        assert set(self.index.resources()) == {resource for one in counted.values() for resource in one}
+        assert set(self.index.resources()) == {
+            resource for account in counted.values() for resource in account
+        }
         for resource in RESOURCES:
-            threes = [one[resource] for one in counted.values() if resource in one]
+            threes = [account[resource] for account in counted.values() if resource in account]
             total = self.index.total(resource)
-            assert total.capacity == sum((one.capacity for one in threes), ZERO)
-            assert total.allocatable == sum((one.allocatable for one in threes), ZERO)
-            assert total.allocated == sum((one.allocated for one in threes), ZERO)
-            assert self.index.exists(resource) == any(one.allocatable >= Quantity(NANO) for one in threes)
+            assert total.capacity == sum((amounts.capacity for amounts in threes), ZERO)
+            assert total.allocatable == sum((amounts.allocatable for amounts in threes), ZERO)
+            assert total.allocated == sum((amounts.allocated for amounts in threes), ZERO)
+            assert self.index.exists(resource) == any(
+                amounts.allocatable >= Quantity(NANO) for amounts in threes
+            )
             for name in NODES:
                 assert self.index.three(name, resource) == counted.get(name, {}).get(resource, NOTHING)
 
     @invariant()
-    def the_most_that_is_free_is_on_one_node(self):
+    def max_free_is_that_of_one_node(self):
         for resource in self.index._heaps.keys() & {*RESOURCES}:
             counted = self.recount().items()
-            open_ = [one for name, one in counted if name not in self.cordoned and resource in one]
-            free = [one[resource].available for one in open_]
+            open_ = [
+                account for name, account in counted if name not in self.cordoned and resource in account
+            ]
+            free = [account[resource].available for account in open_]
             assert self.index.most_free(resource) == max(free, default=ZERO)
 
     @invariant()
-    def what_was_answered_stays_what_it_was(self):
+    def snapshots_do_not_change(self):
         for picture, copied in self.kept:
             assert picture == copied
 
     @invariant()
-    def nothing_is_kept_of_what_is_gone(self):
+    def nothing_is_stored_for_deleted_objects(self):
         bound = {pod.node for pod in self.pods.values()}
         assert set(self.index._nodes) == {*self.nodes, *bound}
         assert len(self.index._pods) == len(self.index._uids) == len(self.pods)

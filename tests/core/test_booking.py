@@ -1,4 +1,4 @@
-"""A booking counts while it is young, ends by itself, and is told of for a while and not for ever."""
+"""A booking counts until its TTL, then expires, and is reported for a limited time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,26 +19,26 @@ def booked(age: timedelta, units: int = 1, name: str = "a") -> Booking:
 
 AGES = {
     "just admitted": (timedelta(), 1, False, TTL),
-    "created by a clock ahead of ours": (-SECOND, 1, False, TTL + SECOND),
+    "created by a clock that is ahead": (-SECOND, 1, False, TTL + SECOND),
     "with a second left": (TTL - SECOND, 1, False, SECOND),
-    "just over": (TTL, 0, True, None),
-    "over for a while": (TTL + NEWS - SECOND, 0, True, None),
-    "long over": (TTL + NEWS, 0, False, None),
+    "just expired": (TTL, 0, True, None),
+    "expired for a while": (TTL + NEWS - SECOND, 0, True, None),
+    "expired long ago": (TTL + NEWS, 0, False, None),
 }
 
 
 @pytest.mark.parametrize(("age", "units", "told", "again"), AGES.values(), ids=AGES)
-def test_what_a_booking_is_at_an_age(age, units, told, again):
+def test_a_booking_by_age(age, units, told, again):
     one = booked(age)
     seen = booking.look([one], NOON)
 
     assert (seen.booked, seen.expired, seen.again) == (units, (one,) if told else (), again)
 
 
-def test_the_sentence():
+def test_the_expiry_message():
     assert booking.expired(booked(TTL, 2)) == (
         "the booking of 2 of pool team-a by pod team/a expired after 120 s without a node: "
-        "others may have them now, and the pod is still bound when there is room"
+        "other pods may use the units, and this pod is still scheduled when units are free"
     )
 
 
@@ -48,7 +48,7 @@ BOOKINGS = st.lists(
 
 
 @given(BOOKINGS)
-def test_each_is_counted_told_of_or_forgotten_and_never_two_of_these(bookings):
+def test_each_booking_is_either_counted_reported_or_dropped(bookings):
     seen = booking.look(bookings, NOON)
 
     live = [one for one in bookings if one.since + TTL > NOON]
@@ -58,8 +58,8 @@ def test_each_is_counted_told_of_or_forgotten_and_never_two_of_these(bookings):
 
 
 @given(BOOKINGS)
-def test_whoever_looks_when_told_to_misses_no_end(bookings):
-    """Looking at `again` each time, the number is right at every moment between."""
+def test_requeueing_as_requested_misses_no_expiry(bookings):
+    """With a reconcile at each `again`, the number is right at every moment between."""
     seen = booking.look(bookings, NOON)
     if seen.again is None:
         return

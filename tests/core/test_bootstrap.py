@@ -1,4 +1,4 @@
-"""A node is judged by what somebody told: what is missing is named, and only what is needed is started."""
+"""The bootstrap decision names what is missing, and starts only the services that are needed."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from croupier.core.nodes.bootstrap import (
 CARDS = (Standing("card-0", "Ready"), Standing("card-1", "Assigned"))
 IMAGES = {GFD: "example/gfd:1", DCGM: "example/dcgm:1"}
 NEW = NodeFacts(cards=CARDS)
-"""Nobody has told anything of it."""
+"""A node without any information."""
 FIT = NodeFacts(
     cards=CARDS,
     agent=True,
@@ -38,7 +38,7 @@ FIT = NodeFacts(
     waited=60.0,
 )
 BARE = replace(FIT, agent=False, labelled=False, monitored_by="", beats=0, quiet=NEVER, images=IMAGES)
-"""Driver and toolkit are there, and nobody labels or monitors it."""
+"""A node with driver and toolkit, without labels and monitoring."""
 
 
 def theirs(kind: bootstrap.Kind, **about) -> Service:
@@ -54,21 +54,21 @@ def answers(facts: NodeFacts) -> dict[str, tuple[str, str]]:
 
 
 PHASES = {
-    "nobody manages it": (replace(FIT, managed=False), "Disabled"),
-    "nobody has told of it yet": (NEW, "Validating"),
-    "nobody has told of it for two minutes": (replace(NEW, waited=FRESH), "ValidatingFailed"),
-    "its agent finds no driver": (replace(FIT, driver=""), "ValidatingFailed"),
-    "its agent finds no toolkit": (replace(FIT, toolkit=False), "ValidatingFailed"),
-    "its labels tell of a driver, and nobody of a toolkit yet": (
+    "not managed": (replace(FIT, managed=False), "Disabled"),
+    "no information yet": (NEW, "Validating"),
+    "no information for two minutes": (replace(NEW, waited=FRESH), "ValidatingFailed"),
+    "its agent found no driver": (replace(FIT, driver=""), "ValidatingFailed"),
+    "its agent found no toolkit": (replace(FIT, toolkit=False), "ValidatingFailed"),
+    "a driver by labels, and no information about the toolkit yet": (
         replace(BARE, toolkit=False, waited=10.0),
         "Validating",
     ),
-    "nobody labels it": (BARE, "GFD"),
-    "it was labelled, and not heard of": (replace(BARE, labelled=True), "Monitoring"),
+    "not labelled": (BARE, "GFD"),
+    "labelled, without heartbeats": (replace(BARE, labelled=True), "Monitoring"),
     "two heartbeats": (replace(FIT, beats=2), "Monitoring"),
     "three heartbeats": (FIT, "Ready"),
-    "the last one two minutes ago": (replace(FIT, quiet=FRESH), "Ready"),
-    "the last one longer ago": (replace(FIT, quiet=FRESH + 1), "Monitoring"),
+    "the last heartbeat two minutes ago": (replace(FIT, quiet=FRESH), "Ready"),
+    "the last heartbeat longer ago": (replace(FIT, quiet=FRESH + 1), "Monitoring"),
 }
 
 
@@ -90,17 +90,20 @@ POOLING = {
         replace(FIT, cards=(Standing("a", "Faulted"), Standing("b", "Validating"))),
         "DevicesFaulted",
     ),
-    "a card being checked": (replace(FIT, cards=(Standing("b", "Validating"),), driver=""), "PendingDevices"),
+    "a card that is being validated": (
+        replace(FIT, cards=(Standing("b", "Validating"),), driver=""),
+        "PendingDevices",
+    ),
     "no driver": (replace(FIT, driver="", toolkit=False), "DriverNotReady"),
     "no toolkit": (replace(FIT, toolkit=False, beats=0), "ToolkitNotReady"),
     "no heartbeats": (replace(FIT, beats=0), "MonitoringNotReady"),
-    "all right": (FIT, "Ready"),
+    "no obstacle": (FIT, "Ready"),
 }
 
 
 @pytest.mark.parametrize(("facts", "reason"), POOLING.values(), ids=POOLING)
 def test_the_first_obstacle_to_pooling_is_named(facts, reason):
-    """Each of these has the next obstacles too."""
+    """Each case also has all later obstacles."""
     assert answers(facts)["ReadyForPooling"] == ("True" if reason == "Ready" else "False", reason)
 
 
@@ -119,18 +122,21 @@ def test_cards_in_use_are_named_when_their_node_degrades():
 
 
 STARTED = {
-    "both, where there is neither": (BARE, {GFD, DCGM}),
-    "nothing beside our agent": (replace(FIT, images=IMAGES, labelled=False), set()),
+    "both, if there is neither": (BARE, {GFD, DCGM}),
+    "nothing with an agent": (replace(FIT, images=IMAGES, labelled=False), set()),
     "nothing without an image": (replace(BARE, images={}), set()),
-    "only what has an image": (replace(BARE, images={DCGM: "x"}), {DCGM}),
+    "only a service with an image": (replace(BARE, images={DCGM: "x"}), {DCGM}),
     "nothing on a node without cards": (replace(BARE, cards=()), set()),
-    "nothing before there is a driver": (replace(BARE, driver=""), set()),
-    "nothing before there is a toolkit": (replace(BARE, toolkit=False), set()),
+    "nothing without a driver": (replace(BARE, driver=""), set()),
+    "nothing without a toolkit": (replace(BARE, toolkit=False), set()),
     "nothing on a node that is not managed": (replace(BARE, managed=False), set()),
-    "no labelling where there are labels": (replace(BARE, labelled=True), {DCGM}),
-    "ours goes on labelling": (replace(BARE, labelled=True, services=(ours(GFD),)), {GFD, DCGM}),
-    "not beside theirs": (replace(BARE, services=(theirs(GFD), theirs(DCGM))), set()),
-    "ours makes room for theirs": (replace(BARE, services=(ours(DCGM), theirs(DCGM))), {GFD}),
+    "no labelling if there are labels": (replace(BARE, labelled=True), {DCGM}),
+    "our labelling pod stays": (replace(BARE, labelled=True, services=(ours(GFD),)), {GFD, DCGM}),
+    "nothing if another operator runs it": (replace(BARE, services=(theirs(GFD), theirs(DCGM))), set()),
+    "ours is replaced by that of another operator": (
+        replace(BARE, services=(ours(DCGM), theirs(DCGM))),
+        {GFD},
+    ),
 }
 
 
@@ -140,25 +146,25 @@ def test_what_is_started(facts, kinds):
 
 
 ADVICE = {
-    "what has no image": (replace(BARE, images={}), "GFDReady", "no image is set"),
-    "what is being started": (BARE, "GFDReady", "is being started"),
-    "what does not come up": (
+    "a service without an image": (replace(BARE, images={}), "GFDReady", "it has no image"),
+    "a service that is being started": (BARE, "GFDReady", "is being started"),
+    "a service that does not become ready": (
         replace(BARE, services=(ours(DCGM, message="ImagePullBackOff"),), waited=FRESH),
         "MonitoringMissing",
         "dcgm-exporter-node-1 is not ready (ImagePullBackOff)",
     ),
-    "an agent that fell silent": (replace(FIT, quiet=FRESH + 1), "MonitoringMissing", "look after the agent"),
+    "a silent agent": (replace(FIT, quiet=FRESH + 1), "MonitoringMissing", "check the agent of the node"),
     "an agent that has not labelled yet": (
         replace(FIT, labelled=False),
         "GFDReady",
         "has not labelled it yet",
     ),
-    "a node nobody tells of": (replace(NEW, waited=FRESH), "DriverMissing", "start the agent"),
+    "a node without any information": (replace(NEW, waited=FRESH), "DriverMissing", "run the agent"),
 }
 
 
 @pytest.mark.parametrize(("facts", "kind", "says"), ADVICE.values(), ids=ADVICE)
-def test_a_person_reads_what_to_do(facts, kind, says):
+def test_messages_say_what_to_do(facts, kind, says):
     told = {one.type: one.message for one in bootstrap.judge(facts).conditions}
 
     assert says in told[kind]
@@ -180,7 +186,7 @@ def test_a_person_reads_what_to_do(facts, kind, says):
         waited=st.sampled_from([0.0, FRESH, NEVER]),
     )
 )
-def test_a_verdict_agrees_with_itself(facts):
+def test_a_decision_is_consistent(facts):
     verdict = bootstrap.judge(facts)
     told = {one.type: one for one in verdict.conditions}
 
@@ -194,7 +200,7 @@ def test_a_verdict_agrees_with_itself(facts):
         assert (told["InfraDegraded"].status == "True") == failing
 
 
-def test_a_heart_without_an_agent_beats_with_our_looks():
+def test_reconciles_count_as_heartbeats_without_an_agent():
     pulse = bootstrap.pulse(None, good=True, now=0.0)
     assert pulse == Pulse(1, 0.0)
     assert bootstrap.pulse(pulse, good=True, now=1.0) == pulse  # the same beat, seen again

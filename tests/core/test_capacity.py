@@ -1,4 +1,4 @@
-"""The cards of a node: from its inventory, else from what its device plugin offers."""
+"""The cards of a node, from its inventory or from the resources of its device plugin."""
 
 import pytest
 from hypothesis import given
@@ -34,21 +34,21 @@ def slots(card: Card) -> list[tuple[str, int, int]]:
 
 
 SHARED = {
-    "in no pool, by percent": (device(), Card(pci(0), 0)),
-    "by MPS, by percent in the pool": (device(pool="shared"), Card(pci(0), 0, pool="shared")),
+    "in no pool: by percent": (device(), Card(pci(0), 0)),
+    "MPS: by percent in the pool": (device(pool="shared"), Card(pci(0), 0, pool="shared")),
     "exclusive": (device(pool="alone"), Card(pci(0), 0, "Exclusive", pool="alone")),
     "time-sliced": (device(pool="turns"), Card(pci(0), 0, "TimeSlice", capacity=4, pool="turns")),
-    "of an unknown pool, to nobody": (device(pool="?"), Card(pci(0), 0, pool="?", healthy=False)),
-    "faulted, to nobody": (device(faulted=True), Card(pci(0), 0, healthy=False)),
+    "of an unknown pool: unhealthy": (device(pool="?"), Card(pci(0), 0, pool="?", healthy=False)),
+    "faulted: unhealthy": (device(faulted=True), Card(pci(0), 0, healthy=False)),
 }
 
 
 @pytest.mark.parametrize(("reported", "card"), SHARED.values(), ids=SHARED)
-def test_how_a_card_of_the_inventory_is_given(reported, card):
+def test_the_mode_of_an_inventory_card(reported, card):
     assert capacity.count(inventory(reported)).cards == (card,)
 
 
-def test_a_pool_cuts_its_cards():
+def test_a_pool_partitions_its_cards():
     small, mixed, wrong, unknown = capacity.count(
         inventory(
             device(0, pool="small"),
@@ -63,7 +63,7 @@ def test_a_pool_cuts_its_cards():
     assert [(card.slots, card.healthy) for card in (wrong, unknown)] == [((), False), ((), False)]
 
 
-def test_the_simulated_card_of_70_gb_is_cut_as_the_examples_say():
+def test_the_simulated_card_of_70_gb_is_partitioned_as_in_the_examples():
     pool = Pool("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1)))
     fits = {"1g.10gb": 7, "2g.20gb": 3, "3g.30gb": 2}
     (card,) = capacity.count(Report(NODE, devices=(device(pool="p", fits=fits),), pools={"p": pool})).cards
@@ -72,40 +72,40 @@ def test_the_simulated_card_of_70_gb_is_cut_as_the_examples_say():
 
 
 def cut(*profiles: str) -> tuple[Slot, ...]:
-    """Of one memory slice each, one beside the other."""
+    """Adjacent slots of one memory slice each."""
     return tuple(Slot(f"{profile}-{start}", profile, start, 1) for start, profile in enumerate(profiles))
 
 
 SEVEN = cut(*["1g.10gb"] * 7)
 TOLD = {
-    "as it is cut, in no pool": (device(cut=SEVEN[:2]), "MIG", 2, True),
+    "partitioned, in no pool": (device(cut=SEVEN[:2]), "MIG", 2, True),
     "whole, in no pool": (device(cut=()), "Percent", 0, True),
-    "as its pool says": (device(pool="small", cut=SEVEN), "MIG", 7, True),
-    "not before it is cut": (device(pool="small", cut=()), "MIG", 0, False),
-    "not while it is cut otherwise": (device(pool="small", cut=SEVEN[:6]), "MIG", 6, False),
-    "as it is, where nobody knows how many fit": (
+    "partitioned as the pool requires": (device(pool="small", cut=SEVEN), "MIG", 7, True),
+    "unhealthy until it is partitioned": (device(pool="small", cut=()), "MIG", 0, False),
+    "unhealthy with another layout": (device(pool="small", cut=SEVEN[:6]), "MIG", 6, False),
+    "with its own layout, if it is unknown how many devices fit": (
         device(pool="small", fits={}, cut=SEVEN[:3]),
         "MIG",
         3,
         True,
     ),
-    "not whole while it is cut": (device(pool="shared", cut=SEVEN), "Percent", 0, False),
-    "not while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
-    "not when it cannot be cut so": (device(cut=(*SEVEN, Slot("x", "3g.40gb", 5, 4))), "MIG", 0, False),
-    "not beyond its end": (device(cut=(Slot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
-    "as it shall be, while it is ahead of its pool": (
+    "not whole while it is partitioned": (device(pool="shared", cut=SEVEN), "Percent", 0, False),
+    "unhealthy while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
+    "unhealthy with overlapping devices": (device(cut=(*SEVEN, Slot("x", "3g.40gb", 5, 4))), "MIG", 0, False),
+    "unhealthy with a device beyond its end": (device(cut=(Slot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
+    "with the new sharing while it is ahead of its pool": (
         device(pool="small", cut=cut("2g.20gb"), ahead=Pool("MIG", layout=(("2g.20gb", 1),))),
         "MIG",
         1,
         True,
     ),
-    "not as it was, while it is ahead of its pool": (
+    "unhealthy with the old layout while it is ahead of its pool": (
         device(pool="small", cut=SEVEN, ahead=Pool("MIG", layout=(("2g.20gb", 1),))),
         "MIG",
         7,
         False,
     ),
-    "not while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
+    "unhealthy while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
 }
 CHANGING = {
     **POOLS,
@@ -113,14 +113,14 @@ CHANGING = {
 }
 
 
-@pytest.mark.parametrize(("told", "mode", "slots", "healthy"), TOLD.values(), ids=TOLD)
-def test_how_a_card_is_given_whose_cut_is_told(told, mode, slots, healthy):
-    (card,) = capacity.count(Report(NODE, devices=(told,), pools=CHANGING)).cards
+@pytest.mark.parametrize(("reported", "mode", "slots", "healthy"), TOLD.values(), ids=TOLD)
+def test_the_mode_of_a_card_with_reported_partitioning(reported, mode, slots, healthy):
+    (card,) = capacity.count(Report(NODE, devices=(reported,), pools=CHANGING)).cards
 
     assert (card.mode, len(card.slots), card.healthy) == (mode, slots, healthy)
 
 
-def test_nothing_is_given_on_a_node_whose_agent_is_silent():
+def test_all_cards_of_a_node_with_a_silent_agent_are_unhealthy():
     cards = capacity.count(Report(NODE, devices=(device(0), device(1)), silent=True)).cards
 
     assert [card.healthy for card in cards] == [False, False]
@@ -133,18 +133,18 @@ def test_a_card_with_two_names_is_one_card():
     assert [card.id for card in cards] == [pci(0), gpu(1)]
 
 
-def test_beside_a_plugin_that_cuts_cards_only_what_it_offers_is_given():
+def test_with_a_partitioning_plugin_only_the_offered_cards_are_healthy():
     devices = tuple(Device(gpu(index), index) for index in range(4))
     offered = {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
     cards = capacity.count(Report(NODE, devices=devices, allocatable=offered), half(gpu(2))).cards
 
     whole = [card.id for card in cards if card.mode == "Percent" and card.healthy]
-    assert whole == [gpu(2)], "the one that is in use"
+    assert whole == [gpu(2)], "the card that is in use"
     assert sum(len(card.slots) for card in cards) == 7
     assert len({card.index for card in cards}) == len(cards)
 
 
-def test_a_card_that_is_withheld_keeps_its_holders_and_gets_none():
+def test_a_withheld_card_keeps_its_holders_and_gets_no_new_ones():
     before = held(inventory(device(0)), *half(pci(0)))
     after = refit.refit(before, inventory(device(0, withheld="it is drained")))
 
@@ -153,19 +153,19 @@ def test_a_card_that_is_withheld_keeps_its_holders_and_gets_none():
     assert card.epoch > before.cards[0].epoch
 
 
-def test_an_ignored_card_gives_nothing_and_yet_shows_that_there_is_an_inventory():
+def test_an_ignored_card_is_left_out_but_counts_as_inventory():
     report = Report(NODE, devices=(device(ignored=True),), allocatable={"nvidia.com/gpu": 8})
 
     assert capacity.count(report).cards == ()
 
 
-def test_cards_whose_index_nobody_knows_get_one_that_is_free():
+def test_cards_without_a_known_index_get_a_free_one():
     cards = capacity.count(inventory(Device("x"), Device("y", 0), Device("z", 999))).cards
 
     assert [(card.id, card.index) for card in cards] == [("y", 0), ("x", 1), ("z", 2)]
 
 
-def test_a_plain_node_has_cards_by_index_and_made_up_ones_for_its_mig_devices():
+def test_a_node_without_inventory_has_indexed_cards_and_placeholders_for_mig_devices():
     cards = capacity.count(plain(2, **{"1g.10gb": 10, "2g.20gb.me": 1})).cards
 
     assert [(card.id, card.index, card.mode, len(card.slots)) for card in cards] == [
@@ -178,7 +178,7 @@ def test_a_plain_node_has_cards_by_index_and_made_up_ones_for_its_mig_devices():
     assert ledger.faults(Ledger(NODE, cards)) == []
 
 
-def test_the_node_of_the_worked_example_is_shown_as_it_is():
+def test_the_node_of_the_worked_example():
     cards = capacity.count(plain(4, **{"1g.10gb": 28, "2g.20gb": 12})).cards
 
     free = [slot.profile for card in cards for slot in card.free_slots()]
@@ -186,21 +186,21 @@ def test_the_node_of_the_worked_example_is_shown_as_it_is():
     assert sum(card.mode == "Percent" for card in cards) == 4
 
 
-def test_too_many_cards_are_named_and_not_a_crash():
+def test_too_many_cards_are_reported_as_a_problem():
     counted = capacity.count(plain(10**9))
 
     assert len(counted.cards) == 32
-    assert counted.troubles == (f"node {NODE} reports more than 32 cards; those beyond are left out",)
+    assert counted.troubles == (f"node {NODE} reports more than 32 cards; the others are ignored",)
 
 
-def test_a_node_whose_name_is_too_long_is_named_and_not_a_crash():
+def test_a_too_long_node_name_is_reported_as_a_problem():
     counted = capacity.count(Report("n" * 250, allocatable={"nvidia.com/gpu": 1}))
 
     assert counted.cards == ()
     assert "250" in counted.troubles[0] or "253" in counted.troubles[0]
 
 
-def test_the_cards_of_a_node_that_is_gone_are_ill():
+def test_the_cards_of_a_deleted_node_are_unhealthy():
     gone = Report(NODE, present=False, devices=(device(),))
 
     assert [card.healthy for card in capacity.count(gone).cards] == [False]
@@ -212,7 +212,7 @@ def held(report: Report, *parts: Part) -> Ledger:
     return given
 
 
-def test_a_plugin_that_withdraws_a_card_takes_one_that_nobody_holds():
+def test_a_withdrawn_card_is_one_without_holders():
     fewer = refit.refit(held(plain(4), *half(gpu(3))), plain(3))
 
     assert [(card.id, card.healthy) for card in fewer.cards] == [
@@ -222,13 +222,13 @@ def test_a_plugin_that_withdraws_a_card_takes_one_that_nobody_holds():
     ]
 
 
-def test_a_card_that_is_held_stays_ill_when_even_it_is_withdrawn():
+def test_a_held_card_stays_unhealthy_when_it_is_withdrawn():
     none = refit.refit(held(plain(2), *half(gpu(1))), plain(0))
 
     assert [(card.id, card.healthy, card.used) for card in none.cards] == [(gpu(1), False, 50)]
 
 
-def test_mig_devices_that_are_withdrawn_are_those_nobody_holds():
+def test_withdrawn_mig_devices_are_those_without_holders():
     before = held(plain(0, **{"1g.10gb": 10}), Part(f"{NODE}-mig-1g.10gb-1", slots=("1g.10gb-1",)))
     after = refit.refit(before, plain(0, **{"1g.10gb": 1}))
 
@@ -236,7 +236,7 @@ def test_mig_devices_that_are_withdrawn_are_those_nobody_holds():
     assert sum(len(card.slots) for card in after.cards) == 1
 
 
-def test_holders_follow_when_an_inventory_names_the_cards_and_back():
+def test_holders_follow_their_cards_to_inventory_names_and_back():
     before = held(plain(2), *half(gpu(0), gpu(1)))
     named = refit.refit(before, inventory(device(0), device(1)))
     back = refit.refit(named, plain(2))
@@ -246,7 +246,7 @@ def test_holders_follow_when_an_inventory_names_the_cards_and_back():
     assert back.grant("ns/a/1") == before.grant("ns/a/1")
 
 
-def test_holders_of_counted_mig_devices_move_to_real_ones():
+def test_holders_of_placeholder_devices_move_to_real_ones():
     before = held(plain(0, **{"1g.10gb": 7}), Part(f"{NODE}-mig-1g.10gb-0", slots=("1g.10gb-2", "1g.10gb-5")))
     after = refit.refit(before, inventory(device(pool="small")))
 
@@ -267,7 +267,7 @@ def test_no_report_loses_a_holder_or_overcommits(first, second, data):
 
 
 @given(stages.reports())
-def test_counting_is_a_function_of_the_report(report):
+def test_counting_is_deterministic(report):
     once = capacity.count(report)
 
     assert ledger.faults(Ledger(NODE, once.cards)) == []

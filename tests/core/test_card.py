@@ -1,4 +1,4 @@
-"""A card's name follows from where it sits, and fits wherever Kubernetes wants a name."""
+"""The name of a card follows from its PCI address, and is a valid object name."""
 
 import re
 
@@ -16,23 +16,23 @@ def address(place: tuple[int, int, int, int], style: str = "{:04x}:{:02x}:{:02x}
     return style.format(*place)
 
 
-def test_the_name_reads_as_node_and_place():
+def test_the_name_is_node_and_address():
     assert card.inventory_id("node-1", "0000:65:00.0") == "node-1-0000-65-00-0"
 
 
 @given(NODES, PLACES)
-def test_every_name_is_one_kubernetes_accepts(node, place):
+def test_every_name_is_valid_in_kubernetes(node, place):
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", card.inventory_id(node, address(place)))
 
 
 @given(NODES, PLACES)
-def test_the_case_of_the_driver_does_not_matter(node, place):
+def test_the_case_of_the_address_does_not_matter(node, place):
     loud = address(place, "{:04X}:{:02X}:{:02X}.{:X}")
     assert card.inventory_id(node, loud) == card.inventory_id(node, address(place))
 
 
 @given(NODES, PLACES, PLACES)
-def test_two_places_have_two_names(node, one, other):
+def test_different_addresses_have_different_names(node, one, other):
     same = card.inventory_id(node, address(one)) == card.inventory_id(node, address(other))
     assert same == (one == other)
 

@@ -1,4 +1,4 @@
-"""The stories of scenarios/cards as values: where the card rests after each act, and by which steps."""
+"""Runs scenarios/cards as pure functions: the state of the card after each step, and the transitions."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ CARD = "node-1-0000-65-00-0"
 
 @dataclass
 class Stage:
-    """One card, and what controllers remember of it in its object."""
+    """One card with its stored state."""
 
     approval: Approval
     phase: Phase = "Discovered"
@@ -40,22 +40,22 @@ class Stage:
             self.pool = act.situation.pool
         pools = [pooling.pool(_pool(name, spec)) for name, spec in act.pools.items()]
         for _ in range(5):
-            standing = Standing(self.card(act.situation), self.phase, facts(act.situation))
-            way = course.decide([standing], {}, pools, self.approval)[CARD]
-            if not self.carry_out(way):
+            current = Standing(self.card(act.situation), self.phase, facts(act.situation))
+            decision = course.decide([current], {}, pools, self.approval)[CARD]
+            if not self.carry_out(decision):
                 return
-        raise AssertionError(f"{act.name}: it never rests")
+        raise AssertionError(f"{act.name}: the lifecycle does not terminate")
 
-    def carry_out(self, way: Course) -> bool:
+    def carry_out(self, decision: Course) -> bool:
         """Whether anything was written."""
-        self.answer = way.assignment
-        self.steps += way.steps
-        self.phase, self.pool = way.phase, way.pool
-        if way.assignment.annotation is not None:
-            self.annotation = self.written = way.assignment.annotation
-            self.mismatch = way.assignment.mismatch
+        self.answer = decision.assignment
+        self.steps += decision.steps
+        self.phase, self.pool = decision.phase, decision.pool
+        if decision.assignment.annotation is not None:
+            self.annotation = self.written = decision.assignment.annotation
+            self.mismatch = decision.assignment.mismatch
             return True
-        return bool(way.steps)
+        return bool(decision.steps)
 
     def card(self, now: Situation) -> Card:
         return Card(
@@ -106,7 +106,7 @@ def check(stage: Stage, act: Act, before: Phase) -> None:
     assert stage.written == wanted.annotation, act.name
     assert wanted.mismatch in stage.mismatch, act.name
     if wanted.pending:
-        assert tuple(one.reason for one in stage.answer.pending) == wanted.pending, act.name
+        assert tuple(pending.reason for pending in stage.answer.pending) == wanted.pending, act.name
     if steps:
         last = steps[-1]
         assert wanted.by in ("", last.owner), act.name
@@ -116,17 +116,17 @@ def check(stage: Stage, act: Act, before: Phase) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_the_card_ends_as_told(story: Story):
+def test_the_card_reaches_the_expected_state(story: Story):
     play(story)
 
 
-def test_every_row_of_the_table_is_gone_from_each_of_its_phases():
-    gone = {(step.start, TABLE.index(step.row)) for story in STORIES.values() for step in play(story)}
+def test_every_transition_is_taken_from_each_of_its_phases():
+    taken = {(step.start, TABLE.index(step.row)) for story in STORIES.values() for step in play(story)}
     missing = [
         f"{start} -> {row.end or start}: {row.rule.words}"
         for index, row in enumerate(TABLE)
         for start in row.starts
-        if (start, index) not in gone
+        if (start, index) not in taken
     ]
 
     assert missing == []

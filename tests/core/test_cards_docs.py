@@ -1,4 +1,4 @@
-"""The page about cards shows the table that decides. `python -m tests.core.test_cards_docs` draws it anew."""
+"""docs/cards.md contains the lifecycle table. `python -m tests.core.test_cards_docs` regenerates it."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/cards.md"
 
 
 def drawn(page: str) -> str:
-    """The page with its two generated parts as they should be."""
+    """The page with its two generated parts up to date."""
     page = re.sub(r"(?s)(```mermaid\n).*?(\n```)", lambda m: m[1] + lifecycle_drawing.diagram() + m[2], page)
     return re.sub(r"(?m)(^\| from \| to .*\n)(^\|.*\n)+", lambda _: lifecycle_drawing.table() + "\n", page)
 
 
-def test_the_page_shows_the_table_that_decides():
+def test_the_page_contains_the_lifecycle_table():
     page = PAGE.read_text()
 
     assert lifecycle_drawing.table() in page

@@ -1,4 +1,4 @@
-"""The catalogue is data: what a person may type, and what no row may get wrong."""
+"""The catalogue of card models: lookup by name, and consistency of its rows."""
 
 import re
 
@@ -8,11 +8,11 @@ from croupier.core.cards import catalogue, mig
 
 
 @pytest.mark.parametrize("typed", ["H100", "h100", "A100-80gb", "sim-70GB"])
-def test_a_model_is_found_whatever_its_case(typed):
+def test_models_are_found_ignoring_case(typed):
     assert catalogue.find(typed).name.casefold() == typed.casefold()
 
 
-def test_an_unknown_model_is_refused_with_the_closest_and_all_known():
+def test_an_unknown_model_is_refused_with_suggestions():
     with pytest.raises(catalogue.UnknownModel) as refusal:
         catalogue.find("H10")
 
@@ -20,7 +20,7 @@ def test_an_unknown_model_is_refused_with_the_closest_and_all_known():
     assert all(model.name in str(refusal.value) for model in catalogue.MODELS)
 
 
-def test_a_name_like_no_other_gets_no_guess():
+def test_a_dissimilar_name_gets_no_suggestion():
     with pytest.raises(catalogue.UnknownModel) as refusal:
         catalogue.find("quantum")
 
@@ -34,7 +34,7 @@ def test_names_products_and_pci_devices_are_unique():
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
-def test_what_becomes_a_label_is_a_valid_label_value(model):
+def test_products_are_valid_label_values(model):
     label = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
     assert label.fullmatch(model.product)
     assert label.fullmatch(model.architecture)
@@ -42,7 +42,7 @@ def test_what_becomes_a_label_is_a_valid_label_value(model):
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
-def test_every_model_can_be_filled_with_each_kind_as_often_as_its_row_says(model):
+def test_every_profile_fits_as_often_as_its_row_says(model):
     counted = {kind.name: mig.how_many(model.kinds, kind.name) for kind in model.kinds}
 
     assert counted == {kind.name: kind.most for kind in model.kinds}
@@ -50,7 +50,7 @@ def test_every_model_can_be_filled_with_each_kind_as_often_as_its_row_says(model
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
-def test_no_kind_has_more_than_the_card(model):
+def test_no_profile_exceeds_the_card(model):
     for kind in model.kinds:
         assert mig.is_profile(kind.name)
         assert kind.memory_mib <= model.memory_mib

@@ -1,4 +1,4 @@
-"""Which GPUDevice stands for which card: names stay, nothing is forgotten, and nothing that is held goes."""
+"""The census: names are stable, nothing is lost, and no held GPUDevice is removed."""
 
 import pytest
 from hypothesis import given
@@ -27,70 +27,70 @@ def seen(*cards: Card, whole: bool = True) -> Sighting:
     return Sighting(cards, whole)
 
 
-def test_new_cards_are_named_by_where_they_sit_or_else_by_number():
+def test_new_cards_are_named_by_pci_address_or_else_by_index():
     plan = census.plan(NODE, seen(Card(0, at(3)), Card(1)), [])
 
     assert [(one.id, one.card.index) for one in plan.cards] == [(named(3), 0), (numbered(1), 1)]
     assert plan.news == ()
 
 
-def test_a_card_that_is_renumbered_or_replaced_keeps_its_name_and_both_are_told():
+def test_a_renumbered_or_replaced_card_keeps_its_name_and_gets_events():
     known = [Known(named(3), 0, "GPU-a")]
     plan = census.plan(NODE, seen(Card(2, at(3), "GPU-b")), known)
 
     assert [one.id for one in plan.cards] == [named(3)]
     assert [one.reason for one in plan.news] == ["GPUCardReplaced", "GPUCardRenumbered"]
-    assert "GPU-a became GPU-b" in plan.news[0].note
+    assert "from GPU-a to GPU-b" in plan.news[0].note
 
 
-def test_the_name_by_place_takes_over_from_the_name_by_number():
+def test_the_name_by_address_replaces_the_name_by_index():
     plan = census.plan(NODE, seen(Card(0, at(3))), [Known(numbered(0), 0)])
     later = census.plan(NODE, seen(Card(0, at(3))), [Known(named(3), 0), Known(numbered(0), 0, given=False)])
 
     assert [(one.id, one.heir_of) for one in plan.cards] == [(named(3), numbered(0))]
-    assert (plan.removed, plan.vanished) == ((), ()), "somebody may hold something of it"
+    assert (plan.removed, plan.vanished) == ((), ()), "a pod may hold a part of it"
     assert later.removed == (numbered(0),)
     assert later.cards[0].heir_of == ""
 
 
-def test_labels_alone_know_the_card_by_the_number_it_had():
+def test_without_an_agent_a_card_is_matched_by_its_last_index():
     plan = census.plan(NODE, seen(Card(0)), [Known(named(3), 0), Known(named(2), 0, vanished=True)])
 
     assert [one.id for one in plan.cards] == [named(3)]
 
 
 ENDINGS = {
-    "is marked first": (Known(named(3), 0), True, "vanished", ["GPUCardVanished"]),
-    "is marked once": (Known(named(3), 0, vanished=True), True, "vanished", []),
+    "is marked as vanished first": (Known(named(3), 0), True, "vanished", ["GPUCardVanished"]),
+    "is marked only once": (Known(named(3), 0, vanished=True), True, "vanished", []),
     "stays while it is held": (Known(named(3), 0, vanished=True, gone_long=True), True, "vanished", []),
     "may come back soon": (Known(named(3), 0, vanished=True, given=False), True, "vanished", []),
-    "is removed at last": (
+    "is removed after the delay": (
         Known(named(3), 0, vanished=True, given=False, gone_long=True),
         True,
         "removed",
         ["GPUCardRemoved"],
     ),
-    "is not gone because nobody speaks": (Known(named(3), 0, given=False), False, "kept", []),
+    "is kept without a complete list": (Known(named(3), 0, given=False), False, "kept", []),
 }
 
 
-@pytest.mark.parametrize(("known", "whole", "ending", "news"), ENDINGS.values(), ids=ENDINGS)
-def test_a_card_that_is_not_told_of(known, whole, ending, news):
-    plan = census.plan(NODE, seen(Card(1, at(4)), whole=whole), [known])
+@pytest.mark.parametrize(("known", "complete", "ending", "events"), ENDINGS.values(), ids=ENDINGS)
+def test_a_card_that_is_not_listed(known, complete, ending, events):
+    plan = census.plan(NODE, seen(Card(1, at(4)), whole=complete), [known])
     endings = {"vanished": plan.vanished, "removed": plan.removed, "kept": ()}
 
-    assert [one.reason for one in plan.news] == news
+    assert [event.reason for event in plan.news] == events
     assert endings.pop(ending, ()) == (() if ending == "kept" else (known.id,))
     assert not any(endings.values())
 
 
-def test_a_card_that_comes_back_is_told():
+def test_a_card_that_comes_back_gets_an_event():
     plan = census.plan(NODE, seen(Card(0, at(3))), [Known(named(3), 0, vanished=True)])
 
     assert [one.reason for one in plan.news] == ["GPUCardReturned"]
 
 
-def test_a_node_whose_name_leaves_no_room_for_cards_is_a_trouble_and_not_a_crash():
+def test_a_node_name_that_is_too_long_is_reported_as_a_trouble():
     plan = census.plan("n" * 250, seen(Card(0, at(3))), [])
 
     assert plan.cards == ()
@@ -117,7 +117,7 @@ KNOWN = st.lists(
 
 
 @given(CARDS, KNOWN, st.booleans())
-def test_nothing_is_removed_that_is_there_or_may_be_held(cards, known, whole):
+def test_no_present_or_held_card_is_removed(cards, known, whole):
     plan = census.plan(NODE, seen(*cards, whole=whole), known)
     there = {one.id for one in plan.cards}
     by_name = {one.id: one for one in known}
@@ -131,7 +131,7 @@ def test_nothing_is_removed_that_is_there_or_may_be_held(cards, known, whole):
 
 
 @given(CARDS, KNOWN, st.booleans())
-def test_every_card_told_of_is_found_again_under_the_same_name(cards, known, whole):
+def test_every_listed_card_keeps_its_name(cards, known, whole):
     first = census.plan(NODE, seen(*cards, whole=whole), known)
     after = [Known(one.id, one.card.index, one.card.uuid) for one in first.cards]  # once it is written
     second = census.plan(NODE, seen(*cards, whole=whole), after)

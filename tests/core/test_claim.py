@@ -1,4 +1,4 @@
-"""Who asks gets it once; a pod that was waited for gets what waits for it, and nothing else."""
+"""Claims are idempotent; a pod with a Reservation gets exactly the cards of the Reservation."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ def reserved() -> Ledger:
     return given(node(shared(0), shared(1)), "ns/pod", (Part(place(0), 50),), RESERVED)
 
 
-def test_a_claim_is_given_on_its_terms():
+def test_a_claim_is_granted_on_its_terms():
     answer = claim.decide(node(shared(0)), Claim(POD, (Shares(1, 30),), RESERVED), "BinPack")
 
     assert isinstance(answer, Taken)
@@ -28,7 +28,7 @@ def test_a_claim_is_given_on_its_terms():
     assert answer.ledger.reservations == {POD: "mine"}
 
 
-def test_asking_again_changes_nothing_even_for_something_else():
+def test_a_repeated_claim_changes_nothing_even_for_another_request():
     ledger = given(node(shared(0)), POD, (Part(place(0), 30),))
 
     answer = claim.decide(ledger, Claim(POD, (Shares(1, 100),), RESERVED), "Spread")
@@ -39,16 +39,16 @@ def test_asking_again_changes_nothing_even_for_something_else():
 
 LATER = NOON + timedelta(minutes=1)
 LASTS = {
-    "longer when asked for longer": (NOON, Terms(until=LATER), LATER),
-    "not shorter": (LATER, Terms(until=NOON), LATER),
-    "not shorter than for ever": (None, Terms(until=NOON), None),
-    "as before when asked without an end": (NOON, Terms(), NOON),
+    "a later expiry extends": (NOON, Terms(until=LATER), LATER),
+    "an earlier expiry does not shorten": (LATER, Terms(until=NOON), LATER),
+    "a hold without expiry stays so": (None, Terms(until=NOON), None),
+    "a claim without expiry changes nothing": (NOON, Terms(), NOON),
 }
 
 
 @pytest.mark.parametrize(("until", "terms", "expected"), LASTS.values(), ids=LASTS)
 @pytest.mark.parametrize("holder", [POD, "ns/pod"], ids=["its own hold", "a Reservation's"])
-def test_how_long_a_hold_that_is_asked_for_again_lasts(holder, until, terms, expected):
+def test_the_expiry_of_a_repeated_claim(holder, until, terms, expected):
     ledger = given(node(shared(0)), holder, (Part(place(0), 30),), Terms(until=until))
 
     answer = claim.decide(ledger, Claim(POD, (Shares(1, 30),), terms), "Spread")
@@ -58,8 +58,8 @@ def test_how_long_a_hold_that_is_asked_for_again_lasts(holder, until, terms, exp
     assert claim.decide(answer.ledger, Claim(POD, (Shares(1, 30),), terms), "Spread") == answer
 
 
-@pytest.mark.parametrize("wants", [(), (Shares(1, 50),)], ids=["asks for nothing", "asks for the same"])
-def test_the_pod_takes_over_what_waits_for_it(wants):
+@pytest.mark.parametrize("wants", [(), (Shares(1, 50),)], ids=["empty request", "same request"])
+def test_the_pod_takes_over_the_hold_of_its_reservation(wants):
     ledger = reserved()
 
     answer = claim.decide(ledger, Claim(POD, wants, Terms()), "BinPack")
@@ -78,7 +78,7 @@ def test_a_pod_that_is_bound_takes_over_as_bound():
     assert not answer.ledger.held
 
 
-def test_the_pod_asks_for_something_else():
+def test_a_pod_with_another_request_is_refused():
     asked = Claim(POD, (Shares(2, 50),), Terms())
     why = (
         "Reservation mine holds 50 % of 1 card for the pod, which asks for 50 % of 2 cards;"
@@ -89,17 +89,15 @@ def test_the_pod_asks_for_something_else():
     assert claim.rank(reserved(), asked, "BinPack") == Refused(why)
 
 
-def test_what_waits_for_the_pod_is_of_a_sick_card():
+def test_a_reservation_of_an_unhealthy_card_is_refused():
     ledger = recut.recut(reserved(), [shared(0, healthy=False), shared(1)])
 
     answer = claim.decide(ledger, Claim(POD, (), Terms()), "BinPack")
 
-    assert answer == Refused(
-        "Reservation mine holds a card for the pod that is not healthy", "card 0 is not healthy"
-    )
+    assert answer == Refused("Reservation mine holds an unhealthy card for the pod", "card 0 is not healthy")
 
 
-def test_another_pod_and_the_reservation_itself_take_nothing_over():
+def test_other_pods_and_the_reservation_itself_take_over_nothing():
     ledger = reserved()
 
     other = claim.decide(ledger, Claim("ns/pod-2/uid", (Shares(1, 50),), BOUND), "BinPack")
@@ -110,7 +108,7 @@ def test_another_pod_and_the_reservation_itself_take_nothing_over():
     assert itself == Taken(ledger, (Part(place(0), 50),))
 
 
-def test_nothing_waits_and_nothing_is_asked_for():
+def test_an_empty_request_without_reservation_is_refused():
     assert claim.decide(node(shared(0)), Claim(POD, (), Terms()), "Spread") == Refused("asks for no cards")
 
 
@@ -125,7 +123,7 @@ LEDGER = node(
 HALF, OTHER_HALF = Part(place(0), 50), Part(place(1), 50)
 ANSWERS = {
     "the shares": ((HALF, OTHER_HALF), (Shares(2, 50),), True),
-    "the shares, asked one by one": ((HALF, OTHER_HALF), (Shares(1, 50), Shares(1, 50)), True),
+    "the shares, as two items": ((HALF, OTHER_HALF), (Shares(1, 50), Shares(1, 50)), True),
     "too few cards": ((HALF,), (Shares(2, 50),), False),
     "too many cards": ((HALF, OTHER_HALF), (Shares(1, 50),), False),
     "another share": ((HALF,), (Shares(1, 60),), False),
@@ -141,16 +139,16 @@ ANSWERS = {
     "percent of the pool": ((Part(place(5), 30),), (Units("mps", 30),), True),
     "nothing of the pool": ((), (Units("red", 1),), False),
     "more of the pool": ((Part(place(3), 3),), (Units("blue", 2),), False),
-    "the pool and something beside it": ((HALF, Part(place(2), 100)), (Units("red", 1),), False),
+    "the pool and another card": ((HALF, Part(place(2), 100)), (Units("red", 1),), False),
 }
 
 
 @pytest.mark.parametrize(("grant", "wants", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_a_grant_is_what_was_asked_for_or_not(grant, wants, expected):
+def test_a_grant_matches_the_request_or_not(grant, wants, expected):
     assert tally.answers(LEDGER, grant, wants) is expected
 
 
-def test_a_grant_in_words():
+def test_a_grant_is_described():
     grant = (HALF, OTHER_HALF, Part(place(3), 2), Part(place(4), slots=("1g.10gb-4", "1g.10gb-5")))
 
     assert tally.sentence(LEDGER, grant) == (

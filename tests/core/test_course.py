@@ -1,4 +1,4 @@
-"""What is said of a card, and of a node whose cards serve nobody."""
+"""Conditions of cards, and of nodes with cards without a pool."""
 
 from dataclasses import replace
 
@@ -26,29 +26,29 @@ def goes(phase, facts: CardFacts, pools=(TEAM,), **about) -> Course:
 
 
 SAID = {
-    "a fit card": ("Ready", FIT, {"ReadyForPooling": "True Ready", "Faulted": "False Healthy"}),
-    "a broken one": (
+    "a healthy card": ("Ready", FIT, {"ReadyForPooling": "True Ready", "Faulted": "False Healthy"}),
+    "a faulted card": (
         "Ready",
         replace(FIT, fault=BROKEN, clean=0),
         {"ReadyForPooling": "False Faulted", "Faulted": "True CriticalXID"},
     ),
-    "one that recovers": (
+    "a recovering card": (
         "Faulted",
         replace(FIT, clean=1),
         {"ReadyForPooling": "False Faulted", "Faulted": "True Recovering"},
     ),
-    "one of a node without a driver": (
+    "a card of a node without a driver": (
         "Validating",
         replace(FIT, prepared=False, trouble=Trouble("DriverMissing", "no driver")),
         {"Faulted": "True DriverMissing"},
     ),
-    "one nobody has checked": ("Discovered", CardFacts(), {"ReadyForPooling": "False NotChecked"}),
-    "one of an incomplete inventory": (
+    "a card that is not validated": ("Discovered", CardFacts(), {"ReadyForPooling": "False NotChecked"}),
+    "a card of an incomplete inventory": (
         "Ready",
         replace(FIT, incomplete="GFD counts 8, NFD 7"),
         {"ReadyForPooling": "False InventoryIncomplete"},
     ),
-    "one of a node that is not managed": (
+    "a card of a node that is not managed": (
         "Ready",
         replace(FIT, managed=False),
         {"ReadyForPooling": "False NotManaged", "ManagedDisabled": "True NodeLabel"},
@@ -57,21 +57,21 @@ SAID = {
 
 
 @pytest.mark.parametrize(("phase", "facts", "said"), SAID.values(), ids=SAID)
-def test_what_is_said_of_a_card(phase, facts, said):
+def test_the_conditions_of_a_card(phase, facts, said):
     told = {one.type: f"{one.status} {one.reason}" for one in course.conditions(goes(phase, facts))}
 
     assert set(told) == set(course.CONDITIONS)
     assert said.items() <= told.items()
 
 
-def test_nothing_else_is_said_of_an_ignored_card():
+def test_an_ignored_card_has_only_one_condition():
     told = course.conditions(goes("Faulted", replace(FIT, ignored=True, fault=BROKEN), excluded=True))
 
     assert [(one.type, one.status) for one in told] == [("Ignored", "True")]
 
 
-def test_a_pool_that_asks_nobody_takes_the_card_only_when_the_annotation_is_seen():
-    """Withdrawn may have had another cause until then."""
+def test_an_automatic_pool_takes_the_card_only_after_the_annotation_is_stored():
+    """Until then the card may be withdrawn for another reason."""
     withdrawn = replace(FIT, occupancy="Withdrawn")
 
     first = goes("Ready", withdrawn, [EAGER])
@@ -82,8 +82,8 @@ def test_a_pool_that_asks_nobody_takes_the_card_only_when_the_annotation_is_seen
     assert (then.phase, then.pool) == ("Assigned", "team-a")
 
 
-def test_a_card_that_must_go_leaves_only_when_its_annotation_is_gone():
-    """The ledger sees by the annotation that it is on its way out."""
+def test_a_card_leaves_its_pool_only_after_its_annotation_is_removed():
+    """The ledger learns from the annotation that the card leaves."""
     elsewhere = replace(TEAM, nodes=replace(TEAM.nodes, equal={"zone": "b"}))
     withdrawn = replace(FIT, occupancy="Withdrawn")
 
@@ -95,7 +95,7 @@ def test_a_card_that_must_go_leaves_only_when_its_annotation_is_gone():
     assert (then.phase, then.pool) == ("Ready", "")
 
 
-def test_cards_that_serve_nobody_are_named():
+def test_cards_without_a_pool_are_named():
     here = [
         Standing(card(0), "Ready", FIT),
         Standing(card(1, annotation="team-a", pool="team-a"), "Assigned", FIT),
@@ -104,10 +104,10 @@ def test_cards_that_serve_nobody_are_named():
     judged = course.unassigned(course.decide(here, {}, [TEAM], Approval()))
 
     assert (judged.status, judged.reason) == ("True", "AwaitingApproval")
-    assert judged.message == "1 of 3 cards serve no pool: node-1-gpu-0"
+    assert judged.message == "1 of 3 cards have no pool: node-1-gpu-0"
 
 
-def test_a_node_whose_cards_all_serve_says_so():
+def test_a_node_whose_cards_all_have_a_pool():
     ways = {"a": Course("InUse", "team-a", FIT, Assignment("team-a"))}
 
     assert course.unassigned(ways).status == "False"

@@ -1,4 +1,4 @@
-"""Steps lead from any state of a card to the one that is wanted, and nowhere from there."""
+"""Partition steps lead from any state of a card to the wanted one, and no further."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ PLACED = [placed("H100", text) for text in SPELLED]
 
 @st.composite
 def states(draw):
-    """Any part of a layout, with MIG mode on or off where nothing is cut."""
+    """Any part of a layout, with MIG mode on or off if there are no devices."""
     pieces = draw(
         st.sampled_from(PLACED).flatmap(
             lambda some: st.sets(st.sampled_from(some)) if some else st.just(set())
@@ -33,7 +33,7 @@ def states(draw):
 
 
 def done(now: Cut, step: Step) -> Cut:
-    """What a driver does, as strictly."""
+    """Apply steps as strictly as a driver."""
     match step:
         case Mode(on=on):
             assert not now.made, "mode changes only without devices"
@@ -58,14 +58,14 @@ def test_steps_lead_from_any_state_to_the_wanted_one(now, wanted):
 
 
 @given(states(), states())
-def test_the_way_back_leads_to_the_very_places(now, before):
+def test_steps_back_lead_to_the_exact_placements(now, before):
     for step in cutting.towards(now, enabled=before.enabled, wanted=before.pieces):
         now = done(now, step)
 
     assert (now.enabled, set(now.pieces)) == (before.enabled, set(before.pieces))
 
 
-def test_the_same_devices_in_other_places_are_left_alone():
+def test_the_same_devices_at_other_placements_are_kept():
     elsewhere = Cut(True, (Made(mig.Piece("3g.40gb", 0, 4), "MIG-0"),))
 
     assert cutting.steps(elsewhere, [mig.Piece("3g.40gb", 4, 4)]) == ()

@@ -1,4 +1,4 @@
-"""What a node serves of its cards: every card under the names it may be asked for, and under no other."""
+"""The resources and devices that a node serves for its cards."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,41 +18,44 @@ MIG = "nvidia.com/mig-"
 OFFERED = {
     "a card of no pool, whole or in percent": ([whole()], {GPU: 1, PERCENT: 100}),
     "two of them": ([whole(0), whole(1)], {GPU: 2, PERCENT: 200}),
-    "a cut card by its profiles": ([cut(slots=MEDIUM)], {f"{MIG}2g.20gb": 2, f"{MIG}3g.30gb": 1}),
-    "extras as Kubernetes can spell them": (
+    "a partitioned card by its profiles": ([cut(slots=MEDIUM)], {f"{MIG}2g.20gb": 2, f"{MIG}3g.30gb": 1}),
+    "extras in valid resource names": (
         [cut(slots=[("1g.10gb+me-0", "1g.10gb+me")])],
         {f"{MIG}1g.10gb.me": 1},
     ),
-    "nothing of a card that could be cut and is not": ([whole(mig_enabled=True)], {}),
-    "nothing of a card that is being cut": ([whole(changing=True), whole(1)], {GPU: 1, PERCENT: 100}),
-    "a pool's cards only under its name": (
+    "nothing of a card with MIG mode and no devices": ([whole(mig_enabled=True)], {}),
+    "nothing of a card that is being repartitioned": (
+        [whole(changing=True), whole(1)],
+        {GPU: 1, PERCENT: 100},
+    ),
+    "cards of a pool only under its resource": (
         [pooled(sharing="Exclusive"), whole(1)],
         {f"{POOL}blue": 1, GPU: 1, PERCENT: 100},
     ),
     "time slices": ([pooled(sharing="TimeSlice", slices=4)], {f"{POOL}blue": 4}),
     "percent of a pool": ([pooled(sharing="MPS")], {f"{POOL}blue": 100}),
     "slots of a pool": ([replace(cut(), pool=pooled(sharing="MIG").pool)], {f"{POOL}blue": 7}),
-    "nothing while the pool wants it cut": ([pooled(sharing="MIG")], {}),
-    "nothing while the pool wants it whole": ([replace(cut(), pool=pooled().pool)], {}),
+    "nothing before the card is partitioned for its pool": ([pooled(sharing="MIG")], {}),
+    "nothing while the card of a pool is still partitioned": ([replace(cut(), pool=pooled().pool)], {}),
 }
 
 
 @pytest.mark.parametrize(("cards", "expected"), OFFERED.values(), ids=OFFERED)
-def test_what_is_offered(cards, expected):
+def test_served_resources(cards, expected):
     offer = devices.offer(cards)
 
     assert {resource: len(listed) for resource, listed in offer.resources.items()} == expected
     assert offer.healthy() == expected
 
 
-def test_a_sick_card_stays_in_the_list_and_is_not_to_be_had():
+def test_an_unhealthy_card_is_listed_as_unhealthy():
     offer = devices.offer([whole(0, healthy=False), whole(1)])
 
     assert len(offer.resources[GPU]) == 2
     assert offer.healthy() == {GPU: 1, PERCENT: 100}
 
 
-def test_what_was_served_before_stays_without_devices():
+def test_a_resource_served_before_stays_without_devices():
     offer = devices.offer([cut(0)], before=[GPU, PERCENT])
 
     assert offer.healthy() == {GPU: 0, PERCENT: 0, f"{MIG}1g.10gb": 7}
@@ -67,23 +70,23 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("device", "unit", "share", "slot"), NAMES.values(), ids=NAMES)
-def test_a_name_tells_what_it_is_part_of(device, unit, share, slot):
+def test_a_device_name_is_parsed(device, unit, share, slot):
     assert devices.unit(device) == unit
     assert (unit.share, unit.slot) == (share, slot)
 
 
 REGISTERED = {
     "ours": ({GPU: [name(0)], PERCENT: [f"{name(0)}::p00"]}, set()),
-    "those of an agent before us, of a card that is gone": ({GPU: [f"{NODE}-0000-ff-00-0"]}, set()),
-    "theirs, by UUID": ({GPU: ["GPU-8a2f"], PERCENT: [f"{name(0)}::p00"]}, {GPU}),
-    "theirs among ours": ({GPU: [name(0), "GPU-8a2f"]}, {GPU}),
-    "another node's": ({GPU: ["node-10-0000-10-00-0"]}, {GPU}),
-    "nobody's": ({GPU: []}, set()),
+    "those of a previous agent, of a vanished card": ({GPU: [f"{NODE}-0000-ff-00-0"]}, set()),
+    "foreign, by UUID": ({GPU: ["GPU-8a2f"], PERCENT: [f"{name(0)}::p00"]}, {GPU}),
+    "foreign among ours": ({GPU: [name(0), "GPU-8a2f"]}, {GPU}),
+    "of another node": ({GPU: ["node-10-0000-10-00-0"]}, {GPU}),
+    "without devices": ({GPU: []}, set()),
 }
 
 
 @pytest.mark.parametrize(("registered", "theirs"), REGISTERED.values(), ids=REGISTERED)
-def test_whose_a_resource_is(registered, theirs):
+def test_foreign_resources(registered, theirs):
     assert devices.foreign(NODE, registered) == theirs
 
 
@@ -107,7 +110,7 @@ cards = st.lists(st.sampled_from(KINDS), max_size=8).map(
 
 
 @given(cards)
-def test_every_device_is_named_once_and_can_be_asked_for(listed):
+def test_every_device_is_unique_and_can_be_requested(listed):
     offer = devices.offer(listed)
 
     ids = Counter(device.id for served in offer.resources.values() for device in served)
@@ -125,7 +128,7 @@ def test_every_device_is_named_once_and_can_be_asked_for(listed):
 
 
 @given(cards, cards)
-def test_whatever_changes_no_resource_is_dropped(before, now):
+def test_no_change_drops_a_resource(before, now):
     served = devices.offer(before).resources
 
     assert served.keys() <= devices.offer(now, served.keys()).resources.keys()

@@ -1,4 +1,4 @@
-"""The effective request of a pod is the one the scheduler and the kubelet reserve."""
+"""The effective request of a pod is the amount that the scheduler and the kubelet reserve."""
 
 import pytest
 from hypothesis import given
@@ -30,21 +30,21 @@ COUNTED = {
     "containers add up": (Footprint([gpus(1), gpus(2)]), 3),
     "of init containers the largest counts": (Footprint([gpus(1)], [init(4), init(2)]), 4),
     "a small init container costs nothing": (Footprint([gpus(3)], [init(2)]), 3),
-    "a sidecar counts beside the containers": (Footprint([gpus(1)], [sidecar(2)]), 3),
-    "an init container runs beside the sidecars before it": (Footprint([gpus(1)], [sidecar(1), init(3)]), 4),
-    "and not beside those after it": (Footprint([gpus(1)], [init(3), sidecar(1)]), 3),
+    "a sidecar is added to the containers": (Footprint([gpus(1)], [sidecar(2)]), 3),
+    "an init container is added to the sidecars before it": (Footprint([gpus(1)], [sidecar(1), init(3)]), 4),
+    "but not to the sidecars after it": (Footprint([gpus(1)], [init(3), sidecar(1)]), 3),
     "sidecars add up as they start": (Footprint([], [sidecar(1), sidecar(2), init(1)]), 4),
-    "overhead comes on top": (Footprint([gpus(1)], [init(4)], overhead=gpus(1)), 5),
-    "devices are never asked for on the pod itself": (Footprint([gpus(1)], pod_level=gpus(7)), 1),
+    "overhead is added": (Footprint([gpus(1)], [init(4)], overhead=gpus(1)), 5),
+    "devices cannot be requested at pod level": (Footprint([gpus(1)], pod_level=gpus(7)), 1),
 }
 
 
 @pytest.mark.parametrize(("pod", "count"), COUNTED.values(), ids=COUNTED)
-def test_how_a_pod_is_counted(pod, count):
+def test_effective_requests(pod, count):
     assert effective.requests(pod).get(GPU, ZERO).whole == count
 
 
-def test_requests_on_the_pod_replace_those_of_its_containers():
+def test_pod_level_requests_replace_those_of_the_containers():
     cpu, two, three = "cpu", quantity.parse("2"), quantity.parse("3")
     pod = Footprint(
         [{cpu: two}], [Early({cpu: three})], overhead={cpu: quantity.parse("1")}, pod_level={cpu: two}
@@ -71,20 +71,20 @@ PODS = st.builds(
 
 
 @given(PODS)
-def test_it_is_the_most_that_ever_runs_at_once(pod):
-    """Told as a film: start one init container after another, then the containers; look at every picture."""
+def test_it_is_the_maximum_that_runs_at_once(pod):
+    """Simulates the start of all init containers and then the containers, and takes the maximum."""
     for name in (GPU, "cpu", "memory"):
         kept, pictures = 0, [0]
         for early in pod.before:
             now = early.amounts.get(name, ZERO).nanos
             pictures.append(kept + now)
             kept += now if early.sidecar else 0
-        pictures.append(kept + sum(one.get(name, ZERO).nanos for one in pod.containers))
+        pictures.append(kept + sum(container.get(name, ZERO).nanos for container in pod.containers))
 
         counted = effective.requests(pod).get(name, ZERO).nanos
         assert counted == max(pictures) + pod.overhead.get(name, ZERO).nanos
 
 
 @given(PODS)
-def test_what_comes_to_nothing_is_left_out(pod):
+def test_zero_amounts_are_left_out(pod):
     assert all(effective.requests(pod).values())

@@ -1,4 +1,4 @@
-"""Which nodes are out of question for a pod, by what stands on the node itself."""
+"""Which nodes the scheduler filters out by fields of the Node object."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def tolerates(*args: str) -> Needs:
 
 
 CASES = {
-    "nothing in the way": (FAST, Needs(), ""),
+    "no constraint": (FAST, Needs(), ""),
     "cordoned": (CLOSED, Needs(), CORDONED),
     "cordoned, and tolerated": (CLOSED, tolerates("node.kubernetes.io/unschedulable", "Exists"), ""),
     "tainted": (TAINTED, Needs(), UNTOLERATED),
@@ -41,7 +41,7 @@ CASES = {
         UNTOLERATED,
     ),
     "everything is tolerated": (TAINTED, tolerates("", "Exists"), ""),
-    "a preference is no obstacle": (
+    "PreferNoSchedule is ignored": (
         NodeFacts("n", taints=(Taint("gpu", "PreferNoSchedule"),)),
         Needs(),
         "",
@@ -50,7 +50,7 @@ CASES = {
     "not selected": (FAST, Needs(selector={"disk": "slow"}), MISMATCH),
     "in": (FAST, wants("disk", "In", "slow", "fast"), ""),
     "not in": (FAST, wants("disk", "NotIn", "fast"), MISMATCH),
-    "not in what it has not": (FAST, wants("zone", "NotIn", "a"), ""),
+    "not in, without the label": (FAST, wants("zone", "NotIn", "a"), ""),
     "exists": (FAST, wants("disk", "Exists"), ""),
     "does not exist": (FAST, wants("disk", "DoesNotExist"), MISMATCH),
     "greater": (FAST, wants("cores", "Gt", "32"), ""),
@@ -69,5 +69,5 @@ CASES = {
 
 
 @pytest.mark.parametrize(("node", "needs", "said"), CASES.values(), ids=CASES)
-def test_what_is_in_the_way(node, needs, said):
+def test_rejections(node, needs, said):
     assert eligible.obstacle(node, needs) == said

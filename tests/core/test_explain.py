@@ -1,4 +1,4 @@
-"""An explanation says the same as whoever refused, counts it, and never promises what would be refused."""
+"""Explanations repeat the refusals of placement, count them, and suggest only requests that fit."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 def node(name: str, *free: int) -> Ledger:
-    """A node whose cards have so much left."""
+    """A node whose cards have these percentages free."""
     cards = (
         Card(f"{name}-{index}", index, holders={"x/old/u0": 100 - left} if left < 100 else {})
         for index, left in enumerate(free)
@@ -29,10 +29,10 @@ def node(name: str, *free: int) -> Ledger:
 
 
 def world(*ledgers: Ledger, bare: tuple[str, ...] = (), closed: tuple[str, ...] = ()) -> World:
-    names = [*(one.node for one in ledgers), *bare, *closed]
+    names = [*(ledger_.node for ledger_ in ledgers), *bare, *closed]
     return World(
         {name: NodeFacts(name, cordoned=name in closed) for name in names},
-        {one.node: one for one in ledgers},
+        {ledger_.node: ledger_ for ledger_ in ledgers},
         "BinPack",
     )
 
@@ -44,69 +44,75 @@ def pod(*wants, **changes) -> PodView:
 def test_equal_reasons_are_counted_together_as_the_scheduler_does():
     seen = world(node("a", 20), node("b", 30), bare=("c",), closed=("d",))
 
-    found = explain.explain(pod(Shares(1, 50)), Needs(), seen)
+    explanation = explain.explain(pod(Shares(1, 50)), Needs(), seen)
 
-    assert found.state == "Pending"
-    assert found.sentence == (
+    assert explanation.state == "Pending"
+    assert explanation.sentence == (
         "0/4 nodes are available: 1 node(s) were unschedulable, 1 the node has no cards in the ledger, "
         "2 needs 1 card with 50 % free but has 0."
     )
-    assert found.refusals[0].nodes == ("a", "b")
-    assert [(one.node, one.detail) for one in found.nearest] == [
+    assert explanation.refusals[0].nodes == ("a", "b")
+    assert [(miss.node, miss.detail) for miss in explanation.nearest] == [
         ("b", "card 0 is short by 20 %"),
         ("a", "card 0 is short by 30 %"),
     ]
-    assert [(str(one.wants[0]), one.node) for one in found.instead] == [("30 % of 1 card", "b")]
+    assert [(str(smaller.wants[0]), smaller.node) for smaller in explanation.instead] == [
+        ("30 % of 1 card", "b")
+    ]
 
 
-def test_one_that_fits_names_the_best_node_first():
-    found = explain.explain(pod(Shares(1, 50)), Needs(), world(node("a", 100), node("b", 60)))
+def test_a_pod_that_fits_lists_the_best_node_first():
+    explanation = explain.explain(pod(Shares(1, 50)), Needs(), world(node("a", 100), node("b", 60)))
 
-    assert (found.state, found.fits) == ("Fits", ("b", "a"))
+    assert (explanation.state, explanation.fits) == ("Fits", ("b", "a"))
 
 
 SAID = {
     "bad annotations": (pod(trouble="annotation x is bad"), "Unreadable", "annotation x is bad"),
-    "no mark": (pod(Shares(1), marked=False), "Unmarked", "the pod asks for 1 card; it does not carry"),
+    "without gpu.mps.io/ledger": (
+        pod(Shares(1), marked=False),
+        "Unmarked",
+        "the pod asks for 1 card; it does not request",
+    ),
     "finished": (pod(Shares(1), finished=True), "Finished", "has finished"),
-    "a mark alone": (pod(), "Pending", "carries gpu.mps.io/ledger but asks for no cards"),
+    "only gpu.mps.io/ledger": (pod(), "Pending", "requests gpu.mps.io/ledger but asks for no cards"),
     "bound without cards": (pod(node="a", marked=False), "NoCards", "asks for no cards"),
-    "bound, not in the ledger": (pod(Shares(1), node="a"), "Bound", "the ledger shows nothing for it"),
+    "bound, not in the ledger": (pod(Shares(1), node="a"), "Bound", "the ledger has no cards for it"),
 }
 
 
 @pytest.mark.parametrize(("asked", "state", "said"), SAID.values(), ids=SAID)
-def test_what_is_said_of_other_pods(asked, state, said):
-    found = explain.explain(asked, Needs(), world(node("a", 100)))
+def test_explanations_of_other_pods(asked, state, said):
+    explanation = explain.explain(asked, Needs(), world(node("a", 100)))
 
-    assert found.state == state
-    assert said in found.sentence
+    assert explanation.state == state
+    assert said in explanation.sentence
 
 
-def test_a_bound_pod_tells_its_cards_and_its_reservation():
+def test_the_explanation_of_a_bound_pod_names_its_cards_and_reservation():
     given_to = ledger.give(
         node("a", 100, 100), "team/job/u1", (Part("a-0", 50), Part("a-1", 50)), Terms(True, None, "mine")
     )
     assert isinstance(given_to, Ledger)
 
-    found = explain.explain(pod(Shares(2, 50), node="a"), Needs(), world(given_to))
+    explanation = explain.explain(pod(Shares(2, 50), node="a"), Needs(), world(given_to))
 
-    assert found.sentence == "the pod is bound to a and holds 50 % of card 0 and 50 % of card 1"
-    assert found.seat is not None
-    assert (found.seat.reservation, found.seat.held) == ("mine", False)
+    assert explanation.sentence == "the pod is bound to a and holds 50 % of card 0 and 50 % of card 1"
+    assert explanation.seat is not None
+    assert (explanation.seat.reservation, explanation.seat.held) == ("mine", False)
 
 
-def test_a_reservation_that_waits_binds_the_pod_to_its_node():
+def test_a_reservation_restricts_the_pod_to_its_node():
     waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
     assert isinstance(waits, Ledger)
     seen = world(waits, node("b", 100))
 
-    found = explain.explain(pod(Shares(1, 50)), Needs(), seen)
+    explanation = explain.explain(pod(Shares(1, 50)), Needs(), seen)
     other = explain.explain(pod(Shares(1, 40)), Needs(), seen)
 
-    assert (found.state, found.fits) == ("Fits", ("a",))
-    assert found.seat is not None
-    assert (found.seat.held, found.seat.until) == (True, NOON)
+    assert (explanation.state, explanation.fits) == ("Fits", ("a",))
+    assert explanation.seat is not None
+    assert (explanation.seat.held, explanation.seat.until) == (True, NOON)
     assert other.state == "Pending"
     assert "1 a Reservation holds cards of a for the pod" in other.sentence
     assert (
@@ -125,13 +131,13 @@ SMALLER = {
 
 
 @pytest.mark.parametrize(("want", "has", "smaller"), SMALLER.values(), ids=SMALLER)
-def test_the_nearest_wish_that_would_be_granted(want, has, smaller):
-    found = nearness.instead({"a": has}, (want,), "BinPack")
+def test_the_largest_smaller_request_that_fits(want, has, smaller):
+    explanation = nearness.instead({"a": has}, (want,), "BinPack")
 
-    assert [str(one.wants[0]) for one in found] == smaller
+    assert [str(request.wants[0]) for request in explanation] == smaller
 
 
-def test_copies_fill_what_there_is_and_then_say_why():
+def test_copies_fill_the_cluster_and_the_next_one_is_explained():
     played = rehearsal.play(pod(Shares(1, 50)), Needs(), world(node("a", 60), node("b", 100, 40)), 5)
 
     assert [(place.node, place.grant[0].card) for place in played.places] == [
@@ -143,7 +149,7 @@ def test_copies_fill_what_there_is_and_then_say_why():
     assert played.stopped.sentence == "0/2 nodes are available: 2 needs 1 card with 50 % free but has 0."
 
 
-def test_the_first_copy_takes_what_a_reservation_holds_for_its_name():
+def test_the_first_copy_takes_the_cards_of_the_reservation():
     waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
     assert isinstance(waits, Ledger)
 
@@ -160,7 +166,7 @@ WANTS = st.builds(Shares, st.integers(1, 3), st.integers(1, 100))
 
 
 @given(WORLDS, WANTS, st.integers(1, 12))
-def test_a_rehearsal_never_overcommits_and_stops_only_when_nothing_fits(seen, want, copies):
+def test_a_simulation_never_overcommits_and_stops_only_when_nothing_fits(seen, want, copies):
     played = rehearsal.play(pod(want), Needs(), seen, copies)
 
     ledgers = dict(seen.ledgers)
@@ -168,26 +174,26 @@ def test_a_rehearsal_never_overcommits_and_stops_only_when_nothing_fits(seen, wa
         after = ledger.give(ledgers[place.node], f"t/p/{number}", place.grant, Terms(bound=True))
         assert isinstance(after, Ledger), after
         ledgers[place.node] = after
-    assert all(not ledger.faults(one) for one in ledgers.values())
-    full = all(isinstance(placement.choose(one, (want,), "BinPack"), Refused) for one in ledgers.values())
+    assert all(not ledger.faults(after) for after in ledgers.values())
+    full = all(isinstance(placement.choose(after, (want,), "BinPack"), Refused) for after in ledgers.values())
     assert (played.stopped is not None) == (len(played.places) < copies)
     assert played.stopped is None or full
 
 
 @given(WORLDS, WANTS)
-def test_it_explains_what_placement_decides(seen, want):
-    found = explain.explain(pod(want), Needs(), seen)
+def test_explanations_agree_with_placement(seen, want):
+    explanation = explain.explain(pod(want), Needs(), seen)
 
     fits = {
         n
-        for n, one in seen.ledgers.items()
-        if not isinstance(placement.choose(one, (want,), "BinPack"), Refused)
+        for n, node_ledger in seen.ledgers.items()
+        if not isinstance(placement.choose(node_ledger, (want,), "BinPack"), Refused)
     }
-    assert set(found.fits) == fits
-    assert {name for group in found.refusals for name in group.nodes} == seen.nodes.keys() - fits
-    for one in found.instead:
-        assert not isinstance(placement.choose(seen.ledgers[one.node], one.wants, "BinPack"), Refused)
-        assert one.wants != (want,)
+    assert set(explanation.fits) == fits
+    assert {name for group in explanation.refusals for name in group.nodes} == seen.nodes.keys() - fits
+    for smaller in explanation.instead:
+        assert not isinstance(placement.choose(seen.ledgers[smaller.node], smaller.wants, "BinPack"), Refused)
+        assert smaller.wants != (want,)
 
 
 def test_a_summary_counts_by_mode():

@@ -1,4 +1,4 @@
-"""The promises of the fallback, for any pod on any cluster by any policy."""
+"""Properties of the fallback for any pod, cluster and policy."""
 
 import copy
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ offers = st.dictionaries(st.sampled_from(DEVICES), st.sampled_from((4, 12, 28, 0
 
 @dataclass(frozen=True)
 class Cluster:
-    """Kept beside the index so that a failing example can be read."""
+    """Kept with the index so that a failing example is readable."""
 
     nodes: dict[str, dict[str, int]]
     taken: dict[str, dict[str, int]]
@@ -77,7 +77,7 @@ policies = st.builds(
 
 @st.composite
 def resources(draw: st.DrawFn) -> Any:
-    """Requests, limits or both, equal where both are; with what is none of our business; maps may be null."""
+    """Requests, limits or both, equal if both are set; with unrelated resources; maps may be null."""
     asked = draw(amounts)
     kept = {name: draw(st.sampled_from(("requests", "limits", "both"))) for name in asked}
     both = {
@@ -95,7 +95,9 @@ def resources(draw: st.DrawFn) -> Any:
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    names = iter([draw(st.sampled_from(("a", "b"))), "b", "c", "d", "e", "f"])  # twins are nonsense, and come
+    names = iter(
+        [draw(st.sampled_from(("a", "b"))), "b", "c", "d", "e", "f"]
+    )  # duplicate names are invalid, but possible
 
     def containers(most: int, **more: Any) -> list[dict[str, Any]]:
         return [
@@ -122,7 +124,7 @@ def read(pod: Any) -> PodSpec:
 
 
 def play(pod: dict[str, Any], cluster: Cluster, policy: Policy) -> tuple[Fallback, dict[str, Any]]:
-    """The decision, one that changes nothing told as a change of nothing, and the pod afterwards."""
+    """The decision, with Unchanged as a Fallback without operations, and the pod afterwards."""
     decision = fallback.decide(read(pod), cluster.index, policy)
     assert not isinstance(decision, Denied), decision
     made = decision if isinstance(decision, Fallback) else Fallback((), warnings=decision.warnings)
@@ -143,7 +145,7 @@ def pairs(before: Any, after: Any) -> Iterator[tuple[ContainerView, ContainerVie
 
 
 def others(pod: dict[str, Any]) -> Any:
-    """All of the pod but card resources and our annotation; an empty map is as good as none."""
+    """The pod without card resources and our annotation; an empty map equals no map."""
     rest = copy.deepcopy(pod)
     annotations = rest["metadata"].pop("annotations") or {}
     annotations.pop(ANNOTATION, None)
@@ -176,7 +178,7 @@ def test_only_resources_and_our_annotation_are_touched(pod, cluster, policy):
 
 
 @given(pods(), clusters, policies)
-def test_afterwards_requests_equal_limits_and_all_are_whole(pod, cluster, policy):
+def test_requests_equal_limits_and_are_integers_afterwards(pod, cluster, policy):
     _, after = play(pod, cluster, policy)
 
     for view in read(after).containers:
@@ -187,16 +189,18 @@ def test_afterwards_requests_equal_limits_and_all_are_whole(pod, cluster, policy
 
 
 @given(pods(), clusters, policies)
-def test_requests_and_limits_move_together(pod, cluster, policy):
+def test_requests_and_limits_change_together(pod, cluster, policy):
     decision, after = play(pod, cluster, policy)
 
     for before, then in pairs(pod, after):
-        moved = {one.source: one.target for one in decision.rewrites if one.path == before.path}
+        moved = {
+            rewrite.source: rewrite.target for rewrite in decision.rewrites if rewrite.path == before.path
+        }
         assert then.requests.keys() == {moved.get(name, name) for name in before.requests}
 
 
 @given(pods(), clusters, policies)
-def test_nothing_is_asked_for_that_no_node_has(pod, cluster, policy):
+def test_every_replacement_exists(pod, cluster, policy):
     decision, after = play(pod, cluster, policy)
 
     for before, then in pairs(pod, after):
@@ -207,20 +211,24 @@ def test_nothing_is_asked_for_that_no_node_has(pod, cluster, policy):
 
 
 @given(pods(), clusters, policies)
-def test_as_many_are_asked_for_as_before_or_as_come_to_the_memory(pod, cluster, policy):
+def test_the_number_is_kept_or_scaled_to_the_memory(pod, cluster, policy):
     decision, after = play(pod, cluster, policy)
 
     for before, then in pairs(pod, after):
-        own = [one for one in decision.rewrites if one.path == before.path]
+        own = [rewrite for rewrite in decision.rewrites if rewrite.path == before.path]
         extra = sum(one.given - one.asked for one in own)
         assert _devices(then) == _devices(before) + extra
-    for one in decision.rewrites:
-        asked, given = profile.read(one.source), profile.read(one.target)
+    for rewrite in decision.rewrites:
+        asked, given = profile.read(rewrite.source), profile.read(rewrite.target)
         assert asked is not None
         if policy.quantities == "keep" or given is None:
-            assert one.given == one.asked
+            assert rewrite.given == rewrite.asked
         else:
-            assert (one.given - 1) * given.memory < one.asked * asked.memory <= one.given * given.memory
+            assert (
+                (rewrite.given - 1) * given.memory
+                < rewrite.asked * asked.memory
+                <= rewrite.given * given.memory
+            )
 
 
 def _devices(view: ContainerView) -> int:
@@ -228,7 +236,7 @@ def _devices(view: ContainerView) -> int:
 
 
 @given(pods(), clusters, policies, st.sampled_from(("Admit", "Deny")))
-def test_what_takes_the_place_is_what_a_plain_search_finds(pod, cluster, policy, when_nothing_fits):
+def test_the_replacement_equals_that_of_a_simple_search(pod, cluster, policy, when_nothing_fits):
     policy = replace(policy, prefer_available=False, when_nothing_fits=when_nothing_fits)
     spec, index = read(pod), cluster.index
     own = fallback_policy.policy_of(spec.annotations, policy)
@@ -241,26 +249,26 @@ def test_what_takes_the_place_is_what_a_plain_search_finds(pod, cluster, policy,
     if all(found.values()):
         assert not isinstance(decision, Denied)
         rewrites = decision.rewrites if isinstance(decision, Fallback) else ()
-        assert {one.source: one.target for one in rewrites} == found
+        assert {rewrite.source: rewrite.target for rewrite in rewrites} == found
     else:
         assert isinstance(decision, Denied) == (when_nothing_fits == "Deny")
         assert not isinstance(decision, Fallback) or not decision.rewrites
 
 
 def _search(resource: str, index: Availability, policy: Policy) -> Iterator[str]:
-    """All that exists and is allowed, in an order written out by hand."""
+    """All existing and allowed replacements, in an order written by hand."""
     floor, place = policy.min_memory or ZERO, PROFILES.index(resource.removeprefix(MIG))
     ladder = [one for one in range(len(PROFILES)) if quantity.parse(f"{MEMORY[one]}Gi") >= floor]
     below = [one for one in reversed(ladder) if one < place]
     above = [one for one in ladder if one > place]
     ways = {"nearest": below + above, "down": below, "up": above, "off": []}[policy.direction]
-    yield from (MIG + PROFILES[one] for one in ways if index.exists(MIG + PROFILES[one]))
+    yield from (MIG + PROFILES[way] for way in ways if index.exists(MIG + PROFILES[way]))
     if policy.direction != "off" and index.exists(GPU):
         yield GPU
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), counts), min_size=1, max_size=3), clusters, policies)
-def test_where_something_is_free_now_it_is_preferred(containers, cluster, policy):
+def test_a_free_replacement_is_preferred(containers, cluster, policy):
     missing, held = f"{MIG}3g.40gb", f"{MIG}1g.10gb"
     policy = replace(policy, prefer_available=True, quantities="keep")
     cluster = replace(
@@ -281,11 +289,11 @@ def test_where_something_is_free_now_it_is_preferred(containers, cluster, policy
 
     decision, _ = play(pod, cluster, policy)
 
-    assert {one.target for one in decision.rewrites} == set((free or order)[:1])
+    assert {rewrite.target for rewrite in decision.rewrites} == set((free or order)[:1])
 
 
 @given(pods(), clusters, policies)
-def test_every_rewrite_is_told(pod, cluster, policy):
+def test_every_rewrite_has_a_warning(pod, cluster, policy):
     decision, _ = play(pod, cluster, policy)
 
     assert bool(decision.annotation) == bool(decision.rewrites)
@@ -293,8 +301,8 @@ def test_every_rewrite_is_told(pod, cluster, policy):
     if len(decision.pairs) == 1:
         assert entries == ["->".join(decision.pairs[0])]
     else:
-        assert entries == [f"{one.container}={'->'.join(one.pair)}" for one in decision.rewrites]
-    for source, target in {(one.source, one.target) for one in decision.rewrites}:
+        assert entries == [f"{rewrite.container}={'->'.join(rewrite.pair)}" for rewrite in decision.rewrites]
+    for source, target in {(rewrite.source, rewrite.target) for rewrite in decision.rewrites}:
         assert any(source in sentence and target in sentence for sentence in decision.warnings)
     assert all(len(sentence) < 256 for sentence in decision.warnings)
-    assert [one.sentence for one in decision.events] == list(decision.warnings)
+    assert [event.sentence for event in decision.events] == list(decision.warnings)

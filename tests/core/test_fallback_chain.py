@@ -1,4 +1,4 @@
-"""The order of MIG profiles, and of what may take the place of one."""
+"""The order of MIG profiles and of their replacements."""
 
 import pytest
 
@@ -58,7 +58,7 @@ NO_PROFILE = (
 
 
 @pytest.mark.parametrize("resource", NO_PROFILE, ids=lambda resource: resource[:40] or "nothing")
-def test_what_is_no_profile_has_no_rank(resource):
+def test_other_resources_have_no_rank(resource):
     assert profile.read(resource) is None
 
 
@@ -74,7 +74,7 @@ CHAINS = {
     "without whole cards": (chain("2g.20gb", "1g.10gb"), ["1g.10gb"]),
     "nothing": (chain("2g.20gb"), []),
     "a floor": (chain("3g.40gb", *H100, min_memory=parse("15Gi"))[:2], ["2g.20gb", "1g.20gb"]),
-    "a floor above all": (chain("3g.40gb", *H100, min_memory=parse("100Gi")), ["gpu"]),
+    "a floor above all profiles": (chain("3g.40gb", *H100, min_memory=parse("100Gi")), ["gpu"]),
     "a floor in other units": (chain("3g.40gb", "2g.20gb", min_memory=parse("21e9")), ["2g.20gb"]),
     "a floor a byte too high": (chain("3g.40gb", "2g.20gb", min_memory=parse("21474836481")), []),
     "nothing that is shared": (
@@ -86,11 +86,11 @@ CHAINS = {
 
 
 @pytest.mark.parametrize(("found", "told"), CHAINS.values(), ids=CHAINS)
-def test_what_may_take_its_place_in_order(found, told):
+def test_the_order_of_the_candidates(found, told):
     assert found == told
 
 
-def test_what_no_node_has_one_of_is_not_in_it():
+def test_a_resource_without_allocatable_is_not_a_candidate():
     index = offer("2g.20gb")
     index.set_node("node-2", {f"{MIG}1g.10gb": Quantity(0), GPU: Quantity(0)})
 

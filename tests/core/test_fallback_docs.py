@@ -1,4 +1,4 @@
-"""The page about the fallback says what is so: its order of profiles, its table of examples."""
+"""docs/fallback.md is correct: its order of profiles, its table of examples."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from croupier.core.pods.request import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/fallback.md").read_text()
-TABLE = PAGE[PAGE.index("## Examples") : PAGE.index("## What is told")]
+TABLE = PAGE[PAGE.index("## Examples") : PAGE.index("## What is reported")]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TABLE.splitlines()
@@ -36,20 +36,20 @@ def counts(cell: str) -> dict[str, int]:
 def policy(cell: str) -> Policy:
     words = re.findall(r"`([^`]+)`", cell)
     return Policy(
-        direction=next((one for one in DIRECTIONS if one in words), "nearest"),
+        direction=next((direction for direction in DIRECTIONS if direction in words), "nearest"),
         quantities="scale" if "scale" in words else "keep",
         min_memory=next((parse(word) for word in words if word.endswith("Gi")), None),
     )
 
 
-def test_the_table_is_read():
+def test_the_table_can_be_parsed():
     assert len(ROWS) >= 10
 
 
 @pytest.mark.parametrize(
     ("asks", "offers", "by", "gets", "annotation"), ROWS, ids=[" · ".join(row) for row in ROWS]
 )
-def test_an_example_is_true(asks, offers, by, gets, annotation):
+def test_an_example_is_correct(asks, offers, by, gets, annotation):
     index = Availability()
     index.set_node("node-1", {resource(name): Quantity(NANO) for name in re.findall(r"`([^`]+)`", offers)})
     pod = {"spec": {"containers": [{"name": "main", "resources": {"limits": counts(asks)}}]}}
@@ -67,7 +67,7 @@ def test_an_example_is_true(asks, offers, by, gets, annotation):
     assert bool(isinstance(decision, Unchanged) and decision.warnings) == ("waits" in gets)
 
 
-def test_profiles_rank_as_the_page_says():
+def test_profiles_rank_as_documented():
     found = re.search(r"extras: `([^`]+)`", PAGE)
     assert found is not None
     ladder = [profile.read(resource(name)) for name in found[1].split(" < ")]

@@ -1,4 +1,4 @@
-"""What nodes offer, read from a file in every form a person may have it in."""
+"""Reads the resources of nodes from a file in every supported format."""
 
 import pytest
 import yaml
@@ -44,18 +44,18 @@ def read(text: str) -> Availability:
 
 
 @pytest.mark.parametrize("text", OFFERS.values(), ids=OFFERS)
-def test_every_form_says_the_same(text):
+def test_all_formats_are_equivalent(text):
     index = read(text)
 
     assert str(index.total(SMALL).allocatable) == "28"
     assert (index.exists(SMALL), index.exists(LARGE), index.exists("nvidia.com/gpu")) == (True, False, False)
 
 
-def test_a_node_without_anything_is_a_node():
+def test_a_node_without_resources_is_accepted():
     assert read("n:").nodes() == {"n"}
 
 
-def test_pods_on_nodes_take_what_they_ask_for_until_they_have_finished():
+def test_bound_pods_use_their_requests_until_they_finish():
     index = read(
         """
 kind: List
@@ -84,10 +84,10 @@ items:
 
 
 BAD = {
-    "nothing": ("", "it tells of no node"),
-    "only a pod": ("kind: Pod", "it tells of no node"),
-    "a list": ("[1]", "it must have Nodes, or a map from node to what it has, and has [1]"),
-    "no count": ("n: {gpu: many}", "node n, gpu: 'many' is no quantity"),
+    "nothing": ("", "it describes no node"),
+    "only a pod": ("kind: Pod", "it describes no node"),
+    "a list": ("[1]", "it must contain Nodes or a map from node name to resources, but contains [1]"),
+    "no count": ("n: {gpu: many}", "node n, gpu: 'many' is not a quantity"),
     "no map": ("n: 4", f"node n must be a map from resource to count, such as {SMALL}: 28"),
     "no names": ("n: {1: 2}", f"node n must be a map from resource to count, such as {SMALL}: 28"),
     "no name": ("kind: Node", "a Node must have a name in its metadata"),
@@ -95,15 +95,15 @@ BAD = {
         "{kind: Node, metadata: {name: n}, status: good}",
         "status of node n must be a map",
     ),
-    "a pod that is none": (
+    "an invalid pod": (
         "{kind: Pod, spec: 1}",
-        "a Pod cannot be read: spec must be a mapping, and is a number",
+        "a Pod cannot be read: spec must be a mapping, but is a number",
     ),
 }
 
 
 @pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD)
-def test_what_tells_of_no_nodes_is_refused_in_a_sentence(text, said):
+def test_an_invalid_file_is_refused_with_a_message(text, said):
     refused = fallback_offer.read(yaml.safe_load_all(text))
 
     assert isinstance(refused, Refused)
@@ -131,5 +131,5 @@ JUNK = st.recursive(
 
 
 @given(st.lists(JUNK, max_size=3))
-def test_nothing_in_a_file_makes_it_fall(documents):
+def test_any_file_content_can_be_read(documents):
     assert isinstance(fallback_offer.read(documents), Availability | Refused)

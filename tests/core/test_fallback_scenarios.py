@@ -1,4 +1,4 @@
-"""The stories of scenarios/fallback as values: what each pod asks for in the end, what its owner reads."""
+"""Runs scenarios/fallback as pure functions: the final requests of each pod and its messages."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def read(pod: Any) -> PodSpec:
 
 
 @pytest.mark.parametrize(("policy", "act", "part"), PARTS.values(), ids=PARTS)
-def test_the_pod_ends_as_told(policy: Policy, act: Act, part: Part):
+def test_the_pod_has_the_expected_result(policy: Policy, act: Act, part: Part):
     decision = fallback.decide(read(part.pod), cluster(act), policy)
 
     if part.ending.refused is not None:
@@ -56,18 +56,29 @@ def _ends(part: Part, decision: Fallback | Unchanged) -> None:
     told: Ending = part.ending
     spec = read(after)
 
-    assert {one.name: _text(one.asks) for one in spec.containers if one.asks} == told.asks
-    assert {one.name: _text(one.limits) for one in spec.containers if one.limits} == told.asks
+    assert {
+        container.name: _text(container.asks) for container in spec.containers if container.asks
+    } == told.asks
+    assert {
+        container.name: _text(container.limits) for container in spec.containers if container.limits
+    } == told.asks
     assert spec.annotations.get(fallback.ANNOTATION) == told.annotation
     assert bool(decision.warnings) == (told.warning is not None), decision.warnings
     assert told.warning is None or told.warning in "\n".join(decision.warnings)
     assert all(len(sentence) < 256 for sentence in decision.warnings)
-    assert tuple(one.sentence for one in decision.events) == decision.warnings
+    assert tuple(event.sentence for event in decision.events) == decision.warnings
 
 
 def _text(amounts: Any) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def test_the_stories_of_the_worked_examples_are_there():
-    assert {"scenario-1", "scenario-2", "upgrade", "recut", "untouched", "nothing-fits"} <= STORIES.keys()
+def test_the_required_scenarios_exist():
+    assert {
+        "scenario-1",
+        "scenario-2",
+        "upgrade",
+        "repartition",
+        "untouched",
+        "nothing-fits",
+    } <= STORIES.keys()

@@ -1,8 +1,8 @@
-"""Whatever the kubelet hands out, no unit of a card is ever with two.
+"""State machine test: whatever the kubelet allocates, no unit of a card is ever assigned to two pods.
 
-The ledger promises by its book. The kubelet admits pods in any order and takes whichever devices it likes.
-The check changes promises to what pods have, or removes one that clashes, and the book follows that later:
-until then pods are promised what others have already. Agents end, and the next remember nothing.
+The ledger grants from its own state. The kubelet admits pods in any order and picks any devices. The check
+changes grants to the actual devices, or removes a pod with a conflict; the ledger follows later, so until
+then it can grant devices that another pod has. Agents restart without memory.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Node:
         return dict(self.kubelet.offer.cards)
 
     def place(self, which: int, size: int, how: int) -> None:
-        """On the next card with room by the book, if there is one."""
+        """On the next card with free units by the ledger, if there is one."""
         cards = list(self.cards.values())
         for number in range(len(cards)):
             card = cards[(which + number) % len(cards)]
@@ -66,7 +66,7 @@ class Node:
         self.book[made.key] = made.grant
 
     def admit(self, which: int, stray: int, how: int) -> None:
-        """As the kubelet does, which follows what it is told if `stray` is 0."""
+        """Admit like the kubelet, which follows the preference if `stray` is 0."""
         waiting = [pod for pod in self.pods if pod.key not in self.served]
         if not waiting:
             self.place(which, stray, how)
@@ -151,7 +151,7 @@ class Node:
 
 
 def wish(card: NodeCard, size: int, *, whole: bool) -> tuple[dict[str, int], Part]:
-    """What a pod asks for and is promised: some of a card, or all of it."""
+    """The request and grant of a pod: a share of a card, or all of it."""
     if card.slots:
         return {SLOT: 1}, Part(card.id, slots=tuple(slot.id for slot in card.slots))
     if card.pool is None:
@@ -174,14 +174,14 @@ STORIES = st.lists(
 
 
 FOUND = {
-    "what an init container was handed otherwise, and its agent ended": [
+    "other devices of an init container, and a restarted agent": [
         ("place", 0, 0, 7),
         ("admit", 0, 1, 1),
         ("restart", 0, 0, 0),
         ("place", 1, 49, 0),
         ("admit", 0, 0, 0),
     ],
-    "what we took for another's, who ended": [
+    "devices attributed to a wrong pod that ended": [
         ("place", 0, 0, 7),
         ("place", 0, 0, 7),
         ("admit", 1, 0, 0),
@@ -193,8 +193,8 @@ FOUND = {
 
 
 @pytest.mark.parametrize("story", FOUND.values(), ids=FOUND)
-def test_nobody_gets_as_well(story):
-    """Whole cards that only init containers ask for, and then a share of one."""
+def test_no_other_pod_gets(story):
+    """Whole cards that only init containers request, and then a share of one."""
     node = Node(kubelet([whole(0), whole(1)]))
 
     for step in story:
@@ -205,7 +205,7 @@ def test_nobody_gets_as_well(story):
 
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(["whole", "whole", *KINDS]), min_size=1, max_size=3), STORIES)
-def test_no_unit_of_a_card_is_ever_with_two(kinds, story):
+def test_no_unit_of_a_card_is_assigned_twice(kinds, story):
     node = Node(kubelet([KINDS[kind](n) for n, kind in enumerate(kinds)]))
 
     for step in story:

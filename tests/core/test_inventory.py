@@ -1,4 +1,4 @@
-"""What is told of a node's cards: believed in order, and every contradiction named."""
+"""Discovery of cards: sources have an order of precedence, and every contradiction is reported."""
 
 import pytest
 from hypothesis import given
@@ -52,24 +52,24 @@ AGREED = {
     "by a scan of the bus": (None, GFD, Scan(devices=BUS)),
     "by NodeFeature alone": (None, {}, Scan(GFD, BUS)),
     "by the agent alone": (agent(), {}, None),
-    "by all of them": (agent(), LABELS, Scan(GFD, BUS)),
-    "with a product that is shared": (
+    "by all sources": (agent(), LABELS, Scan(GFD, BUS)),
+    "with the product label of a shared card": (
         agent(),
         {**LABELS, "nvidia.com/gpu.product": f"{PRODUCT}-SHARED"},
         None,
     ),
-    "with a product that is cut, whose memory is the part's": (
+    "with the product label of a MIG device": (
         agent(),
         {**LABELS, "nvidia.com/gpu.product": f"{PRODUCT}-MIG-1g.10gb", "nvidia.com/gpu.memory": "9728"},
         None,
     ),
-    "with a name that has blanks": (
+    "with spaces in the product": (
         agent(card(product="NVIDIA H100 80GB HBM3"), card(1)),
         LABELS,
         None,
     ),
     "with a little less memory": (agent(), {**LABELS, "nvidia.com/gpu.memory": "81251"}, None),
-    "with two models, of which labels know one": (
+    "with two models, one of them in labels": (
         agent(card(0), card(1, product="Tesla-T4", device="1eb8", memory_mib=15360)),
         GFD,
         None,
@@ -78,7 +78,7 @@ AGREED = {
 
 
 @pytest.mark.parametrize(("told", "labels", "scan"), AGREED.values(), ids=AGREED)
-def test_two_cards_that_all_agree_on(told, labels, scan):
+def test_two_cards_with_consistent_sources(told, labels, scan):
     seen = inventory.see(told, features.read(labels, scan))
 
     assert [one.index for one in seen.cards] == [0, 1]
@@ -87,13 +87,13 @@ def test_two_cards_that_all_agree_on(told, labels, scan):
     assert seen.whole
 
 
-def test_nobody_who_knows_of_a_card():
+def test_no_source_with_a_card():
     seen = inventory.see(None, features.read({"kubernetes.io/os": "linux"}))
 
     assert (seen.cards, seen.reason, seen.whole) == ((), "NoDevicesDiscovered", False)
 
 
-def test_an_agent_that_sees_none_is_believed_unless_it_lacks_its_driver():
+def test_an_agent_without_cards_is_trusted_unless_it_has_no_driver():
     none = inventory.see(Told((), driver="570"), features.read({}))
     blind = inventory.see(Told(()), features.read({}))
 
@@ -101,7 +101,7 @@ def test_an_agent_that_sees_none_is_believed_unless_it_lacks_its_driver():
     assert (blind.reason, blind.whole) == ("NodeFeatureMissing", False)
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_troubles_are_reported_together():
     wrong = {"nvidia.com/gpu.memory": "lots", "nvidia.com/mig.capable": "perhaps"}
     told = features.read({**LABELS, **wrong, "gpu.deckhouse.io/device.01.class": "0403"})
     message = inventory.see(None, told).message
@@ -115,46 +115,51 @@ def test_all_that_is_wrong_is_said_at_once():
         assert words in message
 
 
-def test_cards_that_are_only_counted_are_there_and_incomplete():
+def test_cards_that_are_only_counted_are_listed_and_incomplete():
     seen = inventory.see(None, features.read(GFD))
 
     assert [one.index for one in seen.cards] == [0, 1]
     assert not seen.whole
-    assert "nobody lists the cards" in seen.message
+    assert "no source lists the cards" in seen.message
 
 
 GONE_OR_NOT = {
-    "a scan lists all there are": (None, {}, Scan({}, BUS[:1]), True),
-    "a scan that the count contradicts does not": (None, GFD, Scan({}, BUS[:1]), False),
-    "labels do if the count agrees": (None, {**GFD, "nvidia.com/gpu.count": "1", **pci(1)}, None, True),
-    "labels without a count do not": (None, pci(1), None, False),
-    "an agent does, whatever labels say": (agent(card(0)), LABELS, None, True),
-    "an agent that cannot be read does not": (Told(readable=False), LABELS, None, False),
+    "a scan is complete": (None, {}, Scan({}, BUS[:1]), True),
+    "a scan that contradicts the count is not": (None, GFD, Scan({}, BUS[:1]), False),
+    "labels are complete if the count agrees": (
+        None,
+        {**GFD, "nvidia.com/gpu.count": "1", **pci(1)},
+        None,
+        True,
+    ),
+    "labels without a count are not": (None, pci(1), None, False),
+    "an agent is complete, whatever labels say": (agent(card(0)), LABELS, None, True),
+    "an unreadable report is not": (Told(readable=False), LABELS, None, False),
 }
 
 
-@pytest.mark.parametrize(("told", "labels", "scan", "whole"), GONE_OR_NOT.values(), ids=GONE_OR_NOT)
-def test_who_can_say_that_a_card_is_gone(told, labels, scan, whole):
-    assert inventory.see(told, features.read(labels, scan)).whole == whole
+@pytest.mark.parametrize(("reported", "labels", "scan", "complete"), GONE_OR_NOT.values(), ids=GONE_OR_NOT)
+def test_which_sources_are_complete(reported, labels, scan, complete):
+    assert inventory.see(reported, features.read(labels, scan)).whole == complete
 
 
 DISAGREED = {
-    "more cards by labels": ({**GFD, "nvidia.com/gpu.count": "3", **pci(3)}, None, "tell of 3 cards"),
+    "more cards by labels": ({**GFD, "nvidia.com/gpu.count": "3", **pci(3)}, None, "list 3 cards"),
     "more cards by count": (
         {**LABELS, "nvidia.com/gpu.count": "3"},
         None,
-        "gpu.count is 3, and the node's agent sees 2",
+        "gpu.count is 3, but the node's agent sees 2",
     ),
-    "fewer by a scan": ({}, Scan({}, BUS[:1]), "NodeFeature lists 1 card, and the node's agent sees 2"),
-    "another PCI device": ({**GFD, **pci(2, "dead")}, None, "PCI device dead is told of"),
+    "fewer cards by a scan": ({}, Scan({}, BUS[:1]), "NodeFeature lists 1 card, but the node's agent sees 2"),
+    "another PCI device": ({**GFD, **pci(2, "dead")}, None, "PCI device dead is listed"),
     "another model": ({**LABELS, "nvidia.com/gpu.product": "Tesla-T4"}, None, "gpu.product is Tesla-T4"),
-    "another size": ({**LABELS, "nvidia.com/gpu.memory": "40000"}, None, "gpu.memory is 40000"),
-    "a label that cannot be meant": ({**LABELS, "nvidia.com/gpu.memory": "x"}, None, "gpu.memory is 'x'"),
+    "another memory size": ({**LABELS, "nvidia.com/gpu.memory": "40000"}, None, "gpu.memory is 40000"),
+    "an invalid label": ({**LABELS, "nvidia.com/gpu.memory": "x"}, None, "gpu.memory is 'x'"),
 }
 
 
 @pytest.mark.parametrize(("labels", "scan", "words"), DISAGREED.values(), ids=DISAGREED)
-def test_what_others_say_otherwise_than_the_agent_is_named(labels, scan, words):
+def test_contradictions_to_the_agent_are_reported(labels, scan, words):
     seen = inventory.see(agent(), features.read(labels, scan))
 
     assert seen.reason == "NodeFeatureMissing"
@@ -162,23 +167,23 @@ def test_what_others_say_otherwise_than_the_agent_is_named(labels, scan, words):
     assert len(seen.cards) == 2, "the agent is believed all the same"
 
 
-def test_a_number_that_is_left_out_among_the_cards_is_noticed():
+def test_a_missing_index_is_reported():
     told = {key: value for key, value in {**GFD, **pci(3)}.items() if ".01." not in key}
 
     assert "gpu.deckhouse.io/device.01.*" in inventory.see(None, features.read(told)).message
 
 
-def test_an_agent_that_contradicts_itself_is_named():
+def test_an_inconsistent_report_is_reported():
     twins = agent(card(0), card(0, product=""), card(2, memory_mib=None))
     message = inventory.see(twins, features.read({})).message
 
     assert "2 cards with index 0" in message
     assert "2 cards with PCI address 0000:00:00.0" in message
-    assert "does not tell the product of card 0" in message
-    assert "does not tell the memory of card 2" in message
+    assert "does not report the product of card 0" in message
+    assert "does not report the memory of card 2" in message
 
 
-def test_versions_are_read_whole_or_put_together():
+def test_versions_are_read_from_full_labels_or_parts():
     old = {
         f"nvidia.com/cuda.driver.{part}": number
         for part, number in {"major": "570", "minor": "124", "rev": "06"}.items()
@@ -194,7 +199,7 @@ def test_versions_are_read_whole_or_put_together():
     assert (features.read({**new, **ours}).driver, features.read({**new, **ours}).cuda) == ("1.2", "3.4")
 
 
-def test_profiles_are_read_by_the_names_that_cards_use():
+def test_profiles_are_read_with_driver_names():
     told = {
         "nvidia.com/mig-1g.10gb.memory": "9728",
         "nvidia.com/mig-1g.10gb.multiprocessors": "16",
@@ -230,7 +235,7 @@ AGENTS = st.one_of(
 
 
 @given(ANY_LABELS, SCANS, AGENTS, st.integers(0, 3))
-def test_whatever_is_told_it_is_synced_only_if_nothing_is_wrong(labels, scan, told, offered):
+def test_an_inventory_is_synced_only_without_troubles(labels, scan, told, offered):
     read = features.read(labels, scan)
     seen = inventory.see(told, read, offered)
 
@@ -242,7 +247,7 @@ def test_whatever_is_told_it_is_synced_only_if_nothing_is_wrong(labels, scan, to
 
 
 @given(st.permutations(sorted(LABELS)), st.sampled_from(sorted(set(LABELS))))
-def test_no_label_that_cards_need_can_be_left_out_unnoticed(order, left_out):
+def test_every_missing_required_label_is_reported(order, left_out):
     told = {key: LABELS[key] for key in order if key != left_out}
     seen = inventory.see(None, features.read(told))
 

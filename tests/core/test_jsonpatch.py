@@ -1,4 +1,4 @@
-"""JSON Patch as RFC 6902 tells it, with the examples of its appendix where they concern us."""
+"""JSON Patch as in RFC 6902, with the relevant examples of its appendix."""
 
 import copy
 
@@ -16,8 +16,8 @@ DONE = {
         Operation("add", "/foo/1", "qux"),
         {"foo": ["bar", "qux", "baz"]},
     ),
-    "A.3 a member goes": ({"baz": "qux", "foo": "bar"}, Operation("remove", "/baz"), {"foo": "bar"}),
-    "A.4 an element goes": (
+    "A.3 a member is removed": ({"baz": "qux", "foo": "bar"}, Operation("remove", "/baz"), {"foo": "bar"}),
+    "A.4 an element is removed": (
         {"foo": ["bar", "qux", "baz"]},
         Operation("remove", "/foo/1"),
         {"foo": ["bar", "baz"]},
@@ -37,7 +37,7 @@ DONE = {
         Operation("add", "/foo/-", ["abc", "def"]),
         {"foo": ["bar", ["abc", "def"]]},
     ),
-    "what is there is replaced by adding": ({"a": None}, Operation("add", "/a", {}), {"a": {}}),
+    "add replaces an existing value": ({"a": None}, Operation("add", "/a", {}), {"a": {}}),
     "a slash and a tilde in a name": (
         {"nvidia.com/gpu": 1, "a~b": {}},
         Operation("add", "/a~0b/nvidia.com~1gpu", 2),
@@ -63,28 +63,28 @@ def test_an_operation_does_what_the_standard_says(document, operation, after):
 
 
 REFUSED = {
-    "A.12 into what is not there": ({"foo": "bar"}, Operation("add", "/baz/bat", "qux"), "there is no 'baz'"),
-    "remove what is not there": ({}, Operation("remove", "/a"), "there is no 'a'"),
-    "replace what is not there": ({}, Operation("replace", "/a", 1), "there is no 'a'"),
+    "A.12 into a missing object": ({"foo": "bar"}, Operation("add", "/baz/bat", "qux"), "there is no 'baz'"),
+    "remove a missing value": ({}, Operation("remove", "/a"), "there is no 'a'"),
+    "replace a missing value": ({}, Operation("replace", "/a", 1), "there is no 'a'"),
     "beyond the end": ({"a": [1]}, Operation("add", "/a/2", 1), "only 1 elements"),
-    "the end itself, replaced": ({"a": [1]}, Operation("replace", "/a/-", 1), "no index"),
+    "the end itself, replaced": ({"a": [1]}, Operation("replace", "/a/-", 1), "not an array index"),
     "one past the end, removed": ({"a": [1]}, Operation("remove", "/a/1"), "only 1 elements"),
-    "an index with a zero in front": ({"a": [1, 2]}, Operation("remove", "/a/01"), "no index"),
-    "an index of another script": ({"a": [1, 2]}, Operation("remove", "/a/１"), "no index"),
-    "a negative index": ({"a": [1, 2]}, Operation("remove", "/a/-1"), "no index"),
+    "an index with a zero in front": ({"a": [1, 2]}, Operation("remove", "/a/01"), "not an array index"),
+    "an index of another script": ({"a": [1, 2]}, Operation("remove", "/a/１"), "not an array index"),
+    "a negative index": ({"a": [1, 2]}, Operation("remove", "/a/-1"), "not an array index"),
     "into text": ({"a": "b"}, Operation("add", "/a/c", 1), "has no members"),
-    "into nothing": ({"a": None}, Operation("add", "/a/c", 1), "has no members"),
+    "into null": ({"a": None}, Operation("add", "/a/c", 1), "has no members"),
     "no slash in front": ({"a": 1}, Operation("remove", "a"), "must begin with a slash"),
 }
 
 
 @pytest.mark.parametrize(("document", "operation", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_patch_that_does_not_fit_is_refused(document, operation, said):
+def test_a_patch_that_does_not_apply_is_refused(document, operation, said):
     with pytest.raises(BadPatchError, match=said):
         jsonpatch.apply(document, [operation])
 
 
-def test_it_is_sent_without_a_value_where_something_goes():
+def test_remove_is_sent_without_a_value():
     sent = jsonpatch.data([Operation("remove", "/a"), Operation("add", "/b", None)])
 
     assert sent == [{"op": "remove", "path": "/a"}, {"op": "add", "path": "/b", "value": None}]

@@ -1,4 +1,4 @@
-"""What `run.ai/mig.config` may say, and what it is refused for: always the place, always the reason."""
+"""Parsing of `run.ai/mig.config`: every refusal names the path and the reason."""
 
 from typing import TypeAlias
 
@@ -45,32 +45,32 @@ def cut(data: object, there: list[Card] = FOUR) -> Targets | Refused:
 
 
 UNDERSTOOD = {
-    "a list with a word for each device": (
+    "a list with a profile for each device": (
         config(entry([0, 1, 2, 3], mig_devices=["1g.10gb"] * 7)),
         dict.fromkeys(range(4), SEVEN),
     ),
     "a map": (config(entry(mig_devices={"1g.10gb": 7})), dict.fromkeys(range(4), SEVEN)),
-    "one card, the others stay": (
+    "one card, the others unchanged": (
         config(entry([0], mig_devices={"2g.20gb": 2})),
         {0: laid("2g.20gb:2")},
     ),
-    "cards of their own": (
+    "different layouts for cards": (
         config(
             entry([0], mig_devices={"1g.10gb": 7}), entry([2, 3], mig_devices={"2g.20gb": 2, "3g.30gb": 1})
         ),
         {0: SEVEN, 2: MEDIUM, 3: MEDIUM},
     ),
     "whole again": (config(entry([1], enabled=False)), {1: mig.WHOLE}),
-    "whole again, and empty besides": (config(entry([1], enabled=False, mig_devices={})), {1: mig.WHOLE}),
-    "of several, the one called selected": (
+    "whole again, with an empty list": (config(entry([1], enabled=False, mig_devices={})), {1: mig.WHOLE}),
+    "the selected one of several": (
         config(entry([0], mig_devices={"1g.10gb": 7}), other=[entry(mig_devices={"9g.90gb": 1})]),
         {0: SEVEN},
     ),
-    "one alone under any name": (
+    "a single one under any name": (
         {"version": "v1", "mig-configs": {"mine": [entry([3], mig_devices={"1g.10gb": 7})]}},
         {3: SEVEN},
     ),
-    "one that names another": (
+    "one that refers to another": (
         {
             "version": "v1",
             "mig-configs": {"selected": "mine", "mine": [entry([3], mig_devices={"1g.10gb": 7})]},
@@ -82,16 +82,16 @@ UNDERSTOOD = {
         {"version": "v1", "mig-configs": {"selected": "all-2g.20gb"}},
         dict.fromkeys(range(4), laid("2g.20gb:3")),
     ),
-    "nothing cut, by name": ("all-disabled", dict.fromkeys(range(4), mig.WHOLE)),
+    "disabled by name": ("all-disabled", dict.fromkeys(range(4), mig.WHOLE)),
 }
 
 
 @pytest.mark.parametrize(("data", "targets"), UNDERSTOOD.values(), ids=UNDERSTOOD)
-def test_what_is_understood(data, targets):
+def test_valid_annotations(data, targets):
     assert cut(data) == targets
 
 
-def test_mixed_models_are_told_apart_by_a_filter():
+def test_a_filter_selects_models():
     there = cards("H100", "A30", "T4")
     data = config(
         entry(mig_devices={"1g.10gb": 7}, **{"device-filter": ["0x233010DE"]}),
@@ -101,7 +101,7 @@ def test_mixed_models_are_told_apart_by_a_filter():
     assert cut(data, there) == {0: SEVEN, 1: laid("1g.6gb:4")}
 
 
-def test_a_name_means_to_each_model_its_own_and_nothing_to_those_without_mig():
+def test_a_named_layout_depends_on_the_model():
     assert cut("all-balanced", cards("H100", "A30", "T4")) == {
         0: laid("1g.10gb:2,2g.20gb:1,3g.40gb:1"),
         1: laid("1g.6gb:2,2g.12gb:1"),
@@ -109,45 +109,45 @@ def test_a_name_means_to_each_model_its_own_and_nothing_to_those_without_mig():
 
 
 REFUSED: dict[str, tuple[object, str]] = {
-    "nothing": (None, "the whole must be a mapping"),
-    "a list": ([1], "the whole must be a mapping"),
+    "nothing": (None, "the annotation must be a mapping"),
+    "a list": ([1], "the annotation must be a mapping"),
     "an unknown name": ("all-fast", "write entries, or one of all-disabled, all-balanced and all-<profile>"),
     "no version": ({"mig-configs": {}}, "version is missing; it must be v1"),
     "another version": ({"version": "v2", "mig-configs": {}}, 'version is "v2"'),
-    "an unknown key at the top": ({"version": "v1", "mig-config": {}}, "mig-config is not known here"),
+    "an unknown key at the top": ({"version": "v1", "mig-config": {}}, "mig-config is unknown"),
     "no layout": ({"version": "v1", "mig-configs": {}}, "mig-configs names no layout"),
     "several and none selected": (
         {"version": "v1", "mig-configs": {"a": [], "b": []}},
-        "mig-configs names a, b; call the one that shall be applied selected",
+        "mig-configs names a, b; name the layout to apply selected",
     ),
     "no entries": (config(), "mig-configs.selected must be a list of 1 to 64 entries"),
-    "an entry that is a word": (config("all"), "mig-configs.selected[0] must be a mapping"),
+    "an entry that is a string": (config("all"), "mig-configs.selected[0] must be a mapping"),
     "a misspelt key": (
         config(entry(mig_devices={"1g.10gb": 1}, mode=1)),
-        "mig-configs.selected[0].mode is not known",
+        "mig-configs.selected[0].mode is unknown",
     ),
     "no devices": (config(entry(None, mig_devices={"1g.10gb": 1})), "[0].devices is missing"),
-    "devices in one word": (config(entry("0,1", mig_devices={"1g.10gb": 1})), '[0].devices is "0,1"'),
-    "a device that is no number": (config(entry([0, True])), '[0].devices has "True"'),
-    "a device below zero": (config(entry([-1])), "an index is a whole number from 0"),
+    "devices as a string": (config(entry("0,1", mig_devices={"1g.10gb": 1})), '[0].devices is "0,1"'),
+    "a device that is not a number": (config(entry([0, True])), '[0].devices has "True"'),
+    "a device below zero": (config(entry([-1])), "an index must be a whole number from 0"),
     "a device twice": (config(entry([0, 0])), "[0].devices names a card twice"),
-    "a device that is not there": (
+    "a device that does not exist": (
         config(entry([0, 4], mig_devices={"1g.10gb": 1})),
         "[0].devices names card 4; the node has 0, 1, 2, 3",
     ),
-    "enabled as a word": (config(entry(enabled="yes")), '[0].mig-enabled is "yes"'),
-    "enabled and nothing to make": (config(entry()), "[0].mig-devices names nothing"),
-    "disabled and something to make": (
+    "enabled as a string": (config(entry(enabled="yes")), '[0].mig-enabled is "yes"'),
+    "enabled without devices": (config(entry()), "[0].mig-devices is empty"),
+    "disabled with devices": (
         config(entry(enabled=False, mig_devices={"1g.10gb": 1})),
         "mig-enabled is false",
     ),
     "no profile": (
         config(entry(mig_devices=["small"])),
-        '[0].mig-devices[0] has "small", which is no MIG profile',
+        '[0].mig-devices[0] has "small", which is not a MIG profile',
     ),
-    "a number that is none": (config(entry(mig_devices={"1g.10gb": 1.5})), '.1g.10gb is "1.5"'),
-    "none of it": (config(entry(mig_devices={"1g.10gb": 0})), "it must be a whole number from 1 to 8"),
-    "a filter that is none": (
+    "a count that is not a number": (config(entry(mig_devices={"1g.10gb": 1.5})), '.1g.10gb is "1.5"'),
+    "a count of zero": (config(entry(mig_devices={"1g.10gb": 0})), "it must be a whole number from 1 to 8"),
+    "an invalid filter": (
         config(entry(mig_devices={"1g.10gb": 1}, **{"device-filter": "H100"})),
         "device-filter is",
     ),
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("data", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_and_why(data, sentence):
+def test_invalid_annotations_are_refused_with_a_reason(data, sentence):
     refused = cut(data)
 
     assert isinstance(refused, Refused)
@@ -173,16 +173,16 @@ def test_what_is_refused_and_why(data, sentence):
     assert sentence in str(refused)
 
 
-def test_one_impossible_card_refuses_the_whole_so_that_the_previous_layout_stays():
+def test_one_impossible_card_refuses_the_whole_annotation():
     data = config(entry([0], mig_devices={"1g.10gb": 7}), entry([1], mig_devices={"7g.70gb": 2}))
 
     assert isinstance(cut(data), Refused)
 
 
-def test_a_card_without_mig_cannot_be_cut_by_an_entry_but_may_be_left_whole():
+def test_a_card_without_mig_can_only_be_whole():
     there = cards("T4", "H100")
 
-    assert "card 0 (Tesla-T4): this model of card cannot be cut" in str(
+    assert "card 0 (Tesla-T4): this card model does not support MIG" in str(
         cut(config(entry(mig_devices={"1g.10gb": 1})), there)
     )
     assert cut(config(entry(enabled=False)), there) == {0: mig.WHOLE, 1: mig.WHOLE}
@@ -211,7 +211,7 @@ plain = st.recursive(
 
 
 @given(plain | st.lists(plain).map(lambda entries: config(*entries)))
-def test_whatever_is_written_is_read_or_refused_in_one_line(data):
+def test_any_input_is_parsed_or_refused_in_one_line(data):
     found = cut(data)
 
     if isinstance(found, Refused):

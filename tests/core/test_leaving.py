@@ -1,4 +1,4 @@
-"""What is taken away first must not be needed for what goes later."""
+"""The order of removal: earlier objects must not be needed for the removal of later ones."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ remnants = st.builds(
 
 
 @given(st.lists(remnants))
-def test_everything_goes_in_its_turn_and_kinds_only_if_asked(found):
+def test_objects_are_removed_in_order_and_crds_only_on_request(found):
     going, all_going = leaving.plan(found), leaving.plan(found, with_kinds=True)
 
     turns = [STAGES.index(one.stage) for one in all_going]
@@ -22,7 +22,7 @@ def test_everything_goes_in_its_turn_and_kinds_only_if_asked(found):
     assert len(going) + len(leaving.staying(found)) == len(found)
 
 
-def test_registrations_go_before_processes_and_these_before_finalizers_and_marks():
+def test_webhooks_are_removed_before_processes_and_finalizers_before_nodes():
     found = [
         leaving.definition("x", 2),
         leaving.node("n", Marks(taints=("a=b:NoSchedule",))),
@@ -36,7 +36,7 @@ def test_registrations_go_before_processes_and_these_before_finalizers_and_marks
     assert [one.stage for one in leaving.plan(found)] == stages
 
 
-def test_only_what_others_wait_for_blocks():
+def test_only_blocking_objects_block():
     assert leaving.reservation("ns/r", deleted=False).blocks
     assert leaving.webhook("M", "w", ["access"]).blocks
     assert not leaving.webhook("M", "w", []).blocks

@@ -1,4 +1,4 @@
-"""How holders and cards of a ledger change, in named cases."""
+"""Changes of the holders and cards of a ledger, in named cases."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,38 +15,38 @@ ME = "ns/pod/uid"
 HELD = Terms(until=NOON)
 
 NOT_GIVEN = {
-    "nothing": (shared(0), (), "a grant names one card or more, each once"),
+    "nothing": (shared(0), (), "a grant must name at least one card, and each card only once"),
     "a card twice": (
         shared(0),
         (Part(place(0), 10), Part(place(0), 10)),
-        "a grant names one card or more, each once",
+        "a grant must name at least one card, and each card only once",
     ),
-    "a card that is gone": (shared(0), (Part("gone", 10),), "a card is gone: gone"),
-    "a sick card": (shared(0, healthy=False), (Part(place(0), 10),), "a card is not healthy: card 0"),
-    "more than is left": (
+    "a card that is gone": (shared(0), (Part("gone", 10),), "a card does not exist any more: gone"),
+    "an unhealthy card": (shared(0, healthy=False), (Part(place(0), 10),), "a card is not healthy: card 0"),
+    "more than is free": (
         shared(0, 60),
         (Part(place(0), 50),),
-        "a card has too little left: card 0 is short by 10 %",
+        "a card has too little capacity left: card 0 is short by 10 %",
     ),
-    "more slices than are left": (
+    "more slices than are free": (
         sliced(0, 3),
         (Part(place(0), 2),),
-        "a card has too little left: card 0 is short by 1 slice",
+        "a card has too little capacity left: card 0 is short by 1 slice",
     ),
     "part of an exclusive card": (
         exclusive(0),
         (Part(place(0), 50),),
-        "an exclusive card is given whole: card 0",
+        "an exclusive card can only be allocated whole: card 0",
     ),
-    "a slot of a card that is not cut": (
+    "a slot of a card that is not partitioned": (
         shared(0),
         (Part(place(0), slots=("1g.10gb-0",)),),
-        "a card in mode Percent gives shares, not slots: card 0",
+        "a card in mode Percent is allocated by share, not by slot: card 0",
     ),
-    "a share of a card that is cut": (
+    "a share of a partitioned card": (
         cut(0),
         (Part(place(0), 10),),
-        "a card in mode MIG gives slots, not shares: card 0",
+        "a card in mode MIG is allocated by slot, not by share: card 0",
     ),
     "a slot that is held": (
         cut(0, taken=(0,)),
@@ -57,37 +57,37 @@ NOT_GIVEN = {
 
 
 @pytest.mark.parametrize(("card", "grant", "why"), NOT_GIVEN.values(), ids=NOT_GIVEN)
-def test_what_is_not_given(card, grant, why):
+def test_invalid_grants_are_refused(card, grant, why):
     refused = book.give(node(card), ME, grant, BOUND)
 
     assert isinstance(refused, Refused)
     assert str(refused) == why
 
 
-def test_several_cards_or_none():
+def test_all_cards_of_a_grant_or_none():
     ledger = node(shared(0), shared(1, 100))
 
     assert isinstance(book.give(ledger, ME, (Part(place(0), 50), Part(place(1), 50)), BOUND), Refused)
 
 
-def test_one_who_holds_keeps_what_it_has():
+def test_a_holder_keeps_its_grant():
     ledger = given(node(shared(0)), ME, (Part(place(0), 50),))
 
     assert book.give(ledger, ME, (Part(place(0), 20),), HELD) is ledger
 
 
 @pytest.mark.parametrize("terms", [HELD, Terms(bound=True, reservation="mine")], ids=["held", "reserved"])
-def test_a_node_has_room_for_so_many_who_wait(terms):
+def test_the_number_of_held_holders_is_limited(terms):
     full = {f"ns/pod-{n}/uid": None for n in range(MOST_HELD)}
     ledger = Ledger(NODE, (shared(0),), held=full, reservations=dict.fromkeys(full, "mine"))
 
     refused = book.give(ledger, ME, (Part(place(0), 1),), terms)
 
     assert isinstance(refused, Refused)
-    assert refused.reason.startswith("512 ")
+    assert refused.reason.startswith("the node already has 512 ")
 
 
-def test_bound_is_never_expired_and_held_is():
+def test_only_held_holders_expire():
     ledger = given(node(shared(0)), ME, (Part(place(0), 50),), HELD)
 
     assert book.expired(ledger, NOON - timedelta(seconds=1)) == ()
@@ -96,7 +96,7 @@ def test_bound_is_never_expired_and_held_is():
     assert book.expired(book.prolong(ledger, ME, None), NOON + timedelta(days=9)) == ()
 
 
-def test_what_was_reserved_is_renamed_with_everything_known_of_it():
+def test_rename_moves_the_grant_the_expiry_and_the_reservation():
     ledger = given(
         node(shared(0), cut(1)),
         "ns/pod",
@@ -117,45 +117,48 @@ FAULTS = {
     "overcommitted": (node(shared(0, 60, 60)), "is overcommitted: 120 of 100"),
     "exclusive with two": (
         node(replace(exclusive(0), holders={"a/b": 50, "c/d": 50})),
-        "yet has 2 holders of 100 %",
+        "but has 2 holders of 100 %",
     ),
-    "a holder of nothing": (node(shared(0, 0)), "has holders of nothing"),
+    "a holder with an empty share": (node(shared(0, 0)), "has holders with an empty share"),
     "too many holders": (node(shared(0, *([1] * 65))), "has 65 holders, more than 64"),
-    "cut, with shares": (node(replace(cut(0), holders={"a/b": 1})), "is cut, yet has holders of shares"),
-    "slots, not cut": (node(replace(cut(0), mode="Percent")), "is not cut, yet has slots"),
+    "MIG with shares": (
+        node(replace(cut(0), holders={"a/b": 1})),
+        "is in mode MIG but has holders of shares",
+    ),
+    "slots without MIG": (node(replace(cut(0), mode="Percent")), "is not in mode MIG but has slots"),
     "slots overlap": (
         node(Card("c", 0, "MIG", slots=(Slot("a", "2g.20gb", 0, 2), Slot("b", "1g.10gb", 1, 1)))),
-        "slots that overlap",
+        "has overlapping slots",
     ),
-    "slots of one name": (
+    "slots with the same name": (
         node(Card("c", 0, "MIG", slots=(Slot("a", "1g.10gb", 0, 1), Slot("a", "1g.10gb", 1, 1)))),
-        "two slots of one name",
+        "two slots with the same name",
     ),
-    "one card twice": (node(shared(0), shared(0)), "2 cards are called"),
-    "held, with nothing": (replace(node(shared(0)), held={ME: None}), f"{ME} is held, yet has nothing"),
+    "one card twice": (node(shared(0), shared(0)), "2 cards have the name"),
+    "held, with nothing": (replace(node(shared(0)), held={ME: None}), f"{ME} is Held but holds no card"),
     "reserved, with nothing": (
         replace(node(shared(0)), reservations={ME: "x"}),
-        f"{ME} comes from a Reservation, yet",
+        f"{ME} comes from a Reservation but",
     ),
 }
 
 
 @pytest.mark.parametrize(("ledger", "fault"), FAULTS.values(), ids=FAULTS)
-def test_faults_are_named(ledger, fault):
+def test_invariant_violations(ledger, fault):
     assert any(fault in said for said in book.faults(ledger))
 
 
 RECUT = {
-    "a free card takes any shape": (shared(0), cut(0, pool="red"), cut(0, pool="red", epoch=2)),
+    "a free card takes any layout": (shared(0), cut(0, pool="red"), cut(0, pool="red", epoch=2)),
     "a used card keeps mode and pool": (shared(0, 50), cut(0, pool="red"), shared(0, 50)),
-    "a used card of a pool stays in it": (shared(0, 50, pool="red"), shared(0), shared(0, 50, pool="red")),
+    "a used card stays in its pool": (shared(0, 50, pool="red"), shared(0), shared(0, 50, pool="red")),
     "a used card can grow": (sliced(0, 3, slices=4), sliced(0, slices=8), sliced(0, 3, slices=8, epoch=2)),
     "but not shrink below what is held": (
         sliced(0, 3, slices=4),
         sliced(0, slices=2),
         sliced(0, 3, slices=4),
     ),
-    "the free part of a cut card is cut anew": (
+    "the free part of a MIG card is repartitioned": (
         cut(0, "mixed", taken=(0,)),
         Card(
             place(0), 0, "MIG", slots=(Slot("3g.40gb-0", "3g.40gb", 0, 4), Slot("3g.40gb-4", "3g.40gb", 4, 4))
@@ -171,21 +174,25 @@ RECUT = {
             ),
         ),
     ),
-    "a held slot is never cut away": (cut(0, taken=(3,)), cut(0, "large"), cut(0, taken=(3,))),
-    "sickness is a fact": (shared(0, 50), shared(0, healthy=False), shared(0, 50, healthy=False, epoch=2)),
-    "so is the index": (replace(shared(0, 50), index=3), shared(0), shared(0, 50)),
-    "a card that vanished stays for its holders": (
+    "a held slot is never removed": (cut(0, taken=(3,)), cut(0, "large"), cut(0, taken=(3,))),
+    "health is always updated": (
+        shared(0, 50),
+        shared(0, healthy=False),
+        shared(0, 50, healthy=False, epoch=2),
+    ),
+    "the index is always updated": (replace(shared(0, 50), index=3), shared(0), shared(0, 50)),
+    "a missing card stays for its holders": (
         shared(0, 50),
         None,
         shared(0, 50, healthy=False, epoch=2),
     ),
-    "and goes when nobody holds it": (shared(0), None, None),
+    "a missing card without holders is removed": (shared(0), None, None),
     "a report names no holders": (None, cut(0, taken=(1,)), cut(0)),
 }
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), RECUT.values(), ids=RECUT)
-def test_recut(old, new, expected):
+def test_a_reported_card_updates_the_ledger(old, new, expected):
     ledger = recut.recut(node(*([old] if old else [])), [new] if new else [])
 
     assert ledger.cards == ((expected,) if expected else ())
@@ -196,32 +203,32 @@ def indexed(index: int, *taken: int) -> Card:
 
 
 NAMES = {
-    "by place instead of by index": (
+    "by address instead of by index": (
         [indexed(0, 50), indexed(1)],
         [shared(0), shared(1)],
         {place(0): 50, place(1): 0},
     ),
-    "by index instead of by place": (
+    "by index instead of by address": (
         [shared(0, 50), shared(1)],
         [indexed(0), indexed(1)],
         {f"{NODE}-gpu-0": 50, f"{NODE}-gpu-1": 0},
     ),
-    "of two with one index, the one that was there last": (
+    "of two with the same index, the healthy one": (
         [shared(0, 70, healthy=False), replace(shared(1, 30), index=0)],
         [indexed(0)],
         {place(0): 70, f"{NODE}-gpu-0": 30},
     ),
-    "a holder whose index is gone is on one of the new cards": (
+    "a holder with a missing index moves to one of the new cards": (
         [indexed(0), indexed(5, 40)],
         [shared(0), shared(1)],
         {place(0): 0, place(1): 40},
     ),
-    "two places are two cards": (
+    "two addresses are two cards": (
         [shared(0, 50)],
         [replace(shared(1), index=0)],
         {place(0): 50, place(1): 0},
     ),
-    "a card that only counts MIG devices is no card": (
+    "a placeholder is never renamed": (
         [indexed(0, 50)],
         [replace(cut(0), id=capacity.made_up_id(NODE, "1g.10gb", 0))],
         {f"{NODE}-gpu-0": 50, f"{NODE}-mig-1g.10gb-0": 0},
@@ -241,7 +248,7 @@ def test_a_renamed_card_raises_its_epoch():
     assert [card.epoch for card in recut.recut(node(indexed(0, 50)), [shared(0)]).cards] == [2]
 
 
-def test_there_are_never_more_cards_than_can_be_written():
+def test_the_number_of_cards_is_limited():
     held = [replace(shared(n, 50), id=f"old-{n}") for n in range(20)]
 
     ledger = recut.recut(node(*held), [shared(n) for n in range(20)])

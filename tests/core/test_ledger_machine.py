@@ -1,7 +1,7 @@
-"""Any interleaving of everything that can happen to a node keeps the promises of the ledger.
+"""Any interleaving of changes of a node keeps the invariants of the ledger.
 
-Beside the ledger runs a model as naive as can be: who was given what. The ledger must agree with it after
-every step, whatever the clock, the cards and their names do.
+The ledger is compared with a simple model, which records the grant of every holder. Both must agree after
+every step, whatever happens to the clock, the cards and their names.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ Has = frozenset[tuple[int, int, tuple[str, ...]]]
 
 
 def has(grant: Grant) -> Has:
-    """A grant by the cards themselves, whatever they are called."""
+    """A grant by physical cards, independent of their names."""
     return frozenset((NUMBERS[part.card], part.share, tuple(sorted(part.slots))) for part in grant)
 
 
@@ -50,7 +50,7 @@ class Node(RuleBasedStateMachine):
         self.before = self.ledger
 
     def _report(self) -> list[Card]:
-        """With nobody to tell where cards sit and how they are cut, they are only counted."""
+        """Without an inventory the cards are only counted."""
         there = [self.cards[number] for number in self.cards if number not in self.absent]
         if self.indexed:
             return [Card(naming.indexed_id(NODE, card.index), card.index) for card in there]
@@ -86,7 +86,7 @@ class Node(RuleBasedStateMachine):
         return True
 
     def _prolonged(self, claim: Claim) -> None:
-        """Asked for again, what is held is held for longer, never for less."""
+        """A repeated claim extends the hold and never shortens it."""
         until, wanted = self.until.get(claim.holder), claim.terms.until
         if until is not None and wanted is not None and not claim.terms.bound:
             self.until[claim.holder] = max(until, wanted)
@@ -128,7 +128,7 @@ class Node(RuleBasedStateMachine):
         until=TIMES,
     )
     def take_over(self, pod, wants, bound, until) -> None:
-        """The pod a Reservation waited for comes."""
+        """The pod of a Reservation appears."""
         if pod not in self.model or f"{pod}/uid-0" in self.model:
             return
         reserved, fits = self.model[pod], not wants or wants == (Shares(1, 50),)
@@ -146,7 +146,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(pod=PODS, number=NUMBER, spare=st.integers(-1, 1), data=st.data())
     def seize(self, pod, number, spare, data) -> None:
-        """Somebody gives without choosing: about as much as is left, or any slots."""
+        """A grant without placement: about as much as is free, or any slots."""
         card = next((card for card in self.ledger.cards if NUMBERS[card.id] == number), None)
         if card is None or pod in self.model or f"{pod}/uid-0" in self.model:
             return
@@ -160,7 +160,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0", "/uid-1"]))
     def release(self, pod, uid) -> None:
-        """Its pod is gone, or its Reservation deleted."""
+        """Its pod or its Reservation is deleted."""
         self.ledger = book.release(self.ledger, f"{pod}{uid}")
         assert book.release(self.ledger, f"{pod}{uid}") is self.ledger
         self._gone(f"{pod}{uid}")
@@ -187,12 +187,12 @@ class Node(RuleBasedStateMachine):
             self.until[f"{pod}{uid}"] = until
 
     @rule(number=NUMBER, data=st.data())
-    def is_cut_otherwise(self, number, data) -> None:
+    def is_repartitioned(self, number, data) -> None:
         self.cards[number] = data.draw(CARDS[number])
         self._reported()
 
     @rule(number=NUMBER, layout=st.sampled_from(sorted(LAYOUTS)), slices=st.integers(1, 6))
-    def is_cut_finer_or_coarser(self, number, layout, slices) -> None:
+    def is_partitioned_finer_or_coarser(self, number, layout, slices) -> None:
         card = self.cards[number]
         if card.mode == "MIG":
             self.cards[number] = replace(card, slots=worlds.cut(number, layout).slots)
@@ -201,21 +201,21 @@ class Node(RuleBasedStateMachine):
         self._reported()
 
     @rule(number=NUMBER)
-    def falls_sick_or_recovers(self, number) -> None:
+    def becomes_unhealthy_or_recovers(self, number) -> None:
         self.cards[number] = replace(self.cards[number], healthy=not self.cards[number].healthy)
         self._reported()
 
     @rule(number=NUMBER)
     def vanishes_or_returns(self, number) -> None:
-        if number in self.absent and self._somebody_is_lost():
+        if number in self.absent and self._has_lost_holder():
             return
         self.absent ^= {number}
         self._reported()
 
-    def _somebody_is_lost(self) -> bool:
-        """On a card that left under another kind of name than cards have now.
+    def _has_lost_holder(self) -> bool:
+        """A holder is on a missing card with another kind of name than the current cards.
 
-        Whichever comes next could be that card, and is taken for it: the holder would have moved.
+        The next new card could be that card and takes over the holder, so the model would not match.
         """
         names = {
             card.id for card in self.ledger.cards if not card.is_free and NUMBERS[card.id] in self.absent
@@ -223,12 +223,12 @@ class Node(RuleBasedStateMachine):
         return any(naming.is_indexed(name) != self.indexed for name in names)
 
     @rule()
-    def whoever_tells_where_cards_sit_comes_or_goes(self) -> None:
+    def the_inventory_appears_or_disappears(self) -> None:
         self.indexed = not self.indexed
         self._reported()
 
     @invariant()
-    def is_lawful(self) -> None:
+    def has_no_invariant_violations(self) -> None:
         assert not book.faults(self.ledger)
         for card in self.ledger.cards:
             used = sum(card.holders.values())
@@ -255,7 +255,7 @@ class Node(RuleBasedStateMachine):
         self.before = self.ledger
 
     def teardown(self) -> None:
-        """Everybody goes: what the cards can give is exactly what it was."""
+        """After all holders are released, the free capacity is the original one."""
         if not hasattr(self, "ledger"):
             return
         for holder in list(self.model):

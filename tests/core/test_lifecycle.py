@@ -1,4 +1,4 @@
-"""What holds of a card's life whatever happens: it comes to rest, and changes pools only when it is free."""
+"""Invariants of the card lifecycle: it terminates, and a card changes its pool only when it is withdrawn."""
 
 from dataclasses import replace
 from typing import get_args
@@ -35,8 +35,8 @@ facts_of_cards = st.builds(
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_a_card_comes_to_rest(phase, facts):
-    """And soon: no walk is longer than there are phases and pools to leave and join."""
+def test_the_lifecycle_terminates(phase, facts):
+    """No path is longer than the number of phases plus the changes of pools."""
     steps = lifecycle.walk(phase, facts)
 
     assert len(steps) <= len(PHASES) + 2
@@ -46,7 +46,7 @@ def test_a_card_comes_to_rest(phase, facts):
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_a_walk_is_a_path(phase, facts):
+def test_steps_form_a_path(phase, facts):
     for step in lifecycle.walk(phase, facts):
         assert step.start == phase
         assert step.sentence
@@ -63,8 +63,8 @@ def test_a_card_changes_its_pool_only_when_it_is_withdrawn(phase, facts):
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_a_card_that_serves_has_a_pool(phase, facts):
-    """As the API server insists for Assigned."""
+def test_a_serving_card_has_a_pool(phase, facts):
+    """The CRD validation requires this for Assigned."""
     steps = lifecycle.walk(phase, facts)
     rests, pool = (steps[-1].end, steps[-1].pool) if steps else (phase, facts.pool)
 
@@ -73,7 +73,7 @@ def test_a_card_that_serves_has_a_pool(phase, facts):
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_a_broken_card_is_isolated_and_a_used_one_is_not_for_its_nodes_sake(phase, facts):
+def test_a_faulted_card_is_isolated_but_a_used_one_not_for_its_node(phase, facts):
     steps = lifecycle.walk(phase, facts)
     rests = steps[-1].end if steps else phase
 
@@ -86,7 +86,7 @@ def test_a_broken_card_is_isolated_and_a_used_one_is_not_for_its_nodes_sake(phas
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_what_is_set_aside_is_no_fault_and_joins_nothing(phase, facts):
+def test_a_card_that_is_set_aside_is_not_faulted_and_joins_no_pool(phase, facts):
     facts = replace(facts, ignored=True)
     steps = lifecycle.walk(phase, facts)
 
@@ -97,8 +97,8 @@ def test_what_is_set_aside_is_no_fault_and_joins_nothing(phase, facts):
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
-def test_a_pool_is_kept_from_a_card_exactly_while_something_is_wrong(phase, facts):
-    """What keeps a card out is said; and with nothing said, it joins as soon as it is withdrawn."""
+def test_an_obstacle_keeps_a_card_out_of_pools(phase, facts):
+    """Without an obstacle the card joins as soon as it is withdrawn."""
     free = replace(facts, pool="", wanted="team-a", occupancy="Withdrawn")
     told = lifecycle.obstacle(phase, free)
     steps = lifecycle.walk(phase, free)
@@ -131,11 +131,11 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("phase", "facts", "note"), PATHS.values(), ids=PATHS)
-def test_the_path_is_told_in_one_sentence(phase, facts, note):
+def test_the_event_note_contains_the_path(phase, facts, note):
     assert lifecycle.told(lifecycle.walk(phase, facts)) == note
 
 
-def test_braces_in_a_sentence_are_only_braces():
+def test_braces_in_a_sentence_are_not_formatted():
     odd = replace(FIT, fault=Trouble("Odd", "the driver said {pool} and {0}"))
 
     assert lifecycle.walk("Ready", odd)[-1].sentence == "the driver said {pool} and {0}"

@@ -1,4 +1,4 @@
-"""A pool changes how it is shared without taking anything from anybody, and comes back whatever happens."""
+"""A pool changes its sharing without disturbing pods, and always returns to service."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,57 +21,57 @@ def cut(layout: Sharing = WHOLE, state: str = "Applied", target: str = "", messa
 
 
 def card(name: str = "card-0", **fields: Any) -> Member:
-    plain: dict[str, Any] = {"follows": WHOLE, "occupancy": "Withdrawn", "cut": cut(), "fits": FITS}
-    return Member(name, **{**plain, **fields})
+    plain = Member(name, follows=WHOLE, occupancy="Withdrawn", cut=cut(), fits=FITS)
+    return replace(plain, **fields)
 
 
 def pool(*members: Member, **fields: Any) -> Facts:
-    plain: dict[str, Any] = {"wanted": WHOLE, "carried": WHOLE}
-    return Facts(members=members, **{**plain, **fields})
+    plain = Facts(wanted=WHOLE, carried=WHOLE, members=members)
+    return replace(plain, **fields)
 
 
-def test_a_new_pool_carries_out_what_it_asks_for_at_once() -> None:
+def test_a_new_pool_applies_its_allocation_at_once() -> None:
     found = maintenance.decide(pool(wanted=SMALL, carried=None))
 
     assert (found.sharing, found.maintenance.holds, found.configured.holds) == (SMALL, False, True)
 
 
-def test_a_changed_pool_closes_and_says_who_is_waited_for() -> None:
+def test_a_changed_pool_closes_and_names_the_holders() -> None:
     busy = card(occupancy="InUse", holdings=("ml/trainer holds card card-0",))
 
     found = maintenance.decide(pool(busy, wanted=SMALL))
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, True, "Draining")
     assert found.maintenance.sentence == (
-        "the pool changes from Exclusive to MIG 1g.10gb once nobody holds its cards: "
+        "the pool changes from Exclusive to MIG 1g.10gb once no pod holds its cards: "
         "ml/trainer holds card card-0"
     )
 
 
 NOT_YET = {
-    "somebody holds a card": (card(occupancy="InUse"), True),
-    "a card is free, and may be given still": (card(occupancy="Free"), True),
-    "nobody says who holds it": (card(occupancy=""), True),
+    "a pod holds a card": (card(occupancy="InUse"), True),
+    "a card is free and can still be allocated": (card(occupancy="Free"), True),
+    "the occupancy is unknown": (card(occupancy=""), True),
     "the ledger counts a holder": (card(holdings=("ml/x holds card card-0",)), True),
-    "the ledger has not heard that the pool is closed": (card(), False),
+    "the ledger does not know that the pool is closed": (card(), False),
 }
 
 
 @pytest.mark.parametrize(("one", "closed"), NOT_YET.values(), ids=NOT_YET)
-def test_nothing_is_rebuilt_while(one: Member, closed: bool) -> None:
+def test_no_card_is_changed_while(one: Member, closed: bool) -> None:
     found = maintenance.decide(pool(one, card("card-1"), wanted=SMALL, closed=closed))
 
     assert (found.sharing, found.change, found.maintenance.reason) == (WHOLE, None, "Draining")
 
 
-def test_once_every_card_is_withdrawn_the_cards_are_rebuilt() -> None:
+def test_the_cards_are_changed_once_all_are_withdrawn() -> None:
     found = maintenance.decide(pool(card(), wanted=SMALL, closed=True))
 
     assert (found.sharing, found.change) == (SMALL, Change(WHOLE, SMALL))
     assert (found.maintenance.holds, found.maintenance.reason) == (True, "Rebuilding")
 
 
-def test_the_pool_opens_when_the_last_card_is_as_it_shall_be() -> None:
+def test_the_pool_opens_when_the_last_card_has_its_layout() -> None:
     done, other = card(follows=SMALL, cut=cut(SMALL)), card("card-1", follows=SMALL)
     rebuilding = pool(done, other, wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL), closed=True)
 
@@ -82,7 +82,7 @@ def test_the_pool_opens_when_the_last_card_is_as_it_shall_be() -> None:
     assert (opened.maintenance.holds, opened.change, opened.configured.holds) == (False, None, True)
 
 
-def test_cards_of_which_nothing_can_be_expected_do_not_keep_a_pool_closed() -> None:
+def test_unavailable_cards_do_not_keep_a_pool_closed() -> None:
     lost = card("card-1", follows=SMALL, out=True)
     rebuilt = card(follows=SMALL, cut=cut(SMALL))
 
@@ -93,7 +93,7 @@ def test_cards_of_which_nothing_can_be_expected_do_not_keep_a_pool_closed() -> N
     assert not found.maintenance.holds
 
 
-def test_modes_without_a_cut_need_no_rebuilding() -> None:
+def test_modes_without_mig_need_no_change_of_cards() -> None:
     slices = Sharing("TimeSlice", slices=4)
 
     found = maintenance.decide(pool(card(cut=None), wanted=slices, closed=True))
@@ -101,7 +101,7 @@ def test_modes_without_a_cut_need_no_rebuilding() -> None:
     assert (found.sharing, found.maintenance.holds) == (slices, False)
 
 
-def test_past_the_deadline_it_says_so_and_ends_nobody() -> None:
+def test_after_the_deadline_the_change_is_stuck_and_no_pod_is_deleted() -> None:
     busy = card(occupancy="InUse", holdings=("ml/trainer holds card card-0",))
 
     found = maintenance.decide(pool(busy, wanted=SMALL, overdue=True))
@@ -114,7 +114,7 @@ BROKEN = cut(WHOLE, "Failed", target="1g.10gb:7", message="the driver refused")
 FAILED = "the change to MIG 1g.10gb failed (card card-0: the driver refused)"
 
 
-def test_a_rebuild_that_fails_goes_back() -> None:
+def test_a_failed_change_is_rolled_back() -> None:
     broken = card(follows=SMALL, cut=BROKEN)
     rebuilt = card("card-1", follows=SMALL, cut=cut(SMALL))
 
@@ -126,7 +126,7 @@ def test_a_rebuild_that_fails_goes_back() -> None:
     assert (found.maintenance.holds, found.maintenance.reason) == (True, "RollingBack")
 
 
-def test_it_opens_again_with_what_was_before_and_does_not_try_again() -> None:
+def test_the_pool_opens_with_the_old_allocation_and_does_not_retry() -> None:
     back = pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True)
 
     found = maintenance.decide(back)
@@ -138,13 +138,13 @@ def test_it_opens_again_with_what_was_before_and_does_not_try_again() -> None:
 
 
 TRIES_AGAIN = {
-    "a person confirms": {"confirmed": True},
-    "the wish changes": {"wanted": MEDIUM},
+    "the change is confirmed": {"confirmed": True},
+    "the allocation changes": {"wanted": MEDIUM},
 }
 
 
 @pytest.mark.parametrize("fields", TRIES_AGAIN.values(), ids=TRIES_AGAIN)
-def test_it_tries_again_when(fields: dict[str, Any]) -> None:
+def test_the_change_is_retried_when(fields: dict[str, Any]) -> None:
     refused = pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL, FAILED, over=True))
 
     found = maintenance.decide(replace(refused, **fields))
@@ -152,7 +152,7 @@ def test_it_tries_again_when(fields: dict[str, Any]) -> None:
     assert (found.maintenance.holds, found.maintenance.reason, found.change) == (True, "Draining", None)
 
 
-def test_an_older_failure_says_nothing_of_the_new_wish() -> None:
+def test_a_failure_of_another_target_does_not_count() -> None:
     stale = card(follows=SMALL, cut=cut(WHOLE, "Failed", target="3g.30gb:2"))
 
     found = maintenance.decide(
@@ -162,7 +162,7 @@ def test_an_older_failure_says_nothing_of_the_new_wish() -> None:
     assert found.maintenance.reason == "Rebuilding"
 
 
-def test_a_card_that_cannot_go_back_either_does_not_keep_the_pool_closed() -> None:
+def test_a_card_that_fails_the_rollback_does_not_keep_the_pool_closed() -> None:
     broken = card(cut=cut(MEDIUM, "Failed", target="whole"))
 
     found = maintenance.decide(pool(broken, wanted=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True))
@@ -175,7 +175,7 @@ CUT_OFF = {
         pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL), closed=True),
         SMALL,
     ),
-    "before the status went back": (
+    "before the status was rolled back": (
         pool(card(cut=BROKEN), wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True),
         WHOLE,
     ),
@@ -183,11 +183,11 @@ CUT_OFF = {
 
 
 @pytest.mark.parametrize(("left", "sharing_"), CUT_OFF.values(), ids=CUT_OFF)
-def test_who_takes_over_goes_on_where_the_other_was_cut_off(left: Facts, sharing_: Sharing) -> None:
+def test_a_new_leader_continues_an_interrupted_reconcile(left: Facts, sharing_: Sharing) -> None:
     assert maintenance.decide(left).sharing == sharing_
 
 
-def test_drift_closes_the_pool_until_a_person_confirms_the_repair() -> None:
+def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:
     drifted = pool(
         card(follows=SMALL, cut=cut(MEDIUM, "Drifted"), occupancy="InUse"), wanted=SMALL, carried=SMALL
     )
@@ -212,7 +212,7 @@ def test_drift_closes_the_pool_until_a_person_confirms_the_repair() -> None:
     assert (over.maintenance.holds, over.misconfigured.holds) == (False, False)
 
 
-def test_a_confirmation_before_the_repair_is_none() -> None:
+def test_a_confirmation_before_the_repair_does_not_count() -> None:
     half = pool(
         card(follows=SMALL, cut=cut(MEDIUM, "Waiting")),
         wanted=SMALL,
@@ -224,7 +224,7 @@ def test_a_confirmation_before_the_repair_is_none() -> None:
     assert maintenance.decide(half).misconfigured.reason == "Drifted"
 
 
-def test_a_card_that_cannot_be_repaired_does_not_keep_the_others_from_being_confirmed() -> None:
+def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
     broken = card(follows=SMALL, cut=cut(MEDIUM, "Failed", target="1g.10gb:7", message="the driver refused"))
     mended = card("card-1", follows=SMALL, cut=cut(SMALL))
     facts = pool(broken, mended, wanted=SMALL, carried=SMALL, misconfigured="Drifted", closed=True)
@@ -237,13 +237,13 @@ def test_a_card_that_cannot_be_repaired_does_not_keep_the_others_from_being_conf
 
 
 CONFLICTS = {
-    "a card two pools claim": ({"conflicts": ("pools a and b ...",)}, "CardContested"),
+    "a card that two pools claim": ({"conflicts": ("pools a and b ...",)}, "CardContested"),
     "an older pool with the same resource": ({"elder": "team-a"}, "ResourceTaken"),
 }
 
 
 @pytest.mark.parametrize(("fields", "reason"), CONFLICTS.values(), ids=CONFLICTS)
-def test_conflicts_with_other_pools_end_by_themselves(fields: dict[str, Any], reason: str) -> None:
+def test_conflicts_with_other_pools_need_no_confirmation(fields: dict[str, Any], reason: str) -> None:
     found = maintenance.decide(pool(card(), **fields))
 
     assert (found.misconfigured.holds, found.misconfigured.reason) == (True, reason)
@@ -251,7 +251,7 @@ def test_conflicts_with_other_pools_end_by_themselves(fields: dict[str, Any], re
     assert not maintenance.decide(pool(card(), misconfigured=reason)).misconfigured.holds
 
 
-def test_a_pool_that_goes_waits_for_its_holders() -> None:
+def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:
     busy = pool(card(occupancy="InUse", holdings=("ml/x holds card card-0",)), leaving=True, closed=True)
 
     waits = maintenance.decide(busy)
@@ -265,7 +265,7 @@ def rolling(*members: Member, **fields: Any) -> Facts:
     return pool(*members, wanted=SMALL, per_card=True, **fields)
 
 
-def test_card_by_card_the_pool_stays_open_and_free_cards_change_first() -> None:
+def test_a_rollout_keeps_the_pool_open_and_changes_free_cards_first() -> None:
     busy, free = card("card-0", occupancy="InUse"), card("card-1", occupancy="Free")
 
     found = maintenance.decide(rolling(busy, free))
@@ -275,7 +275,7 @@ def test_card_by_card_the_pool_stays_open_and_free_cards_change_first() -> None:
     assert found.configured.sentence == "0 of 2 cards are changed from Exclusive to MIG 1g.10gb"
 
 
-def test_a_card_serves_again_once_it_is_as_it_shall_be() -> None:
+def test_a_card_serves_again_once_it_has_its_layout() -> None:
     changing = card(follows=SMALL, ahead=True, drained=True)
     done = replace(changing, cut=cut(SMALL))
 
@@ -291,7 +291,7 @@ def test_a_card_stays_drained_until_the_ledger_has_withdrawn_it(occupancy: str) 
     assert maintenance.decide(rolling(changing)).steps == ()
 
 
-def test_when_all_have_changed_the_pool_takes_their_word_and_then_they_drop_it() -> None:
+def test_when_all_cards_have_changed_the_pool_adopts_their_sharing() -> None:
     done = card(follows=SMALL, ahead=True, cut=cut(SMALL), occupancy="Free")
 
     found = maintenance.decide(rolling(done))
@@ -301,7 +301,7 @@ def test_when_all_have_changed_the_pool_takes_their_word_and_then_they_drop_it()
     assert later.steps == (Step("card-0", None, drained=False),)
 
 
-def test_a_card_that_fails_takes_all_back_that_were_changed() -> None:
+def test_a_failed_card_rolls_back_all_changed_cards() -> None:
     broken = card(follows=SMALL, ahead=True, drained=True, cut=BROKEN)
     changed = card("card-1", follows=SMALL, ahead=True, cut=cut(SMALL), occupancy="Free")
 

@@ -1,8 +1,8 @@
-"""Pools under everything that can happen at once: wishes, holders, agents that fail, drift, cards that die.
+"""State machine test of pools: allocation changes, holders, failing agents, drift and faulted cards.
 
-The ledger and the agent here keep the rules of the real ones: a card is given only while its pool, its own
-words and its cut allow it, and cut only once nobody holds it and nobody can get it. Whatever the order of
-events, no change reaches a card that somebody holds, and when the noise ends the pool serves again.
+The simulated ledger and agent follow the rules of the real ones: a card is allocated only while its pool, its
+annotations and its layout allow it, and repartitioned only while no pod holds it or can get it. In any order
+of events no held card is changed, and without further events the pool serves again.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ SHARINGS = (
 )
 CARDS = 3
 EVENTUALLY = 80
-"""Rounds after which a pool that nobody disturbs must have come to rest."""
+"""Rounds after which an undisturbed pool must be stable."""
 
 
 def layout(wanted: Sharing) -> dict[str, int]:
@@ -35,7 +35,7 @@ def layout(wanted: Sharing) -> dict[str, int]:
 
 @dataclass
 class Device:
-    """A card: what is written on it, how it is cut, who holds it, and what ledger and agent last said."""
+    """A card: its annotations, layout and holders, and the last reports of ledger and agent."""
 
     own: Sharing | None = None
     drained: bool = False
@@ -43,7 +43,7 @@ class Device:
     state: str = "Applied"
     target: str = "whole"
     given_as: Sharing | None = None
-    """How it was shared when somebody took it; None while nobody holds it."""
+    """The sharing at the time of the allocation; None while no pod holds the card."""
     withdrawn_in_book: bool = False
     occupancy: str = "Free"
     out: bool = False
@@ -65,7 +65,7 @@ class Pools(RuleBasedStateMachine):
 
     @initialize(troubles=st.sets(st.sampled_from(["failure", "drift", "fault"]), max_size=2))
     def choose(self, troubles: set[str]) -> None:
-        """Not everything goes wrong in every story, or no change would ever get far."""
+        """Not every run has every fault, or no change would ever get far."""
         self.troubles = troubles
 
     def follows(self, card: Device) -> Sharing:
@@ -194,7 +194,7 @@ class Pools(RuleBasedStateMachine):
     @precondition(lambda self: not any(card.out for card in self.cards.values()))
     @rule()
     def it_comes_to_rest(self) -> None:
-        """Nobody disturbs it any more: holders end in time, agents work, a person confirms."""
+        """No more disturbances: holders end, agents work, and the change is confirmed."""
         self.fails = False
         for card in self.cards.values():
             card.given_as = None

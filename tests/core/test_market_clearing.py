@@ -1,4 +1,4 @@
-"""What the market promises those who bid: nobody is cheated, and nobody gains by exaggerating."""
+"""Fairness properties of the clearing."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -39,13 +39,13 @@ def amounts(bids: list[Bid], supply: int) -> dict[str, int]:
 
 
 def useful(bid: Bid, amount: int) -> int:
-    """What it really needs of what it gets."""
+    """The part of its share that it needs."""
     return min(amount, bid.want)
 
 
 @given(many_bids(), SUPPLIES)
 def test_capacity_and_floors(bids, supply):
-    """Never more than the supply, except by what the floors alone exceed it; floors and caps are kept."""
+    """Never more than the supply, unless the floors alone exceed it; floors and caps are kept."""
     cleared = clearing.clear(bids, supply)
     total = sum(share.amount for share in cleared.shares)
 
@@ -57,7 +57,7 @@ def test_capacity_and_floors(bids, supply):
 
 
 @given(many_bids(slack=False), SUPPLIES)
-def test_nothing_is_left_while_somebody_wants_it(bids, supply):
+def test_nothing_is_left_while_a_demand_is_not_met(bids, supply):
     cleared = clearing.clear(bids, supply)
 
     if cleared.left:
@@ -65,26 +65,26 @@ def test_nothing_is_left_while_somebody_wants_it(bids, supply):
 
 
 @given(many_bids(), SUPPLIES)
-def test_nobody_envies_by_more_than_a_quantum(bids, supply):
-    """Who wants more than he has would, with one quantum more, have no less for his weight than any other.
+def test_envy_is_less_than_a_quantum(bids, supply):
+    """A bidder with an unmet demand is at most one quantum per weight below every other bidder.
 
     (x_i + 1) / w_i >= x_j / w_j for all i with x_i < want_i and all j with x_j > floor_j.
     """
     shares = amounts(bids, supply)
-    for one in bids:
-        if shares[one.name] >= one.want:
+    for bid in bids:
+        if shares[bid.name] >= bid.want:
             continue
         for other in bids:
             if shares[other.name] > other.floor:
-                mine = Fraction(shares[one.name] + 1, one.weight)
+                mine = Fraction(shares[bid.name] + 1, bid.weight)
                 assert mine >= Fraction(shares[other.name], other.weight)
 
 
 @given(many_bids(), SUPPLIES)
-def test_nobody_is_worse_off_than_with_a_fixed_part(bids, supply):
-    """Sharing incentive: each gets what he wants, or at least his weight's part of the supply, rounded down.
+def test_each_bidder_gets_at_least_its_fixed_share(bids, supply):
+    """Sharing incentive: each gets its demand, or at least its weight's part of the supply, rounded down.
 
-    It holds where no floor is above its own part; a floor that is takes from the others, as it must.
+    It holds if no floor is above its part; a larger floor takes from the others.
     """
     total = sum(bid.weight for bid in bids)
     parts = {bid.name: supply * bid.weight // total for bid in bids}
@@ -95,8 +95,8 @@ def test_nobody_is_worse_off_than_with_a_fixed_part(bids, supply):
 
 
 @given(many_bids(), SUPPLIES, st.integers(0, 60))
-def test_nobody_gains_by_misstating_his_demand(bids, supply, lie):
-    """Strategy-proofness: of what is really needed a lie, high or low, never brings more than the truth."""
+def test_misstating_the_demand_does_not_help(bids, supply, lie):
+    """Strategy-proofness: a wrong demand, high or low, never gives more of the needed CPU."""
     liar, others = bids[0], bids[1:]
     honest = amounts(bids, supply)[liar.name]
     lying = amounts([replace(liar, demand=lie), *others], supply)[liar.name]
@@ -105,7 +105,7 @@ def test_nobody_gains_by_misstating_his_demand(bids, supply, lie):
 
 
 @given(many_bids(slack=False), SUPPLIES, st.integers(1, 20))
-def test_more_supply_takes_from_nobody(bids, supply, more):
+def test_more_supply_never_reduces_a_share(bids, supply, more):
     """Resource monotonicity."""
     before, after = amounts(bids, supply), amounts(bids, supply + more)
 
@@ -113,8 +113,8 @@ def test_more_supply_takes_from_nobody(bids, supply, more):
 
 
 @given(many_bids(slack=False), SUPPLIES)
-def test_who_leaves_takes_from_nobody(bids, supply):
-    """Population monotonicity: with one fewer at the same supply nobody else gets less."""
+def test_a_leaving_bidder_never_reduces_other_shares(bids, supply):
+    """Population monotonicity: with one bidder fewer at the same supply no other share falls."""
     before, after = amounts(bids, supply), amounts(bids[1:], supply)
 
     assert all(got >= before[name] for name, got in after.items())
@@ -122,7 +122,7 @@ def test_who_leaves_takes_from_nobody(bids, supply):
 
 @given(many_bids(), SUPPLIES, st.integers(2, 50))
 def test_more_weight_never_gets_less(bids, supply, times):
-    """Weight monotonicity, of what is wanted: a heavier claim never brings its owner less of it."""
+    """Weight monotonicity: a larger weight never reduces the share."""
     heavy = replace(bids[0], weight=bids[0].weight * times)
     before, after = amounts(bids, supply), amounts([heavy, *bids[1:]], supply)
 
@@ -140,8 +140,8 @@ def test_more_demand_never_gets_less_and_never_gives_others_more(bids, supply, m
 
 
 @given(many_bids(slack=False), SUPPLIES, st.integers(1, 6))
-def test_a_part_cleared_alone_on_what_it_got_comes_to_the_same(bids, supply, size):
-    """Consistency: those who leave with their shares leave the others theirs."""
+def test_clearing_a_subset_on_its_shares_gives_the_same_shares(bids, supply, size):
+    """Consistency: bidders that leave with their shares do not change the other shares."""
     cleared = clearing.clear(bids, supply)
     shares = amounts(bids, supply)
     stay = bids[:size]
@@ -153,7 +153,7 @@ def test_a_part_cleared_alone_on_what_it_got_comes_to_the_same(bids, supply, siz
 
 @given(many_bids(), SUPPLIES, st.randoms(use_true_random=False), st.integers(1, 1000))
 def test_order_and_unit_of_weight_do_not_matter(bids, supply, dice, times):
-    """Permutation and scale invariance; ties are decided by name, never by place."""
+    """Permutation and scale invariance; ties are broken by name, not by position."""
     other = [replace(bid, weight=bid.weight * times) for bid in dice.sample(bids, len(bids))]
 
     assert amounts(bids, supply) == amounts(other, supply)
@@ -161,7 +161,7 @@ def test_order_and_unit_of_weight_do_not_matter(bids, supply, dice, times):
 
 @given(many_bids(), SUPPLIES)
 def test_the_price_is_what_weight_pays(bids, supply):
-    """Free unless somebody goes without; else nobody who pays it gets more than his weight buys."""
+    """The price is 0 unless a demand is not met; otherwise no bidder gets more than its weight pays for."""
     cleared = clearing.clear(bids, supply)
     wanting = any(share.amount < bid.want for bid, share in zip(bids, cleared.shares, strict=True))
 
@@ -173,7 +173,7 @@ def test_the_price_is_what_weight_pays(bids, supply):
 
 
 WHY = {
-    "all it asks for": (Bid("a", demand=5), 10, 5, "demand"),
+    "the whole demand": (Bid("a", demand=5), 10, 5, "demand"),
     "no more than its cap": (Bid("a", demand=50, cap=7), 10, 7, "cap"),
     "no less than its floor": (Bid("a", demand=1, floor=3), 10, 3, "floor"),
     "its floor, though it asks for more": (Bid("a", demand=9, floor=3), 2, 3, "floor"),
@@ -185,7 +185,7 @@ WHY = {
 
 
 @pytest.mark.parametrize(("bid", "supply", "amount", "why"), WHY.values(), ids=WHY)
-def test_why_it_got_that(bid, supply, amount, why):
+def test_the_reason_of_a_share(bid, supply, amount, why):
     (share,) = clearing.clear([bid], supply).shares
 
     assert (share.amount, share.why) == (amount, why)
@@ -199,7 +199,7 @@ def test_slack_is_spread_above_demand_by_weight():
 
 PARTS = {
     "in proportion to the originals": ([Part("a", 100), Part("b", 300)], 200, {"a": 50, "b": 150}),
-    "one alone has all": ([Part("a", 100)], 70, {"a": 70}),
+    "a single container gets all": ([Part("a", 100)], 70, {"a": 70}),
     "a floor is kept": ([Part("a", 100, floor=90), Part("b", 300)], 200, {"a": 90, "b": 110}),
     "the last quantum by name": ([Part("a", 1), Part("b", 1)], 3, {"a": 2, "b": 1}),
     "demand comes first": ([Part("a", 100, demand=80), Part("b", 300)], 100, {"a": 85, "b": 15}),

@@ -1,4 +1,4 @@
-"""The solver divides as the unit-by-unit greedy does, at any size and any weights."""
+"""The solver equals the greedy algorithm for any sizes and weights."""
 
 from fractions import Fraction
 
@@ -26,7 +26,7 @@ SUPPLIES = st.integers(-3, 200)
 
 
 def one_by_one(crowd: list[Claimant], supply: int) -> list[int]:
-    """The rule itself: the next quantum goes to the lowest (x + 1 - base) / weight, then by name."""
+    """The reference algorithm: the next quantum goes to the lowest (x + 1 - base) / weight, then by name."""
     amounts = [one.low for one in crowd]
     for _ in range(supply - sum(amounts)):
         able = [
@@ -41,12 +41,12 @@ def one_by_one(crowd: list[Claimant], supply: int) -> list[int]:
 
 
 @given(crowds(), SUPPLIES)
-def test_it_equals_the_unit_by_unit_greedy(crowd, supply):
+def test_it_equals_the_greedy_algorithm(crowd, supply):
     assert list(filling.fill(crowd, supply).amounts) == one_by_one(crowd, supply)
 
 
-def test_equals_are_served_in_turn_at_every_size():
-    """Where all levels coincide a level that is only a little too high would give to all of them."""
+def test_equal_claimants_are_served_in_turn():
+    """With equal levels, a level that is slightly too high would give a quantum to all of them."""
     for size in (1, 2, 9, 33):
         for weight in (1, 3, 1000):
             crowd = [Claimant(f"c{index:02}", 0, 50, weight) for index in range(size)]
@@ -55,7 +55,7 @@ def test_equals_are_served_in_turn_at_every_size():
 
 
 @given(crowds(), SUPPLIES)
-def test_everything_is_given_or_everybody_is_full_and_floors_are_kept(crowd, supply):
+def test_the_supply_is_used_up_or_all_caps_are_reached_and_floors_are_kept(crowd, supply):
     """Capacity and floors: the sum is the supply, unless the caps are below it or the floors above it."""
     filled = filling.fill(crowd, supply)
     floors, caps = sum(one.low for one in crowd), sum(one.high for one in crowd)
@@ -68,7 +68,7 @@ def test_everything_is_given_or_everybody_is_full_and_floors_are_kept(crowd, sup
 
 @given(crowds(), SUPPLIES)
 def test_theta_is_the_level_of_the_last_quantum(crowd, supply):
-    """Exactly clip(floor(base + weight × theta), low, high), or one less for those who are tied at theta."""
+    """Exactly clip(floor(base + weight × theta), low, high), or one less for claimants tied at theta."""
     filled = filling.fill(crowd, supply)
     if sum(filled.amounts) == sum(one.low for one in crowd):
         assert filled.theta == 0
@@ -98,8 +98,8 @@ def test_only_proportions_of_weights_matter(crowd, supply, times):
 
 
 @given(st.lists(WEIGHTS, min_size=1, max_size=6), st.integers(1, 50), st.integers(2, 9))
-def test_a_division_that_comes_out_even_scales_with_its_amounts(weights, level, times):
-    """Scale invariance of amounts is exact where shares are whole, and elsewhere up to rounding."""
+def test_an_even_division_scales_with_its_amounts(weights, level, times):
+    """Scale invariance of amounts is exact for integral shares, and up to rounding otherwise."""
     crowd = [Claimant(f"c{index}", 0, 10**12, weight) for index, weight in enumerate(weights)]
     supply = level * sum(weights)
 
@@ -111,11 +111,11 @@ def test_a_division_that_comes_out_even_scales_with_its_amounts(weights, level, 
 BAD = {
     "no weight": Claimant("a", 0, 1, 0),
     "a floor above its cap": Claimant("a", 2, 1),
-    "less than nothing": Claimant("a", -1, 1),
+    "a negative floor": Claimant("a", -1, 1),
 }
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_what_makes_no_sense_is_refused(bad):
+def test_invalid_claimants_are_refused(bad):
     with pytest.raises(ValueError, match="weight of at least 1 and 0 <= low <= high"):
         filling.fill([bad], 1)

@@ -1,4 +1,4 @@
-"""Whatever happens on a node, ticks keep their promises: these are the ones that hold at every moment."""
+"""Invariants of ticks for any sequence of events on a node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ CAPACITY = 400
 
 
 @st.composite
-def guests(draw: st.DrawFn) -> list[Guest]:
+def market_pods(draw: st.DrawFn) -> list[Guest]:
     found = []
     for number in range(draw(st.integers(1, 5))):
         request = draw(st.integers(1, 40))
@@ -43,29 +43,29 @@ changes = st.lists(
 )
 
 
-def happen(floor: Floor, change: tuple[str, int, int]) -> None:
+def happen(env: Floor, change: tuple[str, int, int]) -> None:
     what, who, amount = change
-    names = sorted(floor.guests)
-    guest = floor.guests[names[who % len(names)]]
+    names = sorted(env.guests)
+    guest = env.guests[names[who % len(names)]]
     match what:
         case "want":
             guest.wants = amount
         case "blind" | "see":
             guest.readable = what == "see"
         case "forget":
-            floor.restart_agent()
+            env.restart_agent()
         case "lag":
-            floor.lag = 1 + amount % 20
+            env.lag = 1 + amount % 20
         case "mute":
-            floor.writes = not floor.writes
+            env.writes = not env.writes
         case _:
-            floor.run(amount % 70)
-    floor.run(3)
+            env.run(amount % 70)
+    env.run(3)
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A tick: what was known and held before it, what it saw, what came out."""
+class TickRecord:
+    """A tick: the state and the held CPU before it, the observation, and the result."""
 
     state: State
     held: int
@@ -73,106 +73,106 @@ class Moment:
     done: Round
 
 
-def play(floor: Floor, story: list[tuple[str, int, int]], check: Callable[[Moment], None]) -> None:
-    """The story, with `check` after every tick."""
-    tick, observe, seen = floor.tick, floor.observe, []
+def play(env: Floor, story: list[tuple[str, int, int]], check: Callable[[TickRecord], None]) -> None:
+    """Play the events, with `check` after every tick."""
+    tick, observe, seen = env.tick, env.observe, []
 
     def observed() -> Observation:
         seen.append(observe())
         return seen[-1]
 
     def ticked() -> Round:
-        state, before = floor.state, held(floor)
+        state, before = env.state, held(env)
         done = tick()
-        check(Moment(state, before, seen[-1], done))
+        check(TickRecord(state, before, seen[-1], done))
         return done
 
-    floor.observe = observed  # type: ignore[method-assign]  # every look shall be kept
-    floor.tick = ticked  # type: ignore[method-assign]  # every tick shall be checked
+    env.observe = observed  # type: ignore[method-assign]  # records every observation
+    env.tick = ticked  # type: ignore[method-assign]  # checks every tick
     for change in story:
-        happen(floor, change)
+        happen(env, change)
 
 
-def made_now(one: Decision, floor: Floor, moment: Moment) -> bool:
-    """Decided at this tick, not repeated."""
+def made_now(one: Decision, env: Floor, record: TickRecord) -> bool:
+    """Whether it was decided at this tick and is not a repetition."""
     if not isinstance(one, Move):
         return False
-    order = moment.done.state.records[one.uid].order
-    return order is not None and order.at == floor.now
+    order = record.done.state.records[one.uid].order
+    return order is not None and order.at == env.now
 
 
 @settings(max_examples=40)
-@given(guests(), changes, st.booleans())
-def test_a_tick_twice_is_a_tick_once(crowd, story, strict):
-    """Idempotence: a second tick on what was seen, at the same moment, changes neither state nor moves."""
-    floor = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
+@given(market_pods(), changes, st.booleans())
+def test_a_repeated_tick_changes_nothing(crowd, story, strict):
+    """Idempotence: a second tick on the same observation at the same time changes nothing."""
+    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
 
-    def check(moment: Moment) -> None:
-        again = ticking.tick(moment.done.state, moment.seen, floor.policy, floor.now)
-        assert again.state == moment.done.state
-        was = {one.uid: one.limit for one in moves(moment.done.decisions)}
-        assert {one.uid: one.limit for one in moves(again.decisions)} == was
+    def check(record: TickRecord) -> None:
+        again = ticking.tick(record.done.state, record.seen, env.policy, env.now)
+        assert again.state == record.done.state
+        was = {move.uid: move.limit for move in moves(record.done.decisions)}
+        assert {move.uid: move.limit for move in moves(again.decisions)} == was
 
-    play(floor, story, check)
+    play(env, story, check)
 
 
 @settings(max_examples=40)
-@given(guests(), changes)
-def test_in_strict_mode_what_is_held_never_grows_beyond_the_supply(crowd, story):
+@given(market_pods(), changes)
+def test_held_cpu_never_exceeds_the_supply_in_strict_mode(crowd, story):
     """The sum of max(desired, applied) stays within the supply at all times.
 
-    Pods may come with more than that; then no tick makes it more.
+    Pods may start with more than that; then no tick increases the sum.
     """
-    floor = Floor(*crowd, capacity=CAPACITY, policy=STRICT)
+    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT)
 
-    def check(moment: Moment) -> None:
-        assert held(floor) <= max(CAPACITY, moment.held)
+    def check(record: TickRecord) -> None:
+        assert held(env) <= max(CAPACITY, record.held)
 
-    play(floor, story, check)
+    play(env, story, check)
 
 
 @settings(max_examples=40)
-@given(guests(), changes, st.booleans())
-def test_no_move_breaks_a_bound_or_a_cool_down(crowd, story, strict):
-    """Floors, caps, at most double, at least half; 10 s before a raise and 60 s before a fall."""
-    floor = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
+@given(market_pods(), changes, st.booleans())
+def test_no_change_violates_a_bound_or_a_cool_down(crowd, story, strict):
+    """Floors, caps, at most double, at least half; 10 s before a raise and 60 s before a decrease."""
+    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
 
-    def check(moment: Moment) -> None:
-        for one in moment.done.decisions:
-            if not isinstance(one, Move) or not made_now(one, floor, moment):
+    def check(record: TickRecord) -> None:
+        for decision in record.done.decisions:
+            if not isinstance(decision, Move) or not made_now(decision, env, record):
                 continue
-            guest = floor.guests[one.key.removeprefix("team/")]
-            assert guest.request <= one.limit <= max(CAPACITY, guest.original)
-            assert one.before / 2 <= one.limit <= 2 * one.before
-            known = moment.state.records.get(one.uid)
-            assert known is not None, "nobody is moved at first sight"
-            pause = 10 if one.limit > one.before else 60
-            assert known.history.moved is None or floor.now - known.history.moved >= pause * SECOND
-            assert one.limit > one.before or floor.now - known.history.started >= 60 * SECOND
+            guest = env.guests[decision.key.removeprefix("team/")]
+            assert guest.request <= decision.limit <= max(CAPACITY, guest.original)
+            assert decision.before / 2 <= decision.limit <= 2 * decision.before
+            known = record.state.records.get(decision.uid)
+            assert known is not None, "a new pod is not changed at its first tick"
+            pause = 10 if decision.limit > decision.before else 60
+            assert known.history.moved is None or env.now - known.history.moved >= pause * SECOND
+            assert decision.limit > decision.before or env.now - known.history.started >= 60 * SECOND
 
-    play(floor, story, check)
+    play(env, story, check)
 
 
 @settings(max_examples=25)
-@given(guests(), st.randoms(use_true_random=False))
-def test_the_order_in_which_pods_are_seen_does_not_matter(crowd, dice):
-    floor = Floor(*crowd, capacity=CAPACITY)
-    floor.run(5)
-    seen = floor.observe()
+@given(market_pods(), st.randoms(use_true_random=False))
+def test_the_order_of_the_observed_pods_does_not_matter(crowd, dice):
+    env = Floor(*crowd, capacity=CAPACITY)
+    env.run(5)
+    seen = env.observe()
     mixed = replace(seen, pods=tuple(dice.sample(seen.pods, len(seen.pods))))
 
-    once = ticking.tick(floor.state, seen, floor.policy, floor.now)
-    other = ticking.tick(floor.state, mixed, floor.policy, floor.now)
+    once = ticking.tick(env.state, seen, env.policy, env.now)
+    other = ticking.tick(env.state, mixed, env.policy, env.now)
     assert once == other
 
 
 @settings(max_examples=25)
-@given(guests(), changes)
-def test_who_is_paused_never_moves(crowd, story):
-    floor = Floor(*crowd, capacity=CAPACITY)
+@given(market_pods(), changes)
+def test_a_paused_pod_is_never_changed(crowd, story):
+    env = Floor(*crowd, capacity=CAPACITY)
 
-    def check(moment: Moment) -> None:
-        for one in moves(moment.done.decisions):
-            assert "paused" not in floor.guests[one.key.removeprefix("team/")].annotations
+    def check(record: TickRecord) -> None:
+        for move in moves(record.done.decisions):
+            assert "paused" not in env.guests[move.key.removeprefix("team/")].annotations
 
-    play(floor, story, check)
+    play(env, story, check)

@@ -1,4 +1,4 @@
-"""Demand from counters: a direction under throttling, an amount otherwise, and nothing where counters lie."""
+"""Demand from counters: an upper bound under throttling, the usage otherwise, and resets are ignored."""
 
 import pytest
 from hypothesis import given
@@ -9,11 +9,11 @@ from croupier.core.market.sensing import NOTHING, Estimate, Sample
 from croupier.core.market.units import MICROS, SECOND
 
 CPU = SECOND
-"""A whole CPU, in millionths."""
+"""One CPU in millionths."""
 
 
 class Cgroup:
-    """A container whose counters go on second by second."""
+    """A container whose counters advance second by second."""
 
     def __init__(self, limit: float | None = 1.0) -> None:
         self.at = self.usage = self.throttled = self.periods = self.throttled_periods = 0
@@ -46,7 +46,7 @@ def test_without_throttling_demand_is_usage():
 
 
 def test_throttled_time_counts_but_the_estimate_at_most_doubles_in_a_second():
-    """A thread that wants 0.2 CPU of its 0.1 waits 90 of 100 ms: usage and throttled time say 1.0."""
+    """A thread that wants 0.2 CPU of its 0.1 waits 90 of 100 ms: usage plus throttled time is 1.0."""
     cgroup = Cgroup(limit=None)
     known = learned(cgroup, 0.1)
 
@@ -76,7 +76,7 @@ def test_throttling_within_the_target_is_no_demand():
     assert sensing.estimate(known, slight, target=99).demand > CPU // 2
 
 
-def test_a_rise_is_believed_at_once_and_a_fall_slowly():
+def test_a_rise_is_followed_at_once_and_a_fall_slowly():
     cgroup = Cgroup()
     known = learned(cgroup, 0.1, 0.9)
     assert known.demand == 9 * CPU // 10
@@ -111,7 +111,7 @@ TEACH_NOTHING = {
 
 
 @pytest.mark.parametrize(("reading", "doubt"), TEACH_NOTHING.values(), ids=TEACH_NOTHING)
-def test_what_teaches_nothing_leaves_what_was_known(reading, doubt):
+def test_an_unusable_reading_keeps_the_estimate(reading, doubt):
     cgroup = Cgroup()
     known = learned(cgroup, 0.3)
     after = sensing.estimate(known, reading(cgroup))
@@ -140,7 +140,7 @@ def test_a_missed_second_is_averaged_with_the_next():
     assert (known.demand, known.doubt) == (4 * CPU // 10, "")
 
 
-def test_it_is_blind_until_it_has_a_pair_and_when_readings_stop():
+def test_an_estimate_needs_two_readings_and_expires():
     cgroup = Cgroup()
     first = sensing.estimate(NOTHING, cgroup.reading())
     assert first.blind(cgroup.at)
@@ -158,7 +158,7 @@ seconds = st.tuples(
 
 @given(st.lists(seconds, max_size=30), st.sampled_from([None, 0.1, 1.0, 4.0]))
 def test_growth_from_throttling_is_at_most_a_doubling_a_second(history, limit):
-    """After t seconds: no more than was really used, or 2^t × the larger of the last estimate and that."""
+    """After t seconds: at most the usage, or 2^t × the larger of the last estimate and the usage."""
     cgroup = Cgroup(limit)
     known = learned(cgroup, 0.5)
     for used, throttled, length, read in history:

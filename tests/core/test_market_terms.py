@@ -1,4 +1,4 @@
-"""What owners may write, what is refused and in which words, and whose limits are never moved."""
+"""Annotations of owners, messages about invalid ones, and pods that are never resized."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def read(shape: Shape = PLAIN, **annotations: str) -> Terms | Unfit:
     )
 
 
-def test_by_default_a_pod_is_latency_and_may_move_between_its_request_and_the_node():
+def test_the_default_is_latency_between_the_request_and_the_capacity():
     assert read() == Terms(book="latency", weight=20_000, floor=20, cap=CAPACITY)
 
 
@@ -37,14 +37,14 @@ READ = {
 
 
 @pytest.mark.parametrize(("annotations", "changed"), READ.values(), ids=READ)
-def test_what_owners_write(annotations, changed):
+def test_annotations_of_owners(annotations, changed):
     plain = read()
     assert isinstance(plain, Terms)
     assert read(**annotations) == replace(plain, **changed)
 
 
 BAD = {
-    "a class nobody knows": (
+    "an unknown class": (
         {"class": "fast"},
         'annotation mbcas.io/class is "fast": it must be latency or elastic',
     ),
@@ -56,17 +56,17 @@ BAD = {
     "a weight in words": ({"weight": "heavy"}, 'is "heavy"'),
     "no CPU": (
         {"min_cpu": "5x"},
-        'annotation mbcas.io/min-cpu is "5x": it must be CPU of at least 10m, such as "500m" or "2"',
+        'annotation mbcas.io/min-cpu is "5x": it must be at least 10m of CPU, such as "500m" or "2"',
     ),
     "less than the kubelet can set": ({"max_cpu": "9m"}, "at least 10m"),
     "bounds crossed": (
         {"min_cpu": "2", "max_cpu": "1"},
-        "annotation mbcas.io/min-cpu is 2 and mbcas.io/max-cpu is 1; the first must not exceed the second",
+        "annotation mbcas.io/min-cpu is 2 and mbcas.io/max-cpu is 1; the minimum must not exceed the maximum",
     ),
     "a maximum below the request": (
         {"max_cpu": "100m"},
         "annotation mbcas.io/max-cpu is 100m, but its limit cannot go below 200m because of its CPU requests;"
-        " raise the one or lower the other",
+        " raise the annotation or lower the requests",
     ),
     "a target of everything": ({"throttle_target": "1"}, 'such as "5%" or "0.05"'),
     "yes": ({"paused": "yes"}, 'annotation mbcas.io/paused is "yes": it must be "true" or "false"'),
@@ -76,7 +76,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("annotations", "sentence"), BAD.values(), ids=BAD)
-def test_what_cannot_be_read_leaves_the_pod_alone_and_says_so(annotations, sentence):
+def test_an_invalid_annotation_makes_the_pod_ineligible(annotations, sentence):
     unfit = read(**annotations)
 
     assert isinstance(unfit, Unfit)
@@ -96,20 +96,20 @@ NEVER = {
     "a container without a limit": (replace(PLAIN, unlimited=("side",)), "NoCPULimit"),
     "Guaranteed": (replace(PLAIN, qos="Guaranteed"), "Guaranteed"),
     "a container that would restart": (replace(PLAIN, restarting=("main",)), "RestartPolicy"),
-    "a VPA at the same field": (replace(PLAIN, autoscaler="vpa"), "Autoscaler"),
+    "a VerticalPodAutoscaler for the same field": (replace(PLAIN, autoscaler="vpa"), "Autoscaler"),
 }
 
 
-@pytest.mark.parametrize(("shape", "word"), NEVER.values(), ids=NEVER)
-def test_whose_limit_is_not_moved(shape, word):
+@pytest.mark.parametrize(("shape", "reason"), NEVER.values(), ids=NEVER)
+def test_ineligible_pods(shape, reason):
     unfit = read(shape)
 
     assert isinstance(unfit, Unfit)
-    assert unfit.word == word
-    assert str(unfit).startswith(f"{word}: ")
+    assert unfit.word == reason
+    assert str(unfit).startswith(f"{reason}: ")
 
 
-def test_a_hand_made_allocation_needs_no_label_but_a_pod_that_can_be_resized():
+def test_a_podallocation_by_hand_needs_no_label_but_a_resizable_pod():
     assert terms.unmovable(replace(PLAIN, labels={})) is None
     assert terms.unmovable(replace(PLAIN, labels={}, kind="static")) is not None
 
@@ -119,7 +119,7 @@ def test_owners_can_opt_in_to_more():
     allowed = read(guaranteed, allow_guaranteed="true", allow_restart="true")
 
     assert isinstance(allowed, Terms)
-    assert allowed.floor == 50, "its requests move with it, but not below half of what it paid for"
+    assert allowed.floor == 50, "requests change with limits, but not below half of the original"
     told = read(guaranteed, allow_guaranteed="true", allow_restart="true", min_cpu="100m")
     assert isinstance(told, Terms)
     assert told.floor == 10
@@ -132,7 +132,7 @@ def test_a_pod_one_step_from_guaranteed_stays_one_step_away():
     assert pinned.floor == PLAIN.request + 1
 
 
-def test_when_the_agent_is_silent_nobody_stays_below_what_he_came_with():
+def test_original_limits_are_restored_after_the_agent_timeout():
     minutes = 60 * SECOND
     assert silence.limit(50, 100, silent_for=2 * minutes) == 50
     assert silence.limit(50, 100, silent_for=2 * minutes + 1) == 100

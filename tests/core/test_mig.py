@@ -1,4 +1,4 @@
-"""Placement keeps one promise: a layout is possible exactly if there is a way to place it."""
+"""A layout is possible exactly if its devices can be placed."""
 
 from itertools import combinations, product
 
@@ -16,54 +16,54 @@ CUT = [model for model in catalogue.MODELS if model.kinds]
 
 POSSIBLE = {
     "seven of the smallest": ("H100", "1g.10gb:7"),
-    "all three sizes of the worked example": ("SIM-70GB", "2g.20gb:2,3g.30gb:1"),
-    "three and four": ("H100", "3g.40gb:1,4g.40gb:1"),
+    "all three sizes of the example in the documentation": ("SIM-70GB", "2g.20gb:2,3g.30gb:1"),
+    "three and four slices": ("H100", "3g.40gb:1,4g.40gb:1"),
     "balanced": ("H100", "1g.10gb:2,2g.20gb:1,3g.40gb:1"),
     "double memory four times": ("H100", "1g.20gb:4"),
-    "three of two and one of one": ("H100", "1g.10gb:1,2g.20gb:3"),
-    "media extensions once, six beside it": ("A100-40GB", "1g.5gb:6,1g.5gb+me:1"),
+    "three of two slices and one of one": ("H100", "1g.10gb:1,2g.20gb:3"),
+    "media extensions once, with six others": ("A100-40GB", "1g.5gb:6,1g.5gb+me:1"),
     "a quarter card": ("A30", "1g.6gb:2,2g.12gb:1"),
-    "not cut": ("T4", "whole"),
+    "not partitioned": ("T4", "whole"),
 }
 
 IMPOSSIBLE = {
-    "a model without MIG": ("L40S", "1g.10gb:1", "this model of card cannot be cut into MIG devices"),
+    "a model without MIG": ("L40S", "1g.10gb:1", "this card model does not support MIG"),
     "a profile of another model": ("A100-40GB", "1g.20gb:1", "no MIG profile"),
-    "media extensions twice": ("H100", "1g.10gb+me:2", "can have 1 of 1g.10gb+me at most, not 2"),
-    "eight of seven": ("H100", "1g.10gb:8", "can have 7 of 1g.10gb at most, not 8"),
-    "too much to compute": ("H100", "3g.40gb:2,2g.20gb:1", "needs 8 compute slices; the card has 7"),
-    "too much memory": ("H100", "1g.20gb:3,3g.40gb:1", "needs 10 memory slices; the card has 8"),
-    "fits by number, not by place": (
+    "media extensions twice": ("H100", "1g.10gb+me:2", "can have at most 1 of 1g.10gb+me, not 2"),
+    "eight of seven": ("H100", "1g.10gb:8", "can have at most 7 of 1g.10gb, not 8"),
+    "too many compute slices": ("H100", "3g.40gb:2,2g.20gb:1", "needs 8 compute slices; the card has 7"),
+    "too many memory slices": ("H100", "1g.20gb:3,3g.40gb:1", "needs 10 memory slices; the card has 8"),
+    "fits by number, not by placement": (
         "H100",
         "1g.10gb:1,1g.20gb:4",
         "needs 9 memory slices",
     ),
-    "no place begins there": ("H100", "1g.10gb:1,3g.40gb:2", "needs 9 memory slices"),
+    "no valid start": ("H100", "1g.10gb:1,3g.40gb:2", "needs 9 memory slices"),
 }
 
 
-@pytest.mark.parametrize(("model", "spelled"), POSSIBLE.values(), ids=POSSIBLE)
-def test_what_is_possible_is_placed(model, spelled):
-    assert mig.of(piece.profile for piece in placed(model, spelled)) == laid(spelled)
-    assert mig.spelled(laid(spelled)) == spelled
+@pytest.mark.parametrize(("model", "text"), POSSIBLE.values(), ids=POSSIBLE)
+def test_possible_layouts_are_placed(model, text):
+    assert mig.of(piece.profile for piece in placed(model, text)) == laid(text)
+    assert mig.spelled(laid(text)) == text
 
 
-def test_the_worked_example_goes_where_the_ledger_expects_names_from():
+def test_the_documented_example_has_the_placements_of_the_ledger():
     pieces = placed("SIM-70GB", "2g.20gb:2,3g.30gb:1")
 
     assert [piece.id for piece in pieces] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
 
 
-@pytest.mark.parametrize(("model", "spelled", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_is_impossible_is_refused_with_the_reason(model, spelled, sentence):
-    refused = mig.place(kinds(model), laid(spelled))
+@pytest.mark.parametrize(("model", "text", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_layouts_are_refused_with_the_reason(model, text, sentence):
+    refused = mig.place(kinds(model), laid(text))
 
     assert isinstance(refused, Refused)
     assert sentence in str(refused)
 
 
-def test_enough_slices_in_the_wrong_places_are_refused_with_the_places():
-    """Two memory slices are free, 3 and 7, and two small ones would fit by number."""
+def test_enough_slices_at_wrong_starts_are_refused_with_the_starts():
+    """Memory slices 3 and 7 are free, so two small devices would fit by number."""
     odd = (
         Kind("1g.10gb", 1, (0, 1), 1, most=4),
         Kind("3g.30gb", 3, (0, 4), 3, most=2),
@@ -78,7 +78,7 @@ def test_enough_slices_in_the_wrong_places_are_refused_with_the_places():
     )
 
 
-def test_a_profile_that_is_almost_right_gets_a_hint():
+def test_a_similar_profile_is_suggested():
     refused = mig.place(kinds("H100"), (("3g.30gb", 1),))
 
     assert "did you mean 3g.40gb?" in str(refused)
@@ -98,14 +98,14 @@ FILLED = {
 
 
 @pytest.mark.parametrize(("which", "number"), FILLED.items())
-def test_as_many_as_fit(which, number):
+def test_fill_a_card_with_one_profile(which, number):
     model, profile = which
 
     assert mig.how_many(kinds(model), profile) == number
 
 
 def fits_by_force(kinds: tuple[Kind, ...], layout: Layout) -> bool:
-    """Every choice of starts, tried one by one: slow, and too simple to be wrong."""
+    """Try every combination of starts: slow, but obviously correct."""
     by_name = {kind.name: kind for kind in kinds}
     if any(number > by_name[profile].most for profile, number in layout):
         return False
@@ -128,7 +128,7 @@ def _apart(by_name: dict[str, Kind], layout: Layout, chosen: tuple[tuple[int, ..
 
 @st.composite
 def made_up_kinds(draw):
-    """Geometries nobody sells, so that nothing is right only for those we know."""
+    """Fictitious geometries, so that the test does not depend on known models."""
     names = [f"{compute}g.{10 * memory}gb" for compute in range(1, 5) for memory in range(1, 5)]
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
     made = []
@@ -166,7 +166,7 @@ def test_placement_equals_brute_force(wish):
 
 
 @given(wishes())
-def test_spelling_and_reading_are_inverse(wish):
+def test_layout_text_and_parse_are_inverse(wish):
     _, layout = wish
     pieces = sum(number for _, number in layout)
 
@@ -178,10 +178,10 @@ def test_spelling_and_reading_are_inverse(wish):
 @pytest.mark.parametrize(
     "text", ["", "1g.10gb", "1g.10gb:0", "1g.10gb:-1", "1g.10gb:1,", "half:2", "Whole", "1g.10gb:99"]
 )
-def test_what_is_no_layout_is_refused(text):
-    assert "is no MIG layout" in str(mig.parse(text))
+def test_invalid_layout_texts_are_refused(text):
+    assert "is not a MIG layout" in str(mig.parse(text))
 
 
-def test_resources_spell_extras_with_a_dot():
+def test_resource_names_write_extras_with_a_dot():
     assert mig.resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
     assert Piece("2g.20gb", 4, 2).id == "2g.20gb-4"

@@ -1,4 +1,4 @@
-"""What becomes of a card: it is cut only when nobody has anything of it, and never left in between unseen."""
+"""A card is repartitioned only if no pod has a part of it, and interrupted changes are finished or undone."""
 
 import pytest
 from hypothesis import given
@@ -32,57 +32,63 @@ def failure(target: str = "1g.10gb:7", again_at: float = NOW + 1) -> Memory:
 REACHED = Memory(applied="1g.10gb:7")
 
 WHAT_BECOMES = {
-    "nobody asks": (card(SMALL), None, Memory(), ALONE, "Applied"),
-    "it is so already": (card(SMALL), wanted(), Memory(), Ties(holders=("ns/a",)), "Applied"),
+    "no target": (card(SMALL), None, Memory(), ALONE, "Applied"),
+    "already applied": (card(SMALL), wanted(), Memory(), Ties(holders=("ns/a",)), "Applied"),
     "free, no ledger": (card(), wanted(), Memory(), ALONE, "Changing"),
     "free, withdrawn": (card(), wanted(), Memory(), WITHDRAWN, "Changing"),
-    "a pod has some": (card(), wanted(), Memory(), Ties(holders=("ns/a",)), "Waiting"),
-    "the ledger still gives": (card(), wanted(), Memory(), Ties(withdrawn=False), "Waiting"),
+    "a pod has a part": (card(), wanted(), Memory(), Ties(holders=("ns/a",)), "Waiting"),
+    "the ledger still allocates it": (card(), wanted(), Memory(), Ties(withdrawn=False), "Waiting"),
     "withdrawn for something else": (card(), wanted(), Memory(), Ties(True, False), "Waiting"),
-    "withdrawn, yet a pod has some": (card(), wanted(), Memory(), Ties(True, holders=("ns/a",)), "Waiting"),
-    "the kubelet is silent": (card(), wanted(), Memory(), Ties(untold=True), "Waiting"),
-    "it is sick": (card(healthy=False), wanted(), Memory(), ALONE, "Waiting"),
-    "it was so": (card(), wanted(), REACHED, Ties(withdrawn=False), "Drifted"),
-    "it was so, and is free": (card(), wanted(), REACHED, WITHDRAWN, "Changing"),
-    "it failed a moment ago": (card(), wanted(), failure(), ALONE, "Failed"),
-    "it failed long ago": (card(), wanted(), failure(again_at=NOW), ALONE, "Changing"),
-    "it failed, and is held by now": (
+    "withdrawn, but a pod has a part": (card(), wanted(), Memory(), Ties(True, holders=("ns/a",)), "Waiting"),
+    "unknown kubelet assignments": (card(), wanted(), Memory(), Ties(untold=True), "Waiting"),
+    "unhealthy": (card(healthy=False), wanted(), Memory(), ALONE, "Waiting"),
+    "drifted": (card(), wanted(), REACHED, Ties(withdrawn=False), "Drifted"),
+    "drifted and free": (card(), wanted(), REACHED, WITHDRAWN, "Changing"),
+    "failed a moment ago": (card(), wanted(), failure(), ALONE, "Failed"),
+    "failed long ago": (card(), wanted(), failure(again_at=NOW), ALONE, "Changing"),
+    "failed, and held now": (
         card(),
         wanted(),
         failure(again_at=NOW),
         Ties(holders=("ns/a",)),
         "Failed",
     ),
-    "something else failed": (card(), wanted(), failure("3g.30gb:2"), ALONE, "Changing"),
-    "whole, but the mode is on": (card(enabled=True), wanted(mig.WHOLE), Memory(), ALONE, "Changing"),
-    "half a change, nobody asks": (card(SMALL, unfinished=True), None, Memory(), ALONE, "Changing"),
-    "half a change, held": (card(SMALL, unfinished=True), None, Memory(), Ties(holders=("a",)), "Waiting"),
+    "another target failed": (card(), wanted(), failure("3g.30gb:2"), ALONE, "Changing"),
+    "whole, but MIG mode is on": (card(enabled=True), wanted(mig.WHOLE), Memory(), ALONE, "Changing"),
+    "interrupted change, no target": (card(SMALL, unfinished=True), None, Memory(), ALONE, "Changing"),
+    "interrupted change, held": (
+        card(SMALL, unfinished=True),
+        None,
+        Memory(),
+        Ties(holders=("a",)),
+        "Waiting",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("seen", "target", "memory", "ties", "state"), WHAT_BECOMES.values(), ids=WHAT_BECOMES
+    ("seen", "target", "history", "blockers", "state"), WHAT_BECOMES.values(), ids=WHAT_BECOMES
 )
-def test_what_becomes_of_a_card(seen, target, memory, ties, state):
-    step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
+def test_the_step_of_a_card(seen, target, history, blockers, state):
+    step = node_plan.step(seen, target, history, ties=blockers, now=NOW)
 
     assert step.state == state
     assert step.acts == (state == "Changing")
     assert bool(step.message) == (state != "Applied")
 
 
-def test_who_is_waited_for_is_named():
+def test_the_message_names_the_blocking_pods():
     ties = Ties(holders=tuple(f"ns/{name}" for name in "dbca"))
 
     message = node_plan.step(card(SMALL), wanted(MEDIUM), Memory(), ties=ties, now=NOW).message
 
     assert message == (
-        "it is cut 1g.10gb:7, and pool training says 2g.20gb:2,3g.30gb:1;"
-        " waits for ns/a, ns/b, ns/c and 1 more"
+        "the layout is 1g.10gb:7, and pool training requires 2g.20gb:2,3g.30gb:1;"
+        " waiting for ns/a, ns/b, ns/c and 1 more"
     )
 
 
-def test_a_target_once_reached_is_remembered_and_another_is_no_drift():
+def test_an_applied_target_is_remembered_and_a_new_target_is_not_drift():
     reached = node_plan.step(card(SMALL), wanted(), Memory(), ties=ALONE, now=NOW).memory
 
     assert reached == REACHED
@@ -95,11 +101,11 @@ def test_a_target_once_reached_is_remembered_and_another_is_no_drift():
     ("state", "applied"),
     {"Applied": "x", "Drifted": "x", "Waiting": "", "Changing": "", "Failed": ""}.items(),
 )
-def test_an_agent_that_starts_anew_knows_what_the_one_before_had_reached(state, applied):
+def test_a_restarted_agent_knows_the_applied_target(state, applied):
     assert node_plan.remembered(state, "x").applied == applied
 
 
-def test_what_fails_again_and_again_is_tried_later_and_later_but_never_given_up():
+def test_repeated_failures_are_retried_with_backoff():
     memory, waits = Memory(), []
     for _ in range(8):
         memory = node_plan.failed(memory, "1g.10gb:7", "no", NOW)
@@ -110,25 +116,25 @@ def test_what_fails_again_and_again_is_tried_later_and_later_but_never_given_up(
     assert waits[-1] == node_plan.LAST_RETRY
     other = node_plan.failed(memory, "whole", "no", NOW).failure
     assert other is not None
-    assert other.tries == 1, "another target begins anew"
+    assert other.tries == 1, "another target starts a new count"
 
 
 POOLS = {
     "whole cards": (Pool("p", frozenset(), "Exclusive"), "whole", ""),
-    "shared by time": (Pool("p", frozenset(), "TimeSlice"), "whole", ""),
+    "time slices": (Pool("p", frozenset(), "TimeSlice"), "whole", ""),
     "as many as fit": (Pool("p", frozenset(), "MIG", profile="2g.20gb"), "2g.20gb:3", ""),
     "a layout": (Pool("p", frozenset(), "MIG", layout=MEDIUM), "2g.20gb:2,3g.30gb:1", ""),
-    "no such profile": (Pool("p", frozenset(), "MIG", profile="9g.90gb"), "9g.90gb", "no MIG profile"),
-    "too much": (
+    "unknown profile": (Pool("p", frozenset(), "MIG", profile="9g.90gb"), "9g.90gb", "no MIG profile"),
+    "too many devices": (
         Pool("p", frozenset(), "MIG", layout=(("3g.30gb", 3),)),
         "3g.30gb:3",
-        "2 of 3g.30gb at most",
+        "at most 2 of 3g.30gb",
     ),
 }
 
 
 @pytest.mark.parametrize(("pool", "target", "refused"), POOLS.values(), ids=POOLS)
-def test_what_a_pool_makes_of_its_cards(pool, target, refused):
+def test_the_target_of_a_pool(pool, target, refused):
     found = node_plan.of_pool(card(), pool)
 
     assert found.spelled == target
@@ -136,7 +142,7 @@ def test_what_a_pool_makes_of_its_cards(pool, target, refused):
     assert bool(found.refused) == bool(refused)
 
 
-def test_a_pool_goes_before_the_annotation_and_a_card_nobody_names_stays():
+def test_a_pool_overrides_the_annotation_and_other_cards_stay():
     cards = [Card(name, index, kinds=MODEL.kinds) for index, name in enumerate("abc")]
     pool = Pool("training", frozenset("a"), "MIG", profile="1g.10gb")
 
@@ -173,7 +179,7 @@ targets = st.none() | st.builds(wanted, layouts)
 
 
 @given(seen_cards, targets, memories, all_ties)
-def test_a_card_is_touched_only_if_it_is_free_healthy_and_not_as_asked(seen, target, memory, ties):
+def test_only_free_healthy_cards_with_another_layout_are_changed(seen, target, memory, ties):
     step = node_plan.step(seen, target, memory, ties=ties, now=NOW)
 
     if step.acts:
@@ -184,16 +190,16 @@ def test_a_card_is_touched_only_if_it_is_free_healthy_and_not_as_asked(seen, tar
         assert seen.healthy
         assert target is None or not node_plan.reached(seen, target.layout)
     elif target is not None and not node_plan.reached(seen, target.layout):
-        assert step.state in ("Waiting", "Failed", "Drifted"), "whoever reads it keeps new holders off"
+        assert step.state in ("Waiting", "Failed", "Drifted"), "this state keeps new holders off"
 
 
 @given(seen_cards, targets, memories, all_ties)
-def test_deciding_twice_is_deciding_once(seen, target, memory, ties):
+def test_the_decision_is_idempotent(seen, target, memory, ties):
     once = node_plan.step(seen, target, memory, ties=ties, now=NOW)
 
     assert node_plan.step(seen, target, once.memory, ties=ties, now=NOW) == once
 
 
-def test_a_step_that_acts_says_how():
+def test_an_acting_step_has_one_action():
     assert not Step("a").acts
     assert Step("a", recover=True).acts

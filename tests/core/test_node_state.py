@@ -1,4 +1,4 @@
-"""One word and one sentence for how far a node is."""
+"""Node conditions and the MIG state label."""
 
 import pytest
 
@@ -14,30 +14,30 @@ def step(card: str = "a", state: str = "Applied", message: str = "", target: str
 
 
 WORDS = {
-    "nothing asked": ([step()], False, "", ""),
-    "all done": ([step(), step("b")], True, "", "success"),
-    "one waits": ([step(), step("b", "Waiting")], True, "", "pending"),
-    "one drifted": ([step("b", "Drifted")], True, "", "pending"),
-    "one failed, one waits": ([step("a", "Failed"), step("b", "Waiting")], True, "", "failed"),
+    "nothing requested": ([step()], False, "", ""),
+    "all applied": ([step(), step("b")], True, "", "success"),
+    "one card waits": ([step(), step("b", "Waiting")], True, "", "pending"),
+    "one card drifted": ([step("b", "Drifted")], True, "", "pending"),
+    "one card failed, one waits": ([step("a", "Failed"), step("b", "Waiting")], True, "", "failed"),
     "refused": ([step()], True, "no such profile", "failed"),
 }
 
 
 @pytest.mark.parametrize(("steps", "asked", "refused", "word"), WORDS.values(), ids=WORDS)
-def test_the_word_for_a_layout(steps, asked, refused, word):
+def test_the_mig_state_label(steps, asked, refused, word):
     assert node_state.mig_state(steps, asked=asked, refused=refused) == word
 
 
 LAYOUTS = {
-    "nothing asked": ([step(target="")], "", "NothingAsked", "no card is asked"),
-    "all done": ([step(), step("b")], "", "Applied", "2 cards are cut as asked"),
-    "the worst is told": (
+    "nothing requested": ([step(target="")], "", "NothingAsked", "no layout is requested"),
+    "all applied": ([step(), step("b")], "", "Applied", "2 cards have their requested layout"),
+    "the worst state is reported": (
         [step("a", "Waiting", "w"), step("b", "Failed", "broke")],
         "",
         "Failed",
         "card 1: broke",
     ),
-    "equal reasons together": (
+    "equal reasons are grouped": (
         [step("a", "Waiting", "w"), step("b", "Waiting", "w"), step("c", "Waiting", "x")],
         "",
         "Waiting",
@@ -48,7 +48,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(("steps", "refused", "reason", "message"), LAYOUTS.values(), ids=LAYOUTS)
-def test_whether_cards_are_cut_as_they_shall_be(steps, refused, reason, message):
+def test_the_layout_condition(steps, refused, reason, message):
     found = node_state.layout(steps, INDEXES, refused)
 
     assert (found.type, found.reason) == ("MIGLayoutApplied", reason)
@@ -58,32 +58,32 @@ def test_whether_cards_are_cut_as_they_shall_be(steps, refused, reason, message)
 
 SERVICES = {
     "served": (Service({"nvidia.com/gpu": 4}), "True", "Served", "nvidia.com/gpu"),
-    "nothing": (Service({}), "True", "NothingToServe", "nothing to serve"),
-    "left to another": (
+    "nothing": (Service({}), "True", "NothingToServe", "no resources to serve"),
+    "served by another plugin": (
         Service({"gpu.mps.io/percent": 400}, others=("nvidia.com/gpu",)),
         "True",
         "ServedByOthers",
         "another device plugin serves nvidia.com/gpu",
     ),
-    "not yet": (
+    "not registered yet": (
         Service({}, waiting=("nvidia.com/gpu",)),
         "False",
         "NotRegistered",
-        "does not know nvidia.com/gpu",
+        "not registered with the kubelet: nvidia.com/gpu",
     ),
     "trouble": (Service({}, troubles=("no kubelet listens",)), "False", "Trouble", "no kubelet listens"),
 }
 
 
 @pytest.mark.parametrize(("told", "status", "reason", "message"), SERVICES.values(), ids=SERVICES)
-def test_whether_pods_can_ask_for_cards(told, status, reason, message):
+def test_the_plugin_condition(told, status, reason, message):
     found = node_state.service(told)
 
     assert (found.type, found.status, found.reason) == ("GPUResourcesServed", status, reason)
     assert message in found.message
 
 
-def test_a_message_has_a_bound():
+def test_messages_are_bounded():
     steps = [step(f"card-{n}", "Failed", "x" * 200) for n in range(32)]
     steps = [Step(one.card, one.state, one.target, f"{one.message}{n}") for n, one in enumerate(steps)]
 

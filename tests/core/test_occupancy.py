@@ -1,4 +1,4 @@
-"""What the ledger tells of a card: Withdrawn is a promise that must be true, and stay true."""
+"""The published occupancy of a card; Withdrawn must be true and stay true."""
 
 from datetime import timedelta
 
@@ -29,19 +29,19 @@ def given_to(card: Card, *, bound: bool) -> Ledger:
     return held
 
 
-def test_free_withdrawn_and_what_is_not_certain():
+def test_free_withdrawn_and_unknown():
     assert occupancy.judge(CARD, scene(WELL, WELL)) == "Free"
     assert occupancy.judge(CARD, scene(ILL, ILL)) == "Withdrawn"
     assert occupancy.judge(CARD, scene(ILL, None)) == "Withdrawn"
-    assert occupancy.judge(CARD, scene(WELL, ILL)) == "Free", "the ledger still gives it"
-    assert occupancy.judge(CARD, scene(ILL, WELL)) is None, "the ledger is about to give it again"
-    assert occupancy.judge(CARD, scene(None, WELL)) is None, "the ledger is about to take it in"
+    assert occupancy.judge(CARD, scene(WELL, ILL)) == "Free", "the ledger still allocates it"
+    assert occupancy.judge(CARD, scene(ILL, WELL)) is None, "the ledger is about to allocate it again"
+    assert occupancy.judge(CARD, scene(None, WELL)) is None, "the ledger is about to add it"
 
 
-def test_a_card_the_ledger_does_not_have_and_shall_not_have_is_withdrawn():
+def test_a_card_that_is_neither_in_the_ledger_nor_reported_is_withdrawn():
     assert occupancy.judge(CARD, scene(None, None)) == "Withdrawn"
     assert occupancy.judge(CARD, Scene()) == "Withdrawn"
-    assert occupancy.judge(CARD, Scene(named={CARD})) is None, "a pod carries it"
+    assert occupancy.judge(CARD, Scene(named={CARD})) is None, "a pod has it in its allocation"
 
 
 def test_reserved_until_one_of_its_holders_is_bound():
@@ -52,8 +52,8 @@ def test_reserved_until_one_of_its_holders_is_bound():
 
 
 @given(stages.reports(), stages.reports(), st.data())
-def test_of_what_is_withdrawn_nobody_holds_or_can_be_given_anything(first, second, data):
-    """Not even once the ledger follows the report that the promise was made by."""
+def test_a_withdrawn_card_has_no_holder_and_gets_none(first, second, data):
+    """Also after the ledger is synchronized with the report."""
     held = stages.rebuilt(*data.draw(stages.honest(first)), report=first)
     if data.draw(st.booleans()):
         held = refit.refit(held, second)

@@ -1,4 +1,4 @@
-"""Each policy in named cases: which card, which node, and what is said when there is none."""
+"""Placement strategies in named cases: which card, which node, and the refusal if nothing fits."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from croupier.core.placing import placement
 from croupier.core.pods.want import Shares, Slots, Units
 from tests.core.worlds import STRATEGIES, cut, exclusive, indexes, node, shared, sliced
 
-MANY = 64  # holders; each has 1 %
+MANY = 64  # holders with 1 % each
 
 CARDS = {
     "BinPack fills the fullest card that fits": (
@@ -16,60 +16,60 @@ CARDS = {
         Shares(1, 30),
         [1],
     ),
-    "BinPack rather fills a used card than opens a fresh one with less": (
+    "BinPack prefers a used card to an unused one with less capacity": (
         "BinPack",
         [shared(0, capacity=80), shared(1, 10)],
         Shares(1, 30),
         [1],
     ),
-    "BinPack gives whole what is only given whole": ("BinPack", [shared(0), exclusive(1)], Shares(1), [1]),
+    "BinPack uses exclusive cards for whole cards": ("BinPack", [shared(0), exclusive(1)], Shares(1), [1]),
     "Spread takes the emptiest card": (
         "Spread",
         [shared(0, 10), shared(1, 60), shared(2, 5)],
         Shares(1, 30),
         [2],
     ),
-    "Spread gives whole what is only given whole": ("Spread", [shared(0), exclusive(1)], Shares(1), [1]),
+    "Spread uses exclusive cards for whole cards": ("Spread", [shared(0), exclusive(1)], Shares(1), [1]),
     "LeastFragmentation fills a card up": (
         "LeastFragmentation",
         [shared(0), shared(1, 60), shared(2, 70)],
         Shares(1, 30),
         [2],
     ),
-    "LeastFragmentation leaves a rest that others can use": (
+    "LeastFragmentation leaves a usable rest": (
         "LeastFragmentation",
         [shared(0, 50), shared(1, 40)],
         Shares(1, 30),
         [1],
     ),
-    "LeastFragmentation keeps the fresh card whole": (
+    "LeastFragmentation keeps an unused card whole": (
         "LeastFragmentation",
         [shared(0), shared(1, 20), shared(2)],
         Shares(2, 30),
         [0, 1],
     ),
     "shares are of different cards": ("BinPack", [shared(0), shared(1)], Shares(2, 50), [0, 1]),
-    "the first card of equal ones that are cut": (
+    "the first of equal MIG cards": (
         "Spread",
         [cut(2), cut(1), cut(3)],
         Slots("1g.10gb", 1),
         [1],
     ),
-    "the first card of equal ones that are shared by time": (
+    "the first of equal time-sliced cards": (
         "BinPack",
         [sliced(2, pool="red"), sliced(1, pool="red")],
         Units("red", 1),
         [1],
     ),
     "the first card of equal ones": ("Spread", [shared(2), shared(1), shared(3)], Shares(1, 50), [1]),
-    "never a sick card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], Shares(1, 50), [1]),
-    "never a card of a pool one does not name": (
+    "never an unhealthy card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], Shares(1, 50), [1]),
+    "never a card of another pool": (
         "Spread",
         [shared(0, pool="red"), shared(1, 50)],
         Shares(1, 50),
         [1],
     ),
-    "never a card outside the pool one names": (
+    "never a card outside the requested pool": (
         "BinPack",
         [shared(0, 50), shared(1, pool="red")],
         Shares(1, 50, "red"),
@@ -135,7 +135,7 @@ CARDS = {
         Slots("1g.10gb", 1),
         [1],
     ),
-    "a mixed pool is asked mode by mode": (
+    "a mixed pool is tried mode by mode": (
         "BinPack",
         [exclusive(0, pool="red", taken=True), sliced(1, pool="red")],
         Units("red", 1),
@@ -145,7 +145,7 @@ CARDS = {
 
 
 @pytest.mark.parametrize(("strategy", "cards", "want", "expected"), CARDS.values(), ids=CARDS)
-def test_which_cards(strategy, cards, want, expected):
+def test_selected_cards(strategy, cards, want, expected):
     ledger = node(*cards)
 
     grant = placement.choose(ledger, (want,), strategy)
@@ -154,7 +154,7 @@ def test_which_cards(strategy, cards, want, expected):
     assert sorted(indexes(ledger, grant)) == expected
 
 
-def test_least_fragmentation_takes_the_slot_that_breaks_no_larger_placement():
+def test_least_fragmentation_takes_the_slot_that_prevents_no_larger_device():
     ledger = node(cut(0, taken=(2,)))
 
     grant = placement.choose(ledger, (Slots("1g.10gb", 1),), "LeastFragmentation")
@@ -164,7 +164,7 @@ def test_least_fragmentation_takes_the_slot_that_breaks_no_larger_placement():
 
 
 NODES = {
-    "BinPack: a share goes where it opens no card": (
+    "BinPack: a share goes to a used card": (
         "BinPack",
         [[shared(0)], [shared(0, 20)]],
         Shares(1, 30),
@@ -189,13 +189,13 @@ NODES = {
         Shares(1),
         1,
     ),
-    "LeastFragmentation: a whole card goes to the node already broken up": (
+    "LeastFragmentation: a whole card goes to the fragmented node": (
         "LeastFragmentation",
         [[shared(n) for n in range(4)], [shared(n) for n in range(3)]],
         Shares(1),
         1,
     ),
-    "LeastFragmentation: a whole card goes where no four cards are parted": (
+    "LeastFragmentation: a whole card does not split a group of four": (
         "LeastFragmentation",
         [[shared(n) for n in range(4)], [shared(n) for n in range(5)]],
         Shares(1),
@@ -207,7 +207,7 @@ NODES = {
         Shares(1, 30),
         1,
     ),
-    "LeastFragmentation: a MIG device goes to the node already cut into": (
+    "LeastFragmentation: a MIG device goes to the fragmented node": (
         "LeastFragmentation",
         [[cut(0)], [cut(0, taken=(0,))]],
         Slots("1g.10gb", 1),
@@ -223,7 +223,7 @@ NODES = {
 
 
 @pytest.mark.parametrize(("strategy", "worlds", "want", "best"), NODES.values(), ids=NODES)
-def test_which_node(strategy, worlds, want, best):
+def test_selected_node(strategy, worlds, want, best):
     ranks = []
     for cards in worlds:
         rank = placement.rank(node(*cards), (want,), strategy)
@@ -238,18 +238,23 @@ REFUSALS = {
     "no cards": ([], Shares(1), "has no cards", ""),
     "none outside pools": ([shared(0, pool="red")], Shares(1), "has no card outside pools", ""),
     "none of the pool": ([shared(0)], Units("red", 1), "has no card of pool red", ""),
-    "only sick ones": ([shared(0, healthy=False)], Shares(1), "has no healthy card", "card 0 is not healthy"),
+    "only unhealthy cards": (
+        [shared(0, healthy=False)],
+        Shares(1),
+        "has no healthy card",
+        "card 0 is not healthy",
+    ),
     "no such profile": ([cut(0, "large")], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
-    "none of its profile, for it is not cut": ([shared(0)], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
-    "all are cut": ([cut(0)], Shares(1), "has no card that is given whole", ""),
-    "given whole only": ([exclusive(0)], Shares(1, 50), "has no card that is shared by percent", ""),
-    "too little of too few": (
+    "no MIG card": ([shared(0)], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
+    "only MIG cards": ([cut(0)], Shares(1), "has no card that is allocated whole", ""),
+    "only exclusive cards": ([exclusive(0)], Shares(1, 50), "has no card that is shared by percent", ""),
+    "too little capacity": (
         [shared(0, 70), shared(1), shared(2, 100)],
         Shares(2, 50),
         "needs 2 cards with 50 % free but has 1",
         "card 0 is short by 20 %, card 2 is short by 50 %",
     ),
-    "a sick one among them": (
+    "one unhealthy card": (
         [shared(0, healthy=False), shared(1, 1)],
         Shares(1),
         "needs 1 free card but has 0",
@@ -273,35 +278,35 @@ REFUSALS = {
         "needs 1 free card of pool red but has 0",
         "card 0 is short by 100 %",
     ),
-    "neither part of a card nor whole cards": (
+    "neither a part of a card nor whole cards": (
         [shared(0, pool="red"), shared(1, pool="red")],
         Units("red", 150),
-        "150 % is neither at most one card nor whole cards; ask for cards with gpu.mps.io/cards"
-        " and for percent of each with gpu.mps.io/ratio",
+        "150 % is neither a part of one card nor a number of whole cards; set gpu.mps.io/cards to the number"
+        " of cards and gpu.mps.io/ratio to the percent of each",
         "",
     ),
-    "as many holders as a card can have": (
+    "the maximum number of holders": (
         [shared(0, *([1] * MANY))],
         Shares(1, 10),
         "needs 1 card with 10 % free but has 0",
-        "card 0 has 64 holders, the most it can have",
+        "card 0 has 64 holders, which is the maximum",
     ),
 }
 
 
 @pytest.mark.parametrize(("cards", "want", "reason", "detail"), REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_why_not(cards, want, reason, detail, strategy):
+def test_refusals(cards, want, reason, detail, strategy):
     assert placement.choose(node(*cards), (want,), strategy) == Refused(reason, detail)
     assert placement.rank(node(*cards), (want,), strategy) == Refused(reason, detail)
 
 
-def test_nothing_is_asked_for():
+def test_an_empty_request_is_refused():
     assert placement.choose(node(shared(0)), (), "Spread") == Refused("asks for no cards")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_several_wants_get_cards_of_their_own_or_nothing(strategy):
+def test_several_items_get_different_cards_or_nothing(strategy):
     wants = (Shares(1, 20), Shares(1, 70))
 
     grant = placement.choose(node(shared(0, 20), shared(1, 50)), wants, strategy)
@@ -310,7 +315,7 @@ def test_several_wants_get_cards_of_their_own_or_nothing(strategy):
     assert not isinstance(grant, Refused)
     assert [part.share for part in grant] == [70, 20]
     assert refused == Refused(
-        "needs 1 card with 20 % free but has 0", "card 0 goes to another part of the request"
+        "needs 1 card with 20 % free but has 0", "card 0 is used by another part of the request"
     )
 
 
@@ -323,7 +328,7 @@ def test_units_of_one_pool_add_up():
     assert [part.share for part in grant] == [60]
 
 
-def test_slots_of_several_wants_can_be_of_one_card_and_come_in_its_order():
+def test_slots_of_several_items_can_share_a_card_and_are_in_its_order():
     ledger = node(cut(0, "mixed"))
 
     grant = placement.choose(ledger, (Slots("2g.20gb", 1), Slots("1g.10gb", 2)), "BinPack")
@@ -332,7 +337,7 @@ def test_slots_of_several_wants_can_be_of_one_card_and_come_in_its_order():
     assert [part.slots for part in grant] == [("1g.10gb-4", "1g.10gb-5", "2g.20gb-6")]
 
 
-def test_a_card_without_a_place_is_like_any_other():
+def test_a_card_without_address_is_placed_like_any_other():
     ledger = Ledger("node-1", (Card("node-1-gpu-0", 0),))
 
     assert not isinstance(placement.choose(ledger, (Shares(1),), "Spread"), Refused)

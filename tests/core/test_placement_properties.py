@@ -1,4 +1,4 @@
-"""What every placement keeps, whatever the node and the wants."""
+"""Properties of every placement, for any node and request."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ MINE = "mine/pod/uid"
 
 
 def fits(ledger: Ledger, wants: Wants) -> bool:
-    """By trying everything: one want after the other, on every set of cards."""
+    """Exhaustive search: one item after the other, on every set of cards."""
     amounts = {card.id: _left(card) for card in ledger.cards if card.healthy}
     slots = {
         card.id: Counter(s.profile for s in card.slots if not s.holder)
@@ -120,7 +120,7 @@ def _without_slots(cards, profile, count, left) -> Iterator[Any]:
     "BinPack",
 )
 @settings(max_examples=250, deadline=None)
-def test_what_fits_is_found_and_what_is_found_fits(meeting, strategy):
+def test_a_placement_is_found_if_and_only_if_it_exists(meeting, strategy):
     ledger, wants = meeting
     grant = placement.choose(ledger, wants, strategy)
 
@@ -130,7 +130,7 @@ def test_what_fits_is_found_and_what_is_found_fits(meeting, strategy):
 @given(meetings(), EVERY)
 @example((node(cut(0, "small")), (Slots("1g.10gb", 1), Slots("1g.10gb", 1))), "BinPack")
 @settings(max_examples=120, deadline=None)
-def test_what_is_chosen_is_lawful_and_is_what_was_asked(meeting, strategy):
+def test_a_grant_is_valid_and_matches_the_request(meeting, strategy):
     ledger, wants = meeting
     plan = placement.plan(ledger, wants, strategy)
     if isinstance(plan, Refused):
@@ -150,7 +150,7 @@ def test_what_is_chosen_is_lawful_and_is_what_was_asked(meeting, strategy):
 
 @given(meetings(), EVERY, st.randoms(use_true_random=False))
 @settings(max_examples=120, deadline=None)
-def test_the_order_of_cards_changes_nothing(meeting, strategy, chance):
+def test_the_order_of_cards_does_not_matter(meeting, strategy, chance):
     ledger, wants = meeting
     shuffled = list(ledger.cards)
     chance.shuffle(shuffled)
@@ -171,7 +171,7 @@ def test_the_order_of_cards_changes_nothing(meeting, strategy, chance):
 
 @given(shared_nodes(), PERCENT)
 @settings(max_examples=100, deadline=None)
-def test_bin_pack_opens_no_card_while_a_used_one_fits(ledger, percent):
+def test_bin_pack_uses_no_unused_card_while_a_used_one_fits(ledger, percent):
     grant = placement.choose(ledger, (Shares(1, percent),), "BinPack")
     room = {card.id: card.capacity - card.used for card in ledger.cards if card.holders and card.healthy}
 
@@ -192,7 +192,7 @@ def test_spread_takes_the_emptiest_card(ledger, percent):
 
 @given(meetings(), EVERY)
 @settings(max_examples=120, deadline=None)
-def test_a_refusal_can_be_counted_together_with_others(meeting, strategy):
+def test_a_refusal_reason_names_neither_node_nor_card(meeting, strategy):
     ledger, wants = meeting
     refused = placement.rank(ledger, wants, strategy)
     if not isinstance(refused, Refused):

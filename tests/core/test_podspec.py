@@ -1,4 +1,4 @@
-"""A pod as it comes: what is absent is empty, what has the wrong type is refused, nothing else is lost."""
+"""Reading raw pods: missing fields are empty, wrong types are refused, unknown fields survive."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("given", EMPTY.values(), ids=EMPTY)
-def test_what_is_absent_is_empty(given):
+def test_missing_fields_are_empty(given):
     spec = read(given)
 
     assert (spec.containers, spec.annotations, spec.name) == ((), {}, "")
@@ -46,23 +46,23 @@ def test_what_is_absent_is_empty(given):
 ASKED = {
     "quantities in quotes": ({"limits": {SLICE: "2"}}, {SLICE: TWO}),
     "a number": ({"limits": {SLICE: 2}}, {SLICE: TWO}),
-    "a number with a fraction that is none": ({"limits": {SLICE: 2.0}}, {SLICE: TWO}),
+    "a whole number with a decimal point": ({"limits": {SLICE: 2.0}}, {SLICE: TWO}),
     "null": ({"limits": {SLICE: None}}, {SLICE: quantity.ZERO}),
     "a limit alone": ({"requests": None, "limits": {SLICE: 1}}, {SLICE: ONE}),
     "a request alone": ({"requests": {SLICE: 1}}, {SLICE: ONE}),
-    "what is no card": ({"requests": {"cpu": "a lot", "example.com/foo": []}}, {}),
+    "other resources": ({"requests": {"cpu": "a lot", "example.com/foo": []}}, {}),
     "no resources": (None, {}),
 }
 
 
 @pytest.mark.parametrize(("resources", "asks"), ASKED.values(), ids=ASKED)
-def test_what_a_container_asks_for(resources, asks):
+def test_the_requests_of_a_container(resources, asks):
     [container] = read(pod({"name": "main", "resources": resources})).containers
 
     assert container.asks == asks
 
 
-def test_containers_come_before_init_containers_and_know_where_they_are():
+def test_containers_come_before_init_containers_and_have_paths():
     spec = read(
         {
             "spec": {
@@ -73,7 +73,7 @@ def test_containers_come_before_init_containers_and_know_where_they_are():
         }
     )
 
-    assert [(one.path, one.name, one.init, one.sidecar) for one in spec.containers] == [
+    assert [(view.path, view.name, view.init, view.sidecar) for view in spec.containers] == [
         ("/spec/containers/0", "main", False, False),
         ("/spec/containers/1", "", False, False),
         ("/spec/initContainers/0", "warm-up", True, False),
@@ -81,7 +81,7 @@ def test_containers_come_before_init_containers_and_know_where_they_are():
     ]
 
 
-def test_the_whole_pod_is_counted_as_kubernetes_counts_it():
+def test_the_effective_requests_of_the_pod():
     def asking(name: str, count: int, **more: str) -> dict[str, Any]:
         return {"name": name, "resources": {"limits": {SLICE: count}}, **more}
 
@@ -99,55 +99,55 @@ def test_the_whole_pod_is_counted_as_kubernetes_counts_it():
 
 
 NONSENSE = {
-    "a list": ([], "the pod must be a mapping, and is a list"),
-    "a number for metadata": ({"metadata": 7}, "metadata must be a mapping, and is a number"),
-    "text for spec": ({"spec": "pod"}, "spec must be a mapping, and is text"),
+    "a list": ([], "the pod must be a mapping, but is a list"),
+    "a number for metadata": ({"metadata": 7}, "metadata must be a mapping, but is a number"),
+    "text for spec": ({"spec": "pod"}, "spec must be a mapping, but is text"),
     "containers by name": (
         {"spec": {"containers": {"main": {}}}},
-        "spec.containers must be a list, and is a mapping",
+        "spec.containers must be a list, but is a mapping",
     ),
-    "a container that is text": (pod("main"), "spec.containers[0] must be a mapping, and is text"),
+    "a container that is text": (pod("main"), "spec.containers[0] must be a mapping, but is text"),
     "a container that is a number": (
         {"spec": {"containers": [{}, 3]}},
         "spec.containers[1] must be a mapping",
     ),
     "a name that is a number": (
         pod({"name": 1}),
-        "spec.containers[0].name must be text, and is a number; put it in quotes",
+        "spec.containers[0].name must be text, but is a number; put it in quotes",
     ),
     "resources that are a list": (
         pod({"resources": []}),
-        "spec.containers[0].resources must be a mapping, and is a list",
+        "spec.containers[0].resources must be a mapping, but is a list",
     ),
     "limits that are text": (
         pod({"resources": {"limits": "1"}}),
-        "spec.containers[0].resources.limits must be a mapping, and is text",
+        "spec.containers[0].resources.limits must be a mapping, but is text",
     ),
     "a quantity that is a list": (
         pod({"resources": {"limits": {SLICE: []}}}),
-        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, and is a list",
+        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, but is a list",
     ),
     "a quantity that is true": (
         pod({"resources": {"limits": {SLICE: True}}}),
-        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, and is true or false",
+        f"spec.containers[0].resources.limits[{SLICE}] must be a quantity, but is true or false",
     ),
-    "a quantity that is none": (
+    "text that is not a quantity": (
         pod({"resources": {"requests": {SLICE: "one"}}}),
-        f"spec.containers[0].resources.requests[{SLICE}]: 'one' is no quantity",
+        f"spec.containers[0].resources.requests[{SLICE}]: 'one' is not a quantity",
     ),
     "an annotation without quotes": (
         pod({}, annotations={"gpu.mps.io/cards": 2}),
-        "metadata.annotations[gpu.mps.io/cards] must be text, and is a number; put it in quotes",
+        "metadata.annotations[gpu.mps.io/cards] must be text, but is a number; put it in quotes",
     ),
     "a key without quotes": (
         pod({}, annotations={1: "2"}),
-        "metadata.annotations must have names for keys, and has 1; put it in quotes",
+        "metadata.annotations: keys must be strings, but 1 is not; put it in quotes",
     ),
 }
 
 
 @pytest.mark.parametrize(("given", "sentence"), NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_refused_in_a_sentence(given, sentence):
+def test_wrong_types_are_refused(given, sentence):
     refused = podspec.read(given)
 
     assert isinstance(refused, Refused)
@@ -168,7 +168,7 @@ SHAPED = st.recursive(
 
 
 @given(st.fixed_dictionaries({"metadata": SHAPED, "spec": SHAPED}) | JSON)
-def test_nothing_that_comes_makes_it_fall(given):
+def test_reading_never_raises(given):
     assert isinstance(podspec.read(given), PodSpec | Refused)
 
 
@@ -177,16 +177,16 @@ PLACES = {
     "where resources are null": {"name": "main", "resources": None},
     "where they are empty": {"name": "main", "resources": {}},
     "where maps are null": {"name": "main", "resources": {"requests": None, "limits": None}},
-    "beside others": {
+    "other resources": {
         "name": "main",
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}, "claims": []},
     },
-    "in place of what was": {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 3, SLICE: 9}}},
+    "existing card resources": {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 3, SLICE: 9}}},
 }
 
 
 @pytest.mark.parametrize("container", PLACES.values(), ids=PLACES)
-def test_resources_are_set_and_the_others_stay(container):
+def test_card_resources_are_set_and_others_stay(container):
     given = pod(container)
     [view] = read(given).containers
     operations = podspec.set_resources(view, requests={SLICE: ONE}, limits={SLICE: ONE})
@@ -199,12 +199,14 @@ def test_resources_are_set_and_the_others_stay(container):
     before = container.get("resources") or {}
     resources = after["spec"]["containers"][0]["resources"]
     for key in ("requests", "limits"):
-        others = {name: one for name, one in (before.get(key) or {}).items() if not name.startswith("nvidia")}
+        others = {
+            name: amount for name, amount in (before.get(key) or {}).items() if not name.startswith("nvidia")
+        }
         assert resources[key] == {**others, SLICE: "1"}
     assert resources.get("claims") == before.get("claims")
 
 
-def test_a_resource_is_moved_by_a_remove_and_an_add():
+def test_a_resource_is_moved_by_remove_and_add():
     [view] = read(pod({"name": "main", "resources": {"limits": {"nvidia.com/mig-2g.20gb": "1"}}})).containers
 
     operations = podspec.set_resources(view, requests={}, limits={SLICE: ONE})
@@ -221,12 +223,12 @@ NOTED = {
     "no annotations": {"metadata": {"name": "x"}},
     "annotations are null": {"metadata": {"name": "x", "annotations": None}},
     "other annotations": {"metadata": {"annotations": {"b/c": "d"}}},
-    "an older one": {"metadata": {"annotations": {"a/b~c": "older", "b/c": "d"}}},
+    "an older value": {"metadata": {"annotations": {"a/b~c": "older", "b/c": "d"}}},
 }
 
 
 @pytest.mark.parametrize("given", NOTED.values(), ids=NOTED)
-def test_an_annotation_is_set_wherever_there_is_none(given):
+def test_an_annotation_is_set(given):
     before = read(given)
     after = jsonpatch.apply(given, podspec.set_annotation(before, "a/b~c", "new"))
 

@@ -1,4 +1,4 @@
-"""Who gets into a pool, what is said to the others, and what the admitted carry afterwards."""
+"""Pool admission: access, refusals, and the scheduling hints of admitted pods."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -26,7 +26,7 @@ Raw = dict[str, Any]
 
 
 def pod(*asks: dict[str, Any], early: tuple[dict[str, Any], ...] = (), **spec: Any) -> Raw:
-    """One container for each of `asks`, with so much of each pool."""
+    """One container for each of `asks`, with these requests by pool."""
     containers = [container(f"c{number}", one) for number, one in enumerate(asks or ({"team-a": 1},))]
     before = [container(f"i{number}", one) for number, one in enumerate(early)]
     return {"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": before, **spec}}
@@ -76,12 +76,12 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("access", WAYS_IN.values(), ids=WAYS_IN)
-def test_who_gets_in(access):
+def test_pods_with_access(access):
     assert isinstance(decide(pod(), replace(TEAM_A, access=access)), Admitted)
 
 
 @pytest.mark.parametrize("access", STRANGERS.values(), ids=STRANGERS)
-def test_who_does_not(access):
+def test_pods_without_access(access):
     decision = decide(pod(), replace(TEAM_A, access=access))
 
     assert isinstance(decision, Denied)
@@ -91,13 +91,13 @@ def test_who_does_not(access):
     assert decision.sentence.endswith("added to spec.access of GPUPool team-a")
 
 
-def test_a_deployment_is_told_that_groups_of_people_do_not_count():
+def test_a_deployment_learns_that_user_groups_do_not_apply():
     decision = decide(pod(), replace(TEAM_A, access=STRANGERS["another group"]), asker=CONTROLLER)
 
     assert decision.sentence == (
         "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer; "
-        "no group of yours counts here, because service account kube-system/job-controller created the pod, "
-        "as it is with a Deployment or Job: have the namespace or the pod's service account "
+        "user groups do not apply, because service account kube-system/job-controller created the pod, "
+        "as for a Deployment or Job: have the namespace or the pod's service account "
         "added to spec.access of GPUPool team-a"
     )
 
@@ -114,40 +114,40 @@ REFUSED = {
         TEAM_A,
         "MixedPoolRequest: the pod asks for pools team-a and team-b",
     ),
-    "a pool that is not there": (pod({"teem-a": 1}), TEAM_A, 'UnknownPool: there is no GPUPool "teem-a"'),
+    "an unknown pool": (pod({"teem-a": 1}), TEAM_A, 'UnknownPool: GPUPool "teem-a"'),
     "a pool in maintenance": (
         pod(),
         replace(TEAM_A, closed=MAINTAINED),
-        "Maintenance: pool team-a is in maintenance and takes no new pods: 2 pods still run; create the pod",
+        "Maintenance: pool team-a is in maintenance and accepts no new pods: 2 pods still run; create",
     ),
-    "more than there is": (
+    "more than the total": (
         pod({"team-a": 5}, {"team-a": 4}),
         TEAM_A,
-        "InsufficientCapacity: the pod asks for 9 of gpu.deckhouse.io/team-a, and the pool has 8 in all "
-        "(counted in Card); ask for less",
+        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but the pool has only 8 "
+        "(counted in Card); request less",
     ),
-    "anything of an empty pool": (
+    "a request of an empty pool": (
         pod(),
         replace(TEAM_A, total=0),
-        "InsufficientCapacity: the pod asks for 1 of",
+        "InsufficientCapacity: the pod requests 1 of",
     ),
-    "half of something": (pod({"team-a": "500m"}), TEAM_A, "the request of gpu.deckhouse.io/team-a is 500m"),
-    "annotations that say otherwise": (
+    "a fraction": (pod({"team-a": "500m"}), TEAM_A, "the request of gpu.deckhouse.io/team-a is 500m"),
+    "contradicting annotations": (
         pod({"team-a": 5}) | {"metadata": {"annotations": {CARDS: "2", RATIO: "50"}}},
         TEAM_A,
         "the pod asks for 5 of gpu.deckhouse.io/team-a, but its annotations say",
     ),
-    "a selector of another value": (
+    "a node selector with another value": (
         pod(nodeSelector={OURS["key"]: "yes"}),
         TEAM_A,
-        "SchedulingConflict: spec.nodeSelector wants pool.gpu.deckhouse.io/team-a",
+        "SchedulingConflict: spec.nodeSelector requires pool.gpu.deckhouse.io/team-a",
     ),
-    "an affinity away from it": (
+    "a conflicting affinity": (
         pod(affinity=affinity({"matchExpressions": [{"key": OURS["key"], "operator": "DoesNotExist"}]})),
         TEAM_A,
-        f"SchedulingConflict: its node affinity keeps the pod off nodes that have {NODE_LABEL}team-a",
+        f"SchedulingConflict: the node affinity of the pod excludes nodes with the label {NODE_LABEL}team-a",
     ),
-    "an alternative away from it": (
+    "a conflicting term": (
         pod(
             affinity=affinity(
                 {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
@@ -155,15 +155,15 @@ REFUSED = {
             )
         ),
         TEAM_A,
-        "SchedulingConflict: its node affinity",
+        "SchedulingConflict: the node affinity",
     ),
     "the label of another pool": (
         pod() | {"metadata": {"labels": {POD_LABEL: "team-b"}}},
         TEAM_A,
-        "SchedulingConflict: the pod asks for pool team-a and is labelled gpu.deckhouse.io/pool=team-b",
+        "SchedulingConflict: the pod requests pool team-a but is labelled gpu.deckhouse.io/pool=team-b",
     ),
-    "what no pod looks like": ({"spec": {"containers": "many"}}, TEAM_A, "spec.containers must be a list"),
-    "tolerations that are none": (
+    "an invalid pod": ({"spec": {"containers": "many"}}, TEAM_A, "spec.containers must be a list"),
+    "invalid tolerations": (
         pod(tolerations="all"),
         TEAM_A,
         "SchedulingConflict: tolerations must be a list",
@@ -172,7 +172,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("asked", "pool", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(asked, pool, sentence):
+def test_refusals(asked, pool, sentence):
     kept = deepcopy(asked)
     decision = decide(asked, replace(pool, taints=(Taint("a", "NoSchedule"),)), Pool("team-b", total=8))
 
@@ -184,17 +184,17 @@ def test_what_is_refused(asked, pool, sentence):
 UNCONCERNED = {
     "no cards": pod({"cpu/": 1}),
     "cards of no pool": pod({GPU: 1}),
-    "none of a pool": pod({"team-a": 0}),
-    "none of a pool that is not there": pod({"nowhere": 0, GPU: 1}),
+    "zero of a pool": pod({"team-a": 0}),
+    "zero of an unknown pool": pod({"nowhere": 0, GPU: 1}),
 }
 
 
 @pytest.mark.parametrize("asked", UNCONCERNED.values(), ids=UNCONCERNED)
-def test_whom_it_does_not_concern(asked):
+def test_pods_without_a_pool(asked):
     assert decide(asked) == Unconcerned()
 
 
-def test_access_is_asked_before_the_state_of_the_pool_is_told():
+def test_access_is_checked_before_the_state_of_the_pool():
     private = replace(TEAM_A, access=STRANGERS["another group"], closed=MAINTAINED, total=0)
 
     assert decide(pod(), private).sentence.startswith("AccessDenied")
@@ -206,23 +206,23 @@ CLOSED = {
     "maintenance": (
         {"Maintenance": ""},
         False,
-        "Maintenance: pool a is in maintenance and takes no new pods",
+        "Maintenance: pool a is in maintenance and accepts no new pods",
     ),
-    "drift goes before its maintenance": (
+    "drift before maintenance": (
         {"Maintenance": "x", "Misconfigured": "cut otherwise"},
         False,
-        "Misconfigured: pool a is misconfigured and takes no new pods: cut otherwise",
+        "Misconfigured: pool a is misconfigured and accepts no new pods: cut otherwise",
     ),
-    "leaving": ({"Maintenance": "x"}, True, "PoolTerminating: pool a is being removed"),
+    "deleting": ({"Maintenance": "x"}, True, "PoolTerminating: pool a is being deleted"),
 }
 
 
-@pytest.mark.parametrize(("conditions", "leaving", "sentence"), CLOSED.values(), ids=CLOSED)
-def test_when_a_pool_is_closed(conditions, leaving, sentence):
-    assert pool_admission.closed("a", conditions, leaving=leaving) == sentence
+@pytest.mark.parametrize(("conditions", "deleting", "sentence"), CLOSED.values(), ids=CLOSED)
+def test_when_a_pool_is_closed(conditions, deleting, sentence):
+    assert pool_admission.closed("a", conditions, leaving=deleting) == sentence
 
 
-def test_what_is_added():
+def test_added_hints():
     dear = Taint("gpu", "NoSchedule", "dear")
 
     after = admitted(pod(), replace(TEAM_A, taints=(dear,), spread_over=ZONE))
@@ -246,7 +246,7 @@ def test_what_is_added():
     ]
 
 
-def test_every_alternative_leads_to_the_pool_and_an_empty_one_still_leads_nowhere():
+def test_every_term_requires_the_pool_and_an_empty_term_stays_empty():
     there = {"key": "zone", "operator": "In", "values": ["a"]}
     by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
 
@@ -259,7 +259,7 @@ def test_every_alternative_leads_to_the_pool_and_an_empty_one_still_leads_nowher
     ]
 
 
-def test_what_a_pod_says_about_spreading_and_taints_stays_and_is_enough():
+def test_existing_spread_constraints_and_tolerations_are_kept():
     said = {"maxSkew": 3, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
     tolerates = [{"operator": "Exists"}]
 
@@ -272,17 +272,19 @@ def test_what_a_pod_says_about_spreading_and_taints_stays_and_is_enough():
     assert after["spec"]["tolerations"] == tolerates
 
 
-def test_an_id_that_was_brought_along_is_not_kept():
+def test_an_existing_request_id_is_replaced():
     copied = pod() | {"metadata": {"annotations": {REQUEST_ID: "old", "note": "mine"}}}
 
     assert admitted(copied)["metadata"]["annotations"] == {REQUEST_ID: "id-1", "note": "mine"}
 
 
-def test_a_pool_that_was_not_counted_yet_takes_pods_with_a_warning():
+def test_a_pool_with_unknown_capacity_admits_with_a_warning():
     decision = decide(pod({"team-a": 100}), replace(TEAM_A, total=None))
 
     assert isinstance(decision, Admitted)
-    assert decision.warnings == ("pool team-a has not been counted yet: the pod waits until it has cards",)
+    assert decision.warnings == (
+        "the capacity of pool team-a is not known yet; the pod waits until the pool has cards",
+    )
 
 
 KEYS = st.sampled_from([OURS["key"], "zone", f"{NODE_LABEL}team-b"])
@@ -333,7 +335,7 @@ NODES = st.builds(
 
 
 @given(PODS, POOLS)
-def test_a_second_look_changes_nothing(asked, pool):
+def test_the_decision_is_idempotent(asked, pool):
     decision = decide(asked, pool)
     if isinstance(decision, Denied):
         return
@@ -344,7 +346,7 @@ def test_a_second_look_changes_nothing(asked, pool):
 
 
 @given(PODS, POOLS)
-def test_nothing_the_pod_says_is_taken_away(asked, pool):
+def test_nothing_in_the_pod_is_removed(asked, pool):
     kept = deepcopy(asked)
     decision = decide(asked, pool)
 
@@ -360,7 +362,7 @@ def test_nothing_the_pod_says_is_taken_away(asked, pool):
 
 
 @given(PODS, POOLS, NODES)
-def test_the_pod_goes_to_nodes_of_the_pool_it_chose_itself_and_to_no_others(asked, pool, node):
+def test_an_admitted_pod_matches_only_nodes_of_its_pool(asked, pool, node):
     decision = decide(asked, pool)
     if isinstance(decision, Denied):
         return
@@ -397,7 +399,7 @@ def needs(found: Raw) -> Needs:
 
 
 def _tolerating(asked: Raw, pool: Pool) -> Needs:
-    """What the pod itself says about nodes, and that the pool's taints are nothing to it."""
+    """The node constraints of the pod itself, with tolerations of the taints of the pool."""
     said = needs(asked)
     ours = tuple(Toleration(one.key, "Equal", one.value, one.effect) for one in pool.taints)
     return replace(said, tolerations=said.tolerations + ours)

@@ -1,4 +1,4 @@
-"""What a pool has is counted from the ledgers, in the unit of each card, and never comes out below zero."""
+"""The capacity of a pool is counted from ledgers, in the unit of each card, and is never negative."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ TAKEN = replace(WHOLE, holders={"ml/whole/5": 100})
 
 UNITS = {
     "an exclusive card is one": (WHOLE, 1, 0),
-    "taken, it is one": (TAKEN, 1, 1),
+    "a used exclusive card is one": (TAKEN, 1, 1),
     "percent": (SHARED, 100, 50),
     "slices": (SLICED, 8, 3),
     "MIG devices": (CUT, 2, 1),
@@ -36,19 +36,19 @@ def test_each_mode_has_its_unit(card: Card, total: int, used: int) -> None:
     assert pool_capacity.count([Line(card)]) == Capacity(total, used)
 
 
-def test_what_is_booked_is_not_available() -> None:
+def test_booked_units_are_not_available() -> None:
     found = pool_capacity.count([Line(SLICED)], booked=4)
 
     assert (found.total, found.used, found.booked, found.available) == (8, 3, 4, 1)
 
 
-def test_more_promised_than_there_is_shows_as_a_deficit() -> None:
+def test_overbooking_is_a_deficit() -> None:
     found = pool_capacity.count([Line(SLICED)], booked=7)
 
     assert (found.available, found.deficit) == (0, 2)
 
 
-def test_a_card_that_gives_nothing_counts_for_what_is_held_of_it() -> None:
+def test_an_unavailable_card_counts_with_its_held_units() -> None:
     found = pool_capacity.count([Line(TAKEN, serves=False), Line(replace(WHOLE, id="card-9"))])
 
     assert (found.total, found.used, found.available) == (2, 1, 1)
@@ -56,20 +56,20 @@ def test_a_card_that_gives_nothing_counts_for_what_is_held_of_it() -> None:
 
 
 LOW = {
-    "plenty": (Capacity(100, 10), False),
+    "enough": (Capacity(100, 10), False),
     "exactly the limit": (Capacity(100, 90), False),
-    "below it": (Capacity(100, 91), True),
-    "nothing at all to give": (Capacity(), False),
-    "promised more than there is": (Capacity(0, 0, 1), True),
+    "below the limit": (Capacity(100, 91), True),
+    "an empty pool": (Capacity(), False),
+    "more booked than the total": (Capacity(0, 0, 1), True),
 }
 
 
 @pytest.mark.parametrize(("capacity", "low"), LOW.values(), ids=LOW)
-def test_when_little_is_left(capacity: Capacity, low: bool) -> None:
+def test_low_capacity(capacity: Capacity, low: bool) -> None:
     assert capacity.is_low(10) is low
 
 
-def test_who_holds_what_is_said_in_words() -> None:
+def test_holdings_as_sentences() -> None:
     said = [sentence for card in (TAKEN, SHARED, SLICED, CUT) for sentence in pool_capacity.holdings(card)]
 
     assert said == [
@@ -95,7 +95,7 @@ some_cards = st.builds(
 
 
 @given(st.lists(st.builds(Line, some_cards, serves=st.booleans()), max_size=8), st.integers(0, 300))
-def test_what_is_left_is_what_serving_cards_have_free(lines: list[Line], booked: int) -> None:
+def test_available_units_are_the_free_units_of_serving_cards(lines: list[Line], booked: int) -> None:
     found = pool_capacity.count(lines, booked)
 
     free = sum(line.card.capacity - line.card.used for line in lines if line.serves)

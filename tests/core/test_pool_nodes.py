@@ -1,4 +1,4 @@
-"""Nodes carry the labels and taints of the pools that have cards there, and keep what others put on them."""
+"""Nodes have the labels and taints of their pools, and keep labels and taints of others."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,13 +17,13 @@ def test_a_node_gets_the_label_and_the_taints_of_its_pools() -> None:
     assert found == Marks(frozenset({"team-a"}), (THEIRS, GPU), OURS)
 
 
-def test_both_go_with_the_last_card() -> None:
+def test_label_and_taints_are_removed_with_the_last_card() -> None:
     now = Marks(frozenset({"team-a"}), (GPU, THEIRS), OURS)
 
     assert pool_nodes.decide(now, {}) == Marks(taints=(THEIRS,))
 
 
-def test_a_taint_that_a_person_put_there_stays_when_the_pool_goes() -> None:
+def test_a_taint_of_a_user_stays_when_the_pool_leaves() -> None:
     by_hand = Marks(taints=(GPU,))
 
     with_pool = pool_nodes.decide(by_hand, {"team-a": [GPU]})
@@ -32,7 +32,7 @@ def test_a_taint_that_a_person_put_there_stays_when_the_pool_goes() -> None:
     assert pool_nodes.decide(with_pool, {}) == by_hand
 
 
-def test_a_taint_that_two_pools_name_goes_with_the_second() -> None:
+def test_a_taint_of_two_pools_is_removed_with_the_second() -> None:
     both = pool_nodes.decide(Marks(), {"team-a": [GPU], "team-b": [GPU]})
 
     assert both.taints == (GPU,)
@@ -53,7 +53,7 @@ pools = st.dictionaries(st.sampled_from("ab"), taints)
 
 
 @given(taints, pools, pools)
-def test_what_others_put_on_a_node_stays_and_a_second_look_changes_nothing(
+def test_foreign_taints_stay_and_the_decision_is_idempotent(
     theirs: list[Taint], before: dict[str, list[Taint]], after: dict[str, list[Taint]]
 ) -> None:
     start = Marks(taints=tuple({(one.key, one.effect): one for one in theirs}.values()))

@@ -1,4 +1,4 @@
-"""Quantities keep two promises: the number is exact, and it is written as the API server would write it."""
+"""Quantities are exact and are formatted like in the API server."""
 
 from fractions import Fraction
 
@@ -17,7 +17,7 @@ CANONICAL = {
     "binary below 1024 turns decimal": ("0.5Ki", "512"),
     "binary with a fraction of a byte turns decimal": ("1025.3Ki", "1049907200m"),
     "an exponent stays one": ("1e3", "1e3"),
-    "exponents go in threes": ("1E4", "10e3"),
+    "exponents are multiples of three": ("1E4", "10e3"),
     "a small exponent disappears": ("1e2", "100"),
     "twenty thousand": ("20k", "20k"),
     "the suffix grows": ("20000", "20k"),
@@ -29,10 +29,10 @@ CANONICAL = {
     "a leading dot": (".5", "500m"),
     "a trailing dot": ("5.", "5"),
     "zero in any style": ("0Ki", "0"),
-    "too many bytes are held at the largest": ("99Ei", "9223372036854775807"),
+    "too many bytes are capped": ("99Ei", "9223372036854775807"),
     "anything else may be larger": ("9223372036854775808", "9223372036854775808"),
     "much larger": ("1e30", "1e30"),
-    "absurdly small is a nano": ("1e-99999999", "1e-9"),
+    "very small is a nano": ("1e-99999999", "1e-9"),
 }
 
 
@@ -45,12 +45,12 @@ def test_canonical_form(written, canonical):
     "written",
     ["", "m", "1.2.3", "1 Gi", "1gi", "1Kib", "--1", "1e", "0x10", "NaN", "١", "1\n", "9" * 101, "1e101"],
 )
-def test_no_quantity(written):
-    with pytest.raises(InvalidQuantityError, match="is no quantity: write a number"):
+def test_invalid_quantities(written):
+    with pytest.raises(InvalidQuantityError, match="is not a quantity: write a number"):
         quantity.parse(written)
 
 
-def test_equal_amounts_are_equal_however_written():
+def test_equal_amounts_compare_equal_in_every_notation():
     assert (
         quantity.parse("1") == quantity.parse("1000m") == quantity.parse("1e0") == quantity.parse("1000000u")
     )
@@ -77,12 +77,12 @@ decimals = st.from_regex(r"[0-9]{1,12}(\.[0-9]{0,9})?", fullmatch=True)
 
 
 @given(amounts)
-def test_what_is_written_reads_back_the_same(amount):
+def test_formatting_and_parsing_round_trip(amount):
     assert quantity.parse(str(amount)) == amount
 
 
 @given(amounts)
-def test_the_canonical_form_is_final(amount):
+def test_the_canonical_form_is_stable(amount):
     assert str(quantity.parse(str(amount))) == str(amount)
 
 
@@ -102,10 +102,10 @@ def test_the_value_is_the_number_times_its_suffix(number, suffix):
 
 
 @given(amounts, amounts)
-def test_order_and_sum_are_those_of_the_numbers(one, other):
-    assert (one < other) == (one.nanos < other.nanos)
-    assert (one + other) - other == one
-    assert one + -one == quantity.ZERO
+def test_order_and_sum_are_those_of_the_numbers(amount, other):
+    assert (amount < other) == (amount.nanos < other.nanos)
+    assert (amount + other) - other == amount
+    assert amount + -amount == quantity.ZERO
 
 
 @given(amounts, st.integers(0, 64))

@@ -1,4 +1,4 @@
-"""The quota that stops a pod is named with what is left of it now."""
+"""The quota that blocks a pod is named with its current figures."""
 
 import pytest
 
@@ -23,54 +23,56 @@ def limits(hard: dict[str, int], used: dict[str, int]) -> Limits:
 
 
 SAID = {
-    "as it was told": (
+    "with the figures of the refusal": (
         TOLD,
         limits({GPUS: 4}, {GPUS: 3}),
-        "ResourceQuota cards stops it: it asks for 2 of nvidia.com/gpu, and 3 of 4 are used",
+        "ResourceQuota cards blocks the pod: it asks for 2 of nvidia.com/gpu, and 3 of 4 are used",
     ),
-    "by the figures of now": (
+    "with the current figures": (
         TOLD,
         limits({GPUS: 4}, {GPUS: 4}),
-        "ResourceQuota cards stops it: it asks for 2 of nvidia.com/gpu, and 4 of 4 are used",
+        "ResourceQuota cards blocks the pod: it asks for 2 of nvidia.com/gpu, and 4 of 4 are used",
     ),
-    "of two, both": (
+    "two resources, both exceeded": (
         TWICE,
         limits({GPUS: 4, POOLED: 8}, {GPUS: 3, POOLED: 8}),
-        "ResourceQuota both stops it: it asks for 1 of gpu.deckhouse.io/team-a, and 8 of 8 are used "
+        "ResourceQuota both blocks the pod: it asks for 1 of gpu.deckhouse.io/team-a, and 8 of 8 are used "
         "and it asks for 2 of nvidia.com/gpu, and 3 of 4 are used",
     ),
-    "of two, the one that does now": (
+    "two resources, one exceeded now": (
         TWICE,
         limits({GPUS: 4, POOLED: 9}, {GPUS: 3, POOLED: 8}),
-        "ResourceQuota both stops it: it asks for 2 of nvidia.com/gpu, and 3 of 4 are used",
+        "ResourceQuota both blocks the pod: it asks for 2 of nvidia.com/gpu, and 3 of 4 are used",
     ),
-    "room by now": (
+    "enough left now": (
         TOLD,
         limits({GPUS: 5}, {GPUS: 3}),
-        "ResourceQuota cards stopped it and has room now: it comes when its owner tries again",
+        "ResourceQuota cards blocked the pod and has enough left now: "
+        "the pod is created when its owner retries",
     ),
-    "gone by now": (
+    "quota does not exist any more": (
         TOLD,
         None,
-        "ResourceQuota cards stopped it and is gone now: it comes when its owner tries again",
+        "ResourceQuota cards blocked the pod and does not exist any more: "
+        "the pod is created when its owner retries",
     ),
-    "what it must say": (
+    "resources that must be specified": (
         "failed quota: cpu: must specify requests.cpu for: main",
         limits({}, {}),
-        "ResourceQuota cpu stops it: it must say requests.cpu for: main",
+        "ResourceQuota cpu blocks the pod: it must specify requests.cpu for: main",
     ),
 }
 
 
 @pytest.mark.parametrize(("refusal", "now", "sentence"), SAID.values(), ids=SAID)
-def test_what_is_said(refusal, now, sentence):
+def test_sentences(refusal, now, sentence):
     stop = quota.read(refusal)
 
     assert isinstance(stop, Stop)
     assert quota.sentence(stop, now) == sentence
 
 
-def test_who_was_refused_by_somebody_else_names_no_quota():
+def test_other_refusals_name_no_quota():
     assert (
         quota.read('admission webhook "access.gpu-webhook.k8s.io" denied the request: AccessDenied') is None
     )

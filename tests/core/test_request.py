@@ -1,4 +1,4 @@
-"""Reading a request keeps three promises: it never raises, never guesses, adds nothing."""
+"""Parsing a request never raises, never guesses and adds nothing."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ ANNOTATIONS = st.dictionaries(st.sampled_from([request.CARDS, request.RATIO, "ot
 
 
 @given(REQUESTS | COUNTS, ANNOTATIONS)
-def test_whatever_is_written_gets_an_answer_on_one_line(requests, annotations):
+def test_any_input_gets_an_answer_on_one_line(requests, annotations):
     read = request.read(requests, annotations)
 
     if isinstance(read, Refused):
@@ -38,7 +38,7 @@ def test_whatever_is_written_gets_an_answer_on_one_line(requests, annotations):
 
 
 @given(COUNTS, ANNOTATIONS)
-def test_what_is_wanted_adds_up_to_what_was_asked(requests, annotations):
+def test_the_parsed_request_adds_up_to_the_input(requests, annotations):
     read = request.read(requests, annotations)
     if isinstance(read, Refused):
         return
@@ -58,7 +58,7 @@ def test_what_is_wanted_adds_up_to_what_was_asked(requests, annotations):
 
 
 @given(st.integers(1, 32), st.integers(1, 100))
-def test_every_allowed_share_can_be_said(cards, ratio):
+def test_every_allowed_share_can_be_requested(cards, ratio):
     said = {request.CARDS: str(cards), request.RATIO: str(ratio)}
 
     assert request.read({}, said) == (Shares(cards, ratio),)
@@ -74,7 +74,7 @@ def test_only_plain_numbers_within_bounds_are_a_ratio(written):
 
 
 @given(COUNTS, ANNOTATIONS, st.randoms())
-def test_the_order_things_are_written_in_does_not_matter(requests, annotations, dice):
+def test_the_order_of_the_input_does_not_matter(requests, annotations, dice):
     shuffled = list(requests.items())
     dice.shuffle(shuffled)
 

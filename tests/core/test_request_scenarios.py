@@ -1,4 +1,4 @@
-"""Every way a pod can ask, and every way it can ask wrongly, with the very sentence it is answered."""
+"""Valid and invalid card requests, with the exact message of each refusal."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_request_is_read_or_refused_with_its_sentence(case: dict[str, Any]):
+def test_the_request_is_parsed_or_refused(case: dict[str, Any]):
     requests = {name: quantity.parse(written) for name, written in case.get("requests", {}).items()}
 
     read = request.read(requests, case.get("annotations", {}))

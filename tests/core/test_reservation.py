@@ -1,4 +1,4 @@
-"""What becomes of a Reservation: every ending of it, and who goes first."""
+"""The outcomes of Reservations, and their order."""
 
 from dataclasses import replace
 
@@ -27,46 +27,46 @@ GRANTED = Told("Reserved", "Granted")
 BOUND = Told("Reserved", "PodBound")
 
 
-def test_it_holds_the_cards_for_a_pod_that_is_not_there_yet():
-    ledger, told, judged = after(cards(), scene(rsv()))
+def test_it_holds_cards_for_a_pod_that_does_not_exist_yet():
+    ledger, outcomes, judged = after(cards(), scene(rsv()))
 
-    assert told["mine"].phase == "Reserved"
-    assert told["mine"].message == "holds 50 % of card node-1-0 and 50 % of card node-1-1 of node-1"
+    assert outcomes["mine"].phase == "Reserved"
+    assert outcomes["mine"].message == "holds 50 % of card node-1-0 and 50 % of card node-1-1 of node-1"
     assert ledger is not None
     assert ledger.reservations == {POD: "mine"}
     assert ledger.held == {POD: None}
     assert judged.again_after is None
 
 
-def test_without_the_finalizer_it_holds_nothing_and_is_named_as_needing_it():
+def test_without_the_finalizer_it_holds_nothing_and_needs_the_finalizer():
     what = scene(rsv(guarded=False))
 
-    ledger, told, _ = after(cards(), what)
+    ledger, outcomes, _ = after(cards(), what)
 
-    assert (ledger, told) == (cards(), {})
+    assert (ledger, outcomes) == (cards(), {})
     assert reservation.unguarded(cards(), what, "BinPack") == ("default/mine",)
 
 
 REFUSED = {
-    "too little left": (
+    "too little capacity": (
         holds(cards(), "a/b/c", 80),
         scene(rsv()),
         "InsufficientCapacity",
-        ["node-1 cannot give 50 % of 2 cards: ", "short by 30 %", "; room on node-2, node-3"],
+        ["node-1 cannot provide 50 % of 2 cards: ", "short by 30 %", "; available on node-2, node-3"],
     ),
     "too few cards": (
         cards(1),
         scene(rsv()),
         "InsufficientCapacity",
-        ["node-1 cannot give 50 % of 2 cards", "room on"],
+        ["node-1 cannot provide 50 % of 2 cards", "available on"],
     ),
-    "no cards": (cards(0), scene(rsv()), "NoCards", ["node-1 has no cards; room on node-2, node-3"]),
-    "no ledger": (None, scene(rsv()), "NoCards", ["node-1 has no cards; room on node-2, node-3"]),
-    "room nowhere": (
+    "no cards": (cards(0), scene(rsv()), "NoCards", ["node-1 has no cards; available on node-2, node-3"]),
+    "no ledger": (None, scene(rsv()), "NoCards", ["node-1 has no cards; available on node-2, node-3"]),
+    "not available on any node": (
         cards(2),
         scene(rsv(cards=3)),
         "InsufficientCapacity",
-        ["node-1 cannot give 50 % of 3 cards", "no other node has room"],
+        ["node-1 cannot provide 50 % of 3 cards", "not available on any other node"],
     ),
     "a pod of another namespace": (
         cards(),
@@ -77,94 +77,98 @@ REFUSED = {
             "a Reservation in default can only be for a pod of default",
         ],
     ),
-    "the pod runs here with something else": (
+    "the pod already holds other cards": (
         holds(cards(), HOLDER, 20),
         scene(rsv(), pods=(runs(),)),
         "PodHoldsOther",
-        ["pod default/my-pod has 20 % of card node-1-0", "not 50 % of 2 cards"],
+        ["pod default/my-pod already has 20 % of card node-1-0", "not 50 % of 2 cards"],
     ),
-    "another Reservation of its pod holds": (
+    "another Reservation for the pod": (
         holds(cards(), POD, 20, terms=by("first")),
         scene(rsv("first", percent=20, age=9), rsv()),
         "AlreadyReserved",
-        ["pod default/my-pod has cards of node-1 by Reservation first already"],
+        ["pod default/my-pod already has cards of node-1 through Reservation first"],
     ),
 }
 
 
 @pytest.mark.parametrize(("ledger", "what", "reason", "sentences"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_says_why(ledger, what, reason, sentences):
-    settled, told, judged = after(ledger, what, (cards(2, "node-3"), cards(2, "node-2"), cards(1, "node-4")))
+def test_refusals(ledger, what, reason, sentences):
+    settled, outcomes, judged = after(
+        ledger, what, (cards(2, "node-3"), cards(2, "node-2"), cards(1, "node-4"))
+    )
 
-    assert (told["mine"].phase, told["mine"].reason) == ("Failed", reason)
-    assert [text for text in sentences if text not in told["mine"].message] == []
+    assert (outcomes["mine"].phase, outcomes["mine"].reason) == ("Failed", reason)
+    assert [text for text in sentences if text not in outcomes["mine"].message] == []
     assert settled is ledger or settled == ledger
-    assert judged.again_after is not None, "it must look again for room"
+    assert judged.again_after is not None, "it must be checked again"
 
 
 def test_a_node_that_does_not_exist():
-    _, told, _ = after(None, scene(rsv()), (cards(2, "node-2"),), exists=False)
+    _, outcomes, _ = after(None, scene(rsv()), (cards(2, "node-2"),), exists=False)
 
-    assert told["mine"].reason == "UnknownNode"
-    assert told["mine"].message == "there is no node node-1; room on node-2"
+    assert outcomes["mine"].reason == "UnknownNode"
+    assert outcomes["mine"].message == "node node-1 does not exist; available on node-2"
 
 
-def test_a_node_that_is_gone_gives_nothing_and_keeps_nothing():
+def test_a_reservation_on_a_deleted_node_fails_and_is_released():
     before = holds(cards(), POD, terms=by())
 
-    ledger, told, _ = after(before, scene(rsv(told=GRANTED)), exists=False)
+    ledger, outcomes, _ = after(before, scene(rsv(told=GRANTED)), exists=False)
 
-    assert told["mine"].reason == "UnknownNode"
+    assert outcomes["mine"].reason == "UnknownNode"
     assert ledger == cards()
 
 
 WHO_GOES_FIRST = {
     "the older": ([rsv("old", pod="default/a", age=9), rsv("new", pod="default/b")], ["old"]),
-    "the more important": (
+    "the higher priority": (
         [rsv("old", pod="default/a", age=9), rsv("urgent", pod="default/b", priority=1)],
         ["urgent"],
     ),
-    "the smaller, when the more important does not fit": (
+    "the smaller one, if the higher priority does not fit": (
         [rsv("huge", cards=3, pod="default/a", priority=9), rsv("small", cards=1, pod="default/b")],
         ["small"],
     ),
-    "of twins the first by name": ([rsv("b", pod="default/b"), rsv("a", pod="default/a")], ["a"]),
+    "of equals the first by name": ([rsv("b", pod="default/b"), rsv("a", pod="default/a")], ["a"]),
 }
 
 
 @pytest.mark.parametrize(("asked", "granted"), WHO_GOES_FIRST.values(), ids=WHO_GOES_FIRST)
-def test_who_goes_first(asked, granted):
+def test_the_order_of_reservations(asked, granted):
     half_taken = holds(cards(), "a/b/c", 40)
 
-    _, told, _ = after(half_taken, scene(*asked))
+    _, outcomes, _ = after(half_taken, scene(*asked))
 
-    assert [name for name, outcome in told.items() if outcome.phase == "Reserved"] == granted
+    assert [name for name, outcome in outcomes.items() if outcome.phase == "Reserved"] == granted
 
 
-def test_what_one_gives_back_the_next_gets_in_the_same_step():
+def test_released_cards_are_granted_in_the_same_step():
     full = holds(cards(), POD, 100, terms=by("old"))
     waiting = rsv("next", percent=100, pod="default/next", told=Told("Failed", "InsufficientCapacity"))
 
-    ledger, told, judged = after(full, scene(rsv("old", percent=100, deleted=True, told=GRANTED), waiting))
+    ledger, outcomes, judged = after(
+        full, scene(rsv("old", percent=100, deleted=True, told=GRANTED), waiting)
+    )
 
-    assert told["next"].phase == "Reserved"
+    assert outcomes["next"].phase == "Reserved"
     assert judged.free == {"default/old"}
     assert ledger is not None
     assert ledger.reservations == {"default/next": "next"}
 
 
 ENDS = {
-    "time is up": (by(until=at(120)), rsv(ttl=120, told=GRANTED), (), "Expired"),
-    "time is up while it waits": (None, rsv(ttl=120, told=Told("Failed", "NoCards")), (), "Expired"),
+    "expired": (by(until=at(120)), rsv(ttl=120, told=GRANTED), (), "Expired"),
+    "expired while pending": (None, rsv(ttl=120, told=Told("Failed", "NoCards")), (), "Expired"),
     "the pod ended": (by(bound=True), rsv(told=BOUND), (runs(finished=True),), "PodEnded"),
-    "the pod ended before we saw it run": (
+    "the pod ended before it was seen running": (
         by(bound=True),
         rsv(told=GRANTED),
         (runs(finished=True),),
         "PodEnded",
     ),
-    "the pod ended and somebody cleaned up": (None, rsv(told=GRANTED), (runs(finished=True),), "PodEnded"),
-    "the pod is gone and somebody cleaned up": (None, rsv(told=BOUND), (), "PodEnded"),
+    "the pod ended and its hold was released": (None, rsv(told=GRANTED), (runs(finished=True),), "PodEnded"),
+    "the pod is gone and its hold was released": (None, rsv(told=BOUND), (), "PodEnded"),
     "the pod is gone": (by(bound=True), rsv(told=GRANTED), (), "PodEnded"),
     "another pod has the name": (
         by(bound=True),
@@ -180,86 +184,86 @@ def test_it_ends(terms, asked, pods, reason):
     holder = POD if terms is None or terms.until else HOLDER
     before = cards() if terms is None else holds(cards(), holder, terms=terms)
 
-    ledger, told, judged = after(before, scene(asked, pods=pods, seconds=121), gone=(HOLDER,))
+    ledger, outcomes, judged = after(before, scene(asked, pods=pods, seconds=121), gone=(HOLDER,))
 
-    assert told["mine"].phase == "Released"
-    assert told["mine"].reason == reason
+    assert outcomes["mine"].phase == "Released"
+    assert outcomes["mine"].reason == reason
     assert ledger == cards()
     assert judged.again_after is None
 
 
-def test_the_sentence_of_an_expiry():
-    _, told, _ = after(cards(), scene(rsv(ttl=120), seconds=120))
+def test_the_message_of_an_expiry():
+    _, outcomes, _ = after(cards(), scene(rsv(ttl=120), seconds=120))
 
-    assert told["mine"].message == "expired after 120 s without a bound pod"
+    assert outcomes["mine"].message == "expired after 120 s without a bound pod"
 
 
 LIVES = {
     "without ttl, forever": (by(), rsv(told=GRANTED), ()),
     "within its time": (by(until=at(200000)), rsv(ttl=86400, told=GRANTED), ()),
-    "however long its pod runs": (by(bound=True), rsv(ttl=1, told=BOUND), (runs(),)),
-    "even if nobody saw its pod being bound": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (runs(),)),
-    "while its pod is on the way": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (waits(),)),
-    "when a pod comes that it cannot see": (by(bound=True), rsv(told=GRANTED), ()),
-    "whatever its status claims": (by(), rsv(told=Told("Released", "Expired")), ()),
+    "while its pod runs": (by(bound=True), rsv(ttl=1, told=BOUND), (runs(),)),
+    "while its pod runs and is not promoted yet": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (runs(),)),
+    "while its pod is being bound": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (waits(),)),
+    "while its pod is not in the cache": (by(bound=True), rsv(told=GRANTED), ()),
+    "regardless of its status": (by(), rsv(told=Told("Released", "Expired")), ()),
 }
 
 
 @pytest.mark.parametrize("name", LIVES)
-def test_it_lives(name):
+def test_it_keeps_its_cards(name):
     terms, asked, pods = LIVES[name]
-    on_the_way = terms.bound or "on the way" in name
+    on_the_way = terms.bound or "being bound" in name
     before = holds(cards(), HOLDER if on_the_way else POD, terms=terms)
 
-    ledger, told, _ = after(before, scene(asked, pods=pods, seconds=3600))
+    ledger, outcomes, _ = after(before, scene(asked, pods=pods, seconds=3600))
 
-    assert told["mine"].phase == "Reserved"
+    assert outcomes["mine"].phase == "Reserved"
     assert ledger is not None
     assert [card.used for card in ledger.cards] == [50, 50]
 
 
 @pytest.mark.parametrize("before", [cards(), holds(cards(), "a/b/c", 80), None], ids=["free", "full", "none"])
 @pytest.mark.parametrize("reason", ["Expired", "PodEnded"])
-def test_released_is_for_good(before, reason):
-    ledger, told, judged = after(before, scene(rsv(told=Told("Released", reason))))
+def test_released_is_final(before, reason):
+    ledger, outcomes, judged = after(before, scene(rsv(told=Told("Released", reason))))
 
-    assert (ledger, told, judged.again_after) == (before, {}, None)
+    assert (ledger, outcomes, judged.again_after) == (before, {}, None)
 
 
-def test_a_pod_that_comes_without_us_takes_over_what_is_held_for_it():
+def test_a_pod_bound_by_another_scheduler_takes_over_the_hold():
     before = holds(cards(), POD, terms=by(until=at(120)))
 
-    ledger, told, _ = after(before, scene(rsv(ttl=120, told=GRANTED), pods=(runs(),)))
+    ledger, outcomes, _ = after(before, scene(rsv(ttl=120, told=GRANTED), pods=(runs(),)))
 
-    assert told["mine"].reason == "PodBound"
-    assert told["mine"].pod_uid == "uid-1"
+    assert outcomes["mine"].reason == "PodBound"
+    assert outcomes["mine"].pod_uid == "uid-1"
     assert ledger is not None
     assert ledger.reservations == {HOLDER: "mine"}
     assert not ledger.held
 
 
-def test_a_pod_that_runs_already_has_its_cards_mirrored():
+def test_the_status_mirrors_the_cards_of_a_running_pod():
     before = holds(cards(), HOLDER)
 
-    ledger, told, _ = after(before, scene(rsv(), pods=(runs(),)))
+    ledger, outcomes, _ = after(before, scene(rsv(), pods=(runs(),)))
 
-    assert told["mine"].reason == "PodBound"
+    assert outcomes["mine"].reason == "PodBound"
     assert ledger == replace(before, reservations={HOLDER: "mine"})
 
 
-def test_a_pod_that_runs_without_cards_gets_them_bound():
-    ledger, told, _ = after(cards(), scene(rsv(ttl=1), pods=(runs(),), seconds=60))
+def test_a_running_pod_without_cards_gets_them_bound():
+    ledger, outcomes, _ = after(cards(), scene(rsv(ttl=1), pods=(runs(),), seconds=60))
 
-    assert told["mine"].reason == "PodBound"
+    assert outcomes["mine"].reason == "PodBound"
     assert ledger is not None
     assert HOLDER in ledger.holders()
     assert not ledger.held
 
 
 def test_a_finished_pod_of_that_name_is_not_its_pod():
-    ledger, told, _ = after(cards(), scene(rsv(), pods=(runs(finished=True),)))
+    ledger, outcomes, _ = after(cards(), scene(rsv(), pods=(runs(finished=True),)))
 
-    assert told["mine"].reason == "Granted"
+    assert outcomes["mine"].reason == "Granted"
     assert ledger is not None
     assert ledger.reservations == {POD: "mine"}
 
@@ -272,17 +276,17 @@ NEVER_CAME = {
 
 
 @pytest.mark.parametrize(("pods", "gone"), NEVER_CAME.values(), ids=NEVER_CAME)
-def test_when_its_pod_never_comes_it_waits_for_the_next(pods, gone):
+def test_if_its_pod_is_not_bound_here_it_waits_for_the_next_one(pods, gone):
     before = holds(cards(), HOLDER, terms=by())
 
-    ledger, told, _ = after(before, scene(rsv(told=GRANTED), pods=pods), gone=gone)
+    ledger, outcomes, _ = after(before, scene(rsv(told=GRANTED), pods=pods), gone=gone)
 
-    assert told["mine"].reason == "Granted"
+    assert outcomes["mine"].reason == "Granted"
     assert ledger is not None
     assert ledger.reservations == {POD: "mine"}
 
 
-def test_a_changed_ttl_moves_the_end():
+def test_a_changed_ttl_changes_the_expiry():
     before = holds(cards(), POD, terms=by(until=at(60)))
 
     longer, _, judged = after(before, scene(rsv(ttl=120, told=GRANTED), seconds=30))
@@ -296,10 +300,10 @@ def test_a_changed_ttl_moves_the_end():
 
 
 DELETED = {
-    "frees what waits": (by(), POD, None),
+    "releases a waiting hold": (by(), POD, None),
     "leaves a running pod its cards": (by(bound=True), HOLDER, {}),
-    "leaves a pod on its way a while": (by(), HOLDER, {HOLDER: at(120)}),
-    "makes no expiry later": (by(until=at(5)), HOLDER, {HOLDER: at(5)}),
+    "leaves the cards to a pod that is being bound, for a while": (by(), HOLDER, {HOLDER: at(120)}),
+    "does not extend an expiry": (by(until=at(5)), HOLDER, {HOLDER: at(5)}),
 }
 
 
@@ -307,9 +311,9 @@ DELETED = {
 def test_a_deletion(terms, holder, held):
     before = holds(cards(), holder, terms=terms)
 
-    ledger, told, judged = after(before, scene(rsv(deleted=True, told=GRANTED), pods=(waits(),)))
+    ledger, outcomes, judged = after(before, scene(rsv(deleted=True, told=GRANTED), pods=(waits(),)))
 
-    assert told == {}
+    assert outcomes == {}
     assert judged.free == {"default/mine"}
     assert ledger is not None
     assert not ledger.reservations
@@ -322,47 +326,47 @@ def test_a_deletion_needs_no_ledger():
     assert judged.free == {"default/mine"}
 
 
-def test_one_whose_ledger_is_still_to_be_made_is_left_alone():
-    """In memory, its status is what the ledger is made of at the start."""
-    for told in (GRANTED, BOUND):
-        _, outcomes, judged = after(None, scene(rsv(told=told)))
+def test_a_reservation_without_ledger_keeps_its_status():
+    """The in-memory ledger is rebuilt from the status at the start."""
+    for status in (GRANTED, BOUND):
+        _, outcomes, judged = after(None, scene(rsv(told=status)))
 
         assert outcomes == {}
         assert judged.again_after == verdict.PATIENCE
 
 
-def test_what_belongs_to_a_reservation_that_is_no_more_is_freed():
+def test_the_hold_of_a_deleted_reservation_is_released():
     before = holds(cards(), POD, terms=by("gone"))
     what = scene()
 
     assert reservation.strangers(before, ()) == (POD,)
-    assert reservation.settle(before, what, "BinPack") == before, "not before it is certain"
+    assert reservation.settle(before, what, "BinPack") == before, "not before the deletion is verified"
     assert reservation.settle(before, replace(what, orphans=frozenset({POD})), "BinPack") == cards()
 
 
-def test_a_successor_of_the_same_name_does_not_inherit():
+def test_a_new_reservation_of_the_same_name_does_not_inherit_the_hold():
     before = holds(cards(), POD, 20, terms=by())
 
-    ledger, told, _ = after(before, scene(rsv(cards=1, percent=100)))
+    ledger, outcomes, _ = after(before, scene(rsv(cards=1, percent=100)))
 
-    assert [part.share for part in told["mine"].grant] == [100]
+    assert [part.share for part in outcomes["mine"].grant] == [100]
     assert ledger is not None
     assert sum(card.used for card in ledger.cards) == 100
 
 
-def test_figures_of_a_refusal_are_told_calmly():
-    told = Told("Failed", "InsufficientCapacity", "it was otherwise", since=at(0))
+def test_new_figures_of_a_refusal_are_debounced():
+    status = Told("Failed", "InsufficientCapacity", "it was otherwise", since=at(0))
     full = holds(cards(), "a/b/c", 80)
 
-    _, soon, judged = after(full, scene(rsv(told=told), seconds=3))
-    _, later, _ = after(full, scene(rsv(told=told), seconds=10))
+    _, soon, judged = after(full, scene(rsv(told=status), seconds=3))
+    _, later, _ = after(full, scene(rsv(told=status), seconds=10))
 
     assert soon == {}
     assert judged.again_after == verdict.CALM.total_seconds()
     assert "short by 30 %" in later["mine"].message
 
 
-def test_only_certain_endings_count():
+def test_only_verified_endings_count():
     before = holds(cards(), HOLDER, terms=by(bound=True))
 
     assert reservation.endings(before, {}) == (frozenset(), (HOLDER,))
@@ -371,7 +375,7 @@ def test_only_certain_endings_count():
     assert looked_at(before, scene()).over == frozenset()
 
 
-def test_a_hold_that_its_binder_prolonged_is_not_shortened():
+def test_a_hold_that_a_bind_extended_is_not_shortened():
     before = holds(cards(), HOLDER, terms=by(until=at(200)))
 
     ledger, _, _ = after(before, scene(rsv(ttl=60, told=GRANTED), pods=(waits(),)))
@@ -384,8 +388,8 @@ def test_every_reason_has_a_phase_and_every_phase_its_changes():
     assert not CHANGES["Released"]
 
 
-def test_what_is_taken_over_on_a_newer_ledger_is_not_expired():
-    """The change may be folded over a ledger in which the pod's hold has just been made."""
+def test_a_hold_that_was_taken_over_in_a_newer_ledger_does_not_expire():
+    """The change may be applied to a newer ledger in which the pod has just taken over the hold."""
     what = scene(rsv(ttl=60, told=GRANTED), pods=(waits(),), seconds=61)
     seen = holds(cards(), POD, terms=by(until=at(60)))
     newer = book.rename(seen, POD, HOLDER)

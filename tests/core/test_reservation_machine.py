@@ -1,4 +1,4 @@
-"""Whatever happens to Reservations and pods, and whichever of our writes are lost on the way."""
+"""Any sequence of changes of Reservations and pods, with lost status writes."""
 
 from dataclasses import replace
 
@@ -56,26 +56,26 @@ class Node(RuleBasedStateMachine):
             self.asked[name] = replace(self.asked[name], ttl=ttl)
 
     @rule(pod=PODS)
-    def pod_comes(self, pod):
+    def pod_is_created(self, pod):
         if pod not in self.pods:
             self.born += 1
             self.pods[pod] = PodView(pod, f"uid-{self.born}")
 
     @rule(pod=PODS)
     def scheduler_holds(self, pod):
-        """As the extender does: without wants it takes what is reserved for it."""
-        found = self.pods.get(pod)
-        if found is not None and not found.node and not found.finished:
+        """Like the extender: an empty request takes the cards of the Reservation."""
+        view = self.pods.get(pod)
+        if view is not None and not view.node and not view.finished:
             taken = claim.decide(
-                self.ledger, Claim(found.holder, (), Terms(until=at(self.seconds + 60))), "BinPack"
+                self.ledger, Claim(view.holder, (), Terms(until=at(self.seconds + 60))), "BinPack"
             )
             self.ledger = taken.ledger if isinstance(taken, Taken) else self.ledger
 
     @rule(pod=PODS, node=st.sampled_from([NODE, "node-2"]))
     def pod_is_bound(self, pod, node):
-        found = self.pods.get(pod)
-        if found is not None and not found.node and not found.finished:
-            self.pods[pod] = replace(found, node=node)
+        view = self.pods.get(pod)
+        if view is not None and not view.node and not view.finished:
+            self.pods[pod] = replace(view, node=node)
 
     @rule(pod=PODS)
     def pod_ends(self, pod):
@@ -83,7 +83,7 @@ class Node(RuleBasedStateMachine):
             self.pods[pod] = replace(self.pods[pod], finished=True)
 
     @rule(pod=PODS)
-    def pod_goes(self, pod):
+    def pod_is_deleted(self, pod):
         self.pods.pop(pod, None)
 
     @rule(seconds=st.integers(1, 60))
@@ -91,18 +91,18 @@ class Node(RuleBasedStateMachine):
         self.seconds += seconds
 
     @rule(percent=st.integers(1, 100))
-    def stranger_takes(self, percent):
+    def another_pod_takes(self, percent):
         grant = (book.Part(self.ledger.cards[0].id, percent),)
         given = book.give(self.ledger, "other/pod/uid", grant, Terms(bound=True))
         self.ledger = given if isinstance(given, Ledger) else self.ledger
 
     @rule()
-    def stranger_leaves(self):
+    def another_pod_is_released(self):
         self.ledger = book.release(self.ledger, "other/pod/uid")
 
     @rule(lost=st.sets(NAMES))
-    def controller_looks(self, lost):
-        """Status and finalizers of `lost` are not written: a crash, a conflict, an API server away."""
+    def controller_reconciles(self, lost):
+        """Status and finalizers of `lost` are not written, as after a crash or a conflict."""
         self.look(lost)
 
     def look(self, lost: set[str]) -> None:
@@ -124,8 +124,8 @@ class Node(RuleBasedStateMachine):
                 continue
             if (old.phase, old.reason) != (outcome.phase, outcome.reason):
                 assert outcome.phase in CHANGES[old.phase], f"{old} became {outcome}"
-            told = Told(outcome.phase, outcome.reason, outcome.message, what.now)
-            self.asked[name] = replace(self.asked[name], told=told)
+            status = Told(outcome.phase, outcome.reason, outcome.message, what.now)
+            self.asked[name] = replace(self.asked[name], told=status)
         for key in judged.free:
             if key.partition("/")[2] not in lost:
                 del self.asked[key.partition("/")[2]]
@@ -137,22 +137,22 @@ class Node(RuleBasedStateMachine):
         return replace(looked_at(self.ledger, what, gone), orphans=orphans)
 
     def running(self) -> dict[str, book.Grant]:
-        """What pods that run here have."""
+        """The grants of the pods that run here."""
         alive = [pod for pod in self.pods.values() if pod.node == NODE and not pod.finished]
         return {pod.holder: grant for pod in alive if (grant := self.ledger.grant(pod.holder))}
 
     @invariant()
-    def the_ledger_is_lawful(self):
+    def the_ledger_is_valid(self):
         assert book.faults(self.ledger) == []
 
     @invariant()
-    def nobody_holds_unguarded(self):
-        guarded = {one.name for one in self.asked.values() if one.guarded}
+    def no_reservation_holds_without_finalizer(self):
+        guarded = {request.name for request in self.asked.values() if request.guarded}
         waiting = {name for holder, name in self.ledger.reservations.items() if holder.count("/") == 1}
         assert waiting <= guarded
 
     def teardown(self) -> None:
-        """Left alone it comes to rest, and then the statuses are the ledger's mirror."""
+        """Without further events the state converges, and the statuses mirror the ledger."""
         for _ in range(3):
             self.look(set())
         rested = (self.ledger, dict(self.asked))
@@ -160,16 +160,18 @@ class Node(RuleBasedStateMachine):
         assert (self.ledger, self.asked) == rested
 
         holding = set(self.ledger.reservations.values())
-        assert {one.name for one in self.asked.values() if one.told.phase == "Reserved"} == holding
+        assert {
+            request.name for request in self.asked.values() if request.told.phase == "Reserved"
+        } == holding
         self.everything_can_be_given_back()
 
     def everything_can_be_given_back(self) -> None:
-        self.asked = {name: replace(one, deleted=True) for name, one in self.asked.items()}
+        self.asked = {name: replace(request, deleted=True) for name, request in self.asked.items()}
         self.pods = {}
         self.ledger = book.release(self.ledger, "other/pod/uid")
         self.look(set())
         assert self.asked == {}
-        for holder in tuple(self.ledger.holders()):  # those that a pod had taken over: not ours to free
+        for holder in tuple(self.ledger.holders()):  # holds that a pod has taken over
             assert holder.count("/") == 2
             self.ledger = book.release(self.ledger, holder)
         assert self.ledger == cards(3)

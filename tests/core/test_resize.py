@@ -1,4 +1,4 @@
-"""What becomes of a PodAllocation: no Applied without proof, and no change without need."""
+"""Decisions about PodAllocations: no Applied without a report, and no unnecessary change."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -117,9 +117,9 @@ def scenes(draw: Any) -> Scene:
 
 
 def proven(scene: Scene) -> bool:
-    """Every rule for Applied, one after the other, as Kubernetes has them.
+    """Every rule for Applied.
 
-    Restarts count from a change that we made to this very pod; before that nothing was asked of it.
+    Restarts count from our last change of this pod; before the first change there is nothing to compare with.
     """
     asked, seen = scene.wish, scene.pod
     return (
@@ -130,24 +130,24 @@ def proven(scene: Scene) -> bool:
         and asked.told.uid in ("", seen.uid)
         and seen.phase == "Running"
         and not seen.terminating
-        and all(one.state == "" for one in seen.containers)
+        and all(container.state == "" for container in seen.containers)
         and (asked.told.uid != seen.uid or asked.told.restarts in (None, seen.restarts))
         and seen.observed >= seen.generation
         and seen.pending is None
         and seen.in_progress is None
-        and all(one.reported == one.limit for one in seen.containers)
+        and all(container.reported == container.limit for container in seen.containers)
         and seen.reported == asked.desired
     )
 
 
 @given(scenes())
-def test_applied_is_never_said_without_proof(scene):
+def test_applied_is_never_set_without_a_report(scene):
     if resize.decide(scene).verdict.phase == "Applied":
         assert proven(scene)
 
 
 def holding(**changes: Any) -> Pod:
-    """A pod that has what is asked for, but for one thing."""
+    """A pod that has the desired limit, with some changes."""
     return pod(**{"generation": 2, "observed": 2, **changes})
 
 
@@ -156,12 +156,12 @@ def main(**changes: Any) -> Container:
 
 
 SPOILT: dict[str, tuple[Wish, Pod, str]] = {
-    "a pod of an earlier time": (wish(told=told(uid="uid-0")), holding(), "PodReplaced"),
+    "an earlier pod": (wish(told=told(uid="uid-0")), holding(), "PodReplaced"),
     "owned by an earlier pod": (wish(told=told(), owner="uid-0"), holding(), "PodReplaced"),
     "another namespace": (wish(told=told(), pod_namespace="b"), holding(), "NamespaceMismatch"),
     "the agent of another node": (wish(told=told(), node="node-2"), holding(), "WrongNode"),
     "not running yet": (wish(told=told()), holding(phase="Pending"), "PodPending"),
-    "ended": (wish(told=told()), holding(phase="Failed"), "PodFinished"),
+    "finished": (wish(told=told()), holding(phase="Failed"), "PodFinished"),
     "being deleted": (wish(told=told()), holding(terminating=True), "PodTerminating"),
     "pod-level resources": (wish(told=told()), holding(pod_level=True), "PodLevelResources"),
     "a container that does not run": (
@@ -171,14 +171,14 @@ SPOILT: dict[str, tuple[Wish, Pod, str]] = {
     ),
     "a restart": (wish(told=told()), holding(containers=(main(restarts=1),)), "Restarted"),
     "another spec": (wish(told=told()), holding(containers=(main(limit=cpu(600)),)), "ForeignWriter"),
-    "not looked at": (wish(told=told()), holding(observed=1), "Resizing"),
+    "not observed": (wish(told=told()), holding(observed=1), "Resizing"),
     "deferred": (wish(told=told()), holding(pending=Condition("Deferred")), "Deferred"),
     "infeasible": (wish(told=told()), holding(pending=Condition("Infeasible")), "Infeasible"),
     "in progress": (wish(told=told()), holding(in_progress=Condition()), "InProgress"),
     "in error": (wish(told=told()), holding(in_progress=Condition("Error")), "KubeletError"),
     "another report": (wish(told=told()), holding(containers=(main(reported=cpu(400)),)), "Resizing"),
     "no report": (wish(told=told()), holding(containers=(main(reported=None),)), "Resizing"),
-    "silence": (
+    "no report for a minute": (
         wish(told=told(attempted=NOW - timedelta(seconds=60))),
         holding(containers=(main(reported=None),)),
         "QuotaNotEnforced",
@@ -186,27 +186,27 @@ SPOILT: dict[str, tuple[Wish, Pod, str]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "seen", "word"), SPOILT.values(), ids=SPOILT)
-def test_each_rule_alone_keeps_applied_away(asked, seen, word):
+@pytest.mark.parametrize(("asked", "seen", "reason"), SPOILT.values(), ids=SPOILT)
+def test_each_rule_alone_prevents_applied(asked, seen, reason):
     assert decided(wish(told=told()), holding()).verdict.phase == "Applied"
 
     verdict = decided(asked, seen).verdict
 
-    assert (verdict.word, verdict.phase == "Applied") == (word, False)
+    assert (verdict.word, verdict.phase == "Applied") == (reason, False)
 
 
-def test_what_is_infeasible_goes_back_to_what_is_in_force():
+def test_an_infeasible_limit_is_reset_to_the_applied_limit():
     asked = wish(900, told=told(millis=900))
     seen = holding(containers=(main(limit=cpu(900)),), pending=Condition("Infeasible", "too much", 2))
     found = decided(asked, seen)
     assert found.change == resize.Change({"main": cpu(500)}, back=True)
 
     again = decided(replace(asked, told=told("Infeasible", 900)), seen, due=False)
-    assert again.change is None, "a way back that was refused waits, too"
+    assert again.change is None, "a refused reset is retried with backoff, too"
 
 
 @given(scenes())
-def test_a_change_is_what_kubernetes_accepts_and_only_what_was_asked(scene):
+def test_a_change_is_valid_and_equals_the_desired_limit(scene):
     decision = resize.decide(scene)
     change, seen = decision.change, scene.pod
     if change is None:
@@ -218,20 +218,23 @@ def test_a_change_is_what_kubernetes_accepts_and_only_what_was_asked(scene):
     assert seen.shape.qos != "BestEffort"
     assert bool(change.requests) == (seen.shape.qos == "Guaranteed")
     if change.back:
-        assert change.limits == {one.name: one.reported for one in seen.containers}
+        assert change.limits == {container.name: container.reported for container in seen.containers}
         return
     assert change.sum == scene.wish.desired
-    assert scene.wish.told.originals, "what it came with is on record first"
-    assert all(one.nanos > 0 and one.is_multiple_of(cpu(10)) for one in change.limits.values())
-    assert any(change.limits[one.name] != one.limit for one in seen.containers) or change.requests
+    assert scene.wish.told.originals, "the original limit is recorded first"
+    assert all(limit.nanos > 0 and limit.is_multiple_of(cpu(10)) for limit in change.limits.values())
+    assert (
+        any(change.limits[container.name] != container.limit for container in seen.containers)
+        or change.requests
+    )
     if seen.shape.qos == "Burstable":
-        assert all(change.limits[one.name] >= one.request for one in seen.containers)
-        stays = any(change.limits[one.name] != one.request for one in seen.containers)
+        assert all(change.limits[container.name] >= container.request for container in seen.containers)
+        stays = any(change.limits[container.name] != container.request for container in seen.containers)
         assert stays or not seen.shape.memory_pinned, "it would become Guaranteed"
 
 
 @given(scenes())
-def test_what_is_said_fits_into_the_status(scene):
+def test_the_reason_fits_into_the_status(scene):
     verdict = resize.decide(scene).verdict
     assert verdict.word.isalnum()
     assert verdict.word[0].isupper()
@@ -241,8 +244,8 @@ def test_what_is_said_fits_into_the_status(scene):
 
 
 @given(scenes())
-def test_after_it_was_told_the_same_look_tells_the_same_and_changes_nothing(scene):
-    """Nothing is written while nothing changes; what failed waits until it is due."""
+def test_a_repeated_decision_changes_nothing(scene):
+    """Nothing is written without a change; a failure is not retried before it is due."""
     first = resize.decide(scene)
     if first.change is not None or first.again == 0.0 or scene.pod is None:
         return
@@ -255,7 +258,7 @@ def test_after_it_was_told_the_same_look_tells_the_same_and_changes_nothing(scen
 
 
 def written(scene: Scene, decision: resize.Decision) -> Told:
-    """As the status has it."""
+    """The status as written."""
     before, verdict = scene.wish.told, decision.verdict
     keeps = before.uid == decision.uid and before.originals
     return Told(
@@ -288,17 +291,17 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "word"), REFUSALS.items(), ids=lambda one: str(one)[:40])
-def test_every_no_of_the_api_server_has_its_word_and_is_tried_again(answer, word):
+@pytest.mark.parametrize(("answer", "reason"), REFUSALS.items(), ids=lambda value: str(value)[:40])
+def test_every_refusal_of_the_api_server_has_a_code_and_is_retried(answer, reason):
     status, message = answer
     verdict = resize_words.refused(status, message)
 
-    assert (verdict.phase, verdict.word) == ("Failed", word)
+    assert (verdict.phase, verdict.word) == ("Failed", reason)
     assert verdict.retried
     assert resize_words.refused(status, message, [{"reason": "NodeCapacity"}]).word == "NodeCapacity"
 
 
-def test_a_long_answer_in_many_lines_fits_into_the_status():
+def test_a_long_message_is_shortened_to_one_line():
     verdict = resize_words.refused(422, "no\n" * 2000)
 
     assert len(verdict.reason) < 1024
@@ -309,7 +312,7 @@ def decided(asked: Wish, seen: Pod | None, **changes: Any) -> resize.Decision:
     return resize.decide(replace(Scene(asked, seen, NOW), **changes))
 
 
-def test_what_it_came_with_is_on_record_before_the_first_change():
+def test_the_original_limit_is_recorded_before_the_first_change():
     first = decided(wish(800), pod())
     assert (first.change, first.originals, first.verdict.word) == (None, {"main": cpu(500)}, "Recorded")
 
@@ -318,19 +321,19 @@ def test_what_it_came_with_is_on_record_before_the_first_change():
     assert second.change.limits == {"main": cpu(800)}
 
 
-def test_a_spec_that_is_not_ours_any_more_was_written_by_somebody_else():
+def test_a_changed_spec_is_attributed_to_another_writer():
     for word in resize_words.ASKED:
         found = decided(wish(800, told=told(word, 800)), pod())
         assert (found.verdict.word, found.change) == ("ForeignWriter", None)
 
 
-def test_a_new_wish_does_not_wait_for_the_delay_of_the_old():
+def test_a_new_desired_limit_is_not_delayed_by_the_old_backoff():
     asked = wish(800, generation=2, told=told("Infeasible", 6400))
 
     assert decided(asked, pod(), due=False).change is not None
 
 
-def test_a_condition_about_an_earlier_spec_says_nothing_of_one_the_kubelet_has_not_seen():
+def test_a_condition_of_an_earlier_spec_is_ignored_until_the_kubelet_observes_the_new_one():
     stale = Condition("Infeasible", "too much", generation=1)
 
     unseen = pod(generation=2, observed=1, pending=stale)
@@ -341,19 +344,19 @@ def test_a_condition_about_an_earlier_spec_says_nothing_of_one_the_kubelet_has_n
     )
 
 
-def test_an_older_one_of_a_pod_that_is_gone_decides_nothing():
+def test_an_older_allocation_of_a_deleted_pod_has_no_precedence():
     dead = wish(900, name="dead", owner="uid-0", created=NOW - timedelta(days=1))
 
     assert decided(wish(500, told=told()), pod(), rivals=(dead,)).verdict.phase == "Applied"
 
 
-def test_an_older_one_by_the_agent_of_another_node_decides_nothing():
+def test_an_older_allocation_of_another_node_has_no_precedence():
     reaching = wish(900, name="reaching", node="node-2", created=NOW - timedelta(days=1))
 
     assert decided(wish(500, told=told()), pod(), rivals=(reaching,)).verdict.phase == "Applied"
 
 
-def test_of_two_made_in_the_same_second_the_one_at_work_decides():
+def test_of_two_allocations_of_the_same_second_the_active_one_has_precedence():
     working, newcomer = wish(500, name="z", told=told()), wish(900, name="a")
 
     assert decided(working, pod(), rivals=(newcomer,)).verdict.phase == "Applied"

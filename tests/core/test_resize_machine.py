@@ -1,7 +1,7 @@
-"""A PodAllocation's life, played: wishes, a kubelet that takes its time, crashes, strangers, restarts.
+"""A state machine of a PodAllocation: new limits, a slow kubelet, crashes, other writers, restarts.
 
-Whatever happens, in the end the limit in force is the one that was asked for, the one the pod came with is
-still on record, and nothing more is written.
+In the end the applied limit is the desired one, the original limit is still recorded, and nothing more is
+written.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,10 @@ from croupier.core.resizing.seen import Condition, Container, Pod, Scene, Told, 
 
 START = datetime(2030, 1, 31, 12, tzinfo=UTC)
 MOST = quantity.millis(4000)
-"""The kubelet of this play says Infeasible to more."""
+"""The kubelet reports Infeasible for more."""
 
 
-class Life(RuleBasedStateMachine):
+class PodAllocationMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         sizes = {"app": 400, "log": 100}
@@ -66,7 +66,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def the_kubelet_looks(self) -> None:
-        asked = sum((one.limit for one in self.pod.containers), Quantity(0))
+        asked = sum((container.limit for container in self.pod.containers), Quantity(0))
         generation = self.pod.generation
         if asked > MOST:
             no = Condition("Infeasible", "too much", generation)
@@ -81,7 +81,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def what_it_came_with_is_not_forgotten(self) -> None:
-        """Once we moved anything; a stranger may have been there before us."""
+        """After our first change; another writer may have come before it."""
         if self.changes:
             originals = self.wish.told.originals
             assert originals
@@ -91,7 +91,7 @@ class Life(RuleBasedStateMachine):
     first: object = None
 
     def teardown(self) -> None:
-        """Left alone with a kubelet that works, it comes to rest where it should."""
+        """With a working kubelet and without new events it converges."""
         for _ in range(12):
             self.we_look(due=True, crash="")
             self.the_kubelet_looks()
@@ -105,12 +105,12 @@ class Life(RuleBasedStateMachine):
         assert told.phase == "Applied", told
         assert self.pod.reported == self.wish.desired
         self.we_look(due=True, crash="")
-        assert (self.wish.told, self.changes) == (told, changes), "nothing more is said or done"
+        assert (self.wish.told, self.changes) == (told, changes), "nothing more changes"
 
     def _changed(self, change: Change) -> None:
         assert self.wish.told.originals
         self.changes += 1
-        assert change.back or all(units.at_least(one) >= 5 for one in change.limits.values())
+        assert change.back or all(units.at_least(limit) >= 5 for limit in change.limits.values())
         self._write(dict(change.limits))
 
     def _write(self, limits: dict[str, Quantity]) -> None:
@@ -120,7 +120,7 @@ class Life(RuleBasedStateMachine):
             self.pod = replace(self.pod, generation=self.pod.generation + 1)
 
     def _each(self, change: Callable[[Container], Container]) -> None:
-        self.pod = replace(self.pod, containers=tuple(change(one) for one in self.pod.containers))
+        self.pod = replace(self.pod, containers=tuple(change(container) for container in self.pod.containers))
 
     def _told(self, decision: Decision) -> Told:
         before, verdict = self.wish.told, decision.verdict
@@ -137,5 +137,5 @@ class Life(RuleBasedStateMachine):
         )
 
 
-TestLife = Life.TestCase
+TestLife = PodAllocationMachine.TestCase
 TestLife.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)

@@ -1,4 +1,4 @@
-"""A pool takes the cards it includes by every field, and none that it excludes by any."""
+"""A card must match every field of include and no field of exclude."""
 
 from typing import Any
 
@@ -27,17 +27,17 @@ BY_EVERY_FIELD = {
     "its id": (Filter(ids=frozenset({"node-1-0000-65-00-0"})), {"id": "node-1-0000-66-00-0"}),
     "its PCI device": (Filter(pci=frozenset({"10de/2330"})), {"pci": "10de/20b0"}),
     "a range of indexes": (Filter(indexes=((0, 1), (2, 2))), {"index": 3}),
-    "an index nobody knows": (Filter(indexes=((0, 9),)), {"index": None}),
+    "an unknown index": (Filter(indexes=((0, 9),)), {"index": None}),
     "its labels": (Filter(labels={"tier": "gold"}), {"labels": {"tier": "silver"}}),
     "its product": (Filter(products=frozenset({"NVIDIA-H100-80GB-HBM3"})), {"product": "Tesla-T4"}),
     "all profiles named": (Filter(profiles=frozenset({"1g.10gb"})), {"profiles": frozenset({"2g.20gb"})}),
-    "whether it can be cut": (Filter(mig_capable=True), {"mig_capable": False}),
-    "what is not known": (Filter(mig_capable=True), {"mig_capable": None}),
+    "its MIG capability": (Filter(mig_capable=True), {"mig_capable": False}),
+    "an unknown property": (Filter(mig_capable=True), {"mig_capable": None}),
 }
 
 
 @pytest.mark.parametrize(("asked", "other"), BY_EVERY_FIELD.values(), ids=BY_EVERY_FIELD)
-def test_each_field_tells_cards_apart(asked: Filter, other: dict[str, Any]) -> None:
+def test_each_field_selects_cards(asked: Filter, other: dict[str, Any]) -> None:
     assert selection.selects(Selector(include=asked), h100())
     assert not selection.selects(Selector(include=asked), h100(**other))
     assert not selection.selects(Selector(exclude=asked), h100())
@@ -51,7 +51,7 @@ def test_include_needs_all_of_its_fields_and_exclude_only_one() -> None:
     assert not selection.selects(Selector(exclude=both), h100())
 
 
-def test_what_is_excluded_stays_out_whatever_includes_it() -> None:
+def test_exclusion_overrides_inclusion() -> None:
     gold = Filter(labels={"tier": "gold"})
 
     assert not selection.selects(Selector(include=gold, exclude=gold), h100())
@@ -68,8 +68,8 @@ LABELS = {
     "NotIn, of a label it lacks": (Labelled({}, (Requirement("rack", "NotIn", ("1",)),)), True),
     "Exists": (Labelled({}, (Requirement("zone", "Exists"),)), True),
     "DoesNotExist": (Labelled({}, (Requirement("zone", "DoesNotExist"),)), False),
-    "all of several": (Labelled({"zone": "a"}, (Requirement("rack", "Exists"),)), False),
-    "an operator nobody knows": (Labelled({}, (Requirement("zone", "Gt", ("0",)),)), False),
+    "several requirements": (Labelled({"zone": "a"}, (Requirement("rack", "Exists"),)), False),
+    "an unknown operator": (Labelled({}, (Requirement("zone", "Gt", ("0",)),)), False),
 }
 
 
@@ -78,7 +78,7 @@ def test_labels(selector: Labelled, matches: bool) -> None:
     assert selection.labelled({"zone": "a"}, selector) is matches
 
 
-def test_a_range_is_written_with_a_dash_and_has_both_ends() -> None:
+def test_a_range_has_a_dash_and_includes_both_ends() -> None:
     assert selection.span("0-1") == (0, 1)
     assert selection.span("3") == (3, 3)
 
@@ -104,7 +104,7 @@ filters = st.builds(
 
 
 @given(cards, filters, filters)
-def test_excluding_more_never_takes_in_a_card(card: Traits, include: Filter, exclude: Filter) -> None:
+def test_excluding_more_never_selects_more(card: Traits, include: Filter, exclude: Filter) -> None:
     if selection.selects(Selector(include, exclude), card):
         assert selection.selects(Selector(include), card)
         assert selection.selects(Selector(exclude=exclude), card)

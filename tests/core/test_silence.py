@@ -1,4 +1,4 @@
-"""An agent is silent after its time by the clock of who looks, and one that was silent until it is heard."""
+"""An agent is silent after the timeout; one recorded as silent stays so until its next heartbeat."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def listened(*beats: tuple[float, str], was_silent: bool = False) -> Heard:
     return heard
 
 
-def test_an_agent_is_silent_after_its_time():
+def test_an_agent_is_silent_after_the_timeout():
     heard = listened((0, "a"), (10, "b"), (20, "b"), (49, "b"))
 
     assert not heard.is_silent(50, PATIENCE)
@@ -25,11 +25,11 @@ def test_an_agent_is_silent_after_its_time():
     assert heard.left(30, PATIENCE) == 20
 
 
-def test_who_begins_to_look_gives_it_its_time():
+def test_a_new_observer_grants_the_full_timeout():
     assert not listened((100, "a")).is_silent(139, PATIENCE)
 
 
-def test_one_that_was_silent_stays_so_until_it_is_heard():
+def test_a_recorded_silent_agent_stays_silent_until_a_heartbeat():
     quiet = listened((0, "a"), (1, "a"), was_silent=True)
 
     assert quiet.is_silent(1, PATIENCE)
@@ -37,7 +37,7 @@ def test_one_that_was_silent_stays_so_until_it_is_heard():
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), min_size=1), st.booleans())
-def test_who_beats_often_enough_is_never_silent_once_heard(steps, was_silent):
+def test_an_agent_with_regular_heartbeats_is_never_silent(steps, was_silent):
     now, sign, heard, changed = 0.0, 0, silence.listen(None, "0", 0.0, was_silent=was_silent), False
     for gap, beats in steps:
         now += gap

@@ -1,6 +1,6 @@
-"""A card is unfit for what hardware does, never for what a program does to itself.
+"""Card health: hardware faults make a card unhealthy, faults of programs do not.
 
-What an agent was told of it binds those after it: restarting ours makes no card well, and wedges none.
+A restarted agent carries over the fault that the previous agent reported, but not forever.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from croupier.core.cards import vitality
 from croupier.core.cards.vitality import HELD, Readings, Scar, Told, Verdict
 
 FIT = {
-    "nothing known": Readings(),
+    "no readings": Readings(),
     "cool": Readings(temperature_c=60, slowdown_c=90),
-    "warm, and nobody tells where it is too hot": Readings(temperature_c=110),
-    "a program's fault": Readings(xid=13),
+    "warm, without a known limit": Readings(temperature_c=110),
+    "a fault of a program": Readings(xid=13),
     "a page fault": Readings(xid=31),
     "contained": Readings(xid=94),
     "no memory errors": Readings(ecc_errors=0),
@@ -24,33 +24,33 @@ FIT = {
 
 UNFIT = {
     "off the bus": (Readings(xid=79), "CriticalXID", "XID 79: it has fallen off the bus"),
-    "one nobody has heard of": (
+    "an unknown XID": (
         Readings(xid=999),
         "CriticalXID",
         "XID 999: an error of the card or its driver",
     ),
-    "it does not answer": (Readings(lost="GPU is lost", xid=79), "CardLost", "does not answer: GPU is lost"),
-    "a row that cannot be replaced": (
+    "no response": (Readings(lost="GPU is lost", xid=79), "CardLost", "does not respond: GPU is lost"),
+    "a failed row remapping": (
         Readings(remap_failed=True, ecc_errors=1),
         "RowRemapFailed",
-        "exchange",
+        "replace the card",
     ),
     "memory errors": (Readings(ecc_errors=1), "ECCErrors", "an uncorrected memory error since"),
     "at its limit": (
         Readings(temperature_c=90, slowdown_c=90),
         "Overheated",
-        "90 °C, and it slows down at 90 °C",
+        "90 °C and throttles at 90 °C",
     ),
 }
 
 
 @pytest.mark.parametrize("readings", FIT.values(), ids=FIT)
-def test_fit(readings):
+def test_healthy_cards(readings):
     assert vitality.judge(readings) == vitality.Verdict()
 
 
 @pytest.mark.parametrize(("readings", "reason", "sentence"), UNFIT.values(), ids=UNFIT)
-def test_unfit(readings, reason, sentence):
+def test_unhealthy_cards(readings, reason, sentence):
     verdict = vitality.judge(readings)
 
     assert (verdict.healthy, verdict.reason) == (False, reason)
@@ -62,18 +62,18 @@ def told(reason: str = "", xid: int | None = 79, uuid: str = "GPU-1") -> Told:
 
 
 LEFT = {
-    "one that counted counts anew": (told("CriticalXID"), 100.0 + HELD),
-    "one of a card that was lost as well": (told("CardLost"), 100.0 + HELD),
-    "one from before the driver was silent": (told("DriverUnreachable"), 100.0 + HELD),
-    "one that counted no more is only told": (told(), 100.0),
-    "one that heat has outlived is only told": (told("Overheated"), 100.0),
-    "one of a program is only told": (told("CardLost", xid=13), 100.0),
+    "a critical XID counts again": (told("CriticalXID"), 100.0 + HELD),
+    "a critical XID of a lost card": (told("CardLost"), 100.0 + HELD),
+    "a critical XID before the driver was unreachable": (told("DriverUnreachable"), 100.0 + HELD),
+    "an expired XID is only reported": (told(), 100.0),
+    "an XID hidden by overheating is only reported": (told("Overheated"), 100.0),
+    "an XID of a program is only reported": (told("CardLost", xid=13), 100.0),
     "none": (told("CardLost", xid=None), None),
 }
 
 
 @pytest.mark.parametrize(("last", "until"), LEFT.values(), ids=LEFT)
-def test_what_an_xid_leaves_to_the_next_agent(last, until):
+def test_the_carried_fault(last, until):
     found = vitality.scar(last, rebooted=False, now=100.0)
 
     assert (found.until if found is not None else None) == until
@@ -83,31 +83,31 @@ def test_what_an_xid_leaves_to_the_next_agent(last, until):
 BOOTS = {
     "another": ("monday", "tuesday", True),
     "the same": ("monday", "monday", False),
-    "of an agent that did not tell": ("", "tuesday", False),
-    "where nobody can tell": ("monday", "", False),
+    "unknown to the previous agent": ("", "tuesday", False),
+    "unknown to both": ("monday", "", False),
 }
 
 
 @pytest.mark.parametrize(("before", "now", "rebooted"), BOOTS.values(), ids=BOOTS)
-def test_a_reboot_is_told_by_the_name_of_the_boot(before, now, rebooted):
+def test_a_reboot_is_detected_by_the_boot_id(before, now, rebooted):
     assert vitality.has_rebooted(before, now) is rebooted
 
 
 SCAR = Scar("GPU-1", 79, until=100.0)
 SHOWN = {
-    "well, so far as it is seen": (told(xid=None), 99.9, "CriticalXID", 79),
-    "too hot as well": (told("Overheated", xid=None), 99.9, "CriticalXID", 79),
+    "healthy by its readings": (told(xid=None), 99.9, "CriticalXID", 79),
+    "overheated": (told("Overheated", xid=None), 99.9, "CriticalXID", 79),
     "lost": (told("CardLost", xid=None), 99.9, "CardLost", 79),
-    "with an XID of its own": (told("CriticalXID", xid=48), 99.9, "CriticalXID", 48),
-    "with one of a program": (told(xid=45), 99.9, "CriticalXID", 79),
-    "with one of a program, later": (told(xid=45), 100.0, "", 45),
-    "when its time is over": (told(xid=None), 100.0, "", 79),
+    "with a new XID": (told("CriticalXID", xid=48), 99.9, "CriticalXID", 48),
+    "with an XID of a program": (told(xid=45), 99.9, "CriticalXID", 79),
+    "with a later XID of a program": (told(xid=45), 100.0, "", 45),
+    "after the hold time": (told(xid=None), 100.0, "", 79),
     "another board": (told(xid=None, uuid="GPU-2"), 99.9, "", None),
 }
 
 
 @pytest.mark.parametrize(("seen", "now", "reason", "xid"), SHOWN.values(), ids=SHOWN)
-def test_a_card_with_a_past(seen, now, reason, xid):
+def test_reported_health_with_a_carried_fault(seen, now, reason, xid):
     found = vitality.scarred(seen, SCAR, now)
 
     assert (found.verdict.healthy, found.verdict.reason, found.xid) == (not reason, reason, xid)
@@ -116,7 +116,7 @@ def test_a_card_with_a_past(seen, now, reason, xid):
 
 @dataclass
 class Watcher:
-    """An agent with one card, as far as XIDs go; it ends and another comes."""
+    """An agent with one card, limited to XIDs; it can be restarted."""
 
     now: float = 0.0
     boot: str = "boot-0"
@@ -150,7 +150,7 @@ HAPPENINGS = st.one_of(
 
 
 @given(st.lists(HAPPENINGS, max_size=12))
-def test_whenever_agents_end_a_card_is_unfit_as_long_as_one_that_stayed_would_say_and_not_for_ever(story):
+def test_agent_restarts_neither_shorten_nor_prolong_a_fault_forever(story):
     watcher, fatal_at, any_xid = Watcher(), None, False
     for what, number in story:
         match what:

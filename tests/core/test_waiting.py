@@ -1,4 +1,4 @@
-"""Who is called when something is there for those who wait, and what counts as something."""
+"""Which pods are requeued when capacity becomes free, and when a node has gained capacity."""
 
 from dataclasses import dataclass
 
@@ -21,30 +21,30 @@ class Guest:
     priority: int = 0
 
 
-def anybody(_: Guest) -> bool:
+def any_pod(_: Guest) -> bool:
     return True
 
 
-def test_the_most_important_are_called_first_and_not_all_at_once():
+def test_pods_are_requeued_by_priority_and_not_all_at_once():
     room: WaitingRoom[Guest] = WaitingRoom()
     for number in range(MOST_AT_ONCE + 5):
         room.enter(Guest(f"u{number}", priority=number))
 
-    called = room.call(anybody, 0.0)
+    called = room.call(any_pod, 0.0)
 
-    assert [one.priority for one in called] == sorted((one.priority for one in called), reverse=True)
+    assert [pod.priority for pod in called] == sorted((pod.priority for pod in called), reverse=True)
     assert len(called) == MOST_AT_ONCE
-    assert len(room.call(anybody, 0.0)) == 5, "and then those who were left"
-    assert room.call(anybody, FIRST - 0.1) == []
+    assert len(room.call(any_pod, 0.0)) == 5, "then the remaining pods"
+    assert room.call(any_pod, FIRST - 0.1) == []
 
 
-def test_every_call_that_led_to_nothing_makes_the_next_later():
+def test_every_failed_requeue_doubles_the_backoff():
     room: WaitingRoom[Guest] = WaitingRoom()
     room.enter(Guest("u"))
     now, pauses = 0.0, []
     for _ in range(9):
         began = now
-        while not room.call(anybody, now):
+        while not room.call(any_pod, now):
             now += 1.0
         room.enter(Guest("u"))  # refused again
         pauses.append(now - began)
@@ -53,25 +53,25 @@ def test_every_call_that_led_to_nothing_makes_the_next_later():
     assert pauses[-1] == LAST
 
 
-def test_who_left_is_not_called_and_comes_back_as_new():
+def test_a_removed_pod_is_not_requeued_and_starts_again_without_backoff():
     room: WaitingRoom[Guest] = WaitingRoom()
     room.enter(Guest("u"))
-    assert room.call(anybody, 0.0)
+    assert room.call(any_pod, 0.0)
     room.leave("u")
-    assert (len(room), room.call(anybody, 100.0)) == (0, [])
+    assert (len(room), room.call(any_pod, 100.0)) == (0, [])
     room.enter(Guest("u"))
-    assert room.call(anybody, 0.0) == [Guest("u")]
+    assert room.call(any_pod, 0.0) == [Guest("u")]
 
 
 @given(AMOUNTS, AMOUNTS, AMOUNTS)
-def test_a_node_that_can_take_now_what_it_could_not_before_has_opened(requests, before, after):
+def test_a_node_that_fits_now_and_did_not_before_has_gained_resources(requests, before, after):
     if waiting.could(requests, after) and not waiting.could(requests, before):
         assert waiting.opens(before, after)
     assert not waiting.opens(before, before)
-    assert waiting.opens(None, after), "a new one always has"
+    assert waiting.opens(None, after), "a new node always has"
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_no_node_has_the_mark_and_none_needs_it(requests, allocatable):
+def test_the_ledger_resource_is_ignored(requests, allocatable):
     marked = {**requests, MARK: Quantity(1)}
     assert waiting.could(marked, allocatable) == waiting.could(requests, allocatable)

@@ -1,4 +1,4 @@
-"""What a pod wants, in words."""
+"""Descriptions of card requests."""
 
 import pytest
 
@@ -18,5 +18,5 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("words", "wants"), WORDS.items(), ids=WORDS)
-def test_wants_in_words(words, wants):
+def test_requests_are_described(words, wants):
     assert want.sentence(wants) == words

@@ -1,4 +1,4 @@
-"""Nodes with cards in every mode, and those who want some: builders for tables, strategies for properties."""
+"""Builders and hypothesis strategies for ledgers with cards in every mode, and for card requests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 
 from croupier.core.cards import card as naming
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers.ledger import Card, Grant, Ledger, Mode, Refused, Slot, Terms
 from croupier.core.placing.picking import Strategy
 from croupier.core.pods.want import Shares, Slots, Units, Want, Wants
@@ -25,12 +25,12 @@ LAYOUTS: dict[str, tuple[tuple[str, int, int], ...]] = {
 
 
 def place(index: int) -> str:
-    """The name of a card by where it sits."""
+    """The name of a card by its address."""
     return naming.inventory_id(NODE, f"0000:{0x10 + index:02x}:00.0")
 
 
 def shared(index: int = 0, *taken: int, **about) -> Card:
-    """A card of which strangers have `taken` percent each."""
+    """A card with other holders of `taken` percent each."""
     return _held(Card(place(index), index, **about), taken)
 
 
@@ -43,7 +43,7 @@ def sliced(index: int = 0, *taken: int, slices: int = 4, **about) -> Card:
 
 
 def cut(index: int = 0, layout: str = "small", *, taken: tuple[int, ...] = (), **about) -> Card:
-    """A MIG card; strangers have the slots that start at `taken`."""
+    """A MIG card; the slots that start at `taken` have other holders."""
     slots = tuple(
         Slot(f"{profile}-{start}", profile, start, size, stranger(index, start) if start in taken else "")
         for profile, start, size in LAYOUTS[layout]
@@ -64,13 +64,13 @@ def node(*cards: Card, name: str = NODE) -> Ledger:
 
 
 def given(ledger: Ledger, holder: str, grant: Grant, terms: Terms = BOUND) -> Ledger:
-    after = book.give(ledger, holder, grant, terms)
+    after = ledger_ops.give(ledger, holder, grant, terms)
     assert not isinstance(after, Refused), after
     return after
 
 
 def indexes(ledger: Ledger, grant: Grant) -> list[int]:
-    """The cards of a grant by their numbers."""
+    """The indexes of the cards of a grant."""
     return [card.index for card in ledger.cards for part in grant if part.card == card.id]
 
 
@@ -91,7 +91,7 @@ _SOME = st.integers(0, 1 << 16)
 
 @st.composite
 def cards(draw, index: int) -> Card:
-    """A card nobody holds, in any mode and any pool."""
+    """A card without holders, in any mode and pool."""
     mode: Mode = draw(_MODES)
     pool, healthy = draw(POOLS), draw(_HEALTHY)
     if mode == "Percent":
@@ -108,7 +108,7 @@ CARDS = tuple(cards(index) for index in range(4))
 
 @st.composite
 def nodes(draw, most: int = 4) -> Ledger:
-    """Cards of which strangers have some."""
+    """A node whose cards have some holders."""
     return node(*(_used(draw(CARDS[index]), draw) for index in range(draw(st.integers(0, most)))))
 
 
@@ -137,7 +137,7 @@ def meetings(draw, cards: int = 4, wants: int = 2) -> tuple[Ledger, Wants]:
 
 
 def asked(ledger: Ledger, draw: st.DrawFn) -> Want:
-    """Something the node has, though perhaps not enough of it."""
+    """A request for something that the node has, perhaps not enough of it."""
     pools = sorted({card.pool for card in ledger.cards}) or [""]
     profiles = sorted({slot.profile for card in ledger.cards for slot in card.slots}) or ["1g.10gb"]
     kind, some = draw(_KIND), draw(_SOME)

@@ -1,12 +1,10 @@
-"""What every node has of everything, and what is left of it, kept so that asking costs nothing.
+"""Capacity, allocatable, allocated and available amounts of every resource on every node.
 
-Allocatable stands on the Node. Allocated stands nowhere: it is what the pods bound to the node ask for, and
-counting it takes every pod of the cluster. So it is kept instead: a pod or a node that changes moves a few
-sums. They are whole numbers of nanos, so that any number of changes later they are still the sums a recount
-would find.
+Allocatable is in the Node object. Allocated is recorded nowhere: it is the sum of the requests of all pods
+bound to the node. The index maintains these sums incrementally: a change of a pod or node updates a few of
+them. They are whole numbers of nanos, so they always equal the sums of a full recount.
 
-What was answered is never edited, only replaced: an answer stays what it was, and a picture of all nodes is
-one copy of a dict.
+Returned values are replaced, never modified, so a snapshot of all nodes is one copy of a dict.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,12 +17,12 @@ from croupier.core.pods.effective import Amounts
 from croupier.core.quantity import NANO, ZERO, Quantity, Style
 
 POD_SLOTS: Final = "pods"
-"""The resource of which every pod takes one: how many pods the kubelet accepts."""
+"""The resource that counts how many pods the kubelet accepts; every pod takes one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that is bound to a node and has not finished, with what it asks for in the end."""
+    """A pod that is bound to a node and has not finished, with its effective requests."""
 
     key: str
     """`namespace/name`."""
@@ -34,13 +32,13 @@ class Occupant:
 
 
 class Three(NamedTuple):
-    """The numbers of one resource, on a node or in all."""
+    """The amounts of one resource, on one node or in total."""
 
     capacity: Quantity
     allocatable: Quantity
     allocated: Quantity
     available: Quantity
-    """Below zero where more is asked for than there is: a node that shrank, a pod no scheduler placed."""
+    """Negative if pods request more than allocatable: the node shrank, or a pod bypassed the scheduler."""
 
     @classmethod
     def of(cls, capacity: Quantity, allocatable: Quantity, allocated: Quantity) -> Self:
@@ -48,14 +46,14 @@ class Three(NamedTuple):
 
     @property
     def reserved(self) -> Quantity:
-        """What the node keeps for itself."""
+        """The amount that the node reserves for the system."""
         return self.capacity - self.allocatable
 
 
 NOTHING: Final = Three.of(ZERO, ZERO, ZERO)
 
 Account: TypeAlias = Mapping[str, Three]
-"""Every resource that a node reports, or that a pod there asks for."""
+"""All resources that the node reports or a pod on it requests."""
 
 _NO_ACCOUNT: Final[Account] = MappingProxyType({})
 _SPARE: Final = 64
@@ -64,10 +62,10 @@ _SPARE: Final = 64
 @dataclass(slots=True)
 class _Node:
     capacity: Amounts | None = None
-    """None until the node is seen: pods may be bound to one that is not there, or not there any more."""
+    """None if the node does not exist: pods may be bound to a node that is not known yet, or was deleted."""
     allocatable: Amounts = field(default_factory=dict)
     allocated: dict[str, int] = field(default_factory=dict)
-    """In nanos; what comes to nothing is left out."""
+    """In nanos; zero amounts are left out."""
     pods: int = 0
     cordoned: bool = False
 
@@ -84,23 +82,23 @@ class _Node:
 
 @dataclass(slots=True)
 class _Total:
-    """In nanos, over all nodes that are there."""
+    """In nanos, over all existing nodes."""
 
     style: Style
     nodes: int = 0
     offering: int = 0
-    """Nodes that can give at least one."""
+    """Nodes with at least one allocatable unit."""
     capacity: int = 0
     allocatable: int = 0
     allocated: int = 0
 
 
 class Availability:
-    """Fed with every change of nodes and pods, in any order; each question costs its answer."""
+    """Must be informed of every change of nodes and pods, in any order."""
 
     def __init__(self) -> None:
         self.version = 0
-        """Raised by every change that shows."""
+        """Increased by every visible change."""
         self._pods: dict[str, Occupant] = {}
         self._uids: dict[str, str] = {}
         self._nodes: dict[str, _Node] = {}
@@ -113,41 +111,40 @@ class Availability:
         return self._accounts.keys()
 
     def resources(self) -> Collection[str]:
-        """Those some node reports, or some pod on a node asks for. A live view."""
+        """Resources that a node reports or a pod on a node requests. A live view."""
         return self._totals.keys()
 
     def three(self, node: str, resource: str) -> Three:
         return self.node(node).get(resource, NOTHING)
 
     def node(self, name: str) -> Account:
-        """Empty for a node that is not there."""
+        """Empty for an unknown node."""
         return self._accounts.get(name, _NO_ACCOUNT)
 
     def every(self) -> Mapping[str, Account]:
-        """All nodes as they are at this moment; later changes do not show in it."""
+        """A snapshot of all nodes."""
         return self._accounts.copy()
 
     def total(self, resource: str) -> Three:
-        found = self._totals.get(resource)
-        if found is None:
+        total = self._totals.get(resource)
+        if total is None:
             return NOTHING
-        sums = (found.capacity, found.allocatable, found.allocated)
-        return Three.of(*(Quantity(nanos, found.style) for nanos in sums))
+        sums = (total.capacity, total.allocatable, total.allocated)
+        return Three.of(*(Quantity(nanos, total.style) for nanos in sums))
 
     def exists(self, resource: str) -> bool:
-        """Whether some node can give at least one, taken or not."""
-        found = self._totals.get(resource)
-        return found is not None and found.offering > 0
+        """Whether any node has at least one allocatable unit, allocated or not."""
+        total = self._totals.get(resource)
+        return total is not None and total.offering > 0
 
     def cordoned(self, node: str) -> bool:
-        """Whether nothing is placed there for now."""
-        found = self._nodes.get(node)
-        return found is not None and found.cordoned
+        known = self._nodes.get(node)
+        return known is not None and known.cordoned
 
     def most_free(self, resource: str) -> Quantity:
-        """The most that is available on one node that is not cordoned; nothing if none knows the resource."""
+        """The largest available amount on one node that is not cordoned; zero for an unknown resource."""
         if resource not in self._totals:
-            return ZERO  # and keep nothing for a name anybody may invent
+            return ZERO  # and store nothing: users may request arbitrary names
         heap = self._heaps.get(resource)
         if heap is None:
             heap = self._heaps[resource] = self._heap(resource)
@@ -162,7 +159,7 @@ class Availability:
     def set_node(
         self, name: str, allocatable: Amounts, capacity: Amounts | None = None, *, cordoned: bool = False
     ) -> None:
-        """The node is there and reports this; without `capacity`, all of it is allocatable."""
+        """Add or update a node; `capacity` defaults to `allocatable`."""
         capacity = allocatable if capacity is None else capacity
         node = self._nodes.get(name)
         if node is None:
@@ -174,7 +171,7 @@ class Availability:
         self._replace(name, {resource: node.three(resource) for resource in names})
 
     def drop_node(self, name: str) -> None:
-        """The node is gone; what is bound to it counts again when it is back."""
+        """Remove a node; pods bound to it count again if the node returns."""
         node = self._nodes.get(name)
         if node is None or node.capacity is None:
             return
@@ -183,7 +180,7 @@ class Availability:
         self._forget_if_empty(name, node)
 
     def set_pod(self, pod: Occupant) -> None:
-        """The pod is bound, or asks for something else than before; another of its name is gone."""
+        """Add or update a bound pod; it replaces another pod with the same name."""
         known = self._uids.get(pod.key)
         if known is not None and known != pod.uid:
             self.drop_pod(known)
@@ -197,7 +194,7 @@ class Availability:
         self._move(pod.node, old.requests if old is not None else {}, pod.requests, pods=int(old is None))
 
     def drop_pod(self, uid: str) -> None:
-        """The pod is gone, or has finished."""
+        """Remove a pod that was deleted or has finished."""
         old = self._pods.pop(uid, None)
         if old is None:
             return
@@ -205,7 +202,7 @@ class Availability:
         self._move(old.node, old.requests, {}, pods=-1)
 
     def _move(self, name: str, before: Amounts, after: Amounts, *, pods: int) -> None:
-        """One pod of the node asked for `before` and asks for `after`."""
+        """Change the requests of one pod of the node from `before` to `after`."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _Node()
@@ -221,7 +218,7 @@ class Availability:
             self._allocate(name, node, steps)
 
     def _allocate(self, name: str, node: _Node, steps: Mapping[str, int]) -> None:
-        """So much more, or less, is allocated on a node that is there."""
+        """Apply differences of allocated amounts to an existing node."""
         old = self._accounts[name]
         account = dict(old)
         for resource, step in steps.items():
@@ -245,7 +242,7 @@ class Availability:
             del self._nodes[name]
 
     def _replace(self, name: str, account: Account | None) -> None:
-        """The node is there with this account from now on, or it is gone."""
+        """Set the amounts of a node; None removes it."""
         old, new = self._accounts.get(name, _NO_ACCOUNT), account or _NO_ACCOUNT
         for resource in old.keys() | new.keys():
             self._count(resource, old.get(resource), new.get(resource))
@@ -284,7 +281,7 @@ class Availability:
         return heap
 
     def _offer(self, name: str, resource: str, three: Three) -> None:
-        """What was true before stays in the heap until somebody asks; when that is too much, start over."""
+        """Outdated entries stay in the heap until the next query; too many of them discard the heap."""
         heap = self._heaps.get(resource)
         if heap is None:
             return
@@ -295,7 +292,6 @@ class Availability:
 
 
 def _more(was: Three, step: int) -> Three:
-    """So much more of it is allocated."""
     capacity, allocatable, allocated, available = was
     return Three(
         capacity,
@@ -306,7 +302,7 @@ def _more(was: Three, step: int) -> Three:
 
 
 def _steps(before: Amounts, after: Amounts) -> dict[str, int]:
-    """How many nanos more or less of each resource that moves."""
+    """The difference in nanos of each resource that changes."""
     steps = {resource: amount.nanos for resource, amount in after.items()}
     for resource, amount in before.items():
         steps[resource] = steps.get(resource, 0) - amount.nanos

@@ -1,6 +1,6 @@
-"""JSON Patch (RFC 6902), as much of it as an admission answer needs.
+"""The subset of JSON Patch (RFC 6902) that admission responses need.
 
-A patch names single values, so that everything in an object that we do not know survives.
+A patch names single values, so that unknown fields of an object survive.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ Op: TypeAlias = Literal["add", "remove", "replace"]
 
 
 class BadPatchError(ValueError):
-    """The patch does not fit the document; the message says where."""
+    """The patch does not apply to the document; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Operation:
     op: Op
     path: str
     value: Any = None
-    """Nothing where something is removed."""
+    """None for `remove`."""
 
 
 def pointer(*steps: str | int) -> str:
@@ -28,15 +28,16 @@ def pointer(*steps: str | int) -> str:
 
 
 def data(operations: Iterable[Operation]) -> list[dict[str, Any]]:
-    """As it is sent."""
+    """The wire format."""
     return [
-        {"op": one.op, "path": one.path} | ({} if one.op == "remove" else {"value": one.value})
-        for one in operations
+        {"op": operation.op, "path": operation.path}
+        | ({} if operation.op == "remove" else {"value": operation.value})
+        for operation in operations
     ]
 
 
 def apply(document: Any, operations: Iterable[Operation]) -> Any:
-    """The document as it is afterwards; the one given stays as it was, and what did not change is shared."""
+    """The changed document; `document` itself is not modified and unchanged parts are shared."""
     for operation in operations:
         document = _changed(document, _steps(operation.path), operation)
     return document
@@ -49,14 +50,14 @@ def _steps(path: str) -> list[str]:
 
 
 def _changed(node: Any, steps: list[str], operation: Operation) -> Any:
-    """A copy of the node in which the operation is done below it."""
+    """A copy of the node with the operation applied below it."""
     if not steps:
         return None if operation.op == "remove" else operation.value
     if isinstance(node, dict):
         return _changed_object(node, steps, operation)
     if isinstance(node, list):
         return _changed_array(node, steps, operation)
-    raise BadPatchError(f"path {operation.path!r} leads into something that has no members")
+    raise BadPatchError(f"path {operation.path!r} points into a value that has no members")
 
 
 def _changed_object(node: dict[str, Any], steps: list[str], operation: Operation) -> dict[str, Any]:
@@ -83,5 +84,5 @@ def _changed_array(node: list[Any], steps: list[str], operation: Operation) -> l
 
 def _index(key: str, operation: Operation) -> int:
     if not (key.isascii() and key.isdigit()) or (len(key) > 1 and key.startswith("0")):
-        raise BadPatchError(f"path {operation.path!r}: {key!r} is no index of an array")
+        raise BadPatchError(f"path {operation.path!r}: {key!r} is not an array index")
     return int(key)

@@ -1,9 +1,8 @@
-"""Kubernetes quantities, exactly.
+"""Exact Kubernetes quantities.
 
-`"1"` and `"1000m"` are one number, and a float would sooner or later say that they
-are not. A quantity is therefore a whole number of nanos (the finest step Kubernetes
-knows) together with the style it was written in, so that it can be written back the
-way the API server would.
+`"1"` and `"1000m"` are equal, which floats do not guarantee. A quantity is therefore a
+whole number of nanos (the smallest unit of Kubernetes) together with the style it was
+written in, so that it is formatted as the API server would.
 """
 
 import re
@@ -14,7 +13,7 @@ from typing import Final
 
 
 class Style(Enum):
-    """How a quantity was written; says nothing about its value."""
+    """The notation of a quantity; it does not affect the value."""
 
     DECIMAL = "decimal"  # 100m, 20k
     BINARY = "binary"  # 1536Mi
@@ -23,7 +22,7 @@ class Style(Enum):
 
 NANO: Final = 10**9
 LARGEST: Final = (2**63 - 1) * NANO
-"""Kubernetes holds larger numbers of bytes (Ki, Mi, ...) at this one, and so do we."""
+"""Larger binary quantities (Ki, Mi, ...) are capped at this value, as in Kubernetes."""
 
 _DECIMAL_SUFFIXES: Final = {
     "n": -9,
@@ -49,13 +48,13 @@ _SHAPE: Final = re.compile(
 
 
 class InvalidQuantityError(ValueError):
-    """The text is no quantity; the message says what one looks like."""
+    """The text is not a quantity; the message describes the format."""
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact amount. Equal amounts are equal however they were written."""
+    """An exact amount. Equal amounts compare equal in every notation."""
 
     nanos: int
     style: Style = field(default=Style.DECIMAL, compare=False)
@@ -83,12 +82,12 @@ class Quantity:
 
     @property
     def whole(self) -> int:
-        """In units, a started one counted in full, as Kubernetes counts devices and bytes."""
+        """In units, rounded up, as Kubernetes counts devices and bytes."""
         return _divide_up(self.nanos, NANO)
 
     @property
     def millis(self) -> int:
-        """In thousandths, a started one counted in full, as Kubernetes counts CPU."""
+        """In thousandths, rounded up, as Kubernetes counts CPU."""
         return _divide_up(self.nanos, NANO // 1000)
 
     def is_multiple_of(self, step: "Quantity") -> bool:
@@ -104,11 +103,11 @@ def millis(count: int) -> Quantity:
 
 @lru_cache(maxsize=4096)
 def parse(written: str) -> Quantity:
-    """Read `100m`, `1.5Gi`, `1e3`, `20k`; finer than a nano is rounded away from zero, as Kubernetes does."""
+    """Parse `100m`, `1.5Gi`, `1e3`, `20k`; fractions of a nano are rounded away from zero."""
     match = _SHAPE.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None or int(match["exponent"] or 0) > _LONGEST:
         raise InvalidQuantityError(
-            f"{written[:_LONGEST]!r} is no quantity: write a number with an optional suffix,"
+            f"{written[:_LONGEST]!r} is not a quantity: write a number with an optional suffix,"
             " such as 100m, 2.5, 20k, 1.5Gi or 1e3"
         )
     digits = (match["whole"] or "") + (match["fraction"] or match["only"] or "")
@@ -137,7 +136,7 @@ def text(quantity: Quantity) -> str:
 
 
 def _scale(suffix: str | None, exponent: str | None) -> tuple[Style, int, int]:
-    """The style, the power of ten and the power of 1024 that a suffix stands for."""
+    """The style, the power of ten and the power of 1024 of a suffix."""
     if exponent is not None:
         return Style.EXPONENT, int(exponent), 0
     if suffix in _BINARY_SUFFIXES:
@@ -146,19 +145,19 @@ def _scale(suffix: str | None, exponent: str | None) -> tuple[Style, int, int]:
 
 
 def _shift(mantissa: int, exponent: int) -> int:
-    """mantissa x 10^exponent, rounded up; absurdly small ones are cut before they cost memory."""
+    """mantissa x 10^exponent, rounded up; very small exponents are bounded to limit memory."""
     if exponent >= 0:
         return mantissa * int(10**exponent)
     return _divide_up(mantissa, int(10 ** min(-exponent, 2 * _LONGEST)))
 
 
 def _divide_up(dividend: int, divisor: int) -> int:
-    """Rounded away from zero on the positive side: 1001m of CPU is 2 units."""
+    """Division rounded up: 1001m of CPU is 2 units."""
     return -(-dividend // divisor)
 
 
 def _largest_factor(number: int, *, factor: int, most: int) -> tuple[int, int]:
-    """Take `factor` out of the number as often as it divides it, `most` times at most."""
+    """Divide the number by `factor` as long as it is divisible, at most `most` times."""
     times = 0
     while times < most and number % factor == 0:
         number //= factor

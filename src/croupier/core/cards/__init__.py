@@ -1,1 +1,1 @@
-"""What a card is, how it can be cut, how it fares, and the life it leads."""
+"""Cards: identity, MIG layouts, health and lifecycle."""

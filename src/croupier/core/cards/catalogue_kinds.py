@@ -1,8 +1,7 @@
-"""What the models of the catalogue can be cut into, as data.
+"""MIG profiles of the models in the catalogue.
 
-Two tables, because models of one family differ only in amounts: where a kind may begin and what the driver
-calls it is the family's, how much memory and how many engines it has is the model's. A real card is read
-from its driver, never from here.
+Two tables, because models of one family differ only in amounts: placements and driver ids belong to the
+family, memory and engines to the model. The profiles of a real card are read from its driver.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from croupier.core.cards.mig import Kind
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where a kind goes, how many there can be, and the driver's numbers for it."""
+    """Placement and driver ids of a profile, shared by all models of a family."""
 
     compute: int
     memory: int
@@ -25,7 +24,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """What one model gives with a kind; engines are copy, encoder, decoder, OFA."""
+    """Resources of a profile on one model. The engines are copy, encoder, decoder and OFA."""
 
     shape: str
     name: str
@@ -34,7 +33,7 @@ class _Amounts:
     engines: tuple[int, int, int, int]
 
 
-# A shape is compute slices, memory slices, starts, how many; GPU and compute instance profile.
+# Compute slices, memory slices, starts, maximum number, GPU instance profile, compute instance profile.
 _SEVENTHS: Final = {
     "1g": _Shape(1, 1, (0, 1, 2, 3, 4, 5, 6), 7, 19, 0),
     "1g+me": _Shape(1, 1, (0, 1, 2, 3, 4, 5, 6), 1, 20, 0),
@@ -49,7 +48,7 @@ _QUARTERS: Final = {
     "2g": _Shape(2, 2, (0, 2), 2, 5, 1),
     "4g": _Shape(4, 4, (0,), 1, 0, 3),
 }
-# The simulated model has seven memory slices, so that 3g is three of them and not four.
+# The simulated model has seven memory slices, so 3g takes three of them instead of four.
 _SEVEN_OF_SEVEN: Final = {
     "1g": _Shape(1, 1, (0, 1, 2, 3, 4, 5, 6), 7, 19, 0),
     "1g+me": _Shape(1, 1, (0, 1, 2, 3, 4, 5, 6), 1, 20, 0),

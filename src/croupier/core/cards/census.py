@@ -1,8 +1,8 @@
-"""Which GPUDevice stands for which card of a node: which are new, changed, gone, and to be removed.
+"""Matches the cards of a node with its GPUDevice objects: new, changed, vanished and removable ones.
 
-A card keeps its name for as long as it sits where it sits. Nothing is forgotten because somebody is silent:
-only who lists the cards, all of them, can say that one is gone. And no GPUDevice is removed while somebody
-holds something of its card, or might be given it.
+A card keeps its name as long as it stays in its slot. Missing information removes nothing: a card counts as
+vanished only if a source that lists all cards of the node does not list it. A GPUDevice is not removed while
+a pod holds a part of its card, or while the ledger could still allocate it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,31 +17,31 @@ Fate: TypeAlias = Literal["kept", "vanished", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A GPUDevice that stands in the API server."""
+    """A GPUDevice that exists in the API server."""
 
     id: str
     index: int | None = None
     uuid: str = ""
     given: bool = True
-    """The ledger may give it to somebody, or somebody holds something of it, or nobody knows."""
+    """The ledger may allocate it, a pod holds a part of it, or its occupancy is unknown."""
     vanished: bool = False
     gone_long: bool = False
-    """It has been gone long enough not to come back in a moment."""
+    """It has been gone longer than the removal delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A card that is there, under the name of its GPUDevice."""
+    """A card that is present, with the name of its GPUDevice."""
 
     id: str
     card: Card
     heir_of: str = ""
-    """The GPUDevice that stood for it while only its number was known; this one is new."""
+    """The GPUDevice named by index that this new GPUDevice replaces; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something a person should hear of; `reason` is the Event's."""
+    """An Event to record on a GPUDevice."""
 
     id: str
     reason: str
@@ -52,13 +52,13 @@ class News:
 @dataclass(frozen=True, slots=True)
 class Plan:
     cards: tuple[Placed, ...] = ()
-    """Those that are there, by name."""
+    """The cards that are present, sorted by name."""
     vanished: tuple[str, ...] = ()
-    """GPUDevices whose card is gone."""
+    """The names of GPUDevices whose card is gone."""
     removed: tuple[str, ...] = ()
-    """GPUDevices to be deleted: nothing is behind them, and nobody holds anything of them.
+    """The names of GPUDevices to delete: their card is gone and no pod holds a part of it.
 
-    Those in none of the three stay as they are: nobody tells anything of them now.
+    GPUDevices that are in none of these three lists stay unchanged: no source reports on them now.
     """
     news: tuple[News, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -72,15 +72,15 @@ class _Draft:
 
 
 def plan(node: str, sighting: Sighting, devices: Iterable[Known]) -> Plan:
-    """What becomes of each GPUDevice of the node, and which are missing."""
-    known = {one.id: one for one in devices}
+    """Decide for each GPUDevice of the node, and name the GPUDevices that are missing."""
+    known = {device.id: device for device in devices}
     draft = _Draft()
     for card in sighting.cards:
         _place(node, card, known, draft)
-    numbers = {one.card.index for one in draft.placed.values() if not naming.is_indexed(one.id)}
+    numbers = {placed.card.index for placed in draft.placed.values() if not naming.is_indexed(placed.id)}
     fates = {
-        name: _fate(one, sighting.whole, heir=naming.is_indexed(name) and one.index in numbers)
-        for name, one in sorted(known.items())
+        name: _fate(device, sighting.whole, heir=naming.is_indexed(name) and device.index in numbers)
+        for name, device in sorted(known.items())
         if name not in draft.placed
     }
     return Plan(
@@ -92,13 +92,13 @@ def plan(node: str, sighting: Sighting, devices: Iterable[Known]) -> Plan:
     )
 
 
-def _fate(one: Known, whole: bool, *, heir: bool) -> Fate:
-    """Of a GPUDevice whose card is not among those told of."""
+def _fate(device: Known, whole: bool, *, heir: bool) -> Fate:
+    """Decide about a GPUDevice whose card was not listed; `heir`: another GPUDevice replaces it."""
     if heir:
-        return "kept" if one.given else "removed"
-    if not whole and not one.vanished:
+        return "kept" if device.given else "removed"
+    if not whole and not device.vanished:
         return "kept"
-    return "removed" if one.vanished and one.gone_long and not one.given else "vanished"
+    return "removed" if device.vanished and device.gone_long and not device.given else "vanished"
 
 
 def _place(node: str, card: Card, known: Mapping[str, Known], draft: _Draft) -> None:
@@ -108,7 +108,7 @@ def _place(node: str, card: Card, known: Mapping[str, Known], draft: _Draft) -> 
         draft.troubles.append(str(too_long))
         return
     if name in draft.placed:
-        return  # told of twice, which is a trouble already
+        return  # a duplicate, which the inventory reports as a trouble
     before = known.get(name)
     if before is not None:
         draft.news += _changes(before, card)
@@ -118,9 +118,9 @@ def _place(node: str, card: Card, known: Mapping[str, Known], draft: _Draft) -> 
 def _name(node: str, card: Card, known: Mapping[str, Known]) -> str:
     if card.address:
         return naming.inventory_id(node, card.address)
-    same = (one for one in known.values() if one.index == card.index and not naming.is_indexed(one.id))
-    there = sorted(same, key=lambda one: (one.vanished, one.id))
-    return there[0].id if there else naming.indexed_id(node, card.index)
+    same = (dev for dev in known.values() if dev.index == card.index and not naming.is_indexed(dev.id))
+    matching = sorted(same, key=lambda device: (device.vanished, device.id))
+    return matching[0].id if matching else naming.indexed_id(node, card.index)
 
 
 def _forerunner(node: str, card: Card, known: Mapping[str, Known]) -> str:
@@ -130,20 +130,21 @@ def _forerunner(node: str, card: Card, known: Mapping[str, Known]) -> str:
 
 def _changes(before: Known, card: Card) -> Iterator[News]:
     if before.uuid and card.uuid and before.uuid != card.uuid:
-        note = f"another card sits at {card.address or before.id}: {before.uuid} became {card.uuid}"
+        place = card.address or before.id
+        note = f"the card at {place} was replaced: the UUID changed from {before.uuid} to {card.uuid}"
         yield News(before.id, "GPUCardReplaced", note, warning=True)
     if before.index is not None and before.index != card.index:
-        note = f"the card that had index {before.index} has index {card.index} now"
+        note = f"the index of the card changed from {before.index} to {card.index}"
         yield News(before.id, "GPUCardRenumbered", note)
     if before.vanished:
-        yield News(before.id, "GPUCardReturned", "the card is there again")
+        yield News(before.id, "GPUCardReturned", "the card is back in its node")
 
 
 def _endings(known: Mapping[str, Known], fates: Mapping[str, Fate]) -> Iterator[News]:
     for name, fate in fates.items():
         if fate == "vanished" and not known[name].vanished:
-            note = "the card is gone from its node; who holds something of it keeps that, nobody gets more"
+            note = "the card is gone from its node; existing holds stay, and it is not allocated to more pods"
             yield News(name, "GPUCardVanished", note, warning=True)
         if fate == "removed":
-            why = "the card is gone" if known[name].vanished else "the card has a name of its own now"
-            yield News(name, "GPUCardRemoved", f"{why}, and nobody holds anything of it")
+            why = "the card is gone" if known[name].vanished else "another GPUDevice represents the card now"
+            yield News(name, "GPUCardRemoved", f"{why}, and no pod holds a part of it")

@@ -1,9 +1,8 @@
-"""Where the cards of a node go from here: what pools say and what the card's own life says, put together.
+"""Decides the next phase and pool of every card of a node, from pool assignment and the card lifecycle.
 
-Pools are asked only about cards that could join; the table of a card's life (core/cards/lifecycle.py) is
-walked with their answer. What stands in the annotation counts, not what is about to be written into it: the
-ledger withdraws a card when it sees the annotation, so only from then on is a withdrawn card withdrawn for
-that.
+The pool assignment is decided first; its result is an input of the transition table in
+core/cards/lifecycle.py. The stored annotation counts, not the one that is about to be written: the ledger
+withdraws a card only when it sees the annotation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +16,13 @@ from croupier.core.pools import assignment
 from croupier.core.pools.assignment import Approval, Assignment, Card, Pool
 
 CONDITIONS: Final = ("ReadyForPooling", "ManagedDisabled", "Ignored", "Faulted")
-"""The conditions of a card that are judged here."""
+"""The conditions of a card that are decided here."""
 WAITING: Final[tuple[Phase, ...]] = ("Ready", "PendingAssignment")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A card as it stands; `facts` without what pools say, `card` without an obstacle."""
+    """A card before the decision: `facts` without the pool assignment, `card` without an obstacle."""
 
     card: Card
     phase: Phase
@@ -32,7 +31,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Where a card goes, and by which steps; `facts` are complete."""
+    """The phase and pool of a card after the decision, with the transitions taken; `facts` are complete."""
 
     phase: Phase
     pool: str
@@ -45,28 +44,31 @@ class Course:
 def decide(
     cards: Sequence[Standing], node_labels: Mapping[str, str], pools: Iterable[Pool], approval: Approval
 ) -> dict[str, Course]:
-    """By the id of the card, for all cards of one node."""
-    obstacles = {one.card.id: lifecycle.obstacle(one.phase, one.facts) for one in cards}
-    asked = [replace(one.card, obstacle=obstacles[one.card.id]) for one in cards]
+    """Decide for all cards of one node; the result is keyed by card id."""
+    obstacles = {current.card.id: lifecycle.obstacle(current.phase, current.facts) for current in cards}
+    asked = [replace(current.card, obstacle=obstacles[current.card.id]) for current in cards]
     answers = assignment.decide(asked, node_labels, pools, approval)
-    return {one.card.id: _course(one, answers[one.card.id], obstacles[one.card.id]) for one in cards}
+    return {
+        current.card.id: _course(current, answers[current.card.id], obstacles[current.card.id])
+        for current in cards
+    }
 
 
-def _course(standing: Standing, answer: Assignment, obstacle: str) -> Course:
+def _course(current: Standing, answer: Assignment, obstacle: str) -> Course:
     facts = replace(
-        standing.facts,
-        pool=standing.card.pool,
+        current.facts,
+        pool=current.card.pool,
         matched=bool(answer.pool)
-        or any(one.pool and one.reason != "OutOfSelector" for one in answer.pending),
-        wanted=answer.pool if answer.annotation is None else standing.card.pool,
+        or any(pending.pool and pending.reason != "OutOfSelector" for pending in answer.pending),
+        wanted=answer.pool if answer.annotation is None else current.card.pool,
     )
-    steps = lifecycle.walk(standing.phase, facts)
-    phase, pool = (steps[-1].end, steps[-1].pool) if steps else (standing.phase, facts.pool)
+    steps = lifecycle.walk(current.phase, facts)
+    phase, pool = (steps[-1].end, steps[-1].pool) if steps else (current.phase, facts.pool)
     return Course(phase, pool, facts, answer, steps, obstacle)
 
 
 def conditions(course: Course) -> tuple[Judged, ...]:
-    """What is said of the card. One that is ignored is left alone: nothing else is said of it."""
+    """The conditions of the card. An ignored card has only the condition Ignored."""
     facts = course.facts
     if facts.ignored:
         return (
@@ -76,44 +78,43 @@ def conditions(course: Course) -> tuple[Judged, ...]:
         _ready(course),
         Judged("ManagedDisabled", "False", "Managed", "the card is managed")
         if facts.managed
-        else Judged("ManagedDisabled", "True", "NodeLabel", "the node's label says to leave its cards alone"),
+        else Judged("ManagedDisabled", "True", "NodeLabel", "a label of the node disables its cards"),
         Judged("Ignored", "False", "NoLabel", "the card does not carry the label gpu.deckhouse.io/ignore"),
         _faulted(course),
     )
 
 
 def _ready(course: Course) -> Judged:
-    said, facts = "ReadyForPooling", course.facts
+    kind, facts = "ReadyForPooling", course.facts
     if not facts.managed:
-        return Judged(said, "False", "NotManaged", "its node is not managed")
+        return Judged(kind, "False", "NotManaged", "the node of the card is not managed")
     if not course.obstacle:
-        return Judged(said, "True", "Ready", "a pool may take the card")
+        return Judged(kind, "True", "Ready", "a pool may take the card")
     if course.phase == "Faulted":
-        return Judged(said, "False", "Faulted", course.obstacle)
+        return Judged(kind, "False", "Faulted", course.obstacle)
     reason = "InventoryIncomplete" if course.obstacle == facts.incomplete else "NotChecked"
-    return Judged(said, "False", reason, course.obstacle)
+    return Judged(kind, "False", reason, course.obstacle)
 
 
 def _faulted(course: Course) -> Judged:
     facts = course.facts
     if course.phase != "Faulted":
         return Judged("Faulted", "False", "Healthy", "the card is not faulted")
-    found = facts.fault or facts.trouble
-    if found is not None:
-        return Judged("Faulted", "True", found.reason, found.sentence)
-    waits = f"the card needs {lifecycle.CLEAN} clean heartbeats in a row"
-    return Judged("Faulted", "True", "Recovering", waits)
+    cause = facts.fault or facts.trouble
+    if cause is not None:
+        return Judged("Faulted", "True", cause.reason, cause.sentence)
+    message = f"the card needs {lifecycle.CLEAN} clean heartbeats in a row"
+    return Judged("Faulted", "True", "Recovering", message)
 
 
 def unassigned(courses: Mapping[str, Course]) -> Judged:
-    """Whether cards of the node are ready and serve nobody."""
-    said = "UnassignedDevice"
-    idle = {name: one for name, one in courses.items() if one.phase in WAITING and not one.pool}
+    """Whether the node has cards that are ready and have no pool."""
+    kind = "UnassignedDevice"
+    idle = {name: card for name, card in courses.items() if card.phase in WAITING and not card.pool}
     if not idle:
-        return Judged(said, "False", "NoneUnassigned", "no card that could serve is without a pool")
-    pending = [line for one in idle.values() for line in one.assignment.pending]
-    reasons = {line.reason for line in pending}
+        return Judged(kind, "False", "NoneUnassigned", "every card that is ready has a pool")
+    reasons = {pending.reason for card in idle.values() for pending in card.assignment.pending}
     order = ("AwaitingApproval", "Declined", "OutOfSelector", "NoPoolMatched")
-    reason = next((one for one in order if one in reasons), "Joining")
-    message = f"{len(idle)} of {len(courses)} cards serve no pool: {named(idle)}"
-    return Judged(said, "True", reason, message)
+    reason = next((reason for reason in order if reason in reasons), "Joining")
+    message = f"{len(idle)} of {len(courses)} cards have no pool: {named(idle)}"
+    return Judged(kind, "True", reason, message)

@@ -1,7 +1,7 @@
-"""The steps from how a card is cut to how it shall be, from any state it may be found in.
+"""The steps that repartition a card, from any state it may be in.
 
-What is already in its place stays. So a change that was interrupted goes on where it stopped, and one that
-is done is none.
+MIG devices that are already in place stay. So an interrupted change continues where it stopped, and a
+finished change needs no steps.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from croupier.core.cards.mig import Piece
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A MIG device there is."""
+    """A MIG device that exists on a card."""
 
     piece: Piece
     uuid: str
@@ -22,10 +22,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a card is cut."""
+    """The MIG mode and MIG devices of a card."""
 
     enabled: bool = False
-    """Whether MIG mode is on."""
+    """MIG mode is on."""
     made: tuple[Made, ...] = ()
 
     @property
@@ -35,7 +35,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Turn MIG mode on or off; only a card without MIG devices can."""
+    """Turn MIG mode on or off. The card must not have MIG devices."""
 
     on: bool
 
@@ -63,26 +63,26 @@ Step: TypeAlias = Mode | Destroy | Create
 
 
 def is_cut(now: Cut, wanted: Sequence[Piece]) -> bool:
-    """Whether the card is as wanted; where its devices are does not matter, only which they are."""
+    """Whether the card has the wanted profiles. Their placement does not matter."""
     have = mig.of(piece.profile for piece in now.pieces)
     return have == mig.of(piece.profile for piece in wanted) and now.enabled == bool(wanted)
 
 
 def steps(now: Cut, wanted: Sequence[Piece]) -> tuple[Step, ...]:
-    """What to do in this order; nothing when the card is as wanted."""
+    """The steps to take in this order; none if the card already has the wanted profiles."""
     if is_cut(now, wanted):
         return ()
     return towards(now, enabled=bool(wanted), wanted=wanted)
 
 
 def towards(now: Cut, *, enabled: bool, wanted: Sequence[Piece]) -> tuple[Step, ...]:
-    """To exactly this state, devices at exactly these places."""
-    spare = list(wanted)
-    gone: list[Step] = []
+    """The steps to exactly these placements."""
+    missing = list(wanted)
+    destroyed: list[Step] = []
     for made in now.made:
-        if made.piece in spare:
-            spare.remove(made.piece)
+        if made.piece in missing:
+            missing.remove(made.piece)
         else:
-            gone.append(Destroy(made))
+            destroyed.append(Destroy(made))
     mode: list[Step] = [Mode(enabled)] if enabled != now.enabled else []
-    return (*gone, *mode, *(Create(piece) for piece in spare))
+    return (*destroyed, *mode, *(Create(piece) for piece in missing))

@@ -1,7 +1,7 @@
-"""What NFD and GPU Feature Discovery tell of a node's cards, read strictly.
+"""Reads the labels of NFD and GPU Feature Discovery about the cards of a node.
 
-Others write these labels, by rules that people edit, so they can be missing, half there or wrong. Nothing is
-guessed: what cannot be meant is left out and said, label by label, in the words a person will read.
+Other programs write these labels, by rules that people edit, so labels can be missing, incomplete or wrong.
+Nothing is guessed: an invalid label is ignored and reported in a sentence.
 """
 
 import re
@@ -17,11 +17,11 @@ GPU: Final = "nvidia.com/gpu."
 CUDA: Final = "nvidia.com/cuda."
 MIG: Final = "nvidia.com/mig"
 READ: Final = (DEVICE, DRIVER, GPU, CUDA, MIG)
-"""The labels that are read, by how they begin."""
+"""Prefixes of the labels that are read."""
 CLASSES: Final = frozenset({"0300", "0302"})
-"""PCI classes of GPUs: VGA and 3D controllers; a card's audio function is neither."""
+"""PCI classes of GPUs: VGA and 3D controllers. The audio function of a card has another class."""
 SIGNS: Final = (f"{GPU}present", "feature.node.kubernetes.io/pci-10de.present")
-"""Labels that say that there are cards, and nothing else."""
+"""Labels that say only that the node has cards."""
 MOST: Final = (1 << 31) - 1
 
 Strategy: TypeAlias = Literal["None", "Single", "Mixed"]
@@ -34,7 +34,7 @@ _PROFILE: Final = re.compile(r"nvidia\.com/mig-([1-7]g\.[0-9]+gb(?:\.[a-z]+)*)\.
 
 @dataclass(frozen=True, slots=True)
 class Pci:
-    """One GPU as it was found on the bus; what is missing or wrong is empty."""
+    """One GPU on the PCI bus. Missing and invalid values are empty."""
 
     index: int
     vendor: str = ""
@@ -44,7 +44,7 @@ class Pci:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A kind of MIG device that GPU Feature Discovery tells of."""
+    """A MIG profile that GPU Feature Discovery reports."""
 
     memory_mib: int = 0
     multiprocessors: int = 0
@@ -52,18 +52,18 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The NodeFeature objects of a node, taken together."""
+    """The merged NodeFeature objects of a node."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[Mapping[str, str], ...] | None = None
-    """Every PCI device by its attributes; None where no object lists them."""
+    """The attributes of every PCI device; None if no object lists devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
     cards: tuple[Pci, ...] = ()
     scanned: bool = False
-    """The cards are a whole scan of the bus, not one label each."""
+    """The cards come from a scan of the whole bus, not from labels."""
     count: int | None = None
     product: str = ""
     memory_mib: int | None = None
@@ -76,11 +76,11 @@ class Features:
     cuda: str = ""
     toolkit: bool = False
     signs: tuple[str, ...] = ()
-    """What says that there are cards, without telling of them."""
+    """Those of `SIGNS` that are set."""
     wrong: tuple[str, ...] = ()
-    """What cannot be meant, in sentences."""
+    """Invalid labels, as sentences."""
     missing: tuple[str, ...] = ()
-    """Labels that must be there for the cards to be known, and are not."""
+    """Required labels that are missing."""
 
     @property
     def is_empty(self) -> bool:
@@ -88,33 +88,33 @@ class Features:
 
     @property
     def is_cut(self) -> bool:
-        """The model is told as one of MIG devices: then memory is theirs, too (strategy single)."""
+        """The labels describe MIG devices instead of whole cards (strategy single), memory included."""
         return "-MIG-" in self.product
 
 
 def read(labels: Mapping[str, str], scan: Scan | None = None) -> Features:
-    """What the node's labels and its NodeFeature objects say together; the objects come first."""
+    """Merge the labels of the node with its NodeFeature objects; the objects take precedence."""
     scan = scan or Scan()
-    told, newer = _ours(labels), _ours(scan.labels)
-    reader = _Reader({**told, **newer})
+    own, newer = _ours(labels), _ours(scan.labels)
+    reader = _Reader({**own, **newer})
     reader.wrong += (
-        f"NodeFeature says {key}={newer[key]}, the node's label says {told[key]}"
-        for key in sorted(told.keys() & newer.keys())
-        if told[key] != newer[key]
+        f"NodeFeature says {key}={newer[key]}, the node's label says {own[key]}"
+        for key in sorted(own.keys() & newer.keys())
+        if own[key] != newer[key]
     )
     labelled = reader.cards()
     scanned = _scanned(scan.devices) if scan.devices is not None else None
     if scanned is not None and labelled and _models(scanned) != _models(labelled):
         lists = f"NodeFeature lists {_listed(scanned)}, the labels {DEVICE}* list {_listed(labelled)}"
         reader.wrong.append(lists)
-    found = replace(
+    features = replace(
         reader.described(),
         cards=labelled if scanned is None else scanned,
         scanned=scanned is not None,
         signs=tuple(key for key in SIGNS if "true" in (labels.get(key), scan.labels.get(key))),
         wrong=tuple(reader.wrong),
     )
-    return replace(found, missing=tuple(_missing(found)))
+    return replace(features, missing=tuple(_missing(features)))
 
 
 def _ours(labels: Mapping[str, str]) -> dict[str, str]:
@@ -125,13 +125,13 @@ def _missing(found: Features) -> Iterator[str]:
     if found.is_empty:
         return
     if not found.cards:
-        yield f"{DEVICE}00.vendor, .device and .class (nobody lists the cards)"
+        yield f"{DEVICE}00.vendor, .device and .class (no source lists the cards)"
     for card in () if found.scanned else found.cards:
         parts = {"vendor": card.vendor, "device": card.device, "class": card.class_}
         yield from (f"{DEVICE}{card.index:02}.{part}" for part, value in parts.items() if not value)
     if found.cards and not found.scanned:
-        there = {card.index for card in found.cards}
-        gaps = (number for number in range(max(there)) if number not in there)
+        indexes = {card.index for card in found.cards}
+        gaps = (number for number in range(max(indexes)) if number not in indexes)
         yield from (f"{DEVICE}{number:02}.*" for number in gaps)
     described = {
         "gpu.count": found.count,
@@ -145,15 +145,15 @@ def _missing(found: Features) -> Iterator[str]:
 
 
 def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[Pci, ...]:
-    """The GPUs of NVIDIA among all devices of the bus, numbered as they come."""
+    """The NVIDIA GPUs among all devices of the bus, numbered in their order."""
     gpus = [
-        one
-        for one in devices
-        if one.get("vendor", "").lower() == catalogue.NVIDIA and one.get("class", "") in CLASSES
+        device
+        for device in devices
+        if device.get("vendor", "").lower() == catalogue.NVIDIA and device.get("class", "") in CLASSES
     ]
     return tuple(
-        Pci(index, catalogue.NVIDIA, one.get("device", "").lower(), one["class"])
-        for index, one in enumerate(gpus)
+        Pci(index, catalogue.NVIDIA, gpu.get("device", "").lower(), gpu["class"])
+        for index, gpu in enumerate(gpus)
     )
 
 
@@ -169,35 +169,35 @@ def _listed(cards: tuple[Pci, ...]) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads label by label, and keeps what cannot be meant."""
+    """Reads labels one by one and collects sentences about the invalid ones."""
 
     told: Mapping[str, str]
     wrong: list[str] = field(default_factory=list)
 
     def cards(self) -> tuple[Pci, ...]:
-        """The cards that have labels of their own, by number."""
+        """The cards that have labels, sorted by index."""
         parts: dict[int, dict[str, str]] = {}
         for key in sorted(self.told):
             if (match := _DEVICE.fullmatch(key)) is not None:
                 parts.setdefault(int(match[1]), {})[match[2]] = self.hexadecimal(key)
         every = (
-            Pci(index, one.get("vendor", ""), one.get("device", ""), one.get("class", ""))
-            for index, one in sorted(parts.items())
+            Pci(index, part.get("vendor", ""), part.get("device", ""), part.get("class", ""))
+            for index, part in sorted(parts.items())
         )
         return tuple(card for card in every if self.is_gpu(card))
 
     def is_gpu(self, card: Pci) -> bool:
         key = f"{DEVICE}{card.index:02}"
         if card.vendor not in ("", catalogue.NVIDIA):
-            self.wrong.append(f"{key}.vendor is {card.vendor}, and NVIDIA's is {catalogue.NVIDIA}")
+            self.wrong.append(f"{key}.vendor is {card.vendor}; the vendor id of NVIDIA is {catalogue.NVIDIA}")
             return False
         if card.class_ not in ("", *CLASSES):
-            self.wrong.append(f"{key}.class is {card.class_}, and a GPU's is 0300 or 0302")
+            self.wrong.append(f"{key}.class is {card.class_}; the class of a GPU is 0300 or 0302")
             return False
         return True
 
     def described(self) -> Features:
-        """What GPU Feature Discovery says of the node's cards and driver."""
+        """The labels of GPU Feature Discovery about cards and driver."""
         told = self.told
         runtime = self.version(("runtime-version", "runtime"), ("major", "minor"))
         driver = self.version(("driver-version", "driver"), ("major", "minor", "revision", "rev"))
@@ -235,7 +235,7 @@ class _Reader:
         number = self.number(key)
         if number != 0:
             return number
-        self.wrong.append(f"{key} is 0, which no card has")
+        self.wrong.append(f"{key} is 0; it must be positive")
         return None
 
     def flag(self, key: str) -> bool | None:
@@ -250,7 +250,7 @@ class _Reader:
     def strategy(self) -> Strategy | None:
         value = self.told.get(f"{MIG}.strategy")
         if value is not None and value not in _STRATEGIES:
-            self.wrong.append(f"{MIG}.strategy is {value!r}, which is none of none, single and mixed")
+            self.wrong.append(f"{MIG}.strategy is {value!r}, which is not none, single or mixed")
         return _STRATEGIES.get(value or "")
 
     def profiles(self) -> Mapping[str, Profile]:
@@ -261,11 +261,12 @@ class _Reader:
                 name = f"{size}gb+{extras.lstrip('.')}" if extras else f"{size}gb"
                 found.setdefault(name, {})[match[2]] = self.number(key) or 0
         return {
-            name: Profile(one.get("memory", 0), one.get("multiprocessors", 0)) for name, one in found.items()
+            name: Profile(values.get("memory", 0), values.get("multiprocessors", 0))
+            for name, values in found.items()
         }
 
     def version(self, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
-        """`570.124.06`, whole or put together from its numbers, by the newer or the older names."""
+        """A version such as `570.124.06`, from the full label or from its parts, under new or old names."""
         for name in names:
             if full := self.told.get(f"{CUDA}{name}.full"):
                 return full

@@ -1,7 +1,7 @@
-"""How the annotation `run.ai/mig.config` wants the cards of a node cut.
+"""The annotation `run.ai/mig.config`: which MIG layout each card of a node should have.
 
-Read strictly: what is not understood is refused with the place where it stands, and a refusal is of the whole
-annotation, because half a layout is one nobody asked for. Cards it does not name stay as they are.
+Parsing is strict: an unknown field is refused with its path, and the whole annotation is refused with it, so
+that a layout is never applied in part. Cards that the annotation does not name stay as they are.
 """
 
 import re
@@ -30,16 +30,16 @@ _KEYS: Final = frozenset({"devices", "device-filter", "mig-enabled", "mig-device
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One entry: these cards shall be cut so."""
+    """One entry: the layout for some cards."""
 
     path: str
-    """Where it stands, such as mig-configs.selected[0]."""
+    """The path of the entry, such as mig-configs.selected[0]."""
     layout: Layout | str
-    """Or one of the names that every model reads its own way, such as all-balanced."""
+    """A layout, or a name such as all-balanced that depends on the card model."""
     devices: frozenset[int] | None = None
-    """None is all cards."""
+    """Card indexes; None for all cards."""
     models: frozenset[tuple[str, str]] | None = None
-    """Only these PCI vendors and devices."""
+    """PCI vendor and device ids that the entry is limited to; None for all models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What must be known of a card to cut it."""
+    """A card as far as a layout depends on it."""
 
     index: int
     product: str = ""
@@ -59,15 +59,15 @@ class Card:
 
 
 Targets: TypeAlias = Mapping[int, Layout]
-"""Card index to how it shall be cut."""
+"""Card index to desired layout."""
 
 
 class _UnreadableError(Exception):
-    """Carries the sentence out of the depth of reading."""
+    """Carries the message of an invalid annotation up to `read` or `targets`."""
 
 
 def read(data: object) -> Wishes | Refused:
-    """The wishes of an annotation, from the plain data its YAML is."""
+    """Parse the decoded YAML of the annotation."""
     try:
         return Wishes(_selected(data))
     except _UnreadableError as unreadable:
@@ -85,8 +85,7 @@ def _selected(data: object) -> tuple[Wish, ...]:
     name = SELECTED if SELECTED in configs else next(iter(configs), "")
     if not name or (name != SELECTED and len(configs) > 1):
         raise _UnreadableError(
-            f"mig-configs names {', '.join(configs) or 'no layout'}; "
-            f"call the one that shall be applied {SELECTED}"
+            f"mig-configs names {', '.join(configs) or 'no layout'}; name the layout to apply {SELECTED}"
         )
     chosen = configs[name]
     if isinstance(chosen, str) and chosen in configs and not isinstance(configs[chosen], str):
@@ -120,10 +119,10 @@ def _entry(entry: Mapping[str, object], path: str) -> Wish:
     layout = _layout(entry.get("mig-devices"), f"{path}.mig-devices")
     if enabled and not layout:
         raise _UnreadableError(
-            f"{path}.mig-devices names nothing; name profiles, or write mig-enabled: false for whole cards"
+            f"{path}.mig-devices is empty; list profiles, or set mig-enabled: false for whole cards"
         )
     if layout and not enabled:
-        raise _UnreadableError(f"{path} has mig-devices, but mig-enabled is false; write one or the other")
+        raise _UnreadableError(f"{path} has mig-devices, but mig-enabled is false; set only one of them")
     return Wish(path, layout, devices, models)
 
 
@@ -134,7 +133,7 @@ def _devices(data: object, path: str) -> frozenset[int] | None:
         raise _UnreadableError(f"{path} is {_said(data)}; it must be {_ALL}, or a list of card indexes")
     for number in data:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_INDEX:
-            raise _UnreadableError(f"{path} has {_said(number)}; an index is a whole number from 0")
+            raise _UnreadableError(f"{path} has {_said(number)}; an index must be a whole number from 0")
     if len(set(data)) < len(data):
         raise _UnreadableError(f"{path} names a card twice")
     return frozenset(data)
@@ -143,15 +142,15 @@ def _devices(data: object, path: str) -> frozenset[int] | None:
 def _filter(data: object, path: str) -> frozenset[tuple[str, str]]:
     """mig-parted writes a model as device and vendor in one number, `0x233010DE`."""
     written = data if isinstance(data, list) else [data]
-    found = [_FILTER.fullmatch(one) if isinstance(one, str) else None for one in written]
-    models = frozenset((one[2].lower(), one[1].lower()) for one in found if one is not None)
+    found = [_FILTER.fullmatch(text) if isinstance(text, str) else None for text in written]
+    models = frozenset((match[2].lower(), match[1].lower()) for match in found if match is not None)
     if not found or None in found:
         raise _UnreadableError(f'{path} is {_said(data)}; it must be PCI ids such as "0x233010DE"')
     return models
 
 
 def _layout(data: object, path: str) -> Layout:
-    """`{1g.10gb: 7}`, or a list with one word for each device."""
+    """`{1g.10gb: 7}`, or a list with one profile for each device."""
     if data is None:
         return mig.WHOLE
     if isinstance(data, list):
@@ -169,7 +168,7 @@ def _layout(data: object, path: str) -> Layout:
 def _profile(name: object, path: str) -> str:
     if not isinstance(name, str) or not mig.is_profile(name):
         raise _UnreadableError(
-            f"{path} has {_said(name)}, which is no MIG profile; write one such as 1g.10gb"
+            f"{path} has {_said(name)}, which is not a MIG profile; use one such as 1g.10gb"
         )
     return name
 
@@ -177,13 +176,13 @@ def _profile(name: object, path: str) -> str:
 def _mapping(data: object, path: str) -> Mapping[str, object]:
     if isinstance(data, dict) and all(isinstance(key, str) for key in data):
         return data
-    raise _UnreadableError(f"{path or 'the whole'} must be a mapping of names, not {_said(data)}")
+    raise _UnreadableError(f"{path or 'the annotation'} must be a mapping of names, not {_said(data)}")
 
 
 def _only(entry: Mapping[str, object], known: Iterable[str], path: str) -> None:
     if unknown := sorted(set(entry) - set(known)):
         where = f"{path}.{unknown[0]}" if path else unknown[0]
-        raise _UnreadableError(f"{_bare(where)} is not known here; known are {', '.join(sorted(known))}")
+        raise _UnreadableError(f"{_bare(where)} is unknown; known fields: {', '.join(sorted(known))}")
 
 
 def _said(data: object) -> str:
@@ -194,29 +193,29 @@ def _bare(text: str) -> str:
     return request.shown(text)[1:-1]
 
 
-def targets(wishes: Wishes, cards: Sequence[Card]) -> Targets | Refused:
-    """How each card that is named shall be cut; every layout is one that its card can have."""
+def targets(config: Wishes, cards: Sequence[Card]) -> Targets | Refused:
+    """The desired layout of each named card. Every layout fits on its card."""
     try:
-        return _targets(wishes, cards)
+        return _targets(config, cards)
     except _UnreadableError as unreadable:
         return Refused(f"annotation {ANNOTATION}", str(unreadable))
 
 
-def _targets(wishes: Wishes, cards: Sequence[Card]) -> Targets:
-    there = {card.index for card in cards}
+def _targets(config: Wishes, cards: Sequence[Card]) -> Targets:
+    indexes = {card.index for card in cards}
     by_card: dict[int, tuple[str, Layout]] = {}
-    for wish in wishes.entries:
-        if missing := sorted((wish.devices or frozenset()) - there):
-            raise _UnreadableError(f"{wish.path}.devices names card {missing[0]}; {_there(there)}")
+    for entry in config.entries:
+        if missing := sorted((entry.devices or frozenset()) - indexes):
+            raise _UnreadableError(f"{entry.path}.devices names card {missing[0]}; {_there(indexes)}")
         for card in cards:
-            layout = _wished(wish, card) if _concerns(wish, card) else None
+            layout = _wished(entry, card) if _concerns(entry, card) else None
             if layout is None:
                 continue
             if card.index in by_card:
                 raise _UnreadableError(
-                    f"{wish.path} and {by_card[card.index][0]} both name card {card.index}"
+                    f"{entry.path} and {by_card[card.index][0]} both name card {card.index}"
                 )
-            by_card[card.index] = (wish.path, layout)
+            by_card[card.index] = (entry.path, layout)
     return {index: layout for index, (_, layout) in sorted(by_card.items())}
 
 
@@ -224,32 +223,32 @@ def _there(indexes: Iterable[int]) -> str:
     return f"the node has {', '.join(str(index) for index in sorted(indexes)) or 'no cards'}"
 
 
-def _concerns(wish: Wish, card: Card) -> bool:
-    named = wish.devices is None or card.index in wish.devices
-    return named and (wish.models is None or (card.vendor, card.device) in wish.models)
+def _concerns(entry: Wish, card: Card) -> bool:
+    named = entry.devices is None or card.index in entry.devices
+    return named and (entry.models is None or (card.vendor, card.device) in entry.models)
 
 
-def _wished(wish: Wish, card: Card) -> Layout | None:
-    """The layout for this card; None where a name that is for all means nothing to its model."""
-    if isinstance(wish.layout, str):
-        return _by_name(wish, wish.layout, card) if card.kinds else None
-    placed = mig.place(card.kinds, wish.layout)
+def _wished(entry: Wish, card: Card) -> Layout | None:
+    """The layout for this card; None if a named layout does not apply to its model."""
+    if isinstance(entry.layout, str):
+        return _by_name(entry, entry.layout, card) if card.kinds else None
+    placed = mig.place(card.kinds, entry.layout)
     if isinstance(placed, Refused):
-        raise _UnreadableError(f"{wish.path}: card {card.index} ({card.product}): {placed}")
-    return wish.layout
+        raise _UnreadableError(f"{entry.path}: card {card.index} ({card.product}): {placed}")
+    return entry.layout
 
 
-def _by_name(wish: Wish, name: str, card: Card) -> Layout:
+def _by_name(entry: Wish, name: str, card: Card) -> Layout:
     if name == _DISABLED:
         return mig.WHOLE
     layout = balanced(card.kinds) if name == _BALANCED else mig.fill(card.kinds, name.removeprefix(_FILLED))
     if isinstance(layout, Refused):
-        raise _UnreadableError(f"{wish.path}: card {card.index} ({card.product}): {layout}")
+        raise _UnreadableError(f"{entry.path}: card {card.index} ({card.product}): {layout}")
     return layout
 
 
 def balanced(kinds: Sequence[Kind]) -> Layout | Refused:
-    """Two of one compute slice, one of two and one of three; the last only where the model has it."""
+    """Two devices of one compute slice, one of two, and one of three if the model supports it."""
     usual: dict[int, str] = {}
     for kind in sorted(kinds, key=lambda kind: (kind.memory_mib, kind.memory_slices, "+" in kind.name)):
         usual.setdefault(kind.compute_slices, kind.name)
@@ -261,5 +260,5 @@ def balanced(kinds: Sequence[Kind]) -> Layout | Refused:
 
 
 def changes(now: Targets, wanted: Targets) -> Targets:
-    """Only the cards that are cut otherwise than they shall be."""
+    """Only the cards whose layout differs from the wanted one."""
     return {index: layout for index, layout in wanted.items() if index in now and now[index] != layout}

@@ -1,11 +1,11 @@
-"""The life of a card, from being found to being used, as one table.
+"""The lifecycle of a card as a transition table.
 
-Every row says where it leads from and to, whose word it is, and when it holds; the first row that holds is
-gone, and so on until the card rests. A look may be late, so several steps can be due at once: the path is
-told as a whole. docs/cards.md draws this table, and nobody else changes a card's phase.
+Every row has the start phases, the end phase, the owning component and a rule. The first row whose rule holds
+is applied, and again until no row applies. One reconcile can take several steps; one Event reports the whole
+path. docs/cards.md is generated from this table, and no other code changes the phase of a card.
 
-A card joins or leaves a pool only when the ledger says that it gives nothing of it and nobody holds
-anything (Withdrawn). Until then it stays where it is, whatever anybody wishes.
+A card joins or leaves a pool only when its occupancy is Withdrawn: the ledger allocates nothing of it and no
+pod holds a part of it. Until then the card keeps its pool.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,12 +37,12 @@ STATES: Final[dict[Phase, State]] = {
     "Faulted": "Faulted",
 }
 CLEAN: Final = 3
-"""Heartbeats without a fault in a row that bring a faulted card back."""
+"""Consecutive heartbeats without a fault after which a faulted card recovers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`reason` is one word, `sentence` what a person reads."""
+    """Why a card or its node cannot serve: `reason` for a condition, `sentence` for its message."""
 
     reason: str
     sentence: str
@@ -50,28 +50,28 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """All that a card's phase depends on."""
+    """The inputs of the lifecycle of a card."""
 
     managed: bool = True
     ignored: bool = False
     checked: bool = False
-    """The validator has looked at the node."""
+    """The bootstrap controller has validated the node."""
     prepared: bool = False
-    """Driver, toolkit and monitoring of the node are known to be right."""
+    """Driver, toolkit and monitoring of the node are known to work."""
     trouble: Trouble | None = None
-    """Driver, toolkit or monitoring of the node are known to be wrong."""
+    """Why driver, toolkit or monitoring of the node fail."""
     fault: Trouble | None = None
-    """The card itself is broken."""
+    """Why the card itself is unhealthy."""
     clean: int = 0
-    """Heartbeats without a fault in a row."""
+    """Consecutive heartbeats without a fault."""
     incomplete: str = ""
-    """Why the node's inventory cannot be relied on, in a sentence; it keeps cards from joining pools."""
+    """Why the inventory of the node is incomplete, as a sentence; it keeps cards from joining pools."""
     matched: bool = False
-    """At least one pool would take it."""
+    """The selector of at least one pool matches the card."""
     wanted: str = ""
-    """The pool it shall serve."""
+    """The pool the card should join."""
     pool: str = ""
-    """The pool it serves now."""
+    """The pool the card is in now."""
     occupancy: Occupancy = "Unknown"
 
     @property
@@ -84,15 +84,15 @@ class CardFacts:
 
     @property
     def why(self) -> str:
-        """What keeps it from serving, in a sentence."""
+        """Why the card cannot serve, as a sentence."""
         if self.set_aside:
             return "it carries the ignore label" if self.ignored else "its node is not managed"
-        found = self.fault or self.trouble
-        return found.sentence if found is not None else ""
+        cause = self.fault or self.trouble
+        return cause.sentence if cause is not None else ""
 
     @property
     def goal(self) -> str:
-        """What is set aside serves no pool, whatever its annotation says."""
+        """The desired pool. A card that is set aside has none, whatever its annotation says."""
         return "" if self.set_aside else self.wanted
 
 
@@ -101,7 +101,7 @@ When: TypeAlias = Callable[[CardFacts], bool]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a change is due: in words for the docs, and as the condition itself."""
+    """When a transition applies: `words` for the documentation, `holds` as the predicate."""
 
     words: str
     holds: When
@@ -109,7 +109,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`end` None: the phase stays as it is. `says` may name the {pool}, the {goal} and {why}."""
+    """One row of the table. `end` None keeps the phase. `says` may use {pool}, {goal} and {why}."""
 
     starts: tuple[Phase, ...]
     end: Phase | None
@@ -118,21 +118,21 @@ class Row:
     reason: str
     says: str
     pool: Literal["stays", "joins", "leaves"] = "stays"
-    """What becomes of the card's pool."""
+    """The effect on the pool of the card."""
     grave: bool = False
-    """Its Event is a Warning."""
+    """The type of its Event is Warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row, gone."""
+    """One transition that was taken."""
 
     start: Phase
     end: Phase
     row: Row
     sentence: str
     pool: str
-    """The pool of the card after it."""
+    """The pool of the card after the transition."""
 
     @property
     def owner(self) -> Owner:
@@ -147,10 +147,10 @@ _LEAVES: Final = Rule(
     "its assignment was removed or changed, and the ledger has withdrawn it",
     lambda facts: facts.pool not in ("", facts.goal) and facts.occupancy == "Withdrawn",
 )
-_POOLLESS: Final = Rule("it is in no pool after all", lambda facts: not facts.pool)
+_POOLLESS: Final = Rule("it is in no pool", lambda facts: not facts.pool)
 _SET_ASIDE: Final = Rule("it carries the ignore label, or its node is not managed", lambda f: f.set_aside)
 _BROKEN: Final = Rule(
-    "the card itself is broken: a critical XID, memory errors, heat, or it does not answer",
+    "the card itself is unhealthy: a critical XID, memory errors, overheating, or no response",
     lambda facts: facts.fault is not None and not facts.set_aside,
 )
 _UNFIT: Final = Rule(
@@ -158,18 +158,16 @@ _UNFIT: Final = Rule(
     lambda facts: facts.trouble is not None and not facts.set_aside,
 )
 _UNFIT_FREE: Final = Rule(
-    "driver, toolkit or monitoring of the node fail, and nobody holds it",
+    "driver, toolkit or monitoring of the node fail, and no pod holds a part of it",
     lambda facts: facts.trouble is not None and not facts.set_aside and not facts.held,
 )
 _RECOVERED: Final = Rule(
     f"{CLEAN} clean heartbeats in a row, and driver, toolkit and monitoring do not fail",
     lambda facts: facts.fault is None and facts.trouble is None and facts.clean >= CLEAN,
 )
-_CHECKED: Final = Rule(
-    "the validator has looked at its node", lambda facts: facts.checked and not facts.set_aside
-)
+_CHECKED: Final = Rule("its node has been validated", lambda facts: facts.checked and not facts.set_aside)
 _PREPARED: Final = Rule(
-    "driver, toolkit and monitoring are right", lambda facts: facts.prepared and facts.trouble is None
+    "driver, toolkit and monitoring work", lambda facts: facts.prepared and facts.trouble is None
 )
 _MATCHED: Final = Rule("a pool's selector matches", lambda facts: facts.matched or bool(facts.goal))
 _UNMATCHED: Final = Rule("no pool's selector matches any more", lambda f: not f.matched and not f.goal)
@@ -180,15 +178,17 @@ _JOINS: Final = Rule(
         bool(facts.goal) and not facts.pool and not facts.incomplete and facts.occupancy == "Withdrawn"
     ),
 )
-_RETURNS: Final = Rule("it has a pool already", lambda facts: bool(facts.goal) and facts.pool == facts.goal)
-_HELD: Final = Rule("the ledger holds some of it for a pod", lambda facts: facts.held)
-_RUNS: Final = Rule("a pod that holds some of it is bound", lambda facts: facts.occupancy == "InUse")
+_RETURNS: Final = Rule(
+    "it is in that pool already", lambda facts: bool(facts.goal) and facts.pool == facts.goal
+)
+_HELD: Final = Rule("the ledger holds a part of it for a pod", lambda facts: facts.held)
+_RUNS: Final = Rule("a pod that holds a part of it is bound", lambda facts: facts.occupancy == "InUse")
 _UNHELD: Final = Rule(
-    "nobody holds anything of it: the hold was dropped or expired",
+    "no pod holds a part of it: the hold was released or expired",
     lambda facts: facts.occupancy in ("Free", "Withdrawn"),
 )
 _ENDED: Final = Rule(
-    "no pod that holds some of it is bound any more",
+    "no pod that holds a part of it is bound any more",
     lambda facts: facts.occupancy in ("Free", "Withdrawn", "Reserved"),
 )
 
@@ -239,10 +239,8 @@ TABLE: Final[tuple[Row, ...]] = (
         "GPURecovered",
         f"had {CLEAN} clean heartbeats in a row",
     ),
-    Row(("Discovered",), "Validating", BOOTSTRAP, _CHECKED, "GPUValidating", "is being checked"),
-    Row(
-        ("Validating",), "Ready", BOOTSTRAP, _PREPARED, "GPUReady", "driver, toolkit and monitoring are right"
-    ),
+    Row(("Discovered",), "Validating", BOOTSTRAP, _CHECKED, "GPUValidating", "is being validated"),
+    Row(("Validating",), "Ready", BOOTSTRAP, _PREPARED, "GPUReady", "driver, toolkit and monitoring work"),
     Row(("Ready",), "PendingAssignment", POOL, _MATCHED, "GPUPendingAssignment", "matches a pool"),
     Row(("PendingAssignment",), "Ready", POOL, _UNMATCHED, "GPUUnmatched", "matches no pool any more"),
     Row(("PendingAssignment",), "Assigned", POOL, _RETURNS, "GPUAssigned", "serves the pool {goal}"),
@@ -257,13 +255,13 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     Row(("Assigned",), "Reserved", LEDGER, _HELD, "GPUReserved", "is held for a pod"),
     Row(("Reserved",), "InUse", LEDGER, _RUNS, "GPUInUse", "is used by a pod"),
-    Row(("Reserved",), "Assigned", LEDGER, _UNHELD, "GPUReleased", "is held for nobody any more"),
+    Row(("Reserved",), "Assigned", LEDGER, _UNHELD, "GPUReleased", "is not held for a pod any more"),
     Row(("InUse",), "Assigned", LEDGER, _ENDED, "GPUReleased", "is used by no pod any more"),
 )
 
 
 def walk(phase: Phase, facts: CardFacts) -> tuple[Step, ...]:
-    """The steps that are due, in their order; none when the card rests where it is."""
+    """The transitions to take, in order; none if no row of the table applies."""
     return tuple(_steps(phase, facts))
 
 
@@ -284,19 +282,19 @@ def _sentence(row: Row, facts: CardFacts) -> str:
 
 
 def told(steps: tuple[Step, ...]) -> str:
-    """The path and its last sentence, for one Event."""
+    """The note of one Event: the path of phases and the sentence of the last transition."""
     path = [steps[0].start, *(step.end for step in steps if step.end != step.start)]
     return f"{' -> '.join(path)}: {steps[-1].sentence}"
 
 
 def obstacle(phase: Phase, facts: CardFacts) -> str:
-    """Why no pool may take the card, in a sentence: where it would rest if no pool had a word."""
+    """Why no pool may take the card, as a sentence: from the phase it would have without any pool."""
     steps = walk(phase, replace(facts, matched=False, wanted=facts.pool))
-    rests = steps[-1].end if steps else phase
-    if rests == "Faulted":
+    final = steps[-1].end if steps else phase
+    if final == "Faulted":
         return (
-            f"it is faulted: {facts.why}" if facts.why else "it is faulted and was not seen clean long enough"
+            f"it is faulted: {facts.why}" if facts.why else "it is faulted and has too few clean heartbeats"
         )
-    if rests in ("Discovered", "Validating"):
-        return "its node is still being checked"
+    if final in ("Discovered", "Validating"):
+        return "its node is still being validated"
     return facts.incomplete

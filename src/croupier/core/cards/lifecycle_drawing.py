@@ -1,4 +1,4 @@
-"""The table of a card's life as docs/cards.md shows it: as a table, and as a picture (mermaid)."""
+"""Renders the lifecycle table for docs/cards.md, as a Markdown table and as a Mermaid diagram."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from croupier.core.cards.lifecycle import STATES, TABLE, Row
 
 
 def table() -> str:
-    """One line for each row, in the order in which they are tried."""
+    """One line for each row, in the order of evaluation."""
     lines = ["| from | to | when | by | Event |", "|---|---|---|---|---|"]
     lines += [
         f"| {', '.join(row.starts)} | {_goes(row)} | {row.rule.words} | {row.owner} | {_event(row)} |"
@@ -16,20 +16,22 @@ def table() -> str:
 
 
 def diagram() -> str:
-    """Phases with the state they mean; a line for each change, with the words of its Events."""
+    """The phases with their states, and one edge for each change with the reasons of its Events."""
     lines = ["stateDiagram-v2", "    [*] --> Discovered"]
     lines += [f"    {phase}: {phase} ({state})" for phase, state in STATES.items()]
-    lines += [f"    {start} --> {end}: {' or '.join(words)}" for (start, end), words in _changes().items()]
+    lines += [
+        f"    {start} --> {end}: {' or '.join(reasons)}" for (start, end), reasons in _changes().items()
+    ]
     return "\n".join(lines)
 
 
 def _changes() -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    changes: dict[tuple[str, str], list[str]] = {}
     for start, end, reason in _lines():
-        words = found.setdefault((start, end), [])
-        if reason not in words:
-            words.append(reason)
-    return found
+        reasons = changes.setdefault((start, end), [])
+        if reason not in reasons:
+            reasons.append(reason)
+    return changes
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
-"""How a card can be cut into MIG devices, by placement.
+"""Places MIG devices on a card.
 
-Counting slices is not enough: each kind of device may begin only at certain memory slices, so three that
-fit by number may still not fit side by side. A card has eight memory slices at most, so every way
-to place them is tried, and what is said to be impossible is.
+Counting slices is not enough: each profile may start only at certain memory slices, so devices that fit by
+number may still not fit together. A card has at most eight memory slices, so the search tries every
+placement and its negative answers are exact.
 """
 
 import difflib
@@ -16,12 +16,12 @@ from croupier.core.ledgers.ledger import Refused
 from croupier.core.pods import request
 
 Layout: TypeAlias = tuple[tuple[str, int], ...]
-"""How many of each profile, as `canonical` makes it: each once, largest first, none of zero."""
+"""Profiles with their number, in the canonical form: each profile once, largest first, no zeros."""
 
 WHOLE: Final[Layout] = ()
-"""Not cut at all."""
+"""The card is not partitioned."""
 MOST_PIECES: Final = 8
-"""MIG devices one card can have."""
+"""The largest number of MIG devices on one card."""
 
 _Pieces: TypeAlias = tuple["Piece", ...]
 _WHOLE: Final = "whole"
@@ -31,30 +31,30 @@ _SPELLED: Final = re.compile(r"([^:,]+):([1-9][0-9]?)")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of MIG device that a card can be cut into, as its driver tells of it."""
+    """One MIG profile of a card, as its driver reports it."""
 
     name: str
     memory_slices: int
     starts: tuple[int, ...]
-    """Memory slices it may begin at on the empty card."""
+    """Memory slices at which a device may start on an empty card."""
     compute_slices: int
     memory_mib: int = 0
     multiprocessors: int = 0
     gpu_instance: int = 0
-    """The driver's number of its GPU instance profile,"""
+    """The driver's id of the GPU instance profile."""
     compute_instance: int = 0
-    """and of the compute instance profile that fills it."""
+    """The driver's id of the compute instance profile that fills the GPU instance."""
     copy: int = 0
     encoder: int = 0
     decoder: int = 0
     ofa: int = 0
     most: int = MOST_PIECES
-    """How many of it a card can have at once."""
+    """How many devices of this profile one card can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One MIG device at its place."""
+    """One MIG device at its memory slices."""
 
     profile: str
     start: int
@@ -62,7 +62,7 @@ class Piece:
 
     @property
     def id(self) -> str:
-        """`1g.10gb-0`: what the ledger calls it."""
+        """The id of the device in the ledger, such as `1g.10gb-0`."""
         return f"{self.profile}-{self.start}"
 
     @property
@@ -72,14 +72,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What of a card is not taken yet."""
+    """The free slices of a card."""
 
     memory: frozenset[int]
     compute: int
 
 
 def canonical(counts: Iterable[tuple[str, int]]) -> Layout:
-    """The same layout however it was written."""
+    """The canonical form of a layout."""
     total: Counter[str] = Counter()
     for profile, number in counts:
         total[profile] += number
@@ -87,7 +87,7 @@ def canonical(counts: Iterable[tuple[str, int]]) -> Layout:
 
 
 def of(profiles: Iterable[str]) -> Layout:
-    """The layout that these devices together are."""
+    """The layout of a list of profiles."""
     return canonical((profile, 1) for profile in profiles)
 
 
@@ -97,9 +97,9 @@ def _largest_first(entry: tuple[str, int]) -> tuple[int, int, bool, str]:
 
 
 def _amounts(profile: str) -> tuple[int, int]:
-    """Compute slices and gigabytes, as the name says them."""
-    found = _PROFILE.fullmatch(profile)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    """Compute slices and gigabytes in the name of a profile."""
+    match = _PROFILE.fullmatch(profile)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def is_profile(name: str) -> bool:
@@ -107,46 +107,46 @@ def is_profile(name: str) -> bool:
 
 
 def resource(profile: str) -> str:
-    """What a pod asks for: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
+    """The resource name of a profile: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
     return request.MIG + profile.replace("+", ".")
 
 
 def spelled(layout: Layout) -> str:
-    """`2g.20gb:2,3g.30gb:1`, smallest first; `whole` for a card that is not cut."""
+    """The text of a layout such as `2g.20gb:2,3g.30gb:1`, smallest first; `whole` if not partitioned."""
     return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or _WHOLE
 
 
 def parse(text: str) -> Layout | Refused:
-    """What `spelled` wrote."""
+    """Parse the text that `layout_text` writes."""
     if text == _WHOLE:
         return WHOLE
     parts = [_SPELLED.fullmatch(part) for part in text.split(",")]
-    counts = [(found[1], int(found[2])) for found in parts if found is not None and is_profile(found[1])]
+    counts = [(part[1], int(part[2])) for part in parts if part is not None and is_profile(part[1])]
     if len(counts) < len(parts) or sum(number for _, number in counts) > MOST_PIECES:
         return Refused(
-            f"{request.shown(text)} is no MIG layout; write one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
+            f"{request.shown(text)} is not a MIG layout; use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
         )
     return canonical(counts)
 
 
 def fill(kinds: Sequence[Kind], profile: str) -> Layout | Refused:
-    """As many of one profile as fit on an empty card."""
+    """The layout with as many devices of one profile as fit on an empty card."""
     most = max((kind.most for kind in kinds if kind.name == profile), default=1)
     for number in range(min(most, MOST_PIECES), 1, -1):
         if not isinstance(place(kinds, ((profile, number),)), Refused):
             return ((profile, number),)
-    alone = place(kinds, ((profile, 1),))
-    return alone if isinstance(alone, Refused) else ((profile, 1),)
+    single = place(kinds, ((profile, 1),))
+    return single if isinstance(single, Refused) else ((profile, 1),)
 
 
 def how_many(kinds: Sequence[Kind], profile: str) -> int:
-    """Of one profile on an otherwise empty card."""
+    """How many devices of one profile fit on an empty card."""
     filled = fill(kinds, profile)
     return 0 if isinstance(filled, Refused) else sum(number for _, number in filled)
 
 
 def place(kinds: Sequence[Kind], layout: Layout) -> tuple[Piece, ...] | Refused:
-    """Where each device of the layout goes on an empty card, from the first slice to the last."""
+    """The placement of each device of the layout on an empty card, in the order of slices."""
     if not layout:
         return ()
     by_name = {kind.name: kind for kind in kinds}
@@ -167,15 +167,15 @@ def _empty(kinds: Iterable[Kind]) -> _Room:
 
 
 def _impossible(kinds: Mapping[str, Kind], layout: Layout) -> Refused | None:
-    """Why no placement needs to be tried."""
+    """The reason why the layout cannot fit, if it is known without trying placements."""
     if not kinds:
-        return Refused("this model of card cannot be cut into MIG devices")
+        return Refused("this card model does not support MIG")
     for profile, number in layout:
         if profile not in kinds:
             return Refused(f"the card has no MIG profile {request.shown(profile)}; {_known(kinds, profile)}")
         most = min(kinds[profile].most, MOST_PIECES)
         if number > most:
-            return Refused(f"a card can have {most} of {profile} at most, not {number}")
+            return Refused(f"a card can have at most {most} of {profile}, not {number}")
     room = _empty(kinds.values())
     compute = sum(kinds[profile].compute_slices * number for profile, number in layout)
     if compute > room.compute:
@@ -194,11 +194,11 @@ def _known(kinds: Mapping[str, Kind], profile: str) -> str:
 
 def _places(kinds: Mapping[str, Kind], layout: Layout) -> str:
     """`3g.40gb takes 4 memory slices from 0 or 4`, for each profile."""
-    said = []
+    texts = []
     for kind in (kinds[profile] for profile, _ in reversed(layout)):
         slices = f"{kind.memory_slices} memory slice{'s' if kind.memory_slices > 1 else ''}"
-        said.append(f"{kind.name} takes {slices} from {_listed(kind.starts)}")
-    return "; ".join(said)
+        texts.append(f"{kind.name} takes {slices} from {_listed(kind.starts)}")
+    return "; ".join(texts)
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -207,7 +207,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _placements(wanted: Sequence[Kind], room: _Room, last: Piece | None = None) -> Iterator[_Pieces]:
-    """Every way to place them; devices of one kind in rising order, since they are alike."""
+    """Every placement; devices of one profile only in rising order, because they are interchangeable."""
     if not wanted:
         yield ()
         return

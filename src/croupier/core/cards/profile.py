@@ -1,7 +1,7 @@
-"""MIG profiles in the order of what they give.
+"""MIG profiles ordered by size.
 
-Compute slices count first, memory second: a 3g.40gb is more than a 2g.20gb, a 1g.20gb more than a
-1g.10gb. What comes with extras (`+me`) is a little more than the same without.
+Compute slices count first, memory second: 3g.40gb is larger than 2g.20gb, and 1g.20gb is larger than 1g.10gb.
+A profile with extras (`+me`) is larger than the same profile without.
 """
 
 import re
@@ -20,28 +20,28 @@ _SHARED: Final = "shared"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Profile:
-    """Compares by what it gives."""
+    """A MIG profile, compared by size."""
 
     slices: int
-    """Compute slices; of a compute instance (`1c.3g.40gb`) those of the instance."""
+    """Compute slices; for a compute instance (`1c.3g.40gb`) those of the instance."""
     memory: int
-    """In GB as the name says it, which NVIDIA rounds up from GiB."""
+    """GB as in the name, which NVIDIA rounds up from GiB."""
     extras: tuple[str, ...] = ()
     name: str = ""
     resource: str = ""
 
     @property
     def is_its_own(self) -> bool:
-        """Memory and slices are not shared with anybody: neither by time nor with other compute instances."""
+        """Memory and slices are shared neither by time slicing nor with other compute instances."""
         return "c." not in self.name and _SHARED not in self.extras
 
 
 @lru_cache(maxsize=1024)
 def read(resource: str) -> Profile | None:
-    """The profile that `nvidia.com/mig-2g.20gb` stands for; None for anything else."""
+    """The profile of a resource such as `nvidia.com/mig-2g.20gb`; None for other resources."""
     name = request.profile(resource) if len(resource) <= _LONGEST else None
-    found = _SHAPE.fullmatch(name) if name is not None else None
-    if name is None or found is None:
+    match = _SHAPE.fullmatch(name) if name is not None else None
+    if name is None or match is None:
         return None
-    extras = tuple(found["extras"].split(".")) if found["extras"] else ()
-    return Profile(int(found["instance"] or found["slices"]), int(found["memory"]), extras, name, resource)
+    extras = tuple(match["extras"].split(".")) if match["extras"] else ()
+    return Profile(int(match["instance"] or match["slices"]), int(match["memory"]), extras, name, resource)

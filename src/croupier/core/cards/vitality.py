@@ -1,10 +1,10 @@
-"""Whether a card is fit to be given to anybody, from what its driver tells.
+"""Whether a card is healthy, from the readings of its driver.
 
-Programs break, too, and the driver reports that with the same kind of message (an XID) as broken hardware.
-Those that a program can cause are not held against the card; every other is, also one nobody knows yet.
+The driver reports faults of programs and of hardware with the same kind of message, an XID. XIDs that a
+program can cause do not make the card unhealthy; all others do, including unknown ones.
 
-An XID is told once, to whoever looks just then. So what an agent told of it binds the agent after it: with
-a restart of ours nothing has become better. With a restart of the machine it may have: that resets cards.
+The driver reports an XID once. So a restarted agent carries over the fault that the previous agent reported:
+a restart of the agent repairs nothing. A reboot of the machine resets the card and clears the fault.
 """
 
 from collections.abc import Mapping
@@ -12,52 +12,52 @@ from dataclasses import dataclass
 from typing import Final
 
 HELD: Final = 60.0
-"""Seconds a critical XID makes its card unfit: trouble that lasts shows in other ways, or comes again."""
+"""Seconds a critical XID keeps its card unhealthy: a lasting fault shows in other readings or recurs."""
 CRITICAL: Final = "CriticalXID"
 LOST: Final = "CardLost"
 UNREACHABLE: Final = "DriverUnreachable"
 
 _PROGRAMS: Final = frozenset({13, 31, 43, 45, 63, 66, 68, 69, 92, 94, 109, 137})
-"""XIDs of faulting programs, of memory faults that were contained or mended, and of clean-ups after those."""
+"""XIDs of faulting programs, of contained or repaired memory faults, and of clean-ups after those."""
 _KNOWN: Final[Mapping[int, str]] = {
     46: "the GPU stopped processing",
     48: "an uncorrectable memory error",
-    61: "its internal microcontroller broke off",
+    61: "a breakpoint or warning of its internal microcontroller",
     62: "its internal microcontroller halted",
-    64: "a faulty memory row could not be replaced",
+    64: "a faulty memory row could not be remapped",
     74: "an NVLink error",
     79: "it has fallen off the bus",
     95: "an uncontained memory error",
     110: "a security fault",
-    119: "its system processor does not answer",
+    119: "its system processor does not respond",
     120: "its system processor failed",
     140: "an unrecovered memory error",
 }
 
 
 _GRAVER: Final = frozenset({CRITICAL, LOST, UNREACHABLE})
-"""Reasons that are told rather than that of an XID, which may be held against the card all the same."""
+"""Reasons that take precedence over the reason of a carried XID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What was read at one look; None is what the driver does not tell."""
+    """One set of readings; None for values that the driver does not report."""
 
     lost: str = ""
-    """Why the card does not answer."""
+    """Why the card does not respond."""
     xid: int | None = None
-    """The last one, as long as it counts."""
+    """The last XID, while it counts."""
     ecc_errors: int | None = None
     """Uncorrected memory errors since the driver was loaded."""
     remap_failed: bool = False
     temperature_c: int | None = None
     slowdown_c: int | None = None
-    """Where it slows down to save itself."""
+    """The temperature at which the card throttles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` is one word for programs, `message` a sentence for people; both empty while it is fit."""
+    """The health of a card; `reason` and `message` are empty while it is healthy."""
 
     healthy: bool = True
     reason: str = ""
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was told of a card: its verdict, and the last XID there was."""
+    """The reported health of a card, with its last XID."""
 
     uuid: str
     verdict: Verdict = Verdict()
@@ -75,7 +75,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Scar:
-    """An XID that an agent before us was told, and until when it is held against the board."""
+    """An XID that a previous agent reported, and until when it keeps the board unhealthy."""
 
     uuid: str
     xid: int
@@ -87,35 +87,35 @@ def is_critical(xid: int) -> bool:
 
 
 def judge(readings: Readings) -> Verdict:
-    """The gravest trouble, if there is any."""
+    """The health of the card, by its most severe fault."""
     if readings.lost:
-        return _unfit(LOST, f"the card does not answer: {readings.lost}; reset it or look at the machine")
+        return _unfit(
+            LOST, f"the card does not respond: {readings.lost}; reset the card or check the machine"
+        )
     if readings.xid is not None and is_critical(readings.xid):
         known = _KNOWN.get(readings.xid, "an error of the card or its driver")
         return _unfit(CRITICAL, f"the driver reported XID {readings.xid}: {known}")
     if readings.remap_failed:
-        return _unfit(
-            "RowRemapFailed", "a faulty memory row could not be replaced; the card needs an exchange"
-        )
+        return _unfit("RowRemapFailed", "a faulty memory row could not be remapped; replace the card")
     if readings.ecc_errors:
         return _unfit(
             "ECCErrors", f"{_errors(readings.ecc_errors)} since the driver was loaded; reset the card"
         )
     limit, now = readings.slowdown_c, readings.temperature_c
     if limit is not None and now is not None and now >= limit:
-        return _unfit("Overheated", f"{now} °C, and it slows down at {limit} °C; look at its cooling")
+        return _unfit("Overheated", f"the card has {now} °C and throttles at {limit} °C; check its cooling")
     return Verdict()
 
 
 def supersedes(new: int, old: int, age: float) -> bool:
-    """Whether an XID is told in place of the last one: what breaks a card is followed by clean-ups."""
+    """Whether a new XID replaces the last one: clean-up XIDs must not hide a recent critical one."""
     return is_critical(new) or not is_critical(old) or age >= HELD
 
 
 def scar(last: Told, *, rebooted: bool, now: float) -> Scar | None:
-    """What is left of what the agent before us told `last`.
+    """The fault to carry over from the last report of the previous agent.
 
-    Nobody knows what happened between that agent and us, so what counted then counts anew.
+    What happened between the two agents is unknown, so a critical XID counts from now on again.
     """
     if rebooted or last.xid is None:
         return None
@@ -124,7 +124,7 @@ def scar(last: Told, *, rebooted: bool, now: float) -> Scar | None:
 
 
 def scarred(seen: Told, before: Scar | None, now: float) -> Told:
-    """What is to be told of a card: another board in its place has no part in its past."""
+    """The health to report, with the carried fault. A replaced board does not inherit it."""
     if before is None or before.uuid != seen.uuid:
         return seen
     counts = now < before.until
@@ -136,7 +136,7 @@ def scarred(seen: Told, before: Scar | None, now: float) -> Told:
 
 
 def has_rebooted(before: str, now: str) -> bool:
-    """By the names of two boots; one that nobody told may have been the same."""
+    """Compare two boot ids; an empty id is unknown and counts as the same boot."""
     return bool(before and now) and before != now
 
 

@@ -1,1 +1,1 @@
-"""What a pod gets instead of what no node offers."""
+"""Replaces MIG profiles that no node offers."""

@@ -1,7 +1,7 @@
-"""What may take the place of a missing MIG profile, best first.
+"""The candidates that may replace a missing MIG profile, best first.
 
-Smaller ones before larger ones, the nearest of each first, the whole card last: so that a
-cluster that lacks one profile wastes as little as possible of another.
+Smaller profiles come before larger ones, the nearest of each first, and the whole card last, so
+that a cluster that lacks one profile wastes as little as possible of another.
 """
 
 from collections.abc import Callable, Collection
@@ -20,16 +20,16 @@ _GIB: Final = 1024**3 * NANO
 
 
 class Offer(Protocol):
-    """What the nodes of the cluster offer."""
+    """The allocatable and free resources of the nodes."""
 
     def exists(self, resource: str) -> bool:
-        """Some node has at least one allocatable."""
+        """Whether at least one node has it allocatable."""
         ...
 
     def resources(self) -> Collection[str]: ...
 
     def most_free(self, resource: str) -> Quantity:
-        """The most of it that is free now on one node."""
+        """The largest free amount on one node."""
         ...
 
 
@@ -38,20 +38,20 @@ class Candidate:
     resource: str
     step: Step
     profile: Profile | None = None
-    """None is the whole card."""
+    """None for the whole card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     candidate: Candidate
     passed: tuple[Candidate, ...] = ()
-    """Those before it in the chain that exist but have not enough free on any one node."""
+    """Earlier candidates that exist, but of which no node has enough free."""
     free: bool = False
-    """One node has enough of it free now; only looked at if the policy prefers that."""
+    """One node has enough of it free now; checked only if the policy prefers available resources."""
 
 
 def candidates(asked: Profile, offer: Offer, policy: Policy) -> tuple[Candidate, ...]:
-    """All that exists and may take its place, in the order of the chain."""
+    """All existing resources that may replace the profile, in order of preference."""
     smaller, larger = _neighbours(asked, offer, policy)
     by_direction = {"nearest": (*smaller, *larger), "down": smaller, "up": larger, "off": ()}
     whole = policy.direction != "off" and offer.exists(GPU)
@@ -61,7 +61,7 @@ def candidates(asked: Profile, offer: Offer, policy: Policy) -> tuple[Candidate,
 def choose(
     chain: tuple[Candidate, ...], offer: Offer, policy: Policy, needed: Callable[[Candidate], Quantity]
 ) -> Choice | None:
-    """The first of the chain; if the policy prefers it, the first of which one node has enough free now."""
+    """The first candidate; if the policy prefers it, the first of which one node has enough free now."""
     if not chain:
         return None
     if policy.prefer_available:
@@ -72,25 +72,25 @@ def choose(
 
 
 def count(asked: Profile, amount: int, candidate: Candidate, policy: Policy) -> int:
-    """How many of the candidate take the place of `amount` of what was asked for."""
+    """How many of the candidate replace `amount` of the requested profile."""
     if policy.quantities == "keep" or candidate.profile is None:
-        return amount  # no resource tells how much memory a whole card has: one for one
+        return amount  # the memory of a whole card is unknown here: one for one
     return -(-amount * asked.memory // candidate.profile.memory)
 
 
 def _neighbours(
     asked: Profile, offer: Offer, policy: Policy
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """The smaller ones and the larger ones, the nearest first."""
+    """The smaller and the larger profiles, the nearest first."""
     floor = policy.min_memory.nanos if policy.min_memory is not None else 0
     fitting = sorted(
-        one
+        offered
         for resource in offer.resources()
-        if (one := profile.read(resource)) is not None
-        and one.is_its_own
-        and one.memory * _GIB >= floor
+        if (offered := profile.read(resource)) is not None
+        and offered.is_its_own
+        and offered.memory * _GIB >= floor
         and offer.exists(resource)
     )
-    smaller = tuple(Candidate(one.resource, "smaller", one) for one in reversed(fitting) if one < asked)
-    larger = tuple(Candidate(one.resource, "larger", one) for one in fitting if one > asked)
+    smaller = tuple(Candidate(fit.resource, "smaller", fit) for fit in reversed(fitting) if fit < asked)
+    larger = tuple(Candidate(fit.resource, "larger", fit) for fit in fitting if fit > asked)
     return smaller, larger

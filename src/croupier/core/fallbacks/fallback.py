@@ -1,8 +1,8 @@
-"""Rewrites what a pod asks for where no node offers it.
+"""Rewrites requests of a pod that no node offers.
 
-Only MIG profiles that exist nowhere are replaced, and only by what exists. All profiles a pod
-lacks are replaced, or none: a pod that has to wait anyway is not made smaller. Since everything
-asked for afterwards exists, deciding again changes nothing.
+Only MIG profiles that no node offers are replaced, and only by existing resources. Either all
+missing profiles of a pod are replaced or none: a pod that stays pending anyway is not made
+smaller. Since every request exists afterwards, a second pass changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,13 +30,13 @@ _DEVICES: Final = (request.GPU, request.MIG)
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One profile of one container."""
+    """The replacement of one profile in one container."""
 
     path: str
-    """Of the container: `/spec/containers/0`."""
+    """JSON pointer of the container: `/spec/containers/0`."""
     container: str
     source: str
-    """Resources by their full names."""
+    """Full resource name, as is `target`."""
     target: str
     asked: int
     given: int
@@ -49,7 +49,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An Event worth recording on the pod."""
+    """An Event to record on the pod."""
 
     reason: str
     sentence: str
@@ -57,7 +57,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """What is changed. Without rewrites only missing limits are added, and there is no annotation."""
+    """The changes. Without rewrites only missing limits are added, and there is no annotation."""
 
     operations: tuple[Operation, ...]
     rewrites: tuple[Rewrite, ...] = ()
@@ -71,13 +71,13 @@ class Fallback:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """From what to what, each once."""
-        return tuple(dict.fromkeys(one.pair for one in self.rewrites))
+        """Source and target of the rewrites, without duplicates."""
+        return tuple(dict.fromkeys(rewrite.pair for rewrite in self.rewrites))
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The pod is admitted as it is; a warning says if it has to wait."""
+    """The pod is admitted unchanged; the warnings say why it stays pending, if it does."""
 
     warnings: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class _Swap:
-    """What takes the place of one profile wherever the pod asks for it."""
+    """The replacement of one profile in all containers of the pod."""
 
     source: str
     choice: Choice
@@ -104,24 +104,24 @@ Decision: TypeAlias = Fallback | Unchanged | Denied
 
 
 def decide(spec: PodSpec, offer: Offer, default: Policy) -> Decision:
-    """By the cluster's policy, and by what the pod's annotations say to it."""
+    """Apply the cluster's policy, as overridden by the pod's annotations."""
     policy = fallback_policy.policy_of(spec.annotations, default)
     trouble = str(policy) if isinstance(policy, Refused) else _trouble(spec)
     if isinstance(policy, Refused) or trouble:
         return Denied(trouble)
     missing = _missing(spec, offer)
     swaps = _swaps(spec, missing, offer, policy)
-    stuck = [resource for resource in missing if all(one.source != resource for one in swaps)]
+    stuck = [resource for resource in missing if all(swap.source != resource for swap in swaps)]
     if not stuck:
         return _rewrite(spec, swaps, policy) if swaps else _mend(spec)
-    sentences = tuple(words.stuck(one, _askers(spec, one), offer, policy) for one in stuck)
+    sentences = tuple(words.stuck(resource, _askers(spec, resource), offer, policy) for resource in stuck)
     if policy.when_nothing_fits == "Deny":
         return Denied("; ".join(sentences))
     return _mend(spec, tuple(f"{sentence}; {words.WAITS}" for sentence in sentences))
 
 
 def _trouble(spec: PodSpec) -> str:
-    """What cannot be meant, and the API server would refuse too: told before anything is made of it."""
+    """An invalid request, which the API server would refuse as well; empty if the request is valid."""
     for view in spec.containers:
         asks = view.asks
         read = request.read({name: asks[name] for name in asks if name.startswith(_DEVICES)}, {})
@@ -134,7 +134,7 @@ def _trouble(spec: PodSpec) -> str:
 
 
 def _missing(spec: PodSpec, offer: Offer) -> tuple[str, ...]:
-    """MIG profiles that the pod asks for and no node offers."""
+    """Requested MIG profiles that no node offers."""
     asked = (resource for view in spec.containers for resource, amount in view.asks.items() if amount)
     return tuple(
         resource
@@ -148,15 +148,15 @@ def _askers(spec: PodSpec, resource: str) -> list[str]:
 
 
 def _swaps(spec: PodSpec, missing: Iterable[str], offer: Offer, policy: Policy) -> tuple[_Swap, ...]:
-    """What takes the place of each, in all containers alike; left out are those nothing can replace."""
+    """The same replacement in all containers; profiles without a replacement are left out."""
     swaps: tuple[_Swap, ...] = ()
     for resource in missing:
         asked = profile.read(resource)
         if asked is None:
             continue
         chain = fallback_chain.candidates(asked, offer, policy)
-        tried = {one.resource: _rewrites(spec, asked, one, policy) for one in chain}
-        before = tuple(one for swap in swaps for one in swap.rewrites)
+        tried = {candidate.resource: _rewrites(spec, asked, candidate, policy) for candidate in chain}
+        before = tuple(rewrite for swap in swaps for rewrite in swap.rewrites)
         choice = fallback_chain.choose(chain, offer, policy, partial(_needed, spec, before, tried))
         if choice is not None:
             swaps = (*swaps, _Swap(resource, choice, tried[choice.candidate.resource]))
@@ -164,7 +164,7 @@ def _swaps(spec: PodSpec, missing: Iterable[str], offer: Offer, policy: Policy) 
 
 
 def _rewrites(spec: PodSpec, asked: Profile, candidate: Candidate, policy: Policy) -> tuple[Rewrite, ...]:
-    """The candidate in place of what was asked for, in every container that did."""
+    """The candidate in place of the profile, in every container that requests it."""
     return tuple(
         Rewrite(
             path=view.path,
@@ -185,60 +185,64 @@ def _needed(
     tried: Mapping[str, tuple[Rewrite, ...]],
     candidate: Candidate,
 ) -> Quantity:
-    """How many of the candidate the pod as a whole would ask for."""
+    """How many of the candidate the whole pod would request."""
     rewrites = (*before, *tried[candidate.resource])
     return podspec.total(spec, [_after(view, rewrites) for view in spec.containers])[candidate.resource]
 
 
 def _after(view: ContainerView, rewrites: Iterable[Rewrite]) -> dict[str, Quantity]:
-    """What the container asks for then; what it gets is added to what it asked for of the same."""
+    """The container's requests after the rewrites; amounts of the same resource are added."""
     asks = view.asks
-    for one in rewrites:
-        if one.path == view.path:
-            del asks[one.source]
-            asks[one.target] = asks.get(one.target, ZERO) + Quantity(one.given * NANO)
+    for rewrite in rewrites:
+        if rewrite.path == view.path:
+            del asks[rewrite.source]
+            asks[rewrite.target] = asks.get(rewrite.target, ZERO) + Quantity(rewrite.given * NANO)
     return asks
 
 
 def _mend(spec: PodSpec, warnings: tuple[str, ...] = ()) -> Fallback | Unchanged:
-    """A request without a limit would be refused by the API server: it gets one, and nothing else changes."""
+    """Add only the missing limits: the API server refuses a request of a device without a limit."""
     operations = tuple(
-        one
+        operation
         for view in spec.containers
-        for one in podspec.set_resources(view, requests=view.requests, limits=view.asks)
+        for operation in podspec.set_resources(view, requests=view.requests, limits=view.asks)
     )
     return Fallback(operations, warnings=warnings) if operations else Unchanged(warnings)
 
 
 def _rewrite(spec: PodSpec, swaps: tuple[_Swap, ...], policy: Policy) -> Fallback:
     rewrites = tuple(
-        one for view in spec.containers for swap in swaps for one in swap.rewrites if one.path == view.path
+        rewrite
+        for view in spec.containers
+        for swap in swaps
+        for rewrite in swap.rewrites
+        if rewrite.path == view.path
     )
-    annotation = words.annotation([(one.container, one.pair) for one in rewrites])
+    annotation = words.annotation([(rewrite.container, rewrite.pair) for rewrite in rewrites])
     return Fallback(
         operations=(
-            *(one for view in spec.containers for one in _operations(view, rewrites)),
+            *(operation for view in spec.containers for operation in _operations(view, rewrites)),
             *podspec.set_annotation(spec, ANNOTATION, annotation),
         ),
         rewrites=rewrites,
         annotation=annotation,
         warnings=tuple(
-            words.rewritten(swap.source, swap.choice, [_told(one) for one in swap.rewrites], policy)
+            words.rewritten(swap.source, swap.choice, [_told(rewrite) for rewrite in swap.rewrites], policy)
             for swap in swaps
         ),
     )
 
 
 def _told(rewrite: Rewrite) -> str:
-    """The container, and how many it gets if these are not as many as it asked for."""
+    """The container, and the amounts if they differ: `main (2 for 1)`."""
     same = rewrite.given == rewrite.asked
     return rewrite.container if same else f"{rewrite.container} ({rewrite.given} for {rewrite.asked})"
 
 
 def _operations(view: ContainerView, rewrites: tuple[Rewrite, ...]) -> tuple[Operation, ...]:
-    """Limits are all it asks for; a request that was left to the API server is left to it still."""
-    own = [one for one in rewrites if one.path == view.path]
-    requested = {*view.requests, *(one.target for one in own if one.source in view.requests)}
+    """Set all limits, and requests only where the pod has them: the API server defaults the others."""
+    own = [rewrite for rewrite in rewrites if rewrite.path == view.path]
+    requested = {*view.requests, *(rewrite.target for rewrite in own if rewrite.source in view.requests)}
     asks = _after(view, own)
     requests = {name: amount for name, amount in asks.items() if name in requested}
     return podspec.set_resources(view, requests=requests, limits=asks)

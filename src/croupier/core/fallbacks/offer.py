@@ -1,7 +1,7 @@
-"""What a cluster offers, read from a file that tells of it.
+"""Reads the resources of a cluster from a file.
 
-Either objects as kubectl prints them (Nodes, and Pods for what is taken), or a short map from
-node to what it has: `gpu-worker: {mig-1g.10gb: 28}`.
+The file holds either objects as kubectl prints them (Nodes, and Pods for the used resources), or a
+short map from node name to resources: `gpu-worker: {mig-1g.10gb: 28}`.
 """
 
 from collections.abc import Iterable
@@ -21,18 +21,18 @@ _DOMAIN: Final = GPU.removesuffix("gpu")
 
 
 class _NonsenseError(Exception):
-    """Carries the sentence out of the depth of reading."""
+    """The message about an invalid file."""
 
 
 def read(documents: Iterable[Any]) -> Availability | Refused:
-    """All nodes of all documents; what is neither Node nor Pod is passed over."""
+    """All nodes of all documents; objects that are neither Node nor Pod are ignored."""
     index = Availability()
     try:
         for document in documents:
             _see(index, document)
     except _NonsenseError as nonsense:
         return Refused(str(nonsense))
-    return index if index.nodes() else Refused("it tells of no node")
+    return index if index.nodes() else Refused("it describes no node")
 
 
 def _see(index: Availability, document: Any) -> None:
@@ -40,7 +40,7 @@ def _see(index: Availability, document: Any) -> None:
         return
     if not isinstance(document, dict):
         raise _NonsenseError(
-            f"it must have Nodes, or a map from node to what it has, and has {document!r:.40}"
+            f"it must contain Nodes or a map from node name to resources, but contains {document!r:.40}"
         )
     kind, items = document.get("kind"), document.get("items")
     if isinstance(items, list):
@@ -64,7 +64,7 @@ def _see_node(index: Availability, node: dict[str, Any]) -> None:
 
 
 def _see_pod(index: Availability, pod: dict[str, Any]) -> None:
-    """What it takes of cards, if it is bound and has not finished."""
+    """Count its requests if it is bound and has not finished."""
     spec = podspec.read(pod)
     if not isinstance(spec, PodSpec):
         raise _NonsenseError(f"a Pod cannot be read: {spec}")
@@ -75,9 +75,9 @@ def _see_pod(index: Availability, pod: dict[str, Any]) -> None:
         index.set_pod(Occupant(key, key, node, podspec.total(spec)))
 
 
-def _amounts(found: Any, where: str, *, short: bool = False) -> Amounts:
+def _amounts(value: Any, where: str, *, short: bool = False) -> Amounts:
     amounts = {}
-    for name, written in _mapping(found, where, _HINT).items():
+    for name, written in _mapping(value, where, _HINT).items():
         full = f"{_DOMAIN}{name}" if short and name.startswith(_SHORT) and "/" not in name else name
         try:
             amounts[full] = quantity.parse(str(written))
@@ -86,9 +86,9 @@ def _amounts(found: Any, where: str, *, short: bool = False) -> Amounts:
     return amounts
 
 
-def _mapping(found: Any, where: str, hint: str = "") -> dict[str, Any]:
-    if found is None:
+def _mapping(value: Any, where: str, hint: str = "") -> dict[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise _NonsenseError(f"{where} must be a map{hint}")
-    return found
+    return value

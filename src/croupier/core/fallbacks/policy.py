@@ -1,4 +1,4 @@
-"""What may take the place of a MIG profile no node offers: the cluster's rule, and what a pod says to it."""
+"""The policy for MIG profiles that no node offers: the cluster's default and the pod's annotations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,19 +22,19 @@ MIN_MEMORY: Final = "gpu-webhook.k8s.io/min-memory"
 class Policy:
     direction: Direction = "nearest"
     min_memory: Quantity | None = None
-    """What takes the place has at least so much memory, each of it."""
+    """Minimum memory of each replacement."""
     prefer_available: bool = False
-    """Of what exists, rather something of which one node has enough free now."""
+    """Prefer a replacement of which one node has enough free now."""
     quantities: Quantities = "keep"
-    """As many as were asked for, or as many as come to the memory asked for."""
+    """`keep` the requested number, or `scale` it to the requested memory."""
     when_nothing_fits: NothingFits = "Admit"
 
 
 def policy_of(annotations: Mapping[str, str], default: Policy) -> Policy | Refused:
-    """The cluster's policy with what the pod says otherwise; what it says must be readable."""
+    """The cluster's policy with the overrides of the pod; Refused if an annotation is invalid."""
     policy = default
     if DIRECTION in annotations:
-        direction = next((one for one in DIRECTIONS if one == annotations[DIRECTION]), None)
+        direction = next((name for name in DIRECTIONS if name == annotations[DIRECTION]), None)
         if direction is None:
             choices = f"{', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}"
             return Refused(
@@ -53,7 +53,7 @@ def policy_of(annotations: Mapping[str, str], default: Policy) -> Policy | Refus
 
 
 def memory(written: str) -> Quantity | None:
-    """An amount of bytes, not below 0; None if it is none."""
+    """A non-negative amount of bytes; None if it is not valid."""
     try:
         amount = quantity.parse(written)
     except quantity.InvalidQuantityError:

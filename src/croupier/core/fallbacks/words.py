@@ -1,6 +1,7 @@
-"""The sentences of the fallback: what kubectl shows as a warning, and what the Event says.
+"""The messages of the fallback, for kubectl warnings and Events.
 
-With names of usual length they stay below the 256 characters after which the API server may cut a warning.
+With names of usual length they stay below the 256 characters after which the API server may truncate a
+warning.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def short(resource: str) -> str:
 
 
 def annotation(rewrites: Sequence[tuple[str, tuple[str, str]]]) -> str:
-    """`2g.20gb->1g.10gb` if that is all there is to tell; else one entry a profile and container."""
+    """`2g.20gb->1g.10gb` for a single pair; otherwise one entry per profile and container."""
     pairs = {pair for _, pair in rewrites}
     if len(pairs) == 1:
         return "->".join(pairs.pop())
@@ -40,15 +41,15 @@ def rewritten(source: str, choice: Choice, containers: Sequence[str], policy: Po
 
 
 def stuck(resource: str, containers: Sequence[str], offer: Offer, policy: Policy) -> str:
-    """Why nothing takes its place."""
+    """Why the profile is not replaced."""
     head = f"no node offers {resource} ({_who(containers)})"
     if profile.read(resource) is None:
-        return f"{head}, which names no MIG profile such as {request.MIG}1g.10gb"
+        return f"{head}, which is not a MIG profile such as {request.MIG}1g.10gb"
     if policy.direction == "off":
         return f"{head}, and fallback is off: {_offered(offer)}"
     floor = f", at least {policy.min_memory}" if policy.min_memory else ""
     rule = f"policy {policy.direction}{floor}"
-    return f"{head}, nor what may take its place ({rule}): {_offered(offer)}"
+    return f"{head}, nor a replacement for it ({rule}): {_offered(offer)}"
 
 
 def unequal(container: str, resource: str, asked: Quantity, limit: Quantity) -> str:
@@ -63,7 +64,7 @@ def _why(choice: Choice, policy: Policy) -> str:
 
 
 def _which(choice: Choice, policy: Policy) -> str:
-    """What it is, and why nothing before it in the chain."""
+    """What the replacement is, and why no better candidate was chosen."""
     step, floor = choice.candidate.step, _floor(policy)
     if step == "whole card":
         card = "a whole card, whatever its memory" if floor else "a whole card"
@@ -90,12 +91,10 @@ def _who(containers: Sequence[str]) -> str:
 
 
 def _offered(offer: Offer) -> str:
-    """What there is, the largest first."""
-    profiles = sorted(
-        (one for name in offer.resources() if (one := profile.read(name)) is not None and offer.exists(name)),
-        reverse=True,
-    )
-    names = [*(("gpu",) if offer.exists(request.GPU) else ()), *(one.name for one in profiles)]
+    """The offered resources, the largest first."""
+    existing = (name for name in offer.resources() if offer.exists(name))
+    profiles = sorted((read for name in existing if (read := profile.read(name)) is not None), reverse=True)
+    names = [*(("gpu",) if offer.exists(request.GPU) else ()), *(read.name for read in profiles)]
     if not names:
         return "nodes offer neither MIG profiles nor whole cards"
     more = f" and {len(names) - _MOST_OFFERED} more" if len(names) > _MOST_OFFERED else ""

@@ -1,7 +1,7 @@
-"""What is wrong with an installation, told so that a person knows what to do next.
+"""Checks of an installation: what is wrong, and what to do about it.
 
-Each check is a function of what was seen; it answers with complaints, worst first. An error keeps something
-from working now, a warning will, or hides something; a note is worth knowing and needs no hurry.
+Each check is a function of observed facts and returns problems. An error breaks something now; a warning
+will break something or hides a problem; a note needs no action.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 OLDEST: Final = (1, 31)
-"""Kubernetes as old as this knows all we use: fields to select by in CRDs, policies inside the API server."""
+"""The oldest supported Kubernetes: selectable fields of CRDs and admission policies in the API server."""
 RESIZES: Final = (1, 33)
-"""From here on the CPU limit of a running pod can be moved."""
+"""The first Kubernetes that can change the CPU limit of a running pod."""
 ENDS_SOON: Final = timedelta(days=7)
 SILENT: Final = timedelta(seconds=60)
-"""Every sign of life comes at least four times in this time."""
+"""Maximum age of a heartbeat. Every heartbeat is sent at least four times in this time."""
 NAMED: Final = 3
-"""Of many of a kind so many are named."""
+"""How many names a list shows."""
 
 Pair: TypeAlias = tuple[int, int]
 
@@ -37,26 +37,32 @@ Complaints: TypeAlias = tuple[Complaint, ...]
 
 
 def sick(complaints: Iterable[Complaint]) -> bool:
-    """Whether somebody has to do something."""
-    return any(one.severity != "note" for one in complaints)
+    """Whether an administrator has to act."""
+    return any(complaint.severity != "note" for complaint in complaints)
 
 
 def ordered(complaints: Iterable[Complaint]) -> Complaints:
-    return tuple(sorted(complaints, key=lambda one: (SEVERITIES.index(one.severity), one.where, one.what)))
+    """Worst first."""
+    return tuple(
+        sorted(
+            complaints,
+            key=lambda complaint: (SEVERITIES.index(complaint.severity), complaint.where, complaint.what),
+        )
+    )
 
 
 def named(names: Iterable[str]) -> str:
     """`a, b, c and 7 more`."""
-    told = sorted(names)
-    more = len(told) - NAMED
-    return ", ".join(told[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    all_names = sorted(names)
+    more = len(all_names) - NAMED
+    return ", ".join(all_names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def unseen(check: str, why: str) -> Complaint:
-    """A check that could not look has found nothing, and that is no good news."""
+    """The check could not run."""
     return Complaint(
         "warning",
-        f"could not look: {why}",
+        f"the check could not run: {why}",
         check,
         "run croupier doctor with an account that may read this, such as a cluster administrator's",
     )
@@ -69,12 +75,12 @@ def unseen(check: str, why: str) -> Complaint:
 class Versions:
     server: str
     kubelets: Mapping[str, str] = field(default_factory=dict)
-    """Of nodes with cards."""
+    """Versions of the kubelets of nodes with cards, by node."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Process to the version its image names."""
+    """The version in the image of each process."""
     ours: str = ""
     moves_limits: bool = False
-    """Somebody wants CPU limits moved."""
+    """There are pods whose CPU limits are to be changed in place."""
 
 
 def versions(seen: Versions) -> Complaints:
@@ -94,20 +100,20 @@ def number(version: str) -> Pair | None:
 
 def _server(seen: Versions, server: Pair) -> Iterator[Complaint]:
     if server < OLDEST:
-        what = f"it is {seen.server}, and our kinds and policies need {_spelled(OLDEST)}"
+        what = f"it is {seen.server}, but Croupier's CRDs and policies need {_spelled(OLDEST)}"
         yield Complaint("error", what, "API server", f"upgrade Kubernetes to {_spelled(OLDEST)} or newer")
     elif server < RESIZES and seen.moves_limits:
-        what = f"it is {seen.server}: CPU limits of running pods cannot be moved before {_spelled(RESIZES)}"
-        remedy = "upgrade Kubernetes, or take the label mbcas.io/managed from the pods"
+        what = f"it is {seen.server}: CPU limits of running pods cannot be changed before {_spelled(RESIZES)}"
+        remedy = "upgrade Kubernetes, or remove the label mbcas.io/managed from the pods"
         yield Complaint("warning", what, "API server", remedy)
 
 
 def _kubelets(seen: Versions, server: Pair) -> Iterator[Complaint]:
     read = {node: number(version) for node, version in seen.kubelets.items()}
-    if old := [node for node, one in read.items() if one is not None and one < OLDEST]:
-        what = f"kubelets older than {_spelled(OLDEST)} do not tell all about devices"
+    if old := [node for node, version in read.items() if version is not None and version < OLDEST]:
+        what = f"kubelets older than {_spelled(OLDEST)} do not report all device assignments"
         yield Complaint("warning", what, f"nodes {named(old)}", "upgrade these kubelets")
-    if ahead := [node for node, one in read.items() if one is not None and one > server]:
+    if ahead := [node for node, version in read.items() if version is not None and version > server]:
         what = f"kubelets newer than the API server ({seen.server}) are not supported by Kubernetes"
         yield Complaint("warning", what, f"nodes {named(ahead)}", "upgrade the API server first")
 
@@ -116,12 +122,12 @@ def _images(seen: Versions) -> Iterator[Complaint]:
     there = {version for version in seen.images.values() if version}
     if len(there) > 1:
         by_version = {one: named(n for n, v in seen.images.items() if v == one) for one in sorted(there)}
-        told = "; ".join(f"{version}: {names}" for version, names in by_version.items())
-        what = f"processes of several versions run: {told}"
+        groups = "; ".join(f"{version}: {names}" for version, names in by_version.items())
+        what = f"processes of several versions are running: {groups}"
         yield Complaint("warning", what, "processes", "let the upgrade finish, or repeat it")
     elif seen.ours and there and seen.ours not in there:
-        what = f"the processes are of version {min(there)}, this command of {seen.ours}"
-        remedy = "what it compares with is of its own version: use the command of that version"
+        what = f"the processes have version {min(there)}, this command has {seen.ours}"
+        remedy = f"use the command of version {min(there)}: the checks compare with the command's own version"
         yield Complaint("note", what, "processes", remedy)
 
 
@@ -129,7 +135,7 @@ def _spelled(pair: Pair) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-# Kinds
+# CRDs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +148,23 @@ INSTALL_KINDS: Final = "kubectl apply --server-side --force-conflicts -k config/
 
 
 def definitions(wanted: Mapping[str, Mapping[str, Any]], found: Mapping[str, Definition]) -> Complaints:
-    """Our kinds as this version would install them, beside those there are."""
+    """Compare the CRDs of this version with the installed ones."""
     complaints = []
     for name, spec in wanted.items():
         there, where = found.get(name), f"CRD {name}"
         if there is None:
-            complaints.append(Complaint("error", "the kind is not installed", where, INSTALL_KINDS))
+            complaints.append(Complaint("error", "the CRD is not installed", where, INSTALL_KINDS))
         elif not there.established:
-            remedy = f"kubectl describe crd {name} says why; a name may be taken by another CRD"
-            complaints.append(Complaint("error", "the API server does not serve the kind", where, remedy))
+            remedy = f"see kubectl describe crd {name}; another CRD may use one of its names"
+            complaints.append(Complaint("error", "the API server does not serve the CRD", where, remedy))
         elif other := list(differences(spec, there.spec)):
-            what = f"it is of another version than this command: {named(other)}"
+            what = f"it differs from the CRD of this command's version: {named(other)}"
             complaints.append(Complaint("warning", what, where, INSTALL_KINDS))
     return tuple(complaints)
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Paths at which `found` is not what is wanted; what the API server adds by itself is none."""
+    """Paths at which `found` differs from `wanted`; fields added by the API server are ignored."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for name, value in wanted.items():
             inside = f"{path}.{name}".lstrip(".")
@@ -175,19 +181,19 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
         yield f"{path} differs"
 
 
-# Who lives
+# Heartbeats
 
 
 def silent(lives: Mapping[str, datetime | None], now: datetime) -> dict[str, str]:
-    """Who has given no sign of life for too long, and since when; clocks may differ by a minute."""
-    ages = {who: None if seen is None else now - seen for who, seen in lives.items()}
-    told = {who: "never" if age is None else f"for {_age(age)}" for who, age in ages.items()}
-    return {who: told[who] for who, age in ages.items() if age is None or age > SILENT}
+    """Names without a recent heartbeat, and since when; clocks may differ by a minute."""
+    ages = {name: None if seen is None else now - seen for name, seen in lives.items()}
+    since = {name: "never" if age is None else f"for {_age(age)}" for name, age in ages.items()}
+    return {name: since[name] for name, age in ages.items() if age is None or age > SILENT}
 
 
 def ahead(lives: Mapping[str, datetime | None], now: datetime) -> list[str]:
-    """Whose clock is ahead of ours by more than silence would be noticed in."""
-    return [who for who, seen in lives.items() if seen is not None and seen - now > SILENT]
+    """Names whose clock is ahead of ours by more than the maximum age of a heartbeat."""
+    return [name for name, seen in lives.items() if seen is not None and seen - now > SILENT]
 
 
 def _age(age: timedelta) -> str:
@@ -196,19 +202,20 @@ def _age(age: timedelta) -> str:
 
 
 def agents(lives: Mapping[str, datetime | None], told_silent: Mapping[str, str], now: datetime) -> Complaints:
-    """The agents of nodes with cards: by their Leases, and by what the inventory says of them."""
-    quiet = {node: f"no sign of life {since}" for node, since in silent(lives, now).items()}
+    """The agents of nodes with cards: by their Leases, and by the conditions of the inventory."""
+    quiet = {node: f"no heartbeat {since}" for node, since in silent(lives, now).items()}
     complaints = [
         Complaint(
             "error",
-            f"its agent is silent: {quiet.get(node) or told_silent[node]}; nothing new is given on this node",
+            f"its agent is not responding: {quiet.get(node) or told_silent[node]};"
+            " no new pods get cards on this node",
             f"node {node}",
             f"kubectl -n d8-gpu-operator get pods -l app=croupier-node --field-selector spec.nodeName={node}",
         )
         for node in sorted({*quiet, *told_silent})
     ]
     if fast := ahead(lives, now):
-        remedy = "set the clocks right; ages in this report are wrong by as much"
+        remedy = "synchronize the clocks; ages in this report are wrong by the difference"
         complaints.append(
             Complaint("warning", "their clocks are ahead of this machine's", f"nodes {named(fast)}", remedy)
         )
@@ -216,22 +223,22 @@ def agents(lives: Mapping[str, datetime | None], told_silent: Mapping[str, str],
 
 
 def markets(lives: Mapping[str, datetime | None], now: datetime) -> Complaints:
-    """The agents that move CPU limits."""
+    """The market agents, which change CPU limits."""
     return tuple(
         Complaint(
             "warning",
-            f"the agent of its CPU market is silent: no sign of life {since}; limits went back",
+            f"its CPU market agent is not responding: no heartbeat {since}; original limits are restored",
             f"node {node}",
-            f"see the pod of croupier-market on {node}, and its log",
+            f"see the croupier-market pod on {node} and its log",
         )
         for node, since in sorted(silent(lives, now).items())
     )
 
 
 def resting(check: str) -> Complaint:
-    """What is switched off is not ill for doing nothing."""
-    what = "not looked at: everything is switched off (spec.enabled of ModuleConfig gpu-operator is false)"
-    return Complaint("note", what, check, "look again when it is on")
+    """The check is skipped because Croupier is disabled."""
+    what = "skipped: Croupier is disabled (spec.enabled of ModuleConfig gpu-operator is false)"
+    return Complaint("note", what, check, "run the check again when it is enabled")
 
 
 # Processes
@@ -244,27 +251,28 @@ class Workload:
     ready: int
 
 
-def processes(found: Sequence[Workload], namespace: str) -> Complaints:
-    if not found:
-        what = "nothing of ours is installed here"
-        remedy = "install it (helm install croupier charts/croupier), or say --namespace"
+def processes(workloads: Sequence[Workload], namespace: str) -> Complaints:
+    if not workloads:
+        what = "Croupier is not installed in this namespace"
+        remedy = "install it (helm install croupier charts/croupier), or set --namespace"
         return (Complaint("error", what, f"namespace {namespace}", remedy),)
     unready = (
         Complaint(
-            "error" if one.ready == 0 else "warning",
-            f"{one.ready} of {one.wanted} are ready",
-            one.name,
-            f"kubectl -n {namespace} describe {one.name}, and the logs of its pods",
+            "error" if workload.ready == 0 else "warning",
+            f"{workload.ready} of {workload.wanted} are ready",
+            workload.name,
+            f"kubectl -n {namespace} describe {workload.name}, and the logs of its pods",
         )
-        for one in found
-        if one.ready < one.wanted
+        for workload in workloads
+        if workload.ready < workload.wanted
     )
-    return (*unready, *_switched_off(found, namespace))
+    return (*unready, *_switched_off(workloads, namespace))
 
 
-def _switched_off(found: Sequence[Workload], namespace: str) -> Iterator[Complaint]:
-    """Somebody wants none of it. (Agents run where there is something for them: that may be nowhere.)"""
-    for one in found:
-        if one.wanted == 0 and one.name.startswith("deployment/"):
-            what = "it is scaled to 0, so nobody does its work"
-            yield Complaint("error", what, one.name, f"kubectl -n {namespace} scale {one.name} --replicas=1")
+def _switched_off(workloads: Sequence[Workload], namespace: str) -> Iterator[Complaint]:
+    """Deployments that are scaled to 0. A DaemonSet may have no pods because no node matches."""
+    for workload in workloads:
+        if workload.wanted == 0 and workload.name.startswith("deployment/"):
+            what = "it is scaled to 0, so it does not run"
+            remedy = f"kubectl -n {namespace} scale {workload.name} --replicas=1"
+            yield Complaint("error", what, workload.name, remedy)

@@ -1,4 +1,4 @@
-"""What is wrong around an installation: who is asked about pods, who serves cards, what the settings say."""
+"""Checks of the cluster around an installation: webhooks, schedulers, device plugins, pools and settings."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from croupier.core.installation.diagnosis import ENDS_SOON, Complaint, Complaint
 from croupier.core.ledgers.finding import Finding
 
 Probe: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
-"""What became of a pod that was offered to the webhook, without being made."""
+"""The outcome of a dry-run pod creation. `passed by`: the webhook was not called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One webhook as the API server knows it. `trusts_until` is None if it trusts nobody it can read."""
+    """A registered webhook. `trusts_until` is None if its CA bundle has no valid certificate."""
 
     name: str
     trusts_until: datetime | None = None
@@ -24,13 +24,13 @@ class Hook:
 @dataclass(frozen=True, slots=True)
 class Webhooks:
     hooks: Mapping[str, Sequence[Hook]]
-    """By the kind of configuration; a kind without one is left out."""
+    """By kind of configuration; a missing configuration is left out."""
     wanted: Mapping[str, Collection[str]]
     served_until: datetime | None = None
-    """When the certificate ends; None: not seen."""
+    """When the serving certificate expires; None if it could not be read."""
     probe: Probe = "not tried"
     told: str = ""
-    """What the API server said to the probe."""
+    """The API server's answer to the probe."""
     policies_missing: Collection[str] = ()
 
 
@@ -46,18 +46,18 @@ def _registered(seen: Webhooks, now: datetime) -> Iterator[Complaint]:
     for kind, wanted in seen.wanted.items():
         where = f"{kind} croupier-webhook"
         if kind not in seen.hooks:
-            what = "it is missing: new pods are neither repaired nor held to the pools they may use"
+            what = "it is missing: new pods are not mutated, and pool access is not checked"
             yield Complaint("error", what, where, f"start croupier webhook, or {REINSTALL}")
             continue
-        there = {one.name: one for one in seen.hooks[kind]}
+        there = {hook.name: hook for hook in seen.hooks[kind]}
         if lacking := set(wanted) - there.keys():
             yield Complaint("error", f"it lacks {diagnosis.named(lacking)}", where, REINSTALL)
-        ends = [one.trusts_until for one in there.values() if one.name in wanted]
+        ends = [hook.trusts_until for hook in there.values() if hook.name in wanted]
         if None in ends:
-            what = "it trusts no authority, so the API server cannot call us"
+            what = "its CA bundle is empty or invalid, so the API server cannot call the webhook"
             yield Complaint("error", what, where, RESTART_WEBHOOK)
         elif over := [end for end in ends if end is not None and end <= now]:
-            what = f"the authority it trusts ended at {over[0]:%Y-%m-%d %H:%M} UTC"
+            what = f"the CA certificate in its bundle expired at {over[0]:%Y-%m-%d %H:%M} UTC"
             yield Complaint("error", what, where, RESTART_WEBHOOK)
 
 
@@ -66,29 +66,30 @@ def _certificate(seen: Webhooks, now: datetime) -> Iterator[Complaint]:
         return
     when, where = f"{seen.served_until:%Y-%m-%d %H:%M} UTC", "certificate of the webhook"
     if seen.served_until <= now:
-        yield Complaint("error", f"it ended at {when}", where, RESTART_WEBHOOK)
+        yield Complaint("error", f"it expired at {when}", where, RESTART_WEBHOOK)
     elif seen.served_until - now < ENDS_SOON:
-        what = f"it ends at {when} and was not renewed, which happens long before"
+        what = f"it expires at {when} and was not renewed in time"
         yield Complaint("warning", what, where, f"see the log of the webhook, then {RESTART_WEBHOOK}")
 
 
 def _probed(seen: Webhooks) -> Iterator[Complaint]:
     if seen.probe == "failed":
-        remedy = "kubectl -n d8-gpu-operator get pods -l app=gpu-admission-webhook; is it Ready, and is its "
-        remedy += "port open to the API server?"
+        remedy = "check that it is Ready (kubectl -n d8-gpu-operator get pods -l app=gpu-admission-webhook) "
+        remedy += "and that the API server can reach its port"
         yield Complaint("error", f"the API server cannot call it: {seen.told}", "croupier webhook", remedy)
     elif seen.probe == "passed by":
-        what = "a pod that asks for cards was passed by it"
-        remedy = "see that it is Ready, that it is switched on, and its namespaceSelector"
+        what = "the API server did not call it for a pod that requests cards"
+        remedy = "check that it is Ready and enabled, and check its namespaceSelector"
         yield Complaint("error", what, "croupier webhook", remedy)
     elif seen.probe == "not tried" and seen.told:
-        what = f"whether it answers was not tried: {seen.told}"
-        yield Complaint("note", what, "croupier webhook", "create a pod that asks for a card, and look at it")
+        what = f"it was not probed: {seen.told}"
+        remedy = "create a pod that requests a card, and check that it is mutated"
+        yield Complaint("note", what, "croupier webhook", remedy)
 
 
 def _policies(seen: Webhooks) -> Iterator[Complaint]:
     for name in sorted(seen.policies_missing):
-        what = "it is missing or bound to nothing, so what it holds people to is held by nobody"
+        what = "it is missing or has no binding, so its rules are not enforced"
         yield Complaint("warning", what, f"ValidatingAdmissionPolicy {name}", REINSTALL)
 
 
@@ -98,18 +99,18 @@ def _policies(seen: Webhooks) -> Iterator[Complaint]:
 @dataclass(frozen=True, slots=True)
 class Scheduling:
     in_memory: str = ""
-    """Who keeps the book in memory; empty if nobody does."""
+    """The process that holds the in-memory ledger; empty if there is none."""
     recorded: int = 0
-    """Nodes whose ledger stands in the API server."""
+    """Nodes whose ledger is stored in the API server."""
     keepers: Mapping[str, str] = field(default_factory=dict)
-    """Leases of ours that nobody renews, and since when."""
+    """Leases of Croupier that are not renewed, and since when."""
     passed_by: Collection[str] = ()
-    """Marked pods that were bound without cards: their scheduler did not ask us."""
+    """Marked pods that were bound without cards: their scheduler did not call the extender."""
     waiting: Collection[str] = ()
-    """Marked pods that have waited long, and whose scheduler has not even said why."""
+    """Marked pods that have been pending for long without a message of their scheduler."""
 
 
-ASK: Final = "croupier scheduler-config prints what kube-scheduler must be told"
+ASK: Final = "configure kube-scheduler as croupier scheduler-config prints it"
 
 
 def scheduling(seen: Scheduling) -> Complaints:
@@ -118,24 +119,22 @@ def scheduling(seen: Scheduling) -> Complaints:
 
 def _asked(seen: Scheduling) -> Iterator[Complaint]:
     if seen.passed_by:
-        what = "they were bound without cards by a scheduler that did not ask the extender"
+        what = "they were bound without cards by a scheduler that did not call the extender"
         yield Complaint("error", what, f"pods {diagnosis.named(seen.passed_by)}", ASK)
     if seen.waiting:
-        what = "no scheduler has looked at them"
-        remedy = "does the scheduler they name in schedulerName run, and does it reach the extender?"
+        what = "no scheduler has tried to schedule them"
+        remedy = "check that the scheduler in their schedulerName runs and reaches the extender"
         yield Complaint("warning", what, f"pods {diagnosis.named(seen.waiting)}", remedy)
 
 
 def _book(seen: Scheduling) -> Iterator[Complaint]:
     for lease, since in sorted(seen.keepers.items()):
-        what = f"nobody has renewed it {since}: what it stands for is not done"
-        remedy = "see that the process that renews it runs, and what its log says"
+        what = f"it has not been renewed {since}: the process that holds it does not run"
+        remedy = "check that the process that renews the Lease runs, and read its log"
         yield Complaint("error", what, f"Lease {lease}", remedy)
     if seen.in_memory and seen.recorded:
-        what = f"{seen.in_memory} keeps the book in memory, and {seen.recorded} NodeReservations exist, too"
-        remedy = (
-            "set capacityManager to the same for all processes and restart them; the book is carried over"
-        )
+        what = f"{seen.in_memory} keeps the ledger in memory, but {seen.recorded} NodeReservations exist, too"
+        remedy = "set the same capacityManager for all processes and restart them; the ledger is migrated"
         yield Complaint("error", what, "ledger", remedy)
 
 
@@ -144,47 +143,45 @@ def _book(seen: Scheduling) -> Iterator[Complaint]:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A node with cards, as its kubelet and its agent tell of it."""
+    """A node with cards, as its kubelet and its agent report it."""
 
     node: str
     wanted: Collection[str] = ()
-    """Resources that it should have by its cards."""
+    """Resources that its cards should provide."""
     has: Collection[str] = ()
     served: tuple[str, str] | None = None
-    """Status and sentence of the condition GPUResourcesServed; None: there is none."""
+    """Status and message of the condition GPUResourcesServed; None if the condition is missing."""
 
 
 def plugins(nodes: Sequence[Serving]) -> Complaints:
     complaints = []
-    for one in nodes:
-        where = f"node {one.node}"
-        logs = f"kubectl -n d8-gpu-operator logs -l app=croupier-node; and the kubelet's log on {one.node}"
-        if one.served is not None and one.served[0] != "True":
-            complaints.append(Complaint("error", f"its cards are not served: {one.served[1]}", where, logs))
-        elif lacking := set(one.wanted) - set(one.has):
+    for node in nodes:
+        where = f"node {node.node}"
+        logs = f"kubectl -n d8-gpu-operator logs -l app=croupier-node; and the kubelet's log on {node.node}"
+        if node.served is not None and node.served[0] != "True":
+            complaints.append(Complaint("error", f"its cards are not served: {node.served[1]}", where, logs))
+        elif lacking := set(node.wanted) - set(node.has):
             what = f"its cards are known, but its kubelet does not offer {diagnosis.named(lacking)}"
             complaints.append(Complaint("error", what, where, logs))
-        elif one.served is None:
-            remedy = (
-                "start the agent there (DaemonSet croupier-node), or leave its cards to who serves them now"
-            )
-            what = "it has cards and no agent of ours tells how they are served"
+        elif node.served is None:
+            remedy = "run the agent there (DaemonSet croupier-node), unless another device plugin serves it"
+            what = "it has cards, but no Croupier agent reports how they are served"
             complaints.append(Complaint("note", what, where, remedy))
     return tuple(complaints)
 
 
 def ledger(findings: Sequence[tuple[str, Finding, bool]]) -> Complaints:
-    """Of each the node, the finding, and whether it can be repaired safely."""
+    """`findings`: the node, the finding, and whether it can be repaired safely."""
     return tuple(
         Complaint(
-            "error" if found.kind in ("Overlap", "WrongCard") else "warning",
-            f"{found.kind}: {found.message}",
+            "error" if finding.kind in ("Overlap", "WrongCard") else "warning",
+            f"{finding.kind}: {finding.message}",
             f"node {node}",
             f"croupier audit {node} --fix"
             if repairable
-            else f"croupier explain node {node} shows who has what",
+            else f"croupier explain node {node} shows which pod holds which card",
         )
-        for node, found, repairable in findings
+        for node, finding, repairable in findings
     )
 
 
@@ -192,12 +189,12 @@ def ledger(findings: Sequence[tuple[str, Finding, bool]]) -> Complaints:
 class PoolState:
     name: str
     holds: Mapping[str, str] = field(default_factory=dict)
-    """Conditions that are True, with their sentence."""
+    """Messages of the conditions that are True, by type."""
 
 
-def pools(found: Sequence[PoolState]) -> Complaints:
+def pools(states: Sequence[PoolState]) -> Complaints:
     complaints = []
-    for pool in found:
+    for pool in states:
         where = f"GPUPool {pool.name}"
         if "Misconfigured" in pool.holds:
             what = f"Misconfigured: {pool.holds['Misconfigured']}"
@@ -205,8 +202,8 @@ def pools(found: Sequence[PoolState]) -> Complaints:
                 Complaint("error", what, where, f"croupier pools show {pool.name} says what to do")
             )
         if "Maintenance" in pool.holds:
-            what = f"Maintenance, nothing new is given: {pool.holds['Maintenance']}"
-            remedy = f"croupier pools show {pool.name} shows who still holds what"
+            what = f"Maintenance, no new pods get cards: {pool.holds['Maintenance']}"
+            remedy = f"croupier pools show {pool.name} shows which pods still hold cards"
             complaints.append(Complaint("warning", what, where, remedy))
     return tuple(complaints)
 
@@ -218,20 +215,20 @@ class SettingsSeen:
     enabled: bool = True
 
 
-def settings(found: Sequence[SettingsSeen]) -> Complaints:
+def settings(sources: Sequence[SettingsSeen]) -> Complaints:
     complaints = []
-    for one in found:
-        for problem in one.problems:
-            what = f"{problem}; running processes go on with what was in force before, and none can start"
+    for source in sources:
+        for problem in source.problems:
+            what = f"{problem}; running processes keep the previous settings, and no process can start"
             remedy = "correct it; croupier settings check -f FILE lists every error"
-            complaints.append(Complaint("error", what, one.where, remedy))
-        if not one.enabled:
-            what = "everything is switched off: processes run and do nothing"
-            remedy = "set spec.enabled: true when it shall work again"
-            complaints.append(Complaint("note", what, one.where, remedy))
-    if len(found) > 1:
-        places = " and ".join(one.where for one in found)
-        what = f"settings stand in {places}; each process reads one of them, by its --settings"
+            complaints.append(Complaint("error", what, source.where, remedy))
+        if not source.enabled:
+            what = "Croupier is disabled: its processes run and do nothing"
+            remedy = "set spec.enabled: true to enable it again"
+            complaints.append(Complaint("note", what, source.where, remedy))
+    if len(sources) > 1:
+        places = " and ".join(source.where for source in sources)
+        what = f"there are settings in {places}; each process reads only the source in its --settings"
         complaints.append(Complaint("note", what, "settings", "keep one of the two"))
     return tuple(complaints)
 
@@ -244,11 +241,13 @@ class Lacking:
 
 
 def rights(lacking: Sequence[Lacking]) -> Complaints:
-    """One complaint for each account and resource."""
+    """One problem per account and resource."""
     verbs: dict[tuple[str, str], list[str]] = {}
-    for one in lacking:
-        verbs.setdefault((one.account, one.resource), []).append(one.verb)
+    for right in lacking:
+        verbs.setdefault((right.account, right.resource), []).append(right.verb)
     return tuple(
-        Complaint("error", f"it may not {', '.join(told)} {resource}", f"ServiceAccount {account}", REINSTALL)
-        for (account, resource), told in sorted(verbs.items())
+        Complaint(
+            "error", f"it may not {', '.join(names)} {resource}", f"ServiceAccount {account}", REINSTALL
+        )
+        for (account, resource), names in sorted(verbs.items())
     )

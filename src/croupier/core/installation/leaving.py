@@ -1,9 +1,10 @@
-"""What an installation leaves in a cluster, and the order in which it can be taken away without harm.
+"""The objects that an installation leaves in a cluster, and a safe order to remove them.
 
-Registrations first: a webhook that must answer and is gone refuses pods, and a policy would refuse us the
-rest. Then the processes: whoever runs puts back what is taken away. Then finalizers, because nobody is left
-who would lift them; then marks on nodes, then what was kept in our namespace. Running pods go on: of them
-nothing is touched. The kinds and their objects stay unless that is asked for: they are what people wrote.
+Webhook configurations and policies go first: a configuration without its webhook blocks pods, and a policy
+would refuse the next steps. Then the processes, which would recreate what is removed. Then finalizers,
+because no controller is left to remove them; then labels, taints and conditions of nodes, then the objects
+in Croupier's namespace. Running pods are not touched. CRDs and their objects stay unless requested, because
+they hold user data.
 """
 
 from collections.abc import Iterable
@@ -14,14 +15,14 @@ Stage: TypeAlias = Literal[
     "webhook", "binding", "policy", "process", "reservation", "pool", "node", "kept", "definition"
 ]
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
-"""In the order in which they go."""
+"""In the order of removal."""
 NAMED: Final = 3
-"""Of many of a kind so many are named."""
+"""How many names a list shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remnant:
-    """Something of ours. `blocks`: it would keep something from being deleted, or pods from starting."""
+    """A remaining object. `blocks`: it prevents deletions or keeps pods from starting."""
 
     stage: Stage
     kind: str
@@ -35,36 +36,40 @@ class Remnant:
 
 
 def ordered(remnants: Iterable[Remnant]) -> tuple[Remnant, ...]:
-    return tuple(sorted(remnants, key=lambda one: (STAGES.index(one.stage), one.kind, one.name)))
+    return tuple(
+        sorted(remnants, key=lambda remnant: (STAGES.index(remnant.stage), remnant.kind, remnant.name))
+    )
 
 
 def plan(remnants: Iterable[Remnant], *, with_kinds: bool = False) -> tuple[Remnant, ...]:
-    """What is to be taken away, first things first."""
-    return tuple(one for one in ordered(remnants) if with_kinds or one.stage != "definition")
+    """What is to be removed, in order."""
+    return tuple(remnant for remnant in ordered(remnants) if with_kinds or remnant.stage != "definition")
 
 
 def staying(remnants: Iterable[Remnant], *, with_kinds: bool = False) -> tuple[Remnant, ...]:
-    return () if with_kinds else tuple(one for one in ordered(remnants) if one.stage == "definition")
+    if with_kinds:
+        return ()
+    return tuple(remnant for remnant in ordered(remnants) if remnant.stage == "definition")
 
 
 def webhook(kind: str, name: str, failing: Iterable[str]) -> Remnant:
     refuses = sorted(failing)
     what = (
-        f"refuses pods while nobody answers (failurePolicy Fail: {', '.join(refuses)})"
+        f"refuses pods while the webhook does not run (failurePolicy Fail: {', '.join(refuses)})"
         if refuses
-        else "asks a webhook that is gone about new pods"
+        else "calls a removed webhook for new pods"
     )
     return Remnant("webhook", kind, name, what, blocks=bool(refuses))
 
 
 def policy(kind: str, name: str) -> Remnant:
     binds = kind.endswith("Binding")
-    what = "puts our policy in force" if binds else "refuses changes of what our processes managed"
+    what = "enforces Croupier's policy" if binds else "refuses changes of objects that Croupier managed"
     return Remnant("binding" if binds else "policy", kind, name, what, blocks=binds)
 
 
 def process(kind: str, name: str) -> Remnant:
-    return Remnant("process", kind, name, "runs, and would put back what is taken away")
+    return Remnant("process", kind, name, "is running and would recreate removed objects")
 
 
 def reservation(key: str, *, deleted: bool) -> Remnant:
@@ -76,13 +81,13 @@ def pool(name: str, *, deleted: bool) -> Remnant:
 
 
 def _held(deleted: bool) -> str:
-    held = "our finalizer, which nobody lifts when we are gone"
-    return f"its deletion waits for {held}" if deleted else f"carries {held}"
+    held = "Croupier's finalizer, which no other controller removes"
+    return f"its deletion is blocked by {held}" if deleted else f"has {held}"
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What we left on a node."""
+    """Croupier's labels, taints, conditions and resources on a node."""
 
     labels: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
@@ -94,19 +99,19 @@ class Marks:
 
 
 def node(name: str, marks: Marks) -> Remnant:
-    """A taint keeps pods away, and a resource that nobody serves draws pods that then cannot start."""
-    told = {
+    """A taint repels pods, and a resource without a device plugin attracts pods that cannot start."""
+    groups = {
         "labels": marks.labels,
         "taints": marks.taints,
         "conditions": marks.conditions,
         "resources": marks.resources,
     }
-    what = "; ".join(f"{word} {_shortened(found)}" for word, found in told.items() if found)
+    what = "; ".join(f"{group} {_shortened(names)}" for group, names in groups.items() if names)
     return Remnant("node", "Node", name, what, blocks=bool(marks.taints or marks.resources))
 
 
 def _shortened(names: tuple[str, ...]) -> str:
-    """An agent writes dozens of labels; nobody reads them all."""
+    """An agent writes dozens of labels."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -1,15 +1,15 @@
-"""Ledger against pods against what the node reports: what differs, and how it can be put right.
+"""Compares the ledger, the pods and the node's report; finds differences and their repairs.
 
-Leak: a holder without a live pod on the node, and without a Reservation that keeps it.
-Ghost: a live pod on the node that uses cards and holds nothing.
-Overlap: more is given or used than there is, or one pod holds under two names.
-WrongCard: the ledger and the allocation that came with the pod's binding name different cards.
-Drift: the cards of the ledger are not those the node reports.
+Leak: a holder without a live pod on the node and without a Reservation.
+Ghost: a live pod on the node that uses cards and holds none.
+Overlap: more is allocated or used than exists, or one pod holds cards under two names.
+WrongCard: the ledger and the allocation in the pod's binding name different cards.
+Drift: the cards of the ledger differ from the cards that the node reports.
 
-A repair is a change that is safe on any ledger: it never takes from a live pod, never overcommits, and
-does nothing where the difference is gone. What has no safe repair is named and left to people. One look
-proves nothing: a bind on its way looks like a Ghost and a pod that just ended like a Leak, so
-`confirmed` keeps only what two looks show.
+A repair is a change that is safe on any ledger: it never takes cards from a live pod, never overcommits, and
+does nothing if the difference no longer exists. A difference without a safe repair is only reported. A single
+comparison proves nothing (a bind in progress looks like a Ghost, a pod that just ended like a Leak), so
+`confirmed` keeps only differences that two comparisons show.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,33 +28,33 @@ from croupier.core.pods.pod import PodView
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All that is known of one node at one look."""
+    """The state of one node for one comparison."""
 
     ledger: Ledger
     report: Report
     pods: Mapping[str, PodView] = field(default_factory=dict)
-    """Those on the node and those its holders name, by `namespace/name`."""
+    """The pods on the node and the pods of its holders, by `namespace/name`."""
     pledges: Mapping[str, Pledge] = field(default_factory=dict)
     """Reservations that hold cards of the node, by `namespace/name` of their pod."""
     reservations: Collection[str] = ()
-    """`namespace/name` of every Reservation there is."""
+    """`namespace/name` of every existing Reservation."""
 
     def live(self) -> list[PodView]:
-        """The pods that run here, oldest first."""
+        """The unfinished pods of the node, oldest first."""
         here = (pod for pod in self.pods.values() if pod.node == self.ledger.node and not pod.finished)
         return sorted(here, key=rebuild.age)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back what a holder without a pod has."""
+    """Release a holder without a pod."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Count a pod on the cards it was allocated, or on free ones."""
+    """Add a pod as holder of its allocated cards, or of free cards."""
 
     pod: PodView
     pledge: Pledge | None = None
@@ -62,14 +62,14 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Let pods hold what they were allocated: all of these, or none."""
+    """Change the grants of these pods to their allocations: all of them or none."""
 
     grants: tuple[tuple[str, Grant], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """Take over the cards the node reports."""
+    """Take over the cards that the node reports."""
 
     report: Report
 
@@ -81,24 +81,24 @@ Repair: TypeAlias = Release | Adopt | Move | Refit
 class Divergence:
     finding: Finding
     repair: Repair | None = None
-    """None: a person must look."""
+    """None: there is no safe automatic repair."""
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """The same in the next look, however its numbers change meanwhile."""
+        """Identifies the difference across comparisons, even if the figures in its message change."""
         return (self.finding.kind, self.finding.card, self.finding.holder)
 
 
 def look(world: World) -> tuple[Divergence, ...]:
-    """Everything that differs, in the order in which repairs are best made."""
+    """All differences, in the order in which they should be repaired."""
     names = refit.names(world.ledger.node, world.ledger.cards)
     return (*_drift(world), *_leaks(world), *_twice(world), *_wrong_cards(world, names), *_ghosts(world))
 
 
 def confirmed(before: Iterable[Divergence], now: Iterable[Divergence]) -> tuple[Divergence, ...]:
-    """What both looks show, as the later one shows it."""
-    seen = {one.identity for one in before}
-    return tuple(one for one in now if one.identity in seen)
+    """The differences of `now` that are also in `before`."""
+    known = {divergence.identity for divergence in before}
+    return tuple(divergence for divergence in now if divergence.identity in known)
 
 
 def apply(held: Ledger, repair: Repair) -> Ledger:
@@ -114,17 +114,17 @@ def apply(held: Ledger, repair: Repair) -> Ledger:
 
 
 def _drift(world: World) -> list[Divergence]:
-    """Cards that can follow the report, and cards whose holders keep them from it."""
+    """Cards that can be changed to match the report, and cards whose holders prevent it."""
     held, fitted = world.ledger, refit.refit(world.ledger, world.report)
     counted = capacity.count(world.report, refit.in_use(held))
-    old, new = ({card.id: card for card in one.cards} for one in (held, fitted))
-    found = [
+    old, new = ({card.id: card for card in ledger_.cards} for ledger_ in (held, fitted))
+    divergences = [
         Divergence(Finding("Drift", _changed(old.get(card), new.get(card), card), card), Refit(world.report))
         for card in sorted(old.keys() | new.keys())
         if old.get(card) != new.get(card)
     ]
-    found += [Divergence(Finding("Drift", trouble)) for trouble in counted.troubles]
-    return found + [Divergence(stuck) for stuck in _stuck(fitted, counted)]
+    divergences += [Divergence(Finding("Drift", trouble)) for trouble in counted.troubles]
+    return divergences + [Divergence(stuck) for stuck in _stuck(fitted, counted)]
 
 
 def _changed(old: Card | None, new: Card | None, card_id: str) -> str:
@@ -132,109 +132,113 @@ def _changed(old: Card | None, new: Card | None, card_id: str) -> str:
         return f"the node reports card {card_id}, which the ledger does not have"
     if new is None:
         return f"the ledger has card {card_id}, which the node does not report"
-    return f"the node reports card {card_id} otherwise than the ledger has it"
+    return f"the node and the ledger differ about card {card_id}"
 
 
 def _stuck(fitted: Ledger, counted: Counted) -> list[Finding]:
     reported = {card.id: card for card in counted.cards}
-    found = []
+    findings = []
     for card in fitted.cards:
         now = reported.get(card.id)
         if now is not None and recut.same_shape(card, now):
             continue
-        what = (
-            "is not reported any more" if now is None else f"is reported in mode {now.mode} or cut otherwise"
+        change = (
+            "is no longer reported"
+            if now is None
+            else f"is reported in mode {now.mode} or with another layout"
         )
-        who = ", ".join(sorted(holder for holder in fitted.holders() if card.holds(holder)))
-        found.append(Finding("Drift", f"card {card.id} {what}, and is still held by {who}", card.id))
-    return found
+        holders = ", ".join(sorted(holder for holder in fitted.holders() if card.holds(holder)))
+        findings.append(Finding("Drift", f"card {card.id} {change}, but is still held by {holders}", card.id))
+    return findings
 
 
 def _leaks(world: World) -> list[Divergence]:
-    found = []
+    leaks = []
     for holder in sorted(world.ledger.holders()):
         if (why := _nobody(world, holder)) is not None:
             sentence = f"{holder} holds {_said(world.ledger.grant(holder))}, but {why}"
-            found.append(Divergence(Finding("Leak", sentence, holder=holder), Release(holder)))
-    return found
+            leaks.append(Divergence(Finding("Leak", sentence, holder=holder), Release(holder)))
+    return leaks
 
 
 def _nobody(world: World, holder: str) -> str | None:
-    """Why the holder cannot be using what it holds; None while it may."""
+    """Why the holder cannot be using its cards; None if it may use them."""
     key = claim.reserved_as(holder)
     if not key:
         return _unkept(world, holder)
     pod = world.pods.get(key)
     if pod is None or pod.holder != holder:
-        return "there is no such pod"
+        return "the pod does not exist"
     if pod.finished:
         return "the pod has ended"
     return f"the pod is on node {pod.node}" if pod.node not in ("", world.ledger.node) else None
 
 
 def _unkept(world: World, holder: str) -> str | None:
-    """A name without UID: kept by its Reservation, by its time, or by a pod that is about to take it over."""
+    """The same for a holder without UID, which needs a Reservation, an expiry or a pod that takes it over."""
     pod, name = world.pods.get(holder), world.ledger.reservations.get(holder)
     if pod is not None and pod.node == world.ledger.node and not pod.finished:
         return None
     if name is not None:
         kept = f"{holder.partition('/')[0]}/{name}" in world.reservations
         return None if kept else f"Reservation {name} is gone"
-    return None if holder in world.ledger.held else "neither a pod nor a Reservation is behind it"
+    return None if holder in world.ledger.held else "it has neither a pod nor a Reservation"
 
 
 def _twice(world: World) -> list[Divergence]:
-    found = [Divergence(Finding("Overlap", fault)) for fault in ledger.faults(world.ledger)]
+    overlaps = [Divergence(Finding("Overlap", violation)) for violation in ledger.faults(world.ledger)]
     for pod in world.live():
         if world.ledger.grant(pod.holder) and world.ledger.grant(pod.key):
-            sentence = f"pod {pod.key} holds twice on node {world.ledger.node}: with its UID and without"
+            sentence = (
+                f"pod {pod.key} holds cards of node {world.ledger.node} twice: with and without its UID"
+            )
             repair = None if pod.key in world.ledger.reservations else Release(pod.key)
-            found.append(Divergence(Finding("Overlap", sentence, holder=pod.key), repair))
-    return found
+            overlaps.append(Divergence(Finding("Overlap", sentence, holder=pod.key), repair))
+    return overlaps
 
 
 def _wrong_cards(world: World, names: Names) -> list[Divergence]:
     wrong: list[tuple[str, Grant]] = []
     for pod in world.live():
-        has = world.ledger.grant(pod.holder)
+        held = world.ledger.grant(pod.holder)
         allotted = rebuild.allotted(pod, names, world.pledges.get(pod.key))
-        if has and allotted and _parts(has) != _parts(allotted):
+        if held and allotted and _parts(held) != _parts(allotted):
             wrong.append((pod.holder, allotted))
     together = Move(tuple(wrong))
     joint = bool(wrong) and apply(world.ledger, together) != world.ledger
-    return [_wrong_card(world.ledger, one, together if joint else Move((one,))) for one in wrong]
+    return [_wrong_card(world.ledger, entry, together if joint else Move((entry,))) for entry in wrong]
 
 
-def _wrong_card(held: Ledger, one: tuple[str, Grant], repair: Move) -> Divergence:
-    holder, allotted = one
-    sentence = f"{holder} was allocated {_said(allotted)}, but the ledger says {_said(held.grant(holder))}"
+def _wrong_card(held: Ledger, entry: tuple[str, Grant], repair: Move) -> Divergence:
+    holder, allotted = entry
+    sentence = f"{holder} was allocated {_said(allotted)}, but the ledger has {_said(held.grant(holder))}"
     possible = apply(held, repair) != held
     finding = Finding("WrongCard", sentence, card=allotted[0].card, holder=holder)
     return Divergence(finding, repair if possible else None)
 
 
 def _ghosts(world: World) -> list[Divergence]:
-    found = []
+    ghosts = []
     for pod in world.live():
         if world.ledger.grant(pod.holder) or world.ledger.grant(pod.key):
             continue
         pledge = world.pledges.get(pod.key)
         if pod.wants or (pod.grant and pledge is not None) or (pod.trouble and pod.marked):
-            found.append(_ghost(world.ledger, Adopt(pod, pledge)))
-    return found
+            ghosts.append(_ghost(world.ledger, Adopt(pod, pledge)))
+    return ghosts
 
 
 def _ghost(held: Ledger, repair: Adopt) -> Divergence:
     pod = repair.pod
     uses = want.sentence(pod.wants) or (
-        _said(pod.grant) if pod.grant else f"what cannot be read: {pod.trouble}"
+        _said(pod.grant) if pod.grant else f"an unreadable request: {pod.trouble}"
     )
     sentence = f"pod {pod.key} runs on node {held.node} and uses {uses}"
     if pod.trouble and not pod.grant:
         return Divergence(Finding("Ghost", sentence, holder=pod.holder))
     if apply(held, repair) == held:
-        return Divergence(Finding("Overlap", f"{sentence}, which is more than is left", holder=pod.holder))
-    return Divergence(Finding("Ghost", f"{sentence} that nobody gave it", holder=pod.holder), repair)
+        return Divergence(Finding("Overlap", f"{sentence}, which is more than is free", holder=pod.holder))
+    return Divergence(Finding("Ghost", f"{sentence} without an allocation", holder=pod.holder), repair)
 
 
 def _adopted(held: Ledger, pod: PodView, pledge: Pledge | None) -> Ledger:
@@ -254,7 +258,7 @@ def _moved(held: Ledger, grants: Sequence[tuple[str, Grant]]) -> Ledger:
         moved = ledger.release(moved, holder)
     for holder, grant in grants:
         if not held.grant(holder):
-            return held  # it left meanwhile
+            return held  # the holder was released in the meantime
         until, name = held.held.get(holder), held.reservations.get(holder, "")
         terms = Terms(bound=holder not in held.held, until=until, reservation=name)
         given = rebuild.regardless(moved, holder, grant, terms)
@@ -274,6 +278,6 @@ def _said(grant: Grant) -> str:
 
 
 def with_pods(world: World, live: Mapping[str, PodView | None]) -> World:
-    """The world as the API server itself has just shown these pods; None is a pod that is not there."""
+    """The inputs with the results of live reads of these pods; None: the pod does not exist."""
     pods = {**world.pods, **live}
     return replace(world, pods={key: pod for key, pod in pods.items() if pod is not None})

@@ -1,13 +1,13 @@
-"""The cards of a node, from what the node side reports.
+"""The cards of a node, built from the node's report.
 
-Where an inventory of the node exists, it is the truth. A card that is about to change, or that nobody
-looks after, is withheld: those who hold something of it keep that, and nobody else gets any. Only
-then may it be re-cut or moved, so that nothing is given twice.
+If the node has an inventory, the inventory is authoritative. A card that is about to change, or whose node
+agent is silent, is withheld: its holders keep it and it gets no new ones. Only a withheld card may be
+repartitioned or moved to another pool, so that nothing is allocated twice.
 
-Where no inventory exists, the allocatable of the usual device plugin is the truth: so many cards named
-by their index, so many MIG devices on made-up cards. Such names are only ways of counting. So when the
-plugin withdraws one, the one that goes is one nobody holds; when an inventory appears, core/ledgers/refit.py
-moves the holders over to the real names.
+Without an inventory the allocatable resources of the NVIDIA device plugin are authoritative: cards are named
+by their index, MIG devices are counted on placeholder cards. These names only serve for counting. If the
+plugin reports fewer devices, unused ones are removed first; when an inventory appears,
+core/ledgers/sync_cards.py moves the holders to the real names.
 """
 
 import re
@@ -22,7 +22,7 @@ from croupier.core.ledgers.ledger import MOST_CARDS, Card, Part, Slot
 from croupier.core.pods import request
 
 MOST_SLOTS: Final = 8
-"""Slots one card can have, and memory slices."""
+"""Maximum number of slots, and of memory slices, of one card."""
 MOST_INDEX: Final = 255
 _MADE_UP: Final = "-mig-"
 
@@ -30,27 +30,27 @@ Sharing: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 _GIGABYTES: Final = re.compile(r"([1-7])g\.([0-9]+)gb")
 _MEMORY_SLICES: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Of the profiles of an A100 by compute slices; used where the card itself tells nothing."""
+"""Memory slices of A100 profiles by compute slices; used if the card reports no profiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One card as an inventory of the node tells of it."""
+    """One card of a node's inventory."""
 
     id: str
     index: int | None = None
     pool: str = ""
     faulted: bool = False
     ignored: bool = False
-    """It gives nothing to anybody."""
+    """The card is excluded from allocation."""
     withheld: str = ""
-    """Why it is given to nobody for now, as the part of a sentence; empty if it is."""
+    """Why the card gets no new holders for now; empty if it is not withheld."""
     fits: Mapping[str, int] = field(default_factory=dict)
-    """MIG profile to how many of it fit on the empty card."""
+    """How many devices of each MIG profile fit on the empty card."""
     cut: tuple[Slot, ...] | None = None
-    """The MIG devices it is cut into, none if it is whole; None where nobody tells."""
+    """The MIG devices of the card, empty if it is not partitioned; None if unknown."""
     ahead: "Pool | None" = None
-    """How it is shared while it is ahead of its pool, which changes card by card."""
+    """The new sharing of a card that already changed, while its pool changes card by card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +60,30 @@ class Pool:
     sharing: Sharing
     slices: int = 8
     profile: str = ""
-    """Cut every card into as many of it as fit."""
+    """Partition every card into as many devices of this MIG profile as fit."""
     layout: tuple[tuple[str, int], ...] = ()
-    """Or into so many of these."""
+    """Alternatively: the number of devices of each MIG profile."""
     withheld: str = ""
-    """Why its cards are given to nobody for now; empty if they are."""
+    """Why the cards of the pool get no new holders for now; empty if they are not withheld."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything known of the cards of one node. `allocatable` counts when there is no device at all."""
+    """All known cards of one node. `allocatable` is used only if `devices` is empty."""
 
     node: str
     present: bool = True
-    """The Node object is there."""
+    """The Node object exists."""
     allocatable: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     pools: Mapping[str, Pool] = field(default_factory=dict)
     silent: bool = False
-    """Nobody looks after the cards: the agent of the node is not heard any more."""
+    """The node agent sends no heartbeats any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The cards in the order of the ledger, and what of the report could not be taken."""
+    """The cards in the order of the ledger, and the problems of the report."""
 
     cards: tuple[Card, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -94,19 +94,19 @@ def count(report: Report, in_use: Iterable[Part] = ()) -> Counted:
     try:
         used = tuple(in_use)
         cards = _listed(report, used) if report.devices else _allocatable(report, used)
-    except ValueError as error:  # a name that no card can have
+    except ValueError as error:  # an invalid card name
         return Counted((), (f"node {report.node}: {error}",))
     if not report.present or report.silent:
         cards = [replace(card, healthy=False) for card in cards]
     cards.sort(key=lambda card: (card.index, card.id))
     if len(cards) <= MOST_CARDS:
         return Counted(tuple(cards))
-    trouble = f"node {report.node} reports more than {MOST_CARDS} cards; those beyond are left out"
+    trouble = f"node {report.node} reports more than {MOST_CARDS} cards; the others are ignored"
     return Counted(tuple(cards[:MOST_CARDS]), (trouble,))
 
 
 def _listed(report: Report, in_use: Collection[Part]) -> list[Card]:
-    """The cards of an inventory; one whose index is not known gets the next that nobody has."""
+    """The cards of an inventory; a card without a known index gets the next unused index."""
     devices = _distinct(report.devices)
     taken = {device.index for device in devices}
     spare = (number for number in range(MOST_INDEX + 1) if number not in taken)
@@ -121,10 +121,12 @@ def _listed(report: Report, in_use: Collection[Part]) -> list[Card]:
 
 
 def _distinct(devices: Iterable[Device]) -> list[Device]:
-    """Without those ignored, and without what is named by its index only beside the same card's real name."""
+    """Without ignored devices, and without index names of cards that also have their real name."""
     counted = {device.id: device for device in devices if not device.ignored}
     named = {device.index for device in counted.values() if not naming.is_indexed(device.id)} - {None}
-    return [one for one in counted.values() if one.index not in named or not naming.is_indexed(one.id)]
+    return [
+        device for device in counted.values() if device.index not in named or not naming.is_indexed(device.id)
+    ]
 
 
 def _card(device: Device, index: int, pools: Mapping[str, Pool]) -> Card:
@@ -133,7 +135,7 @@ def _card(device: Device, index: int, pools: Mapping[str, Pool]) -> Card:
     if not device.pool:
         return _sliced(card, device.cut) if device.cut else card
     pool = pools.get(device.pool)
-    if pool is None:  # nobody knows how the pool shares its cards, so nobody can be given any
+    if pool is None:  # the sharing of an unknown pool is unknown, so its cards cannot be allocated
         return replace(card, healthy=False)
     shared = _shared(card, device, device.ahead or pool)
     return replace(shared, healthy=False) if pool.withheld else shared
@@ -142,7 +144,9 @@ def _card(device: Device, index: int, pools: Mapping[str, Pool]) -> Card:
 def _shared(card: Card, device: Device, pool: Pool) -> Card:
     if pool.sharing == "MIG":
         return _in_slots(card, device, pool)
-    whole = replace(card, healthy=card.healthy and not device.cut)  # one that is cut cannot be given whole
+    whole = replace(
+        card, healthy=card.healthy and not device.cut
+    )  # a partitioned card cannot be allocated whole
     match pool.sharing:
         case "MPS":
             return whole
@@ -153,7 +157,7 @@ def _shared(card: Card, device: Device, pool: Pool) -> Card:
 
 
 def _in_slots(card: Card, device: Device, pool: Pool) -> Card:
-    """As it is cut, if that is what the pool says; as the pool says, where nobody tells how it is cut."""
+    """A MIG card, unhealthy if its slots do not match the pool; the pool's layout if they are unknown."""
     if device.cut is None:
         return _sliced(card, _cut(device, pool))
     right = _is_cut(device.cut, pool, device.fits)
@@ -161,9 +165,9 @@ def _in_slots(card: Card, device: Device, pool: Pool) -> Card:
 
 
 def _sliced(card: Card, slots: tuple[Slot, ...]) -> Card:
-    """A card in these slots; one cut in a way that cannot be gives nothing."""
+    """A MIG card with these slots; it is unhealthy if the slots are impossible."""
     ordered = sorted(slots, key=lambda slot: slot.start)
-    apart = all(one.start + one.size <= other.start for one, other in pairwise(ordered))
+    apart = all(slot.start + slot.size <= following.start for slot, following in pairwise(ordered))
     kept = tuple(ordered) if apart and all(_is_inside(slot) for slot in slots) else ()
     return replace(card, mode="MIG", slots=kept, healthy=card.healthy and bool(kept))
 
@@ -173,7 +177,7 @@ def _is_inside(slot: Slot) -> bool:
 
 
 def _is_cut(slots: Iterable[Slot], pool: Pool, fits: Mapping[str, int]) -> bool:
-    """The card is cut as the pool says; into as many as it is, where nobody tells how many would fit."""
+    """Whether the slots match the pool's layout; any number matches if it is unknown how many fit."""
     there = Counter(slot.profile for slot in slots)
     if pool.layout:
         return there == Counter(dict(pool.layout))
@@ -181,9 +185,9 @@ def _is_cut(slots: Iterable[Slot], pool: Pool, fits: Mapping[str, int]) -> bool:
 
 
 def _beside_plugin(report: Report, cards: list[Card], in_use: Collection[Part]) -> list[Card]:
-    """Where nobody tells how cards are cut, the plugin's MIG devices are counted as on a plain node.
+    """Add the MIG devices of the device plugin if the inventory does not report partitioning.
 
-    What it cut it does not offer whole: only as many cards as it does are given.
+    The plugin does not offer partitioned cards as whole, so only as many cards as it offers are healthy.
     """
     sliced = _counted_slots(report, in_use, first=max((card.index for card in cards), default=-1) + 1)
     if not sliced:
@@ -196,7 +200,7 @@ def _beside_plugin(report: Report, cards: list[Card], in_use: Collection[Part]) 
 
 
 def _cut(device: Device, pool: Pool) -> tuple[Slot, ...]:
-    """What the pool cuts the card into, largest first; nothing when it does not fit or is not known."""
+    """The pool's MIG layout on this card, largest devices first; empty if it does not fit or is unknown."""
     layout = pool.layout or ((pool.profile, device.fits.get(pool.profile, 0)),)
     pieces = [(_size(profile, device.fits), profile) for profile, number in layout for _ in range(number)]
     free = set(range(MOST_SLOTS))
@@ -211,25 +215,25 @@ def _cut(device: Device, pool: Pool) -> tuple[Slot, ...]:
 
 
 def _size(profile: str, fits: Iterable[str]) -> int:
-    """Memory slices of a profile: its memory in units of the smallest the card can be cut into."""
-    found = _GIGABYTES.search(profile)
-    if found is None:
+    """Memory slices of a profile: its memory in units of the card's smallest profile."""
+    size = _GIGABYTES.search(profile)
+    if size is None:
         return 1
     known = [int(match[2]) for other in fits if (match := _GIGABYTES.search(other)) and int(match[2])]
-    slices = round(int(found[2]) / min(known)) if known else _MEMORY_SLICES.get(int(found[1]), 1)
+    slices = round(int(size[2]) / min(known)) if known else _MEMORY_SLICES.get(int(size[1]), 1)
     return min(max(slices, 1), MOST_SLOTS)
 
 
 def _start(free: Collection[int], size: int) -> int | None:
-    """Where a piece begins: a multiple of its size in powers of two, as MIG places them."""
+    """First free start of a device; MIG aligns devices to their size rounded up to a power of two."""
     step = 1 << (size - 1).bit_length()
     starts = (*range(0, MOST_SLOTS, step), *range(MOST_SLOTS))
-    fitting = (start for start in starts if all(one in free for one in range(start, start + size)))
+    fitting = (start for start in starts if all(place in free for place in range(start, start + size)))
     return next(fitting, None)
 
 
 def _allocatable(report: Report, in_use: Collection[Part]) -> list[Card]:
-    """Cards and MIG devices that are only counted."""
+    """Cards and MIG devices of a node without inventory."""
     known = indexed(report.node)
     used = {known[part.card] for part in in_use if part.card in known}
     numbers = _numbers(report.allocatable.get(request.GPU, 0), used)
@@ -239,7 +243,7 @@ def _allocatable(report: Report, in_use: Collection[Part]) -> list[Card]:
 
 
 def _counted_slots(report: Report, in_use: Collection[Part], *, first: int) -> list[Card]:
-    """Made-up cards for the MIG devices the plugin offers, numbered from `first` on."""
+    """Placeholder cards for the MIG devices of the device plugin, numbered from `first` on."""
     cards: list[Card] = []
     for resource, amount in sorted(report.allocatable.items()):
         if (profile := request.profile(resource)) is not None:
@@ -249,7 +253,7 @@ def _counted_slots(report: Report, in_use: Collection[Part], *, first: int) -> l
 
 
 def _numbers(amount: int, used: Iterable[int]) -> list[int]:
-    """So many numbers: first those that are used, then the lowest."""
+    """`amount` numbers: used ones first, then the lowest."""
     bounded = min(max(amount, 0), MOST_INDEX + 1)
     chosen = sorted(used)[:bounded]
     chosen += [number for number in range(MOST_INDEX + 1) if number not in chosen][: bounded - len(chosen)]
@@ -257,7 +261,7 @@ def _numbers(amount: int, used: Iterable[int]) -> list[int]:
 
 
 def _made_up(node: str, profile: str, amount: int, *, in_use: Iterable[Part], first: int) -> list[Card]:
-    """Cards that carry so many MIG devices of a profile, eight each; nobody knows the real ones."""
+    """Placeholder cards with `amount` MIG devices of a profile, eight per card."""
     ids = [made_up_id(node, profile, number) for number in range(MOST_CARDS)]
     places = {(ids[n // MOST_SLOTS], _slot_id(profile, n)): n for n in range(MOST_CARDS * MOST_SLOTS)}
     held = ((part.card, slot) for part in in_use for slot in part.slots)
@@ -277,15 +281,15 @@ def _slot_id(profile: str, number: int) -> str:
 
 
 def made_up_id(node: str, profile: str, number: int) -> str:
-    """`node-1-mig-1g.10gb-0`: a card that exists to count MIG devices."""
+    """`node-1-mig-1g.10gb-0`: the name of a card that only counts MIG devices."""
     name = f"{node}{_MADE_UP}{re.sub(r'[^a-z0-9.]+', '-', profile)}-{number}"
     if len(name) > naming.NAME_LIMIT:
-        raise ValueError(f"its name is too long for cards named after it: {naming.NAME_LIMIT} characters")
+        raise ValueError(f"the name is too long: card names have at most {naming.NAME_LIMIT} characters")
     return name
 
 
 def indexed(node: str) -> Mapping[str, int]:
-    """The names cards have by their index alone; none on a node whose name is too long for any."""
+    """Card names that are made of the index; empty if the node's name is too long."""
     try:
         return {naming.indexed_id(node, number): number for number in range(MOST_CARDS)}
     except ValueError:

@@ -1,13 +1,13 @@
-"""One who asks for cards of a node, and the answer.
+"""A claim for cards of a node, and its decision.
 
-Asking again is harmless: whoever holds something gets exactly that again, at most for longer. A pod for
-which a person's Reservation waits takes over what the Reservation holds; it cannot take more beside it,
-or the Reservation would count twice.
+Claims are idempotent: a holder that already has a grant gets the same grant, at most with a later expiry.
+A pod with a Reservation takes over the Reservation's grant and cannot claim more cards in addition;
+otherwise the Reservation would count twice.
 """
 
 from dataclasses import dataclass
 
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers import tally
 from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placing import placement
@@ -16,13 +16,13 @@ from croupier.core.pods import want
 from croupier.core.pods.want import Wants
 
 HOLDS: Rank = ()
-"""The rank of a node where the claimant holds something already: before every other."""
+"""Rank of a node on which the holder already has a grant: better than every other node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     holder: str
-    """`namespace/pod/uid`, or `namespace/pod` for a Reservation whose pod is not there yet."""
+    """`namespace/pod/uid`, or `namespace/pod` for a Reservation whose pod does not exist yet."""
     wants: Wants
     terms: Terms
     priority: int = 0
@@ -31,25 +31,25 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Taken:
     ledger: Ledger
-    """The same object if nothing had to change."""
+    """The same object if nothing changed."""
     grant: Grant
 
 
 def decide(ledger: Ledger, claim: Claim, strategy: Strategy) -> Taken | Refused:
-    if has := ledger.grant(claim.holder):
-        return Taken(_prolonged(ledger, claim), has)
+    if current := ledger.grant(claim.holder):
+        return Taken(_prolonged(ledger, claim), current)
     waiting = reserved_as(claim.holder)
     if waiting and (reserved := ledger.grant(waiting)):
         return _take_over(ledger, claim, waiting, reserved)
     grant = placement.choose(ledger, claim.wants, strategy)
     if isinstance(grant, Refused):
         return grant
-    given = book.give(ledger, claim.holder, grant, claim.terms)
+    given = ledger_ops.give(ledger, claim.holder, grant, claim.terms)
     return given if isinstance(given, Refused) else Taken(given, grant)
 
 
 def rank(ledger: Ledger, claim: Claim, strategy: Strategy) -> Rank | Refused:
-    """How good the node is for the claimant, as `decide` would treat it."""
+    """The rank of the node for the claim, consistent with `decide`."""
     if ledger.grant(claim.holder):
         return HOLDS
     waiting = reserved_as(claim.holder)
@@ -59,25 +59,27 @@ def rank(ledger: Ledger, claim: Claim, strategy: Strategy) -> Rank | Refused:
 
 
 def reserved_as(holder: str) -> str:
-    """The name under which a Reservation holds for this pod; empty if it is that name already."""
+    """The holder name that a Reservation uses for this pod; empty if `holder` has no UID."""
     pod_key, _, uid = holder.rpartition("/")
     return pod_key if uid and "/" in pod_key else ""
 
 
 def _prolonged(ledger: Ledger, claim: Claim) -> Ledger:
-    """A hold that is claimed again lasts as long as the new claim says, so that whoever was about to end
-    it sees that it is wanted; never shorter, and one without an end stays so."""
-    until, wanted = ledger.held.get(claim.holder), claim.terms.until
-    if until is None or wanted is None or wanted <= until or claim.terms.bound:
+    """Extend the hold to the expiry of the repeated claim, so that a pending expiry does not apply.
+
+    A hold is never shortened, and a hold without expiry stays without one.
+    """
+    until, requested = ledger.held.get(claim.holder), claim.terms.until
+    if until is None or requested is None or requested <= until or claim.terms.bound:
         return ledger
-    return book.prolong(ledger, claim.holder, wanted)
+    return ledger_ops.prolong(ledger, claim.holder, requested)
 
 
 def _take_over(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> Taken | Refused:
     if (objection := _objection(ledger, claim, waiting, reserved)) is not None:
         return objection
-    taken = book.rename(ledger, waiting, claim.holder)
-    kept = book.bind(taken, claim.holder) if claim.terms.bound else _prolonged(taken, claim)
+    renamed = ledger_ops.rename(ledger, waiting, claim.holder)
+    kept = ledger_ops.bind(renamed, claim.holder) if claim.terms.bound else _prolonged(renamed, claim)
     return Taken(kept, reserved)
 
 
@@ -89,8 +91,9 @@ def _objection(ledger: Ledger, claim: Claim, waiting: str, reserved: Grant) -> R
             f"{reservation} holds {tally.sentence(ledger, reserved)} for the pod,"
             f" which asks for {want.sentence(claim.wants)}; they must be equal"
         )
-    sick = [card for part in reserved if (card := ledger.card(part.card)) is not None and not card.healthy]
-    if sick:
-        detail = ", ".join(f"card {card.index} is not healthy" for card in sick)
-        return Refused(f"{reservation} holds a card for the pod that is not healthy", detail)
+    cards = (ledger.card(part.card) for part in reserved)
+    unhealthy = [card for card in cards if card is not None and not card.healthy]
+    if unhealthy:
+        detail = ", ".join(f"card {card.index} is not healthy" for card in unhealthy)
+        return Refused(f"{reservation} holds an unhealthy card for the pod", detail)
     return None

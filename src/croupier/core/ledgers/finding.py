@@ -1,4 +1,4 @@
-"""A difference between what is written down and what is, in a sentence a person can act on."""
+"""A difference between the ledger and the cluster, with a message for the user."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,7 +8,7 @@ FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drif
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`kind` is the class by which findings are counted; core/ledgers/audit.py says what each means."""
+    """core/ledgers/audit.py defines each `kind`."""
 
     kind: FindingClass
     message: str

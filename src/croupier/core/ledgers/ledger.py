@@ -1,11 +1,11 @@
-"""The ledger of one node: what its cards can give, who holds it, and every way it may change.
+"""The ledger of one node: the capacity of its cards, their holders, and every change of them.
 
-Each change is a function from a ledger to the next one. None can overcommit: what does
-not fit is refused with the sentence a person reads. Each is keyed by holder, so that
-doing it twice is doing it once. How the cards themselves change is in core/ledgers/recut.py.
+Each change is a pure function from a ledger to the next one. No change can overcommit a card: a
+request that does not fit is refused with a message for the user. Every change is keyed by holder
+and therefore idempotent. core/ledgers/change_layout.py changes the cards themselves.
 
-A holder is named `namespace/pod/uid`, or `namespace/pod` while a person's Reservation waits for
-its pod. It is Held until its pod is bound, then Bound; only what is Held can expire.
+A holder is named `namespace/pod/uid`, or `namespace/pod` while a Reservation waits for its pod.
+A holder is Held until its pod is bound, then Bound; only Held holders can expire.
 """
 
 from collections import Counter
@@ -20,18 +20,18 @@ V = TypeVar("V")
 Mode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 
 MOST_CARDS = 32
-"""Cards one node can have."""
+"""Maximum number of cards of one node."""
 
 MOST_HOLDERS = 64
-"""Holders one card can have."""
+"""Maximum number of holders of one card."""
 
 MOST_HELD = 512
-"""Holders of one node that can be Held, or come from a Reservation, at a time."""
+"""Maximum number of Held holders of one node, and of holders that come from a Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One MIG device a card is cut into; free while nobody holds it."""
+    """One MIG device of a card; it is free while it has no holder."""
 
     id: str
     profile: str
@@ -42,7 +42,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """`capacity` counts percent in mode Percent, slices in TimeSlice, 100 in Exclusive; MIG counts slots."""
+    """`capacity` is percent in mode Percent, slices in TimeSlice, 100 in Exclusive; unused in MIG."""
 
     id: str
     index: int
@@ -60,7 +60,7 @@ class Card:
 
     @property
     def free(self) -> int:
-        """What a new holder could get; nothing of an exclusive card that has one, or of a sick card."""
+        """Capacity left for a new holder; 0 for an unhealthy card and for an exclusive card with a holder."""
         if not self.healthy or self.mode == "MIG" or len(self.holders) >= MOST_HOLDERS:
             return 0
         if self.mode == "Exclusive" and self.holders:
@@ -69,11 +69,11 @@ class Card:
 
     @property
     def is_free(self) -> bool:
-        """Nobody holds anything of it."""
+        """The card has no holder."""
         return not self.holders and not any(slot.holder for slot in self.slots)
 
     def free_slots(self, profile: str = "") -> tuple[Slot, ...]:
-        """Slots a new holder could get, of one profile or of all."""
+        """Slots left for a new holder, of one profile or of all."""
         if not self.healthy:
             return ()
         return tuple(s for s in self.slots if not s.holder and profile in ("", s.profile))
@@ -84,7 +84,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a holder has of one card: a share of it (percent or slices), or slots."""
+    """A holder's part of one card: a share (percent or slices), or slots."""
 
     card: str
     share: int = 0
@@ -92,16 +92,16 @@ class Part:
 
 
 Grant: TypeAlias = tuple[Part, ...]
-"""What a holder has of a node, card by card in the order of the ledger."""
+"""A holder's part of a node: one entry per card, in the order of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not. `reason` names neither node nor card, so that equal ones can be counted together."""
+    """A refused request. `reason` names neither node nor card, so that equal reasons can be counted."""
 
     reason: str
     detail: str = ""
-    """Which cards are short, by how much."""
+    """The cards that lack capacity, and how much."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
@@ -112,15 +112,15 @@ class Ledger:
     node: str
     cards: tuple[Card, ...] = ()
     held: Mapping[str, datetime | None] = field(default_factory=dict)
-    """Holders whose pod is not bound yet: until when; None is until released. All others are Bound."""
+    """Expiry of each holder whose pod is not bound yet; None: until released. All others are Bound."""
     reservations: Mapping[str, str] = field(default_factory=dict)
-    """Holders that hold because of a Reservation in the pod's namespace: its name."""
+    """Name of the Reservation, in the pod's namespace, of each holder that has one."""
 
     def card(self, card_id: str) -> Card | None:
         return next((card for card in self.cards if card.id == card_id), None)
 
     def grant(self, holder: str) -> Grant:
-        """What `holder` has, empty if it has nothing."""
+        """The grant of `holder`; empty if it holds nothing."""
         return tuple(part for card in self.cards if (part := _part(card, holder)) is not None)
 
     def holders(self) -> set[str]:
@@ -140,7 +140,7 @@ def _part(card: Card, holder: str) -> Part | None:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long a holder holds: Bound, or Held `until` then (None: until released)."""
+    """Whether a holder is Bound, or Held `until` a time (None: until released)."""
 
     bound: bool = False
     until: datetime | None = None
@@ -148,14 +148,14 @@ class Terms:
 
 
 def give(ledger: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
-    """Add `holder` with exactly `grant`. One who already holds keeps what it has."""
+    """Add `holder` with exactly `grant`. A holder that already has a grant keeps it."""
     if ledger.grant(holder):
         return ledger
     parts = {part.card: part for part in grant}
     if len(parts) != len(grant) or not parts:
-        return Refused("a grant names one card or more, each once")
-    if strangers := parts.keys() - {card.id for card in ledger.cards}:
-        return Refused("a card is gone", ", ".join(sorted(strangers)))
+        return Refused("a grant must name at least one card, and each card only once")
+    if unknown := parts.keys() - {card.id for card in ledger.cards}:
+        return Refused("a card does not exist any more", ", ".join(sorted(unknown)))
     if (full := _register_full(ledger, terms)) is not None:
         return full
     cards = []
@@ -170,9 +170,9 @@ def give(ledger: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Re
 
 def _register_full(ledger: Ledger, terms: Terms) -> Refused | None:
     if not terms.bound and len(ledger.held) >= MOST_HELD:
-        return Refused(f"{MOST_HELD} holders of the node wait for their pods already")
+        return Refused(f"the node already has {MOST_HELD} holders that wait for their pods")
     if terms.reservation and len(ledger.reservations) >= MOST_HELD:
-        return Refused(f"{MOST_HELD} Reservations hold cards of the node already")
+        return Refused(f"the node already has {MOST_HELD} Reservations that hold cards")
     return None
 
 
@@ -191,35 +191,35 @@ def _give(card: Card, holder: str, part: Part) -> Card | Refused:
     if card.mode == "MIG":
         return _give_slots(card, holder, part)
     if part.slots or part.share < 1:
-        return Refused(f"a card in mode {card.mode} gives shares, not slots", f"card {card.index}")
+        return Refused(f"a card in mode {card.mode} is allocated by share, not by slot", f"card {card.index}")
     if card.mode == "Exclusive" and part.share != card.capacity:
-        return Refused("an exclusive card is given whole", f"card {card.index}")
+        return Refused("an exclusive card can only be allocated whole", f"card {card.index}")
     if part.share > card.free:
-        return Refused("a card has too little left", short(card, part.share))
+        return Refused("a card has too little capacity left", short(card, part.share))
     return replace(card, holders={**card.holders, holder: part.share})
 
 
 def _give_slots(card: Card, holder: str, part: Part) -> Card | Refused:
-    wanted = set(part.slots)
-    if part.share or not wanted:
-        return Refused("a card in mode MIG gives slots, not shares", f"card {card.index}")
-    if missing := wanted - {slot.id for slot in card.free_slots()}:
+    slot_ids = set(part.slots)
+    if part.share or not slot_ids:
+        return Refused("a card in mode MIG is allocated by slot, not by share", f"card {card.index}")
+    if missing := slot_ids - {slot.id for slot in card.free_slots()}:
         return Refused("a MIG slot is not free", f"card {card.index}: {', '.join(sorted(missing))}")
-    slots = tuple(replace(slot, holder=holder) if slot.id in wanted else slot for slot in card.slots)
+    slots = tuple(replace(slot, holder=holder) if slot.id in slot_ids else slot for slot in card.slots)
     return replace(card, slots=slots)
 
 
 def short(card: Card, share: int) -> str:
     """`card 0 is short by 20 %`."""
     if len(card.holders) >= MOST_HOLDERS:
-        return f"card {card.index} has {len(card.holders)} holders, the most it can have"
-    lack = share - card.free
-    unit = " %" if card.mode != "TimeSlice" else " slice" if lack == 1 else " slices"
-    return f"card {card.index} is short by {lack}{unit}"
+        return f"card {card.index} has {len(card.holders)} holders, which is the maximum"
+    missing = share - card.free
+    unit = " %" if card.mode != "TimeSlice" else " slice" if missing == 1 else " slices"
+    return f"card {card.index} is short by {missing}{unit}"
 
 
 def release(ledger: Ledger, holder: str) -> Ledger:
-    """Whatever `holder` had is free again."""
+    """Free everything that `holder` has."""
     if not ledger.grant(holder):
         return ledger
     cards = tuple(_without(card, holder) if card.holds(holder) else card for card in ledger.cards)
@@ -241,24 +241,24 @@ def _dropped(entries: Mapping[str, V], holder: str) -> Mapping[str, V]:
 
 
 def bind(ledger: Ledger, holder: str) -> Ledger:
-    """Held becomes Bound: from now on no clock can free it."""
+    """Make a Held holder Bound: it no longer expires."""
     return replace(ledger, held=_dropped(ledger.held, holder)) if holder in ledger.held else ledger
 
 
 def prolong(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
-    """A Held holder gets another expiry; one that is Bound, or holds nothing, is left alone."""
+    """Change the expiry of a Held holder; a holder that is Bound or unknown is left unchanged."""
     if holder not in ledger.held or ledger.held[holder] == until:
         return ledger
     return replace(ledger, held={**ledger.held, holder: until})
 
 
 def expired(ledger: Ledger, now: datetime) -> tuple[str, ...]:
-    """Who is Held beyond its time, in order."""
+    """Held holders past their expiry, sorted."""
     return tuple(sorted(h for h, until in ledger.held.items() if until is not None and until <= now))
 
 
 def rename(ledger: Ledger, old: str, new: str) -> Ledger:
-    """The pod a Reservation waited for is there: what `old` has is `new`'s, who must hold nothing yet."""
+    """Move the grant of `old` to `new`, which must hold nothing: the pod of a Reservation has appeared."""
     if not ledger.grant(old) or ledger.grant(new):
         return ledger
     cards = tuple(_renamed(card, old, new) if card.holds(old) else card for card in ledger.cards)
@@ -280,33 +280,34 @@ def _moved(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
 
 
 def faults(ledger: Ledger) -> list[str]:
-    """Everything that must never be true of a ledger, in sentences; none for every ledger made here."""
+    """All violated invariants as messages; empty for every ledger that this module produces."""
     ids = Counter(card.id for card in ledger.cards)
-    found = [f"{count} cards are called {card}" for card, count in sorted(ids.items()) if count > 1]
-    found += [fault for card in ledger.cards for fault in _faults(card)]
+    violations = [f"{count} cards have the name {card}" for card, count in sorted(ids.items()) if count > 1]
+    violations += [violation for card in ledger.cards for violation in _faults(card)]
     holders = ledger.holders()
-    found += [f"{h} is held, yet has nothing" for h in sorted(ledger.held.keys() - holders)]
-    found += [
-        f"{h} comes from a Reservation, yet has nothing" for h in sorted(ledger.reservations.keys() - holders)
+    violations += [f"{h} is Held but holds no card" for h in sorted(ledger.held.keys() - holders)]
+    violations += [
+        f"{h} comes from a Reservation but holds no card"
+        for h in sorted(ledger.reservations.keys() - holders)
     ]
-    return found
+    return violations
 
 
 def _faults(card: Card) -> Iterator[str]:
     if card.mode == "MIG" and card.holders:
-        yield f"card {card.id} is cut, yet has holders of shares"
+        yield f"card {card.id} is in mode MIG but has holders of shares"
     if card.mode != "MIG" and card.slots:
-        yield f"card {card.id} is not cut, yet has slots"
+        yield f"card {card.id} is not in mode MIG but has slots"
     if card.used > (0 if card.mode == "MIG" else card.capacity):
         yield f"card {card.id} is overcommitted: {card.used} of {card.capacity}"
     if any(share < 1 for share in card.holders.values()):
-        yield f"card {card.id} has holders of nothing"
+        yield f"card {card.id} has holders with an empty share"
     if len(card.holders) > MOST_HOLDERS:
         yield f"card {card.id} has {len(card.holders)} holders, more than {MOST_HOLDERS}"
     if card.mode == "Exclusive" and (len(card.holders) > 1 or card.used not in (0, card.capacity)):
-        yield f"card {card.id} is exclusive, yet has {len(card.holders)} holders of {card.used} %"
+        yield f"card {card.id} is exclusive but has {len(card.holders)} holders of {card.used} %"
     spans = sorted((slot.start, slot.start + slot.size) for slot in card.slots)
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
-        yield f"card {card.id} is cut into slots that overlap"
+        yield f"card {card.id} has overlapping slots"
     if len({slot.id for slot in card.slots}) < len(card.slots):
-        yield f"card {card.id} has two slots of one name"
+        yield f"card {card.id} has two slots with the same name"

@@ -1,8 +1,7 @@
-"""Who holds a card, in one word: what the ledger tells those who wait for a card to be free.
+"""The occupancy of a card, published by the ledger for controllers that wait until a card is free.
 
-Withdrawn is a promise: nobody holds anything of the card, and nobody will be given any. It is given only when
-the ledger itself has the card ill, and what is reported of it still says so: else the ledger would
-mend it in the next moment.
+Withdrawn guarantees that the card has no holder and gets none. It is set only if both the ledger and the
+node's report mark the card unhealthy; otherwise the next sync would make the card allocatable again.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,29 +15,29 @@ Occupied: TypeAlias = Literal["Free", "Withdrawn", "Reserved", "InUse"]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One node as the ledger has it and as its cards shall be."""
+    """The ledger of one node and the cards it should have."""
 
     held: Ledger | None = None
-    """None: nobody has been given anything there, and no ledger was opened."""
+    """None: the node has no ledger, so nothing was allocated on it."""
     reported: Mapping[str, Card] = field(default_factory=dict)
-    """The cards that the node's report makes, by name."""
+    """The cards of the node's report, by name."""
     named: Collection[str] = ()
-    """Cards that live pods of the node carry in their allocation; for a node without a ledger."""
+    """Cards in the allocations of live pods of the node; used for a node without a ledger."""
 
 
 def judge(card_id: str, scene: Scene) -> Occupied | None:
-    """None: nothing certain can be said yet."""
+    """The occupancy of the card; None if it is not known yet."""
     held = scene.held.card(card_id) if scene.held is not None else None
-    given = scene.reported.get(card_id)
+    reported = scene.reported.get(card_id)
     if held is not None and scene.held is not None and not held.is_free:
         return _holding(held, scene.held)
-    if held is None and given is not None:
-        return None  # the ledger has yet to take it in
+    if held is None and reported is not None:
+        return None  # the ledger has not added the card yet
     if held is None:
         return None if card_id in scene.named else "Withdrawn"
     if held.healthy:
         return "Free"
-    return "Withdrawn" if given is None or not given.healthy else None
+    return "Withdrawn" if reported is None or not reported.healthy else None
 
 
 def _holding(card: Card, ledger: Ledger) -> Occupied:

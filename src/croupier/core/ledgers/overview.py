@@ -1,4 +1,4 @@
-"""What a ledger comes to: how much of a node is left, and who has the rest."""
+"""Summaries of a ledger: the free capacity of a node and its holders."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,8 +9,6 @@ from croupier.core.ledgers.ledger import Card, Grant, Ledger
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So much is free of so much."""
-
     free: int = 0
     total: int = 0
 
@@ -23,11 +21,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One node. Sick cards have nothing free."""
+    """The totals of one node. Unhealthy cards have no free capacity."""
 
     node: str
     cards: Amount
-    """Cards that nobody holds anything of, and all there are; MIG cards are not given as such."""
+    """Healthy cards without holders, and all cards."""
     percent: Amount
     slices: Amount
     slots: dict[str, Amount] = field(default_factory=dict)
@@ -39,7 +37,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one holder has of one node."""
+    """One holder of one node, and its grant."""
 
     pod: str
     """`namespace/name`."""
@@ -56,8 +54,8 @@ def summary(ledger: Ledger) -> Summary:
     slots: dict[str, Amount] = {}
     for card in ledger.cards:
         for slot in card.slots:
-            one = Amount(int(card.healthy and not slot.holder), 1)
-            slots[slot.profile] = slots.get(slot.profile, Amount()) + one
+            amount = Amount(int(card.healthy and not slot.holder), 1)
+            slots[slot.profile] = slots.get(slot.profile, Amount()) + amount
     return Summary(
         node=ledger.node,
         cards=Amount(sum(_is_spare(card) for card in ledger.cards), len(ledger.cards)),
@@ -80,7 +78,7 @@ def _sum(ledger: Ledger, *modes: str) -> Amount:
 
 
 def holdings(ledger: Ledger) -> Iterator[Holding]:
-    """Everybody who holds something, by name."""
+    """All holders, sorted by name."""
     for holder in sorted(ledger.holders()):
         namespace, name, *uid = holder.split("/")
         yield Holding(

@@ -1,4 +1,4 @@
-"""What a Reservation holds, as far as the ledger is concerned."""
+"""The cards that a Reservation holds, as the ledger needs them."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,21 +8,21 @@ from croupier.core.ledgers.ledger import Grant, Terms
 
 @dataclass(frozen=True, slots=True)
 class Pledge:
-    """A Reservation whose status says Reserved, and of which cards."""
+    """A Reservation with phase Reserved, and the cards in its status."""
 
     name: str
-    """Of the Reservation, in the namespace of its pod."""
+    """Name of the Reservation; its namespace is that of the pod."""
     pod: str
-    """`namespace/name` of the pod it is for; the ledger names the holder so until the pod is there."""
+    """`namespace/name` of its pod; also the holder name in the ledger until the pod exists."""
     node: str
     grant: Grant = ()
     since: datetime | None = None
-    """When it was created: its time to live counts from there."""
+    """Creation time; the TTL starts here."""
     ttl: int | None = None
-    """Seconds it waits for its pod; without, until it is deleted."""
+    """Seconds to wait for the pod; None: until the Reservation is deleted."""
 
     def terms(self, now: datetime) -> Terms:
-        """A clock that was ahead when it was created does not make it wait longer."""
+        """A creation time in the future (clock skew) does not extend the hold."""
         if self.ttl is None:
             return Terms(reservation=self.name)
         since = now if self.since is None else min(self.since, now)

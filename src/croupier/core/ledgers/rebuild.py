@@ -1,9 +1,8 @@
-"""The ledger of a node made from what other objects say.
+"""Rebuilds the ledger of a node from pods and Reservations.
 
-Where no NodeReservation is the record, two things outlive every process: the allocation that came with
-a pod's Binding, and the status of Reservations. Pods that another scheduler bound carry neither and use
-cards all the same. Whatever does not fit together is named; no record, however wrong, can overcommit a
-card, and no tenant's annotation can claim more than its pod asks for.
+Without a NodeReservation two records outlive a process: the allocation in a pod's Binding and the status of
+Reservations. Pods that another scheduler bound have neither but use cards as well. Contradictions become
+findings; no record can overcommit a card, and a pod's annotation can never claim more than the pod requests.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,35 +32,38 @@ class Rebuilt:
 def rebuild(
     node: str, cards: Sequence[Card], pods: Iterable[PodView], reservations: Iterable[Pledge], now: datetime
 ) -> Rebuilt:
-    """Older pods first, then Reservations, then pods nobody gave anything: equal records, equal ledger."""
+    """Older pods first, then Reservations, then pods without allocation. The result is deterministic."""
     live = sorted((pod for pod in pods if pod.node == node and not pod.finished), key=age)
-    promised = sorted((one for one in reservations if one.node == node), key=lambda one: (one.pod, one.name))
-    pledges = {one.pod: one for one in reversed(promised)}
+    promised = sorted(
+        (hold for hold in reservations if hold.node == node), key=lambda hold: (hold.pod, hold.name)
+    )
+    pledges = {hold.pod: hold for hold in reversed(promised)}
     names = refit.names(node, cards)
     grants = {pod.holder: allotted(pod, names, pledges.get(pod.key)) for pod in live}
 
-    waiting = [refit.translate(one.grant, names) for one in promised]
-    book = _opened(node, cards, [*grants.values(), *waiting])
-    book, findings = _allocated(book, live, grants, pledges)
-    book, more = _promised(book, promised, names, now)
+    waiting = [refit.translate(hold.grant, names) for hold in promised]
+    rebuilt = _opened(node, cards, [*grants.values(), *waiting])
+    rebuilt, findings = _allocated(rebuilt, live, grants, pledges)
+    rebuilt, more = _promised(rebuilt, promised, names, now)
     findings += more
     for pod in live:
         if not grants[pod.holder]:
-            book, found = adopt(book, pod, sick={card.id for card in cards if not card.healthy})
-            findings += found
-    return Rebuilt(_with_health(book, cards), tuple(findings))
+            rebuilt, more = adopt(rebuilt, pod, sick={card.id for card in cards if not card.healthy})
+            findings += more
+    return Rebuilt(_with_health(rebuilt, cards), tuple(findings))
 
 
 def age(pod: PodView) -> tuple[datetime, str, str]:
-    """The order in which pods came, for `sorted`."""
+    """Sort key: creation time, then name."""
     return (pod.created or LONG_AGO, pod.key, pod.uid)
 
 
 def allotted(pod: PodView, names: Names, pledge: Pledge | None = None) -> Grant:
-    """Its allocation by the names of today, as far as it can be believed.
+    """The pod's allocation with current card names, if it is trustworthy.
 
-    Whoever may create a bound pod can write an allocation into it. It counts if the pod asks for that
-    much, or if a Reservation is behind it. Slots of made-up cards that are gone are only a number.
+    Every user who may create a bound pod can write an allocation into it. The allocation counts if the pod
+    requests at least that much, or if the pod has a Reservation. Slots of placeholder cards that no longer
+    exist are ignored.
     """
     if pledge is None and not plausible(pod.grant, pod.wants):
         return ()
@@ -73,11 +75,11 @@ def allotted(pod: PodView, names: Names, pledge: Pledge | None = None) -> Grant:
 
 
 def plausible(grant: Grant, wants: Wants) -> bool:
-    """Nobody who asks for `wants` would be given more than this."""
-    units = sum(one.count for one in wants if isinstance(one, Units))
-    cards = sum(one.cards for one in wants if isinstance(one, Shares)) + units
-    percent = sum(one.cards * one.percent for one in wants if isinstance(one, Shares)) + WHOLE * units
-    slots = sum(one.count for one in wants if isinstance(one, Slots)) + units
+    """Whether the grant is not larger than the request `wants`."""
+    units = sum(item.count for item in wants if isinstance(item, Units))
+    cards = sum(item.cards for item in wants if isinstance(item, Shares)) + units
+    percent = sum(item.cards * item.percent for item in wants if isinstance(item, Shares)) + WHOLE * units
+    slots = sum(item.count for item in wants if isinstance(item, Slots)) + units
     return (
         sum(1 for part in grant if part.share) <= cards
         and sum(part.share for part in grant) <= percent
@@ -85,38 +87,40 @@ def plausible(grant: Grant, wants: Wants) -> bool:
     )
 
 
-def adopt(book: Ledger, pod: PodView, *, sick: Collection[str] = ()) -> tuple[Ledger, list[Finding]]:
-    """Count a pod that somebody else bound on cards that are free; rather not on those that are `sick`."""
+def adopt(current: Ledger, pod: PodView, *, sick: Collection[str] = ()) -> tuple[Ledger, list[Finding]]:
+    """Add a pod that another scheduler bound as holder of free cards, preferably not of unhealthy ones."""
     if not pod.wants:
-        return book, [_unreadable(book.node, pod)] if pod.trouble and pod.marked else []
-    chosen = placement.choose(_with_sick(book, sick), pod.wants, "BinPack")
+        return current, [_unreadable(current.node, pod)] if pod.trouble and pod.marked else []
+    chosen = placement.choose(_with_sick(current, sick), pod.wants, "BinPack")
     if isinstance(chosen, Refused):
-        chosen = placement.choose(book, pod.wants, "BinPack")
-    uses = f"pod {pod.key} runs on node {book.node} and uses {want.sentence(pod.wants)}"
+        chosen = placement.choose(current, pod.wants, "BinPack")
+    uses = f"pod {pod.key} runs on node {current.node} and uses {want.sentence(pod.wants)}"
     if isinstance(chosen, Refused):
-        return book, [Finding("Overlap", f"{uses}, which is more than is left: {chosen}", holder=pod.holder)]
-    given = ledger.give(book, pod.holder, chosen, Terms(bound=True))
+        return current, [
+            Finding("Overlap", f"{uses}, which is more than is free: {chosen}", holder=pod.holder)
+        ]
+    given = ledger.give(current, pod.holder, chosen, Terms(bound=True))
     if isinstance(given, Refused):
-        return book, [Finding("Overlap", f"{uses}, which cannot be counted: {given}", holder=pod.holder)]
+        return current, [Finding("Overlap", f"{uses}, which cannot be counted: {given}", holder=pod.holder)]
     where = ", ".join(part.card for part in chosen)
-    return given, [Finding("Ghost", f"{uses} that nobody gave it; counted on {where}", holder=pod.holder)]
+    return given, [Finding("Ghost", f"{uses} without an allocation; counted on {where}", holder=pod.holder)]
 
 
-def regardless(book: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
-    """As `ledger.give`, even of sick cards: a pod that runs on one has it already."""
-    sick = {card.id for card in book.cards if not card.healthy}
-    well = replace(book, cards=tuple(replace(card, healthy=True) for card in book.cards))
-    given = ledger.give(well, holder, grant, terms)
-    return given if isinstance(given, Refused) else _with_sick(given, sick)
+def regardless(current: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
+    """Like `ledger.give`, but also on unhealthy cards: a pod that already runs on one keeps it."""
+    unhealthy = {card.id for card in current.cards if not card.healthy}
+    all_healthy = replace(current, cards=tuple(replace(card, healthy=True) for card in current.cards))
+    given = ledger.give(all_healthy, holder, grant, terms)
+    return given if isinstance(given, Refused) else _with_sick(given, unhealthy)
 
 
 def _unreadable(node: str, pod: PodView) -> Finding:
-    sentence = f"pod {pod.key} runs on node {node}, and what it uses cannot be read: {pod.trouble}"
+    sentence = f"pod {pod.key} runs on node {node}, but its card request cannot be read: {pod.trouble}"
     return Finding("Ghost", sentence, holder=pod.holder)
 
 
 def _opened(node: str, cards: Sequence[Card], grants: Collection[Grant]) -> Ledger:
-    """The cards with nobody on them, all fit to hold: pods go on using a card that is ill or vanished."""
+    """All cards without holders and healthy, because pods keep using unhealthy and unreported cards."""
     empty = [replace(card, healthy=True, holders={}, slots=_free(card.slots)) for card in cards]
     known = {card.id for card in empty}
     numbers = (n for n in range(capacity.MOST_INDEX + 1) if n not in {card.index for card in empty})
@@ -132,7 +136,7 @@ def _free(slots: Iterable[Slot]) -> tuple[Slot, ...]:
 
 
 def _lost(card_id: str, index: int, grants: Collection[Grant]) -> Card:
-    """A card nobody reports any more, as far as what pods have of it tells."""
+    """A card that is no longer reported, as described by the grants of its pods."""
     ids = sorted({slot for grant in grants for part in grant if part.card == card_id for slot in part.slots})
     if not ids:
         return Card(card_id, index)
@@ -141,42 +145,44 @@ def _lost(card_id: str, index: int, grants: Collection[Grant]) -> Card:
 
 
 def _allocated(
-    book: Ledger, live: Iterable[PodView], grants: Mapping[str, Grant], pledges: Mapping[str, Pledge]
+    current: Ledger, live: Iterable[PodView], grants: Mapping[str, Grant], pledges: Mapping[str, Pledge]
 ) -> tuple[Ledger, list[Finding]]:
-    """Every pod on the cards its allocation names."""
+    """Add every pod as holder of its allocated cards."""
     findings = []
     for pod in live:
         if not grants[pod.holder]:
             continue
         pledge = pledges.get(pod.key)
         terms = Terms(bound=True, reservation=pledge.name if pledge is not None else "")
-        given = ledger.give(book, pod.holder, grants[pod.holder], terms)
+        given = ledger.give(current, pod.holder, grants[pod.holder], terms)
         if isinstance(given, Refused):
-            sentence = f"pod {pod.key} runs on node {book.node} with cards that others have: {given}"
+            sentence = f"pod {pod.key} runs on node {current.node} with cards of other holders: {given}"
             findings.append(Finding("Overlap", sentence, holder=pod.holder))
         else:
-            book = given
-    return book, findings
+            current = given
+    return current, findings
 
 
 def _promised(
-    book: Ledger, promised: Iterable[Pledge], names: Names, now: datetime
+    current: Ledger, promised: Iterable[Pledge], names: Names, now: datetime
 ) -> tuple[Ledger, list[Finding]]:
-    """Every Reservation whose pod is not here yet."""
+    """Add every Reservation whose pod is not bound here yet."""
     findings = []
-    bound = {key_of(holder) for holder in book.reservations}
+    bound = {key_of(holder) for holder in current.reservations}
     for pledge in promised:
         if pledge.pod in bound:
             continue
         grant = refit.translate(pledge.grant, names)
-        given = ledger.give(book, pledge.pod, grant, pledge.terms(now))
-        if isinstance(given, Refused) or given is book:
+        given = ledger.give(current, pledge.pod, grant, pledge.terms(now))
+        if isinstance(given, Refused) or given is current:
             why = given if isinstance(given, Refused) else "another Reservation for the pod holds cards"
-            sentence = f"Reservation {pledge.name} for pod {pledge.pod} does not hold what it says: {why}"
+            sentence = (
+                f"Reservation {pledge.name} for pod {pledge.pod} does not hold the cards in its status: {why}"
+            )
             findings.append(Finding("Overlap", sentence, holder=pledge.pod))
         else:
-            book = given
-    return book, findings
+            current = given
+    return current, findings
 
 
 def key_of(holder: str) -> str:
@@ -184,16 +190,16 @@ def key_of(holder: str) -> str:
     return "/".join(holder.split("/")[:2])
 
 
-def _with_sick(book: Ledger, sick: Collection[str]) -> Ledger:
+def _with_sick(current: Ledger, sick: Collection[str]) -> Ledger:
     if not sick:
-        return book
-    cards = (replace(card, healthy=False) if card.id in sick else card for card in book.cards)
-    return replace(book, cards=tuple(cards))
+        return current
+    cards = (replace(card, healthy=False) if card.id in sick else card for card in current.cards)
+    return replace(current, cards=tuple(cards))
 
 
-def _with_health(book: Ledger, reported: Sequence[Card]) -> Ledger:
-    """A card that nobody reports is there only because somebody has it."""
+def _with_health(current: Ledger, reported: Sequence[Card]) -> Ledger:
+    """Restore health from the report; an unreported card is kept, unhealthy, only while it has holders."""
     health = {card.id: card.healthy for card in reported}
-    cards = (replace(card, healthy=health.get(card.id, False)) for card in book.cards)
+    cards = (replace(card, healthy=health.get(card.id, False)) for card in current.cards)
     kept = (card for card in cards if card.id in health or not card.is_free)
-    return replace(book, cards=tuple(kept))
+    return replace(current, cards=tuple(kept))

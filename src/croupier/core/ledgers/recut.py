@@ -1,11 +1,11 @@
-"""The cards of a ledger as its node reports them now, as far as holders allow.
+"""Updates the cards of a ledger from the node's report, as far as their holders allow.
 
-Health and index are facts and always taken. Mode, layout, capacity and pool change only where every
-holder keeps what it has: a card that is used is changed when its last holder is gone. A card
-that vanished stays, unhealthy, so long.
+Health and index are always updated. Mode, layout, capacity and pool change only if every holder keeps its
+grant; otherwise the card changes after its last holder is released. A card that is no longer reported stays
+in the ledger, unhealthy, until then.
 
-A card may change its name: known by its index while nobody tells where it sits, and back. Under two
-names it would be given twice, so the new name takes over the holders of the old one.
+A card may change its name between its index (no PCI address known) and its address. With two names it would
+be allocated twice, so the new name takes over the holders of the old one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def _unheld(card: Card) -> Card:
 
 
 def _bounded(cards: Sequence[Card]) -> tuple[Card, ...]:
-    """No more cards than can be written; cards somebody holds come first."""
+    """At most `MAX_CARDS` cards; cards with holders come first."""
     if len(cards) <= MOST_CARDS:
         return tuple(cards)
     kept = sorted(cards, key=lambda card: (card.is_free, *_place(card)))[:MOST_CARDS]
@@ -52,10 +52,10 @@ def _renamed(ledger: Ledger, now: Mapping[str, Card]) -> list[Card]:
 
 
 def _names(ledger: Ledger, now: Mapping[str, Card]) -> dict[str, str]:
-    """Which cards of the ledger are called what now.
+    """Maps old card names to new ones.
 
-    The same index is the same card; of two with one index, the one that was there last. A holder
-    whose card cannot be told by its index is on one of the new ones all the same.
+    Cards with the same index are the same card; a healthy old card is preferred. An old card with holders
+    whose index matches no new card is mapped to any of the remaining new cards.
     """
     known = {card.id for card in ledger.cards}
     gone = [card for card in ledger.cards if card.id not in now and _is_real(ledger.node, card)]
@@ -74,12 +74,12 @@ def _names(ledger: Ledger, now: Mapping[str, Card]) -> dict[str, str]:
 
 
 def _is_real(node: str, card: Card) -> bool:
-    """Not one that exists only to count MIG devices."""
+    """Whether the card is not a placeholder that counts MIG devices."""
     return not capacity.is_made_up(node, card.id)
 
 
 def _may_be(old: Card, new: Card) -> bool:
-    """Only one of the two is named by its index, so both can be one card."""
+    """Exactly one of the two is named by its index, so both may be the same card."""
     return naming.is_indexed(old.id) != naming.is_indexed(new.id)
 
 
@@ -102,7 +102,7 @@ def _with_health(card: Card, *, healthy: bool) -> Card:
 
 
 def same_shape(one: Card, other: Card) -> bool:
-    """Both can give the same things, whoever holds them."""
+    """Whether both cards have the same mode, capacity, pool and slots, regardless of holders."""
     return _shape(one) == _shape(other)
 
 
@@ -112,7 +112,7 @@ def _shape(card: Card) -> tuple[object, ...]:
 
 
 def _carried(old: Card, new: Card) -> tuple[Slot, ...] | None:
-    """The new slots with the old holders; None when a held slot is not among the new ones."""
+    """The new slots with the old holders; None if a held slot does not exist any more."""
     held = {(s.id, s.profile, s.start, s.size): s.holder for s in old.slots if s.holder}
     slots = tuple(
         replace(slot, holder=held.pop((slot.id, slot.profile, slot.start, slot.size), ""))
@@ -122,7 +122,7 @@ def _carried(old: Card, new: Card) -> tuple[Slot, ...] | None:
 
 
 def _still_fits(old: Card, new: Card) -> bool:
-    """Those who hold `old` would hold the same of `new`."""
+    """Whether the holders of `old` keep their shares on `new`."""
     if old.pool != new.pool or old.mode != new.mode:
         return False
     return old.used <= new.capacity or old.mode == "MIG"

@@ -1,7 +1,7 @@
-"""A ledger fitted to what its node reports now, with every holder carried over.
+"""Synchronizes the cards of a ledger with the node's report and keeps every holder.
 
-Cards can change their names: known by index until an inventory names them by where they sit, and back
-when it is gone. A card under its new name beside the same card under the old one would be given twice.
+Cards can change their names: they are named by index until an inventory names them by PCI address, and again
+when the inventory is deleted. A card that is listed under both names would be allocated twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Slot
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Which card of the report an older name means."""
+    """Translates old card names to those of the current report."""
 
     node: str
     cards: frozenset[str]
@@ -22,7 +22,7 @@ class Names:
     indexed: Mapping[str, int]
 
     def today(self, card: str, index: int | None = None) -> str:
-        """The card's name now. Two names are one card if one is made of the index that the other has."""
+        """The card's current name. Two names are the same card if one is made of the other's index."""
         if card in self.cards or capacity.is_made_up(self.node, card):
             return card
         number = self.indexed.get(card, index)
@@ -41,7 +41,7 @@ def names(node: str, cards: Iterable[Card]) -> Names:
 
 
 def translate(grant: Grant, names: Names, indexes: Sequence[int] = ()) -> Grant:
-    """The grant by the names of today; `indexes` says what number each of its cards had, where known."""
+    """The grant with current card names; `indexes` are the known indexes of its cards."""
     numbers: Sequence[int | None] = indexes if len(indexes) == len(grant) else [None] * len(grant)
     return tuple(
         replace(part, card=names.today(part.card, number))
@@ -50,12 +50,12 @@ def translate(grant: Grant, names: Names, indexes: Sequence[int] = ()) -> Grant:
 
 
 def in_use(ledger: Ledger) -> tuple[Part, ...]:
-    """What somebody holds, holder by holder."""
+    """The grants of all holders."""
     return tuple(part for holder in sorted(ledger.holders()) for part in ledger.grant(holder))
 
 
 def refit(old: Ledger, report: Report) -> Ledger:
-    """The ledger with the cards that are reported now, as far as holders allow (`core/ledgers/recut.py`)."""
+    """The ledger with the reported cards, as far as holders allow (core/ledgers/change_layout.py)."""
     return fit(old, capacity.count(report, in_use(old)).cards)
 
 
@@ -64,7 +64,7 @@ def fit(old: Ledger, cards: Sequence[Card]) -> Ledger:
 
 
 def _settled(fitted: Ledger, cards: Sequence[Card]) -> Ledger:
-    """Holders of MIG devices that were only counted move to real ones of the same profile."""
+    """Moves holders from placeholder cards to real MIG devices of the same profile."""
     reported = {card.id for card in cards}
     for card in fitted.cards:
         if card.id in reported or not capacity.is_made_up(fitted.node, card.id):
@@ -87,12 +87,12 @@ def _moved(fitted: Ledger, card_id: str, slot: Slot, reported: Iterable[str]) ->
         free = card.free_slots(slot.profile) if card.id in allowed else ()
         if free:
             cards = (
-                _with_holder(one, slot.id, "")
-                if one.id == card_id
-                else _with_holder(one, free[0].id, slot.holder)
-                if one.id == card.id
-                else one
-                for one in fitted.cards
+                _with_holder(other, slot.id, "")
+                if other.id == card_id
+                else _with_holder(other, free[0].id, slot.holder)
+                if other.id == card.id
+                else other
+                for other in fitted.cards
             )
             return replace(fitted, cards=tuple(cards))
     return fitted

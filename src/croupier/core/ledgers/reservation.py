@@ -1,13 +1,13 @@
-"""What becomes of the Reservations of one node, all of them together so that priority counts.
+"""Decides the Reservations of one node, all of them together so that priority counts.
 
-The ledger is the truth and a Reservation's status is its mirror. So there are two steps:
-`settle` is a change of the ledger (end, take over, prolong, then try those who wait, the
-most important first), safe to fold over a newer ledger; `verdict.judge` reads what each
-Reservation now has and says what its status shall be.
+The ledger is authoritative and a Reservation's status mirrors it. So there are two steps:
+`apply` changes the ledger (ends, takes over and extends holds, then tries pending Reservations
+by priority) and is safe to repeat on a newer ledger; `reservation_status.decide` reads the grant
+of each Reservation and decides its status.
 
-Nothing here frees what a pod may be using: a Reservation that goes while its pod is
-bound leaves the cards to the pod, and one whose pod is on its way to the node (Held, with
-a UID) is expired by those who can fence the binding off first.
+Nothing here frees cards that a pod may be using: if a Reservation is deleted while its pod is
+bound, the pod keeps the cards. A Reservation whose pod is being bound (Held, with a UID) is
+expired by the holder controller, which fences the binding first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.ledgers import claim
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers.claim import Claim, Taken
 from croupier.core.ledgers.ledger import Grant, Ledger, Terms
 from croupier.core.placing.placement import Strategy
@@ -50,35 +50,35 @@ PHASE: Final[Mapping[Reason, Phase]] = {
     "PodEnded": "Released",
     "Expired": "Released",
 }
-"""The phase each reason stands for; every outcome has one of these reasons."""
+"""The phase of each reason; every outcome has one of these reasons."""
 
 CHANGES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
     "Pending": {
         "Reserved": "the cards are held",
-        "Failed": "they cannot be, and the message says why",
-        "Released": "its time was up before a pod was bound",
+        "Failed": "the cards cannot be held; the message says why",
+        "Released": "it expired before a pod was bound",
     },
     "Failed": {
         "Reserved": "capacity changed and now it fits",
         "Failed": "it still does not fit, for another reason",
-        "Released": "its time was up before a pod was bound",
+        "Released": "it expired before a pod was bound",
     },
     "Reserved": {
         "Reserved": "its pod was bound",
-        "Failed": "the node or its cards are gone",
-        "Released": "its pod ended, or its time was up before one was bound",
+        "Failed": "the node or its cards do not exist any more",
+        "Released": "its pod ended, or it expired before a pod was bound",
     },
     "Released": {},
 }
-"""Every change of phase there is. Released is for good, unless the ledger shows that it still holds."""
+"""All phase changes. Released is final, unless the ledger still has a grant for the Reservation."""
 
 DETACHED: Final = timedelta(seconds=120)
-"""How long a pod on its way to the node keeps the cards of a Reservation that was deleted meanwhile."""
+"""How long a pod that is being bound keeps the cards of a deleted Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the status says now; believed only where the ledger is silent."""
+    """The current status; used only if the ledger has no information."""
 
     phase: Phase = "Pending"
     reason: str = ""
@@ -88,7 +88,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Reservation. Only one that is `guarded` by our finalizer may hold: else it could vanish unseen."""
+    """A Reservation. It may hold cards only with our finalizer, so that its deletion is always noticed."""
 
     namespace: str
     name: str
@@ -108,56 +108,56 @@ class Asked:
 
     @property
     def until(self) -> datetime | None:
-        """When it ends without a bound pod; None is never."""
+        """When it expires without a bound pod; None: never."""
         return None if self.ttl is None else self.created + timedelta(seconds=self.ttl)
 
     @property
     def urgency(self) -> tuple[int, datetime, str]:
-        """Who goes first: higher priority, then older."""
+        """Sort key: higher priority first, then older."""
         return (-self.priority, self.created, self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that is known when the Reservations of a node are decided."""
+    """The inputs for deciding the Reservations of a node."""
 
     node: str
     now: datetime
     reservations: tuple[Asked, ...] = ()
     pods: Mapping[str, PodView] = field(default_factory=dict)
-    """The pods they name, by `namespace/name`."""
+    """The pods of the Reservations, by `namespace/name`."""
     exists: bool = True
-    """There is such a node."""
+    """The Node object exists."""
     over: frozenset[str] = frozenset()
-    """Holders whose pod has certainly ended or is certainly gone."""
+    """Holders whose pod has ended or is gone, verified."""
     departed: frozenset[str] = frozenset()
-    """Reservations whose pod was bound here and is over."""
+    """Reservations whose pod was bound here and has ended."""
     orphans: frozenset[str] = frozenset()
-    """Holders whose Reservation certainly is no more."""
+    """Holders whose Reservation does not exist any more, verified."""
 
     def bound(self, pod: str) -> PodView | None:
         """The pod, if it is bound here and has not ended."""
-        found = self.pods.get(pod)
-        return found if found is not None and found.node == self.node and not found.finished else None
+        view = self.pods.get(pod)
+        return view if view is not None and view.node == self.node and not view.finished else None
 
     def expired(self, asked: Asked) -> bool:
         return asked.until is not None and asked.until <= self.now and self.bound(asked.pod) is None
 
     def ended(self, asked: Asked) -> bool:
-        """Its pod was bound here, and is no more."""
+        """Its pod was bound here and has ended."""
         was_bound = asked.told.reason == "PodBound" or asked.key in self.departed
         return was_bound and self.bound(asked.pod) is None
 
     def left(self, asked: Asked) -> bool:
-        """It held, holds no more, and a pod of its name lies here finished: somebody cleaned up before us."""
-        found = self.pods.get(asked.pod)
-        finished = found is not None and found.finished and found.node == self.node
+        """Its hold was already released by another controller, because its pod on this node has finished."""
+        pod = self.pods.get(asked.pod)
+        finished = pod is not None and pod.finished and pod.node == self.node
         return finished and asked.told.phase == "Reserved"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the status shall say."""
+    """The new status."""
 
     reason: Reason
     message: str
@@ -170,7 +170,7 @@ class Outcome:
 
 
 def endings(ledger: Ledger | None, pods: Mapping[str, PodView]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Holders whose pod has ended for certain, and those whose pod we do not see: ask the API server."""
+    """Holders whose pod has ended, and holders whose pod is not in the cache and needs a live read."""
     over, unseen = set(), []
     for holder in ledger.reservations if ledger is not None else ():
         if not uid_of(holder):
@@ -184,7 +184,7 @@ def endings(ledger: Ledger | None, pods: Mapping[str, PodView]) -> tuple[frozens
 
 
 def departed(ledger: Ledger | None, over: Iterable[str], scene: Scene) -> frozenset[str]:
-    """Reservations whose pod was bound here, of those whose pods are `over`."""
+    """Reservations of the holders in `over` whose pod was bound here."""
     if ledger is None:
         return frozenset()
     here = {pod.holder for pod in scene.pods.values() if pod.node == scene.node}
@@ -196,14 +196,14 @@ def departed(ledger: Ledger | None, over: Iterable[str], scene: Scene) -> frozen
 
 
 def strangers(ledger: Ledger | None, reservations: Iterable[Asked]) -> tuple[str, ...]:
-    """Holders whose Reservation we do not see: ask the API server."""
+    """Holders whose Reservation is not in the cache and needs a live read."""
     known = {asked.key for asked in reservations}
     names = ledger.reservations if ledger is not None else {}
     return tuple(holder for holder, name in names.items() if _reservation(holder, name) not in known)
 
 
 def unguarded(ledger: Ledger | None, scene: Scene, strategy: Strategy) -> tuple[str, ...]:
-    """Reservations that would hold now if only they had the finalizer."""
+    """Reservations that would get cards now but do not have the finalizer yet."""
     if ledger is None:
         return ()
     guarded = tuple(asked if asked.deleted else replace(asked, guarded=True) for asked in scene.reservations)
@@ -212,7 +212,7 @@ def unguarded(ledger: Ledger | None, scene: Scene, strategy: Strategy) -> tuple[
 
 
 def settle(ledger: Ledger, scene: Scene, strategy: Strategy) -> Ledger:
-    """The ledger with all that can be ended, taken over, prolonged and granted now."""
+    """The ledger after ending, taking over, extending and granting holds."""
     by_key = {asked.key: asked for asked in scene.reservations}
     for holder, name in tuple(ledger.reservations.items()):
         asked = by_key.get(_reservation(holder, name))
@@ -221,66 +221,66 @@ def settle(ledger: Ledger, scene: Scene, strategy: Strategy) -> Ledger:
         elif holder in scene.orphans:
             ledger = detach(ledger, holder, scene)
     holding = by_reservation(ledger)
-    for asked in sorted(scene.reservations, key=lambda one: one.urgency):
+    for asked in sorted(scene.reservations, key=lambda reservation: reservation.urgency):
         if asked.guarded and asked.key not in holding and _waits(asked, scene):
             ledger = _tried(ledger, asked, scene, strategy)
     return ledger
 
 
 def detach(ledger: Ledger, holder: str, scene: Scene) -> Ledger:
-    """The Reservation is no more: what no pod has taken over is free, the rest is the pod's alone."""
+    """End the Reservation of `holder`: release the hold if no pod took it over, else leave it to the pod."""
     if not uid_of(holder) or holder in scene.over:
-        return book.release(ledger, holder)
+        return ledger_ops.release(ledger, holder)
     if holder in ledger.held:
         until, soon = ledger.held[holder], scene.now.replace(microsecond=0) + DETACHED
-        ledger = book.prolong(ledger, holder, soon if until is None else min(until, soon))
+        ledger = ledger_ops.prolong(ledger, holder, soon if until is None else min(until, soon))
     names = {key: name for key, name in ledger.reservations.items() if key != holder}
     return replace(ledger, reservations=names)
 
 
 def _kept(ledger: Ledger, holder: str, asked: Asked, scene: Scene) -> Ledger:
-    """What becomes of the cards that `asked` has as `holder`."""
+    """Update the cards that the Reservation holds as `holder`."""
     if asked.deleted or pod_of(holder) != asked.pod or not fits(ledger.grant(holder), asked.want):
         return detach(ledger, holder, scene)
     if not uid_of(holder):
         return _waiting(ledger, asked, scene)
     pod = scene.pods.get(asked.pod)
-    mine = pod is not None and pod.holder == holder
-    here = mine and pod is not None and pod.node == scene.node
+    own = pod is not None and pod.holder == holder
+    here = own and pod is not None and pod.node == scene.node
     if holder not in ledger.held:
-        return book.release(ledger, holder) if holder in scene.over else ledger
+        return ledger_ops.release(ledger, holder) if holder in scene.over else ledger
     if here:
-        return book.release(ledger, holder) if holder in scene.over else book.bind(ledger, holder)
-    if holder in scene.over or (mine and pod is not None and pod.node):
+        return ledger_ops.release(ledger, holder) if holder in scene.over else ledger_ops.bind(ledger, holder)
+    if holder in scene.over or (own and pod is not None and pod.node):
         return _waiting(_handed_back(ledger, holder), asked, scene)
     return _not_before(ledger, holder, asked.until)
 
 
 def _not_before(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
-    """Prolonged, never shortened: whoever binds the pod may have prolonged it to keep an expiry away."""
+    """Extend, never shorten: a bind in progress may have extended the hold to prevent its expiry."""
     now = ledger.held[holder]
     later = now is not None and (until is None or until > now)
-    return book.prolong(ledger, holder, until) if later else ledger
+    return ledger_ops.prolong(ledger, holder, until) if later else ledger
 
 
 def _handed_back(ledger: Ledger, holder: str) -> Ledger:
-    """The pod never came to the node: the Reservation waits for the next of its name."""
-    return book.release(book.rename(ledger, holder, pod_of(holder)), holder)
+    """The pod was not bound to the node: the Reservation waits for the next pod of that name."""
+    return ledger_ops.release(ledger_ops.rename(ledger, holder, pod_of(holder)), holder)
 
 
 def _waiting(ledger: Ledger, asked: Asked, scene: Scene) -> Ledger:
-    """The cards are held under the pod's name, without UID."""
+    """Update a hold under the pod's name without UID."""
     pod = scene.bound(asked.pod)
     if pod is not None:
-        named = book.release(book.rename(ledger, asked.pod, pod.holder), asked.pod)
-        return book.bind(named, pod.holder)
+        named = ledger_ops.release(ledger_ops.rename(ledger, asked.pod, pod.holder), asked.pod)
+        return ledger_ops.bind(named, pod.holder)
     if scene.ended(asked) or scene.expired(asked) or not scene.exists:
-        return book.release(ledger, asked.pod)
-    return book.prolong(ledger, asked.pod, asked.until)
+        return ledger_ops.release(ledger, asked.pod)
+    return ledger_ops.prolong(ledger, asked.pod, asked.until)
 
 
 def _waits(asked: Asked, scene: Scene) -> bool:
-    """It holds nothing, and shall be tried."""
+    """It holds nothing and should be tried."""
     over = asked.deleted or asked.told.phase == "Released" or not scene.exists
     return not (over or scene.ended(asked) or scene.left(asked) or scene.expired(asked))
 
@@ -303,7 +303,7 @@ def claim_of(asked: Asked, scene: Scene) -> Claim:
 
 
 def _own(ledger: Ledger, asked: Asked, scene: Scene) -> str | None:
-    """The holder that its pod is in the ledger already, placed there without a Reservation."""
+    """The existing holder of its pod that was placed without a Reservation."""
     pod = scene.pods.get(asked.pod)
     if pod is not None and not pod.finished and ledger.grant(pod.holder):
         return pod.holder
@@ -311,7 +311,7 @@ def _own(ledger: Ledger, asked: Asked, scene: Scene) -> str | None:
 
 
 def obstacle(ledger: Ledger | None, asked: Asked, scene: Scene) -> Outcome | None:
-    """What no capacity can mend."""
+    """A refusal that does not depend on free capacity."""
     if asked.pod.partition("/")[0] != asked.namespace:
         return Outcome(
             "WrongNamespace",
@@ -324,21 +324,21 @@ def obstacle(ledger: Ledger | None, asked: Asked, scene: Scene) -> Outcome | Non
         if pod_of(holder) == asked.pod and name != asked.name:
             return Outcome(
                 "AlreadyReserved",
-                f"pod {asked.pod} has cards of {scene.node} by Reservation {name} already:"
-                " one Reservation per pod and node can hold",
+                f"pod {asked.pod} already has cards of {scene.node} through Reservation {name}:"
+                " only one Reservation per pod and node can hold cards",
             )
     own = _own(ledger, asked, scene)
     if own is not None and not fits(ledger.grant(own), asked.want):
         return Outcome(
             "PodHoldsOther",
-            f"pod {asked.pod} has {shares(ledger.grant(own))} of {scene.node} already,"
+            f"pod {asked.pod} already has {shares(ledger.grant(own))} of {scene.node},"
             f" not {want.sentence((asked.want,))}",
         )
     return None
 
 
 def fits(grant: Grant, wanted: Shares) -> bool:
-    """The grant is exactly what was asked for."""
+    """Whether the grant is exactly the requested shares."""
     return len(grant) == wanted.cards and all(
         part.share == wanted.percent and not part.slots for part in grant
     )
@@ -353,7 +353,7 @@ def shares(grant: Grant) -> str:
 
 
 def by_reservation(ledger: Ledger | None) -> dict[str, str]:
-    """`namespace/name` of every Reservation that holds, and its holder."""
+    """The holder of every Reservation that holds cards, by `namespace/name`."""
     names = ledger.reservations if ledger is not None else {}
     return {_reservation(holder, name): holder for holder, name in names.items()}
 

@@ -1,12 +1,12 @@
-"""What time and pods do to the holders of a node.
+"""The lifecycle of the holders of a node: promotion, release and expiry.
 
-A hold whose pod is bound here is Bound. A holder whose pod has ended, or will never come, has nothing any
-more. A hold whose time is up ends, if no pod is bound with it. (A Reservation's hold, as long as no pod has
-taken it over, ends with the Reservation: core/ledgers/reservation.py.) What a cache shows can be trusted
-where it cannot be taken back (a pod that is bound stays bound there, one that has finished stays finished);
-that it does *not* show a pod proves nothing, so such steps say what must be made sure of.
+A hold becomes Bound when its pod is bound to the node. A holder is removed when its pod has ended or does
+not exist any more. A hold past its expiry is removed unless a pod is bound with it. (A Reservation's hold
+that no pod has taken over ends with the Reservation: core/ledgers/reservation.py.) Irreversible states in a
+cache can be trusted (a bound pod stays bound, a finished pod stays finished). That a cache does *not* contain
+a pod proves nothing, so such steps say what must be verified first.
 
-Every step is applied to whatever the ledger is by then, and is safe on any.
+Every step is applied to the current ledger and is safe on any ledger.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +19,12 @@ from croupier.core.ledgers.ledger import Ledger
 from croupier.core.pods.pod import PodView
 
 Doubt: TypeAlias = Literal["none", "pod", "binding"]
-"""What must be read live before a step: nothing; that the pod is gone; that it is not bound, and fenced."""
+"""What to verify with a live read before a step: nothing; the pod is gone; it is not bound, and fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The pod is bound here: no clock can free what it holds. `holder` becomes `pod`."""
+    """The pod is bound here, so the hold no longer expires. `holder` is renamed to `pod`."""
 
     holder: str
     pod: str
@@ -33,7 +33,7 @@ class Promote:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The pod has ended or is gone, or went elsewhere; a Reservation that still waits keeps its hold."""
+    """The pod has ended, is gone or is bound elsewhere; a Reservation that still waits keeps its hold."""
 
     holder: str
     why: str
@@ -42,7 +42,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Its time, `until`, is up and nobody saw its pod bound."""
+    """The hold is past its expiry `until`, and its pod is not known to be bound."""
 
     holder: str
     until: datetime
@@ -56,16 +56,16 @@ Step: TypeAlias = Promote | Free | Expire
 class Settlement:
     steps: tuple[Step, ...] = ()
     again: datetime | None = None
-    """When the next hold ends by itself."""
+    """When the next hold expires."""
 
 
 def settle(
     held: Ledger, pods: Mapping[str, PodView], now: datetime, *, patience: timedelta = timedelta.max
 ) -> Settlement:
-    """`pods` by `namespace/name`: those the holders name, as far as they are seen.
+    """Plan the steps for all holders. `pods` are the known pods of the holders, by `namespace/name`.
 
-    Whoever binds a pod promotes it with its next write there. Only when a hold has less than `patience`
-    left, that did not happen and it is done here: two who promote at once only get in each other's way.
+    The extender that binds a pod promotes it with its next write to the ledger. To avoid conflicts with
+    that write, a promotion is planned here only when the hold has less than `patience` left.
     """
     steps = [step for holder in sorted(held.holders()) if (step := _step(held, holder, pods, now))]
     early = {step.holder: due for step in steps if (due := _due(held, step, patience)) > now}
@@ -75,7 +75,7 @@ def settle(
 
 
 def _due(held: Ledger, step: Step, patience: timedelta) -> datetime:
-    """When a step is to be taken; everything but a promotion at once."""
+    """When a step is due; every step except a promotion is due at once."""
     until = held.held.get(step.holder)
     if not isinstance(step, Promote) or step.holder != step.pod or until is None or patience == timedelta.max:
         return datetime.min.replace(tzinfo=UTC)
@@ -86,18 +86,18 @@ def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime)
     waiting = claim.reserved_as(holder)
     pod = pods.get(waiting or holder)
     if pod is not None and pod.holder != holder and waiting:
-        pod = None  # another of the same name
+        pod = None  # another pod with the same name
     step = _here(held, holder, pod) or (_ended(held, holder, pod) if waiting else None)
     if step is not None and step.doubt == "none":
         return step
     until = held.held.get(holder)
     overdue = until is not None and until <= now and (waiting or holder not in held.reservations)
-    # A pod that is not seen may be there and wait: who is overdue ends either way.
+    # A pod that is not in the cache may exist and wait: an overdue hold ends in both cases.
     return Expire(holder, until) if until is not None and overdue else step
 
 
 def _here(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
-    """The pod is bound to this node, and holds what was held for it."""
+    """The promotion of a pod that is bound to this node, if it is still needed."""
     if pod is None or pod.finished or pod.node != held.node:
         return None
     promoted = holder not in held.held if holder == pod.holder else bool(held.grant(pod.holder))
@@ -105,7 +105,7 @@ def _here(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
 
 
 def _ended(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
-    """The pod, named with its UID, will not use anything here (any more)."""
+    """The release of a holder with UID whose pod does not use the node."""
     if pod is None:
         return Free(holder, f"pod {claim.reserved_as(holder)} is gone", doubt="pod")
     if pod.finished:
@@ -116,7 +116,7 @@ def _ended(held: Ledger, holder: str, pod: PodView | None) -> Step | None:
 
 
 def change(step: Step) -> Callable[[Ledger], Ledger]:
-    """The step as a change of any ledger."""
+    """The step as a function that is safe on any ledger."""
     match step:
         case Promote(holder=holder, pod=pod):
             return lambda held: ledger.bind(_taken_over(held, holder, pod), pod)
@@ -127,8 +127,8 @@ def change(step: Step) -> Callable[[Ledger], Ledger]:
 
 
 def fold(held: Ledger, changes: Iterable[Callable[[Ledger], Ledger]]) -> Ledger:
-    for one in changes:
-        held = one(held)
+    for apply in changes:
+        held = apply(held)
     return held
 
 
@@ -137,7 +137,7 @@ def _taken_over(held: Ledger, holder: str, pod: str) -> Ledger:
 
 
 def free(held: Ledger, holder: str) -> Ledger:
-    """What `holder` had is free; a hold that a Reservation made before the pod came goes back to it."""
+    """Release `holder`; a hold that was taken over from a Reservation returns to the Reservation."""
     waiting = claim.reserved_as(holder)
     if waiting and holder in held.held and holder in held.reservations and not held.grant(waiting):
         return ledger.rename(held, holder, waiting)
@@ -145,5 +145,5 @@ def free(held: Ledger, holder: str) -> Ledger:
 
 
 def expire(held: Ledger, holder: str, until: datetime) -> Ledger:
-    """Only the hold that was seen to end then: a pod that binds after all has prolonged it, or is bound."""
+    """Release `holder` only if its expiry is still `until`: a bind extends the hold or makes it Bound."""
     return ledger.release(held, holder) if held.held.get(holder) == until else held

@@ -1,6 +1,6 @@
-"""What a grant amounts to, whichever cards it is of.
+"""The totals of a grant, independent of its cards.
 
-So that what is held can be compared with what is asked for, and told in the same words.
+They are used to compare a grant with a request and to describe both in the same words.
 """
 
 from collections import Counter
@@ -13,21 +13,21 @@ from croupier.core.pods import want
 from croupier.core.pods.want import Shares, Slices, Slots, Units, Wants
 
 Unit: TypeAlias = Shares | Slices | Slots
-"""One share, one slice or one slot."""
+"""A single share, slice or slot."""
 
 
 def answers(ledger: Ledger, grant: Grant, wants: Wants) -> bool:
-    """`grant` is exactly what `wants` asks for, no less and no more."""
+    """Whether `grant` is exactly what `wants` requests."""
     left = _counted(pieces := list(_pieces(ledger, grant)))
     units: Counter[str] = Counter()
-    for wanted in wants:
-        if isinstance(wanted, Units):
-            units[wanted.pool] += wanted.count
-        elif isinstance(wanted, Shares):
-            left[replace(wanted, cards=1)] -= wanted.cards
+    for item in wants:
+        if isinstance(item, Units):
+            units[item.pool] += item.count
+        elif isinstance(item, Shares):
+            left[replace(item, cards=1)] -= item.cards
         else:
-            left[replace(wanted, count=1)] -= wanted.count
-    if units:  # whatever is held of the pool beside what was asked for by name
+            left[replace(item, count=1)] -= item.count
+    if units:  # the rest of the pool's grant must match the requested units
         return _answers_units(pieces, units) and all(
             not left[unit] for unit in left if unit.pool not in units
         )

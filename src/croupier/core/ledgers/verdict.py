@@ -1,7 +1,7 @@
-"""What the status of each Reservation of a node shall say, read off the ledger.
+"""The status of each Reservation of a node, derived from the ledger.
 
-A refusal is told to a person, so it says what is short and where there is room; its
-figures change with every pod that comes and goes, so they are told anew only after a while.
+A refusal says what is missing and which other nodes have enough free capacity. These figures
+change with every pod, so the message of a refusal is updated only after a debounce period.
 """
 
 from collections.abc import Mapping
@@ -18,28 +18,28 @@ from croupier.core.pods import want
 from croupier.core.pods.want import Shares
 
 CALM: Final = timedelta(seconds=10)
-"""A refusal is not told anew more often than that, however fast the ledger changes."""
+"""Minimum time between two updates of the same refusal."""
 RECHECK: Final = 60.0
-"""Seconds after which a refusal looks again for nodes that have room."""
+"""Seconds after which a refused Reservation is checked again."""
 PATIENCE: Final = 5.0
-"""Seconds between looks at what somebody else must do first."""
+"""Seconds between checks while another controller must act first."""
 MOST_NAMED: Final = 3
-"""Nodes with room that a refusal names."""
+"""Maximum number of alternative nodes in a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     outcomes: Mapping[str, Outcome]
-    """By `namespace/name`; one that is not here keeps its status."""
+    """By `namespace/name`; other Reservations keep their status."""
     free: frozenset[str] = frozenset()
-    """Deleted ones that hold nothing any more: they may lose their finalizer."""
+    """Deleted Reservations that hold nothing, so that their finalizer can be removed."""
     again_after: float | None = None
 
 
 def judge(
     ledger: Ledger | None, scene: Scene, elsewhere: Mapping[str, Ledger], strategy: Strategy
 ) -> Judgement:
-    """After `reservation.settle`; `elsewhere` are the ledgers of the other nodes."""
+    """Call it after `reservation.apply`; `elsewhere` are the ledgers of the other nodes."""
     outcomes, free, looks = {}, set(), []
     holding = reservation.by_reservation(ledger)
     rooms = _Rooms(elsewhere, strategy)
@@ -57,7 +57,7 @@ def judge(
 
 
 def _outcome(ledger: Ledger | None, holder: str | None, asked: Asked, scene: Scene) -> Outcome | None:
-    """Where it stands, unless it is refused; None also where nothing is to be said."""
+    """The outcome unless it is a refusal for lack of capacity; None also if the status stays unchanged."""
     if ledger is not None and holder is not None:
         grant = ledger.grant(holder)
         message = f"holds {reservation.shares(grant)} of {ledger.node}"
@@ -76,37 +76,37 @@ def _refusal(ledger: Ledger | None, asked: Asked, scene: Scene, rooms: "_Rooms")
     if asked.told.phase == "Released" or _unmade(ledger, asked, scene):
         return None
     if not scene.exists:
-        return Outcome("UnknownNode", f"there is no node {scene.node}; {rooms.named(asked.want)}")
+        return Outcome("UnknownNode", f"node {scene.node} does not exist; {rooms.named(asked.want)}")
     if ledger is None or not ledger.cards:
         return Outcome("NoCards", f"{scene.node} has no cards; {rooms.named(asked.want)}")
     refused = claim.decide(ledger, reservation.claim_of(asked, scene), rooms.strategy)
     if not isinstance(refused, Refused):
         return None
-    short = f"{scene.node} cannot give {want.sentence((asked.want,))}: {refused}"
+    short = f"{scene.node} cannot provide {want.sentence((asked.want,))}: {refused}"
     return Outcome("InsufficientCapacity", f"{short}; {rooms.named(asked.want)}")
 
 
 def _unmade(ledger: Ledger | None, asked: Asked, scene: Scene) -> bool:
-    """Its status is what the ledger of the node is about to be made of: hands off."""
+    """The ledger of the node will be rebuilt from this status, so it must not change now."""
     return ledger is None and scene.exists and asked.told.phase == "Reserved"
 
 
 def _is_news(outcome: Outcome, told: Told, now: datetime) -> bool:
-    """All but a refusal of which only the figures changed a moment ago."""
+    """Whether to publish the outcome; a refusal with new figures only is debounced."""
     if outcome.phase != "Failed" or (told.phase, told.reason) != (outcome.phase, outcome.reason):
         return True
     return told.since is None or told.message == outcome.message or told.since + CALM <= now
 
 
 def _look(outcome: Outcome | None, asked: Asked, scene: Scene) -> float | None:
-    """Seconds until a look is due even if nothing changes."""
+    """Seconds until the next check if nothing changes; None: no check."""
     if outcome is None:
         return None if asked.told.phase == "Released" else PATIENCE
     if outcome.phase == "Released" or outcome.reason == "PodBound":
         return None
     left = None if asked.until is None else (asked.until - scene.now).total_seconds()
     if left is not None and left <= 0:
-        return PATIENCE  # a pod is on its way: those who can fence it off end it
+        return PATIENCE  # a bind is in progress: the holder controller fences it and ends the hold
     if outcome.phase != "Failed":
         return left
     recheck = RECHECK if outcome.message == asked.told.message else CALM.total_seconds()
@@ -115,7 +115,7 @@ def _look(outcome: Outcome | None, asked: Asked, scene: Scene) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Rooms:
-    """The other nodes, asked once for each want."""
+    """The other nodes that could provide a request, cached per request."""
 
     ledgers: Mapping[str, Ledger]
     strategy: Strategy
@@ -127,10 +127,10 @@ class _Rooms:
         return self.known[wanted]
 
     def _look(self, wanted: Shares) -> str:
-        found: list[str] = []
+        nodes: list[str] = []
         for node in sorted(self.ledgers):
             if not isinstance(placement.choose(self.ledgers[node], (wanted,), self.strategy), Refused):
-                found.append(node)
-            if len(found) == MOST_NAMED:
+                nodes.append(node)
+            if len(nodes) == MOST_NAMED:
                 break
-        return f"room on {', '.join(found)}" if found else "no other node has room"
+        return f"available on {', '.join(nodes)}" if nodes else "not available on any other node"

@@ -1,1 +1,1 @@
-"""The CPU market of a node: pure functions from what was seen to the limits pods should have."""
+"""The CPU market of a node: pure functions from an observation to the CPU limits of pods."""

@@ -1,13 +1,13 @@
-"""How much there is to sell in each of a node's two books, and how far latency pods may be overcommitted.
+"""The CPU supply of a node for each class of pods, and the overcommit factor of latency pods.
 
-A limit is not a reservation. Latency pods need theirs for a moment and seldom together, so their limits may
-sum to a multiple of the node; a market that held them to the capacity would make them late. Elastic pods
-use all they get, so theirs must fit into what is really free: the part of the node that shall be used, less
-what everybody else uses.
+A limit is not a reservation. Latency pods need their limits briefly and seldom at the same time, so these
+limits may sum to a multiple of the node's capacity; a sum within the capacity would slow them down. Elastic
+pods use everything they get, so their limits must fit into the CPU that is free: the target share of the
+node minus the usage of all other pods.
 
-The factor follows what happened. It rises while latency pods are kept below what they ask for although the
-node is not full, because then the limit is the only thing in the way; it falls while the node is full,
-because then limits promise CPU that is not there, and one runaway pod could take it from the others.
+The overcommit factor adapts. It rises while latency pods get less than they ask for although the node is
+not full, because then only the limit slows them down. It falls while the node is full, because then limits
+promise CPU that does not exist, and one runaway pod could take it from the others.
 """
 
 from dataclasses import dataclass
@@ -17,35 +17,35 @@ from croupier.core.market.policy import Policy
 from croupier.core.market.units import MICROS, SECOND
 
 STEP: Final = 250
-"""What the factor gains at once, in thousandths;"""
+"""Thousandths that one increase adds to the factor."""
 FALL: Final = 875
-"""what is left of it after a loss;"""
+"""Thousandths of the factor that remain after one decrease."""
 EVERY: Final = 10 * SECOND
-"""and how often it may change."""
+"""Minimum time between two changes of the factor."""
 FULL: Final = 950
-"""Thousandths of the capacity from which on a node counts as full."""
+"""A node is full if its usage reaches this many thousandths of its capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """CPU of the node: quanta of capacity, and millionths of a CPU that are used."""
+    """CPU of the node: capacity and requests in quanta, usage in millionths of a CPU."""
 
     capacity: int
     other_requests: int = 0
-    """Quanta that pods which are not in the observation ask for."""
+    """CPU requests of pods that are not in the observation."""
     other_usage: int = 0
-    """What they, and everything else on the node, use."""
+    """CPU usage of these pods and of everything else on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
     thousandths: int
     changed: int
-    """When."""
+    """Time of the last change."""
 
 
 def strict_supply(node: Node, policy: Policy) -> int:
-    """Nothing measured is in it, so that it does not shrink under those who have been served."""
+    """Does not depend on measurements, so that it does not fall below limits that were granted."""
     return max(0, node.capacity * policy.target // 1000 - node.other_requests)
 
 
@@ -59,7 +59,7 @@ def elastic_supply(node: Node, latency_usage: int, policy: Policy) -> int:
 
 
 def begin(policy: Policy, now: int) -> Factor:
-    """In the middle, by multiples: as far from the least as from the most."""
+    """The geometric mean of the smallest and the largest factor."""
     middle = policy.least_factor
     while middle * middle < policy.least_factor * policy.most_factor:
         middle += STEP
@@ -67,7 +67,7 @@ def begin(policy: Policy, now: int) -> Factor:
 
 
 def adapt(factor: Factor, usage: int, *, node: Node, wanting: bool, policy: Policy, now: int) -> Factor:
-    """`usage` is of everybody; `wanting`: latency pods are held back by the book."""
+    """`usage` is the usage of the whole node; `wanting`: latency pods ask for more than the supply."""
     if now - factor.changed < EVERY:
         return factor
     full = usage * 1000 >= node.capacity * MICROS * FULL

@@ -1,7 +1,7 @@
-"""When a limit may move, and how far: the budget that keeps the market from writing all day.
+"""When a limit may be changed, and how far: a budget that bounds the number of writes.
 
-Every rule that stops a move says so in words, because "why does my pod not get what it should" is the first
-thing its owner asks. A step that is too long is shortened, not refused.
+Every rule that postpones a resize returns a reason, because "why does my pod not get its target" is the
+first question of its owner. A step that is too large is shortened, not refused.
 """
 
 from dataclasses import dataclass
@@ -13,32 +13,32 @@ from croupier.core.market.units import SECOND
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What of a pod's past matters for the next move."""
+    """The past of a pod as far as it matters for the next resize."""
 
     moved: int | None = None
-    """When its limit was last told to move."""
+    """When its limit was last changed."""
     throttled: int | None = None
-    """When it was last seen held back."""
+    """When it was last observed to be throttled."""
     started: int = 0
-    """When it was first seen, which is after it began, or when one of its containers began again."""
+    """When the pod was first observed, or when one of its containers restarted."""
     tokens: int = 0
-    """The moment from which its bucket is full again."""
+    """When its token bucket is full again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It should move and does not yet."""
+    """The limit should change, but not yet."""
 
     reason: str
 
 
 def step(current: int, target: int) -> int:
-    """At most to twice or half of what it is; half is rounded up, and a quantum can always be gained."""
+    """At most twice or half of the current limit. Half is rounded up."""
     return min(target, 2 * current) if target > current else max(target, -(-current // 2))
 
 
 def worth(current: int, target: int, *, churn: Churn, throttled: bool) -> bool:
-    """Whether the difference justifies six writes. To a pod that is held back every quantum counts double."""
+    """Whether the difference justifies six writes. For a throttled pod half the difference is enough."""
     if target > current:
         return 1000 * (target - current) >= (churn.up_band // 2 if throttled else churn.up_band) * current
     return 1000 * (current - target) >= churn.down_band * current
@@ -46,30 +46,29 @@ def worth(current: int, target: int, *, churn: Churn, throttled: bool) -> bool:
 
 def raise_held(history: History, *, churn: Churn, now: int) -> Held | None:
     if (wait := _since(history.moved, churn.up_after, now)) > 0:
-        return Held(f"its limit moved a moment ago; it may rise again in {_seconds(wait)}")
+        return Held(f"its limit was changed recently; it may be raised in {_seconds(wait)}")
     if available(history.tokens, churn.pod, now) < 1:
-        return Held(
-            f"it has used up its moves; the next in {_seconds(_next(history.tokens, churn.pod, now))}"
-        )
+        wait = _next(history.tokens, churn.pod, now)
+        return Held(f"its resize budget is used up; the next resize is possible in {_seconds(wait)}")
     return None
 
 
 def decrease_held(history: History, *, called: bool, churn: Churn, now: int) -> Held | None:
-    """`called`: others in the book are entitled to it, so that being throttled is no reason to keep it."""
+    """`called`: other pods are entitled to the CPU, so throttling does not postpone the decrease."""
     if (wait := _since(history.moved, churn.down_after, now)) > 0:
-        return Held(f"its limit moved lately; it may fall in {_seconds(wait)}")
+        return Held(f"its limit was changed recently; it may be lowered in {_seconds(wait)}")
     if (wait := _since(history.started, churn.quiet, now)) > 0:
-        return Held(f"it started lately; it may fall in {_seconds(wait)}")
+        return Held(f"it started recently; its limit may be lowered in {_seconds(wait)}")
     if not called and (wait := _since(history.throttled, churn.quiet, now)) > 0:
-        return Held(f"it was throttled lately; it may fall in {_seconds(wait)}")
-    # Some moves are kept for raises: one who was lowered must be able to come back.
+        return Held(f"it was throttled recently; its limit may be lowered in {_seconds(wait)}")
+    # A part of the budget is reserved for raises, so that a lowered pod can be raised again.
     if available(history.tokens, churn.pod, now) <= churn.pod.burst // (5 if called else 2):
-        return Held("its remaining moves are kept for raises")
+        return Held("its remaining resize budget is reserved for raises")
     return None
 
 
 def available(full_at: int, rate: Rate, now: int) -> int:
-    """Tokens in a bucket that will be full at that moment."""
+    """Tokens now in a bucket that is full at `full_at`."""
     return rate.burst - -(-max(0, full_at - now) // rate.every)
 
 

@@ -1,10 +1,9 @@
-"""Who gets how much of a book's supply, at what price, and why.
+"""Divides the supply of a book among bids: how much each gets, at what price, and why.
 
-Weights are budgets: everybody spends his, and gets weight × theta quanta for it, but no more than he asks
-for. So a quantum costs 1/theta of weight, and nothing when everybody has what he asks for. It is weighted
-max-min fairness: nobody gains by asking for more than he needs, and nobody gets less than his weight's
-share of the supply if he can use it. What is left after that may be kept as slack, up to what each may
-keep.
+Weights are budgets: a bidder gets weight × theta quanta, but not more than its demand. So a quantum costs
+1/theta of weight, and nothing if all demands are met. This is weighted max-min fairness: a bidder does not
+gain by overstating its demand, and gets at least its weight's share of the supply if it can use it. The
+supply that is left is spread as slack, up to the `keep` of each bid.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ Why: TypeAlias = Literal["floor", "cap", "demand", "share", "slack"]
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """In quanta. `keep`: idle supply is left to him up to this amount, as slack."""
+    """In quanta. `keep`: idle supply is given to the bidder as slack up to this amount."""
 
     name: str
     demand: int
@@ -35,7 +34,7 @@ class Bid:
 
 
 class Share(NamedTuple):
-    """`why` is what stopped it from being more: `share` is the price, `demand` that he asks for no more."""
+    """`why`: what bounds the amount. `share` is the price; `demand` means that the bid asks for no more."""
 
     name: str
     amount: int
@@ -48,16 +47,16 @@ class Clearing:
     shares: tuple[Share, ...]
     """In the order of the bids."""
     theta: Fraction
-    """Quanta that a unit of weight buys."""
+    """Quanta per unit of weight."""
     contested: bool
-    """Somebody asks for more than he gets."""
+    """At least one bid is not met in full."""
     left: int
     short: int
-    """By how much the floors alone exceed the supply."""
+    """How far the floors alone exceed the supply."""
 
     @property
     def price(self) -> Fraction:
-        """Weight that a quantum costs."""
+        """Weight per quantum."""
         return 1 / self.theta if self.contested and self.theta else Fraction(0)
 
 
@@ -75,7 +74,7 @@ def clear(bids: Sequence[Bid], supply: int) -> Clearing:
 
 
 def _kept(bids: Sequence[Bid], amounts: Sequence[int], left: int) -> Sequence[int]:
-    """What is left over is spread above what each asks for, by weight."""
+    """Spread the remaining supply above the demands, by weight."""
     if not any(bid.keep > amount for bid, amount in zip(bids, amounts, strict=True)):
         return amounts
     claimants = [
@@ -97,7 +96,7 @@ def _why(bid: Bid, want: int, amount: int) -> Why:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One container of a pod: what limit it came with, and what it may not fall below."""
+    """One container of a pod: its original limit, its minimum and its demand."""
 
     name: str
     original: int
@@ -106,9 +105,9 @@ class Part:
 
 
 def split(limit: int, parts: Sequence[Part]) -> dict[str, int]:
-    """A pod's limit over its containers: what they ask for, the rest in proportion to their originals.
+    """Split a pod's limit over its containers: their demands, and the rest in proportion to their originals.
 
-    The sum is the limit exactly, unless the floors alone are more.
+    The sum equals the limit, unless the floors alone exceed it.
     """
     floors = sum(part.floor for part in parts)
     bids = [

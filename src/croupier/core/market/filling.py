@@ -1,18 +1,17 @@
 """Water-filling in whole quanta: x_i = clip(base_i + weight_i × theta, low_i, high_i), summing to the supply.
 
-One solver for everything the market divides: the clearing of a book, what is left over after it, the room
-that raises may take, and the limit of a pod over its containers.
+One solver for everything the market divides: the clearing of a book, the supply left over after it, the
+free CPU that raises may take, and the limit of a pod over its containers.
 
-The rule is the unit-by-unit greedy: begin at the floors, and give the next quantum to whoever then has the
-least above its base for its weight, (x + 1 - base) / weight, the first by name among equals, until the
-supply is used up or nobody can take more. That takes as many steps as there are quanta. This takes n log n:
-the level theta up to which everybody may be filled at once is read off the sorted levels at which somebody
-leaves his floor or reaches his cap, and only the last few quanta, fewer than there are claimants, are given
-one by one.
+The reference algorithm is a greedy loop: start at the floors and give the next quantum to the claimant with
+the lowest level (x + 1 - base) / weight, ordered by name among equals, until the supply is used up or all
+claimants are at their caps. That takes one step per quantum. This implementation takes n log n: it computes
+the level theta up to which all claimants can be filled at once from the sorted levels at which a claimant
+leaves its floor or reaches its cap, and gives only the last few quanta, fewer than there are claimants, one
+by one.
 
-Nothing is rounded. Two different fractions with denominators up to the largest weight w differ by 1/w² at
-least, so that multiplying by more than w² and cutting off keeps their order: whole numbers stand for
-levels.
+Nothing is rounded. Two different fractions with denominators up to the largest weight w differ by at least
+1/w², so multiplying by more than w² and truncating keeps their order: integers represent levels.
 """
 
 import heapq
@@ -24,11 +23,11 @@ from operator import gt
 from typing import Final, NamedTuple
 
 _SLACK: Final = 3
-"""The level found is lowered by so much of its last digit, so that cut-off digits can never give too much."""
+"""Subtracted from the computed level, so that truncation can never give out more than the supply."""
 
 
 class Claimant(NamedTuple):
-    """One who may get `low` to `high` quanta. Names decide ties, and so they must differ."""
+    """May get `low` to `high` quanta. Names break ties, so they must be unique."""
 
     name: str
     low: int
@@ -42,16 +41,16 @@ class Filling:
     amounts: tuple[int, ...]
     """In the order of the claimants."""
     theta: Fraction = Fraction(0)
-    """The level of the last quantum that was given; 0 if none was."""
+    """The level of the last quantum that was given; 0 if none was given."""
     left: int = 0
-    """Supply that nobody can take: all are at their caps."""
+    """Supply that is left because all claimants are at their caps."""
     short: int = 0
-    """By how much the floors exceed the supply. They are kept: a floor is what must not be taken."""
+    """How far the floors exceed the supply. Floors are granted in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The claimants turned on their side: a pass over plain lists takes half the time."""
+    """The claimants as columns: a pass over plain lists takes half the time."""
 
     names: Sequence[str]
     lows: Sequence[int]
@@ -60,7 +59,7 @@ class Columns:
     bases: Sequence[int]
 
     def scale(self) -> int:
-        """Above the square of every weight; the bits for their number keep all that is cut off below 1."""
+        """More than the square of every weight; the extra bits keep the sum of truncation errors below 1."""
         return 1 << (2 * max(self.weights).bit_length() + len(self.names).bit_length() + 4)
 
 
@@ -79,12 +78,12 @@ def fill_columns(of: Columns, supply: int) -> Filling:
         return Filling(tuple(of.lows), short=floors - supply)
     if caps <= supply:
         return Filling(tuple(of.highs), _highest(of, of.highs), left=supply - caps)
-    common = gcd(*of.weights)  # only proportions matter, and small numbers are quicker
+    common = gcd(*of.weights)  # only proportions matter, and small integers are faster
     return _between(replace(of, weights=[weight // common for weight in of.weights]), supply, common)
 
 
 def _between(of: Columns, supply: int, common: int) -> Filling:
-    """When floors leave something over that caps cannot swallow."""
+    """The supply is above the sum of the floors and below the sum of the caps."""
     scale = of.scale()
     amounts = _up_to(of, _level(of, supply, scale), scale)
     theta = _give_rest(of, amounts, supply - sum(amounts), scale)
@@ -92,7 +91,7 @@ def _between(of: Columns, supply: int, common: int) -> Filling:
 
 
 def _level(of: Columns, supply: int, scale: int) -> int:
-    """Up to this level, in parts of `scale`, all together take no more than the supply."""
+    """A level, in units of 1/`scale`, up to which all claimants together take no more than the supply."""
     turns = []
     for low, high, weight, base in zip(of.lows, of.highs, of.weights, of.bases, strict=True):
         if low < high:
@@ -109,7 +108,7 @@ def _level(of: Columns, supply: int, scale: int) -> int:
 
 
 def _up_to(of: Columns, level: int, scale: int) -> list[int]:
-    """What each has when every quantum whose level is not above this one is given."""
+    """The amounts after every quantum up to this level was given."""
     above, amounts = level + 1, []
     for low, high, weight, base in zip(of.lows, of.highs, of.weights, of.bases, strict=True):
         amount = base + (weight * above - 1) // scale
@@ -122,7 +121,7 @@ def _up_to(of: Columns, level: int, scale: int) -> list[int]:
 
 
 def _give_rest(of: Columns, amounts: list[int], rest: int, scale: int) -> Fraction | None:
-    """The last quanta, each to the lowest level; returns the level of the very last."""
+    """Give the last quanta, each to the lowest level; return the level of the last one."""
     weights, bases, highs = of.weights, of.bases, of.highs
     heap = [
         ((amounts[index] + 1 - bases[index]) * scale // weights[index], name, index)
@@ -143,7 +142,7 @@ def _give_rest(of: Columns, amounts: list[int], rest: int, scale: int) -> Fracti
 
 
 def _highest(of: Columns, amounts: Sequence[int]) -> Fraction:
-    """The level of the highest quantum that stands above a floor."""
+    """The level of the highest quantum above a floor."""
     scale = of.scale()
     levels = [
         ((amount - base) * scale // weight, amount - base, weight)

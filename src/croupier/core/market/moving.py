@@ -1,8 +1,7 @@
-"""From what a book would give to what is written now: decreases first, raises only into room that is free.
+"""From the target limits to the limits that are written now: decreases first, raises only into free supply.
 
-A pod may use what it was told to have as soon as it is told, and keeps what it had until the kubelet
-reports the decrease. So what it holds is the larger of both, and raises share the supply less everything
-held.
+A pod may use a raised limit as soon as it is written, and keeps a lowered one until the kubelet reports the
+decrease. So a pod holds the larger of both, and raises share the supply minus everything that is held.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +15,14 @@ from croupier.core.market.policy import Policy
 from croupier.core.market.standing import Standing
 from croupier.core.market.terms import Terms
 
-NOT_WORTH: Final = "the difference is not worth a move"
-NOT_IN_FORCE: Final = "what it was told last is not in force yet"
-NO_MOVES: Final = "the node has used up its moves for now"
+NOT_WORTH: Final = "the difference is too small for a resize"
+NOT_IN_FORCE: Final = "its last desired limit is not applied yet"
+NO_MOVES: Final = "the resize budget of the node is used up for now"
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The new limits by pod key, why others were held, and the node's bucket after it."""
+    """The new limits and the reasons for postponed changes, both by pod key, and the node's token bucket."""
 
     limits: Mapping[str, int]
     held: Mapping[str, str]
@@ -41,14 +40,14 @@ class _Wish:
 
     @property
     def urgency(self) -> tuple[bool, int, str]:
-        """The held back first, then by how far it is off; names decide between equals."""
+        """Throttled pods first, then the largest ratio; names break ties."""
         larger, smaller = sorted((self.standing.current, self.to), reverse=True)
         return (not self.standing.throttled, -(1000 * larger // max(1, smaller)), self.key)
 
 
 @dataclass(slots=True)
 class _Desk:
-    """One tick at one book, while it is being decided."""
+    """The state of one book during one tick."""
 
     policy: Policy
     now: int
@@ -64,46 +63,46 @@ class _Desk:
         self.tokens = churn.take(self.tokens, self.policy.churn.node, self.now)
 
 
-def settle(book: Clearing, standings: Sequence[Standing], *, policy: Policy, tokens: int, now: int) -> Moved:
-    """`standings` are those who bid, in the order of the book's shares.
+def settle(book: Clearing, bidders: Sequence[Standing], *, policy: Policy, tokens: int, now: int) -> Moved:
+    """`bidders` are in the order of the book's shares.
 
-    Who was told to move is not told again before the first is seen written.
+    A pod with a pending write is not changed again before the write is observed.
     """
     desk = _Desk(policy, now, tokens, {}, {})
-    raises = _raises(desk, standings, book.shares)
-    # What is on its way down counts as given back here, or every tick until it lands would call in more.
-    told = sum(one.current for one in standings)
-    missing = told + sum(wish.to - wish.standing.current for wish in raises) - book.supply
+    raises = _raises(desk, bidders, book.shares)
+    # A decrease that is not applied yet counts as free here; otherwise every tick would lower more pods.
+    granted = sum(state.current for state in bidders)
+    missing = granted + sum(wish.to - wish.standing.current for wish in raises) - book.supply
     lowered = [
-        (one, share)
-        for one, share in zip(standings, book.shares, strict=True)
-        if share.amount < one.current and one.record.order is None
+        (state, share)
+        for state, share in zip(bidders, book.shares, strict=True)
+        if share.amount < state.current and state.record.order is None
     ]
     _lower(desk, lowered, missing=missing, awaited=bool(raises))
-    _raise(desk, raises, book.supply - sum(one.held for one in standings))
+    _raise(desk, raises, book.supply - sum(state.held for state in bidders))
     return Moved(desk.limits, desk.held, desk.tokens)
 
 
-def _raises(desk: _Desk, standings: Sequence[Standing], shares: Sequence[Share]) -> list[_Wish]:
-    """Those its own budget allows a raise that is worth one; the most urgent first."""
+def _raises(desk: _Desk, bidders: Sequence[Standing], shares: Sequence[Share]) -> list[_Wish]:
+    """The raises that are large enough and within the budget of their pod; the most urgent first."""
     budget, wishes = desk.policy.churn, []
-    for one, share in zip(standings, shares, strict=True):
-        if share.amount <= one.current or one.record.order is not None:
+    for state, share in zip(bidders, shares, strict=True):
+        if share.amount <= state.current or state.record.order is not None:
             continue
-        if not churn.worth(one.current, share.amount, churn=budget, throttled=one.throttled):
-            desk.held[one.pod.key] = NOT_WORTH
-        elif one.pod.applied is not None and one.pod.applied < one.current:
-            desk.held[one.pod.key] = NOT_IN_FORCE  # it may never be: a quota of the namespace, a full node
-        elif held := churn.raise_held(one.record.history, churn=budget, now=desk.now):
-            desk.held[one.pod.key] = held.reason
+        if not churn.worth(state.current, share.amount, churn=budget, throttled=state.throttled):
+            desk.held[state.pod.key] = NOT_WORTH
+        elif state.pod.applied is not None and state.pod.applied < state.current:
+            desk.held[state.pod.key] = NOT_IN_FORCE  # it may never be: a namespace quota, a full node
+        elif held := churn.raise_held(state.record.history, churn=budget, now=desk.now):
+            desk.held[state.pod.key] = held.reason
         else:
-            wishes.append(_Wish(one, churn.step(one.current, share.amount)))
+            wishes.append(_Wish(state, churn.step(state.current, share.amount)))
     return sorted(wishes, key=lambda wish: wish.urgency)
 
 
 def _lower(desk: _Desk, pairs: Sequence[tuple[Standing, Share]], *, missing: int, awaited: bool) -> None:
-    """Who has most above his share gives first. `awaited`: somebody would be raised if there were room."""
-    wishes = [_Wish(one, churn.step(one.current, share.amount)) for one, share in pairs]
+    """Lower the largest excess first. `awaited`: some pod could be raised if CPU were free."""
+    wishes = [_Wish(state, churn.step(state.current, share.amount)) for state, share in pairs]
     for wish in sorted(wishes, key=lambda wish: (wish.to - wish.standing.current, wish.key)):
         if held := _lower_held(desk, wish, called=missing > 0, awaited=awaited):
             desk.held[wish.key] = held
@@ -113,21 +112,22 @@ def _lower(desk: _Desk, pairs: Sequence[tuple[Standing, Share]], *, missing: int
 
 
 def _lower_held(desk: _Desk, wish: _Wish, *, called: bool, awaited: bool) -> str:
-    """What somebody waits for is given back even if it is not worth a move.
+    """Why the limit is not lowered now; empty if it is.
 
-    Without that, many who keep a little too much could keep one from getting anything.
+    CPU that another pod waits for is taken even if the difference is small. Otherwise many pods with a small
+    excess could keep another pod from being raised at all.
     """
-    budget, one = desk.policy.churn, wish.standing
-    worth = churn.worth(one.current, wish.to, churn=budget, throttled=one.throttled)
+    budget, state = desk.policy.churn, wish.standing
+    worth = churn.worth(state.current, wish.to, churn=budget, throttled=state.throttled)
     if not worth and not (called and awaited):
         return NOT_WORTH
-    if held := churn.decrease_held(one.record.history, called=called, churn=budget, now=desk.now):
+    if held := churn.decrease_held(state.record.history, called=called, churn=budget, now=desk.now):
         return held.reason
     return "" if desk.left() > (0 if called else budget.node.burst // 2) else NO_MOVES
 
 
 def _raise(desk: _Desk, wishes: Sequence[_Wish], room: int) -> None:
-    """Those the room is enough for, the most urgent first as long as the node has moves."""
+    """Raise the pods that fit into the free supply, the most urgent first, within the budget of the node."""
     granted = _granted(desk, wishes, room)
     for wish in wishes:
         if wish.key in granted and desk.left() > 0:
@@ -136,13 +136,13 @@ def _raise(desk: _Desk, wishes: Sequence[_Wish], room: int) -> None:
     for wish in wishes:
         if wish.key not in granted:
             free = units.text(max(0, room))
-            desk.held[wish.key] = f"only {free} is free until others have given back"
+            desk.held[wish.key] = f"only {free} is free until the limits of other pods are lowered"
         elif wish.key not in desk.limits:
             desk.held[wish.key] = NO_MOVES
 
 
 def _granted(desk: _Desk, wishes: Sequence[_Wish], room: int) -> dict[str, int]:
-    """The room among them by weight; who gets too little to be worth a move makes way, least urgent first."""
+    """Divide the free supply by weight; drop pods that would get too little, the least urgent first."""
     able = list(wishes)
     while able:
         amounts = _divided(able, room)
@@ -160,7 +160,7 @@ def _divided(wishes: Sequence[_Wish], room: int) -> dict[str, int]:
         weight = allowed.weight if isinstance(allowed, Terms) else 1
         held = wish.standing.held
         claimants.append(Claimant(wish.key, held, max(held, wish.to), weight))
-    amounts = filling.fill(claimants, sum(one.low for one in claimants) + max(0, room)).amounts
+    amounts = filling.fill(claimants, sum(claimant.low for claimant in claimants) + max(0, room)).amounts
     return {wish.key: min(wish.to, amount) for wish, amount in zip(wishes, amounts, strict=True)}
 
 

@@ -1,7 +1,6 @@
-"""What a cluster may set about its market, with the defaults the simulation speaks for (docs/market.md).
+"""The settings of the CPU market; the simulation supports the defaults (docs/market.md).
 
-Shares are in thousandths, times in microseconds, amounts in quanta: whole numbers, as everywhere in the
-market.
+Ratios are in thousandths, times in microseconds, amounts in quanta: integers, as everywhere in the market.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ PROTECTED: Final = frozenset({"kube-system", "d8-gpu-operator"})
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many at once, then one `every` so often."""
+    """A token bucket: `burst` resizes at once, then one per `every`."""
 
     burst: int
     every: int
@@ -22,18 +21,18 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """How often limits may move. Every move is about six writes to the API server."""
+    """How often limits may change. Every change takes about six writes to the API server."""
 
     up_after: int = 10 * SECOND
-    """No raise so soon after the last move."""
+    """Minimum time from the last change to a raise."""
     down_after: int = 60 * SECOND
-    """No decrease so soon after the last move."""
+    """Minimum time from the last change to a decrease."""
     quiet: int = 60 * SECOND
-    """No decrease so soon after throttling or a start."""
+    """Minimum time from throttling or a container start to a decrease."""
     up_band: int = 300
-    """Thousandths of the limit that a raise must be worth."""
+    """Minimum size of a raise, in thousandths of the limit."""
     down_band: int = 400
-    """Thousandths of the limit that a decrease must be worth."""
+    """Minimum size of a decrease, in thousandths of the limit."""
     pod: Rate = Rate(burst=10, every=6 * MINUTE)
     node: Rate = Rate(burst=40, every=2 * SECOND)
 
@@ -41,26 +40,26 @@ class Churn:
 @dataclass(frozen=True, slots=True)
 class Policy:
     strict: bool = False
-    """One book for both classes, and the limits together never exceed its supply."""
+    """One book for both classes; the sum of the limits never exceeds its supply."""
     target: int = 900
-    """Of the node's capacity: what shall be used, and no more."""
+    """Target usage, in thousandths of the node's capacity."""
     latency_headroom: int = 2000
-    """A latency pod's limit for each CPU it asks for."""
+    """Limit per CPU of demand for latency pods."""
     elastic_headroom: int = 1250
-    """An elastic pod's."""
+    """Limit per CPU of demand for elastic pods."""
     least_factor: int = 2000
-    """Limits of latency pods together, for each CPU of the node: never held to less than this,"""
+    """Lower bound of the overcommit factor: the sum of latency limits per CPU of the node."""
     most_factor: int = 8000
-    """and never let above this."""
+    """Upper bound of the overcommit factor."""
     latency_peaks: int = 30 * MINUTE
-    """How long a latency pod may keep what it once needed, while nobody else needs it."""
+    """How long a latency pod may keep its peak demand while no other pod needs the CPU."""
     elastic_peaks: int = 2 * MINUTE
-    """How long an elastic pod may."""
+    """How long an elastic pod may keep its peak demand while no other pod needs the CPU."""
     patience: int = 30 * SECOND
-    """For what was decided to be seen written; after that what is seen counts again."""
+    """How long a decision waits for its write to be observed; then the observed limit counts again."""
     churn: Churn = field(default_factory=Churn)
     protected: frozenset[str] = PROTECTED
-    """Namespaces whose pods are never touched."""
+    """Namespaces whose pods are never managed."""
 
 
 DEFAULT: Final = Policy()

@@ -1,7 +1,7 @@
-"""What the agent sees of its node, what it remembers from tick to tick, and what comes out.
+"""The values of the market: the observation of a node, the state between ticks, and the decisions.
 
-What must outlive the agent is not remembered but seen again at every tick: the limit a pod came with, the
-one it is told to have, the one it has. Memory holds only what a restarted agent may do without.
+Everything that must survive a restart of the agent is observed at every tick: the original, the desired and
+the applied limit of a pod. The state holds only what a restarted agent can do without.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ class Pod:
     uid: str
     shape: Shape
     limit: int
-    """What its spec says now, all containers together."""
+    """The sum of the CPU limits in its spec."""
     readings: Mapping[str, Sample | None]
     """By container; None where the counters could not be read."""
     desired: int | None = None
-    """What its PodAllocation says, if it has one."""
+    """The limit in its PodAllocation, if there is one."""
     applied: int | None = None
-    """What the kubelet reports."""
+    """The limit that the kubelet reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A limit that was decided and is not yet seen written."""
+    """A limit that was decided and whose write has not been observed yet."""
 
     limit: int
     at: int
@@ -50,7 +50,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that was asked for in this window and in the one before."""
+    """The largest demand with headroom in this window and in the previous one."""
 
     now: int = 0
     before: int = 0
@@ -63,7 +63,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is remembered of one pod."""
+    """The state of one pod between ticks."""
 
     history: History
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
@@ -73,17 +73,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """By pod UID: another pod of the same name is another pod."""
+    """`records` are by pod UID, so that a recreated pod starts without a record."""
 
     records: Mapping[str, Record] = field(default_factory=dict)
     factor: Factor | None = None
     tokens: int = 0
-    """The moment from which the node's bucket is full again."""
+    """When the node's token bucket is full again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`desiredCPULimit` should become `limit`; said again until it is seen written."""
+    """Set `desiredCPULimit` to `limit`; repeated every tick until the write is observed."""
 
     key: str
     uid: str
@@ -94,7 +94,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It stays as it is; `target` is what the book would give it."""
+    """Keep the limit; `target` is the limit that the clearing gives it."""
 
     key: str
     uid: str
@@ -105,7 +105,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """The market has no business with it."""
+    """The market does not manage the pod."""
 
     key: str
     uid: str
@@ -118,7 +118,7 @@ Decision: TypeAlias = Move | Keep | Alone
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a tick comes to. `books` by name: latency and elastic, or strict."""
+    """`books` are by name: latency and elastic, or strict."""
 
     state: State
     decisions: tuple[Decision, ...]

@@ -1,14 +1,13 @@
-"""How much CPU a container would use if nothing held it back, from two readings of its counters.
+"""Estimates how much CPU a container would use without throttling, from two readings of its counters.
 
-What it used is known; what it would have used is not. The time it was throttled is the only trace, and it
-counts too much: a thread that needed one more millisecond waits for the rest of the period, and every CPU
-with a waiting thread counts. So the sum of both is taken as a direction, not as an amount: the estimate may
-at most double in a second, and while a quota holds the container back it may not exceed twice that quota. A
-limit cannot more than double in one step anyway, and under the new one the container shows what it does
-with it.
+The usage is known; the demand is not. Throttled time is the only evidence, and it overstates the demand: a
+thread that needed one more millisecond waits for the rest of the period, and every CPU with a waiting thread
+counts. So usage plus throttled time gives a direction, not an amount: the estimate may at most double in a
+second, and while a quota throttles the container it may not exceed twice that quota. A limit cannot more
+than double in one step anyway, and under the new limit the next readings show the demand.
 
-A rise is believed at once and a fall slowly: too little CPU hurts the pod now, too much only its neighbours
-later.
+A rise is followed at once and a fall slowly: too little CPU hurts the pod now, too much CPU hurts its
+neighbours only later.
 """
 
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from typing import Final, Literal, TypeAlias
 from croupier.core.market.units import MICROS, SECOND
 
 MEMORY: Final = 15 * SECOND
-"""How slowly a fall is believed: after so long about two thirds of it."""
+"""Time constant of a fall: after this time the estimate has followed about two thirds of it."""
 AVERAGE: Final = 60 * SECOND
 LONGEST_GAP: Final = 30 * SECOND
-"""Readings further apart are no pair: too much may have happened in between."""
+"""Readings further apart are not compared: too much may have happened in between."""
 _MOST_DOUBLINGS: Final = 3
 
 Doubt: TypeAlias = Literal["", "first", "missing", "reset", "gap"]
@@ -36,10 +35,10 @@ class Sample:
     periods: int = 0
     throttled_periods: int = 0
     quota: int | None = None
-    """CPU time it may use in a period; None without a limit."""
+    """CPU time per period; None without a limit."""
     period: int = 100_000
     container: str = ""
-    """The runtime's id: another one is another cgroup, whose counters began at 0."""
+    """The container id of the runtime. A new id means a new cgroup, whose counters start at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +46,18 @@ class Estimate:
     """In millionths of a CPU."""
 
     usage: int = 0
-    """What it really uses, averaged over a minute: what others cannot have is no matter of a moment."""
+    """Actual usage, averaged over a minute so that the supply for other pods is stable."""
     demand: int = 0
-    """What it would use."""
+    """Estimated usage without throttling."""
     throttling: int = 0
-    """Periods in which it was held back, in thousandths of all, in the last interval."""
+    """Throttled periods in the last interval, in thousandths of all periods."""
     sample: Sample | None = None
-    """The reading the next one is compared with."""
+    """The reading with which the next one is compared."""
     doubt: Doubt = "first"
-    """Why the last reading taught nothing, if it did not; `first`: none ever did."""
+    """Why the last reading could not be used; empty if it could. `first`: no reading was usable so far."""
 
     def blind(self, now: int) -> bool:
-        """Nothing is known, or nothing new for too long: no ground to move a limit on."""
+        """No usable reading, or none for too long: the limit must not be changed."""
         return self.doubt == "first" or self.sample is None or now - self.sample.at > LONGEST_GAP
 
 
@@ -66,9 +65,9 @@ NOTHING: Final = Estimate()
 
 
 def estimate(before: Estimate, sample: Sample | None, *, target: int = 0) -> Estimate:
-    """What is known after one more reading, if there was one.
+    """The estimate after one more reading; `sample` is None if the counters could not be read.
 
-    `target`: thousandths of its periods in which it may be throttled without being taken to want more.
+    `target`: thousandths of periods in which throttling does not count as demand.
     """
     last = before.sample
     if sample is None:
@@ -103,7 +102,7 @@ def _unchanged(before: Estimate, sample: Sample | None, doubt: Doubt) -> Estimat
 
 
 def _reset(last: Sample, sample: Sample) -> bool:
-    """A restarted container, or counters that fell: the difference means nothing."""
+    """The container restarted or a counter fell, so the difference is meaningless."""
     return (
         sample.container != last.container
         or sample.usage < last.usage
@@ -119,7 +118,7 @@ def _throttling(last: Sample, sample: Sample) -> int:
 
 
 def _believable(wanted: int, used: int, *, before: Estimate, sample: Sample, gap: int) -> int:
-    """Usage plus throttled time, held to a doubling in a second and to twice the quota."""
+    """Usage plus throttled time, bounded by a doubling per second and by twice the quota."""
     known = max(before.demand, used, MICROS)
     most = _doubled(known, gap) if before.demand else 2 * known
     if sample.quota is not None:
@@ -128,7 +127,7 @@ def _believable(wanted: int, used: int, *, before: Estimate, sample: Sample, gap
 
 
 def _doubled(amount: int, gap: int) -> int:
-    """amount × 2^seconds or a little less: a started second by the tangent, which lies below the curve."""
+    """amount × 2^seconds or a little less: a fraction of a second is interpolated linearly."""
     seconds, rest = divmod(gap, SECOND)
     if seconds >= _MOST_DOUBLINGS:
         return amount << _MOST_DOUBLINGS

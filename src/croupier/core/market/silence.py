@@ -1,7 +1,7 @@
-"""What becomes of limits when nobody minds them any more.
+"""The limit of a pod whose market agent has stopped.
 
-An agent that is gone may have left a pod at the low point of its day. So after a while without a sign of
-life whoever enforces limits gives every pod back at least what it came with.
+The agent may have stopped while the limit of an idle pod was low. So when its heartbeat has been missing for
+a while, every pod gets back at least its original limit.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from croupier.core.market.units import MINUTE
 
 SILENT: Final = 2 * MINUTE
-"""Without a sign of life for longer than this, an agent counts as gone."""
+"""An agent without a heartbeat for longer than this counts as stopped."""
 
 
 def limit(desired: int, original: int, *, silent_for: int, after: int = SILENT) -> int:

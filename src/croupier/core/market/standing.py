@@ -1,4 +1,4 @@
-"""Where each pod stands at the beginning of a tick: what it has, what it asks for, on which terms."""
+"""The state of each pod at the beginning of a tick: its limit, its demand and its terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class Standing:
     terms: Terms | Unfit
     record: Record
     current: int
-    """The limit it was last told to have."""
+    """The last decided limit."""
     ask: int
     """Its demand with headroom, in quanta."""
     usage: int
@@ -28,9 +28,9 @@ class Standing:
 
     @property
     def held(self) -> int:
-        """What it may use until a decrease is reported applied.
+        """The CPU that the pod may use until a decrease is reported as applied.
 
-        What stands in its PodAllocation counts even if we decided otherwise: that may not have been written.
+        The limit in its PodAllocation counts even after another decision, which may not have been written.
         """
         pod = self.pod
         return max(self.current, pod.limit, pod.desired or 0, pod.applied or 0)
@@ -41,33 +41,33 @@ class Standing:
 
     @property
     def others_usage(self) -> int:
-        """As one who does not trade: of a blind one the worst is assumed."""
+        """Its usage if it does not take part; without readings, everything it may use."""
         return self.held * MICROS if self.blind else self.usage
 
     @property
     def others_claim(self) -> int:
-        """What it takes from a strict supply without trading; one that never traded, as those outside do."""
+        """Its part of the strict supply if it does not take part; its request if it never took part."""
         traded = isinstance(self.terms, Terms) or self.pod.desired is not None
         return self.held if traded else self.pod.shape.request
 
     @property
     def idle_floor(self) -> int:
-        """Of its floor, what it has no use for: not to be taken away, but others may use it meanwhile.
+        """The unused part of its floor. The limit stays, but other pods may use the CPU until it is needed.
 
-        When it wakes up, the kernel gives it its request first.
+        When the pod becomes busy again, the kernel serves its request first.
         """
         return max(0, self.terms.floor - self.ask) if isinstance(self.terms, Terms) else 0
 
     def bid(self) -> Bid:
-        """What it lately needed it keeps while nobody else needs it; a latency pod what it came with, too."""
-        assert isinstance(self.terms, Terms)  # noqa: S101  only those who trade bid
+        """A pod keeps its recent peak, and a latency pod its original limit, while the CPU is not needed."""
+        assert isinstance(self.terms, Terms)  # noqa: S101  only pods that take part bid
         original = self.pod.shape.original if self.terms.book == "latency" else 0
         keep = max(original, self.record.peak.most)
         return Bid(self.pod.key, self.ask, self.terms.weight, self.terms.floor, self.terms.cap, keep)
 
 
 def of_all(state: State, seen: Observation, policy: Policy, now: int) -> list[Standing]:
-    """In the order of their names, so that nothing depends on the order they were seen in."""
+    """Sorted by name, so that the result does not depend on the order of the observation."""
     return [
         _of(pod, state.records.get(pod.uid), node_capacity=seen.node.capacity, policy=policy, now=now)
         for pod in sorted(seen.pods, key=lambda pod: (pod.key, pod.uid))
@@ -82,7 +82,8 @@ def _of(pod: Pod, known: Record | None, *, node_capacity: int, policy: Policy, n
         name: sensing.estimate(before.estimates.get(name, sensing.NOTHING), reading, target=target)
         for name, reading in pod.readings.items()
     }
-    held_back = [one.sample.at for one in estimates.values() if one.sample and one.throttling > target]
+    samples = [(estimate.sample, estimate.throttling) for estimate in estimates.values()]
+    throttled_at = [sample.at for sample, throttling in samples if sample and throttling > target]
     ask = _ask(estimates, allowed, policy)
     order = _pending(before.order, pod, policy, now)
     current = order.limit if order else pod.desired if pod.desired is not None else pod.limit
@@ -90,35 +91,36 @@ def _of(pod: Pod, known: Record | None, *, node_capacity: int, policy: Policy, n
         pod=pod,
         terms=allowed,
         record=Record(
-            _history(before.history, estimates, held_back),
+            _history(before.history, estimates, throttled_at),
             estimates,
             _peak(before.peak, ask, window=_window(allowed, policy), now=now),
             order,
         ),
         current=current,
         ask=ask,
-        usage=sum(one.usage for one in estimates.values()),
-        throttled=bool(held_back),
-        blind=not estimates or any(one.blind(now) for one in estimates.values()),
+        usage=sum(estimate.usage for estimate in estimates.values()),
+        throttled=bool(throttled_at),
+        blind=not estimates or any(estimate.blind(now) for estimate in estimates.values()),
     )
 
 
 def _ask(estimates: Mapping[str, Estimate], allowed: Terms | Unfit, policy: Policy) -> int:
     elastic = isinstance(allowed, Terms) and allowed.book == "elastic"
     headroom = policy.elastic_headroom if elastic else policy.latency_headroom
-    return units.covering(sum(one.demand for one in estimates.values()) * headroom // 1000)
+    return units.covering(sum(estimate.demand for estimate in estimates.values()) * headroom // 1000)
 
 
 def _pending(order: Order | None, pod: Pod, policy: Policy, now: int) -> Order | None:
-    """What was decided counts until it is seen written; not for ever, for the write may have failed."""
+    """The pending write, until it is observed or timed out; the write may have failed."""
     if order is None or pod.desired == order.limit or now - order.at > policy.patience:
         return None
     return order
 
 
-def _history(before: History, estimates: Mapping[str, Estimate], held_back: list[int]) -> History:
-    restarts = [one.sample.at for one in estimates.values() if one.sample and one.doubt == "reset"]
-    throttled = max([*held_back, *([] if before.throttled is None else [before.throttled])], default=None)
+def _history(before: History, estimates: Mapping[str, Estimate], throttled_at: list[int]) -> History:
+    resets = [estimate.sample for estimate in estimates.values() if estimate.doubt == "reset"]
+    restarts = [sample.at for sample in resets if sample]
+    throttled = max([*throttled_at, *([] if before.throttled is None else [before.throttled])], default=None)
     return replace(before, throttled=throttled, started=max([before.started, *restarts]))
 
 

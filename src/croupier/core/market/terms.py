@@ -1,6 +1,6 @@
-"""Whether a pod's CPU limit may be moved at all, and what its owner allows: `mbcas.io/*`.
+"""Whether a pod's CPU limit may be changed at all, and what its owner allows: `mbcas.io/*`.
 
-A value that cannot be read leaves the pod alone and says so: a guess could starve it.
+A pod with an invalid value is not managed, and the reason names the value: a guess could starve the pod.
 """
 
 import re
@@ -33,7 +33,7 @@ _SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """`word` is stable, for programs; `sentence` is for people."""
+    """`word` is a stable reason for programs; `sentence` is a message for people."""
 
     word: str
     sentence: str
@@ -44,19 +44,19 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a pod decides whether and how far its limit may move; CPU in quanta."""
+    """The fields of a pod that decide whether and how far its limit may change; CPU in quanta."""
 
     namespace: str
     request: int
-    """Of all containers, a started quantum counted in full."""
+    """Sum of all containers, rounded up to a full quantum."""
     original: int
-    """The limit it came with, from a record that outlives the agent."""
+    """The original limit, from a record that survives the agent."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     qos: QoS = "Burstable"
     kind: Kind = ""
     memory_pinned: bool = False
-    """Memory requests equal memory limits in every container: CPU at its request would make it Guaranteed."""
+    """Memory requests equal memory limits: a CPU limit equal to the request would make it Guaranteed."""
     unlimited: tuple[str, ...] = ()
     """Containers without a CPU limit."""
     restarting: tuple[str, ...] = ()
@@ -74,32 +74,32 @@ class Terms:
     floor: int
     cap: int
     throttle_target: int = 0
-    """Thousandths of its periods in which it may be throttled without anybody minding."""
+    """Thousandths of periods in which throttling is accepted."""
     paused: bool = False
 
 
 class _UnreadableError(Exception):
-    """Carries the sentence out of the depth of reading."""
+    """The message about an invalid annotation."""
 
 
 def unmovable(shape: Shape) -> Unfit | None:
-    """Why no one may move this pod's limit, whoever asks."""
+    """Why this pod's limit cannot be changed, by the market or by hand; None if it can."""
     if shape.kind:
         return Unfit(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
     if shape.qos == "BestEffort":
-        return Unfit("BestEffort", "a pod without requests and limits has no CPU limit to move")
+        return Unfit("BestEffort", "a pod without requests and limits has no CPU limit to change")
     if shape.unlimited:
         names = ", ".join(shape.unlimited)
-        return Unfit("NoCPULimit", f"no CPU limit in container {names}; one that is added cannot be removed")
+        return Unfit("NoCPULimit", f"no CPU limit in container {names}; an added limit cannot be removed")
     return _not_allowed(shape)
 
 
 def _not_allowed(shape: Shape) -> Unfit | None:
-    """What could be done, but not without somebody's word."""
+    """Changes that are possible, but need an opt-in or conflict with another autoscaler."""
     if shape.qos == "Guaranteed" and not _opted(shape, ALLOW_GUARANTEED):
         return Unfit(
             "Guaranteed",
-            f'its QoS class is Guaranteed; set {ALLOW_GUARANTEED}: "true" to let requests move with limits',
+            f'its QoS class is Guaranteed; set {ALLOW_GUARANTEED}: "true" to change requests with limits',
         )
     if shape.restarting and not _opted(shape, ALLOW_RESTART):
         names = ", ".join(shape.restarting)
@@ -110,24 +110,24 @@ def _not_allowed(shape: Shape) -> Unfit | None:
     if shape.autoscaler:
         return Unfit(
             "Autoscaler",
-            f"VerticalPodAutoscaler {shape.autoscaler} writes the same limit; keep one of the two",
+            f"VerticalPodAutoscaler {shape.autoscaler} sets the same limit; use only one of the two",
         )
     return None
 
 
 def lowest(shape: Shape) -> int:
-    """The limit Kubernetes would still accept without changing what the pod is."""
+    """The lowest limit that Kubernetes accepts without a change of the pod's QoS class."""
     if shape.qos == "Guaranteed":
-        return 1  # requests move with it
+        return 1  # requests change together with limits
     return max(1, shape.request + (1 if shape.memory_pinned else 0))
 
 
 def read(shape: Shape, *, capacity: int, protected: frozenset[str] = frozenset()) -> Terms | Unfit:
-    """The owner's terms, or why the market leaves the pod alone. No limit needs more than the `capacity`."""
+    """The owner's terms, or why the market does not manage the pod. By default a limit ends at `capacity`."""
     if shape.labels.get(MANAGED) != "true":
-        return Unfit("NotManaged", f'it does not carry the label {MANAGED}: "true"')
+        return Unfit("NotManaged", f'it does not have the label {MANAGED}: "true"')
     if shape.namespace in protected:
-        return Unfit("Protected", f"the market never touches pods of namespace {shape.namespace}")
+        return Unfit("Protected", f"the market never manages pods of namespace {shape.namespace}")
     if unfit := unmovable(shape):
         return unfit
     try:
@@ -150,7 +150,7 @@ def _terms(shape: Shape, capacity: int) -> Terms:
 
 
 def _bounds(shape: Shape, capacity: int) -> tuple[int, int]:
-    """A Guaranteed pod keeps half of its original unless it says otherwise: that is what it paid for."""
+    """By default a Guaranteed pod keeps at least half of its original limit."""
     least = lowest(shape)
     usual = max(least, -(-shape.original // 2)) if shape.qos == "Guaranteed" else least
     low = max(least, _cpu(MIN_CPU, shape, up=True)) if MIN_CPU in shape.annotations else usual
@@ -160,12 +160,12 @@ def _bounds(shape: Shape, capacity: int) -> tuple[int, int]:
     if high < least:
         raise _UnreadableError(
             f"annotation {MAX_CPU} is {units.text(high)}, but its limit cannot go below {units.text(least)}"
-            " because of its CPU requests; raise the one or lower the other"
+            " because of its CPU requests; raise the annotation or lower the requests"
         )
     if high < low and MIN_CPU in shape.annotations:
         raise _UnreadableError(
             f"annotation {MIN_CPU} is {units.text(low)} and {MAX_CPU} is {units.text(high)};"
-            " the first must not exceed the second"
+            " the minimum must not exceed the maximum"
         )
     return min(low, high), high
 
@@ -183,7 +183,7 @@ def _cpu(name: str, shape: Shape, *, up: bool) -> int:
     quanta = units.at_least(amount) if up else units.at_most(amount)
     if quanta < 1:
         raise _UnreadableError(
-            f'annotation {name} is {_shown(written)}: it must be CPU of at least 10m, such as "500m" or "2"'
+            f'annotation {name} is {_shown(written)}: it must be at least 10m of CPU, such as "500m" or "2"'
         )
     return quanta
 
@@ -195,9 +195,9 @@ def _class(written: str) -> Class:
 
 
 def _weight(written: str) -> int:
-    """In thousandths, of one CPU request."""
-    found = _THOUSANDTHS.fullmatch(written)
-    weight = _thousandths(found) if found else 0
+    """In thousandths, per CPU of the request."""
+    match = _THOUSANDTHS.fullmatch(written)
+    weight = _thousandths(match) if match else 0
     if not 1 <= weight <= 1_000_000:
         raise _UnreadableError(
             f"annotation {WEIGHT} is {_shown(written)}:"
@@ -208,19 +208,19 @@ def _weight(written: str) -> int:
 
 def _target(written: str) -> int:
     """`5%` or `0.05`, in thousandths."""
-    if found := _PERCENT.fullmatch(written):
-        return int(found["whole"]) * 10 + int(found["part"] or 0)
-    found = _THOUSANDTHS.fullmatch(written)
-    if found is None or _thousandths(found) >= 1000:
+    if percent := _PERCENT.fullmatch(written):
+        return int(percent["whole"]) * 10 + int(percent["part"] or 0)
+    match = _THOUSANDTHS.fullmatch(written)
+    if match is None or _thousandths(match) >= 1000:
         raise _UnreadableError(
             f"annotation {THROTTLE_TARGET} is {_shown(written)}:"
             ' it must be a share of periods below 1, such as "5%" or "0.05"'
         )
-    return _thousandths(found)
+    return _thousandths(match)
 
 
-def _thousandths(found: re.Match[str]) -> int:
-    return int(found["whole"]) * 1000 + int((found["part"] or "").ljust(3, "0"))
+def _thousandths(match: re.Match[str]) -> int:
+    return int(match["whole"]) * 1000 + int((match["part"] or "").ljust(3, "0"))
 
 
 def _flag(name: str, written: str) -> bool:
@@ -230,6 +230,6 @@ def _flag(name: str, written: str) -> bool:
 
 
 def _shown(written: str) -> str:
-    """In quotes and on one line, however long or strange."""
+    """Quoted, on one line and shortened."""
     short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
     return f'"{repr(short)[1:-1]}"'

@@ -1,8 +1,8 @@
-"""What the market counts in: quanta of 10m CPU and microseconds, both whole numbers.
+"""The units of the market: quanta of 10m CPU and microseconds, both integers.
 
 The kubelet and systemd round a CPU quota to 10m, so a finer limit could never be
-reported as applied. Demand is counted finer, in millionths of a CPU: that is what a
-microsecond of CPU time in a second of the clock comes to.
+reported as applied. Demand is measured in millionths of a CPU: one microsecond of CPU
+time per second.
 """
 
 from typing import Final
@@ -21,25 +21,25 @@ _MILLIS: Final = 10
 
 
 def at_most(amount: Quantity) -> int:
-    """In whole quanta, the rest cut off: what a cap allows."""
+    """In whole quanta, rounded down: for a cap."""
     return amount.nanos // quantity.millis(_MILLIS).nanos
 
 
 def at_least(amount: Quantity) -> int:
-    """In whole quanta, a started one counted in full: what a floor needs."""
+    """In whole quanta, rounded up: for a floor."""
     return -(-amount.nanos // quantity.millis(_MILLIS).nanos)
 
 
 def covering(micros: int) -> int:
-    """Quanta that cover so many millionths of a CPU."""
+    """Quanta that cover this many millionths of a CPU."""
     return -(-micros // MICROS)
 
 
 def written(quanta: int) -> Quantity:
-    """As it goes into `desiredCPULimit`."""
+    """The quantity for `desiredCPULimit`."""
     return quantity.millis(quanta * _MILLIS)
 
 
 def text(quanta: int) -> str:
-    """As a person reads it: `500m`, `1`, `2500m`."""
+    """`500m`, `1`, `2500m`."""
     return str(written(quanta))

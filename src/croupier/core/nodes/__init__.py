@@ -1,1 +1,1 @@
-"""What the agent of a node does with its cards, and hands to pods."""
+"""Nodes: bootstrap, device allocation and MIG layouts."""

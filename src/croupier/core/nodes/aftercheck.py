@@ -1,8 +1,8 @@
-"""Whether the kubelet handed every pod what it was promised.
+"""Checks that the kubelet assigned every pod the devices that the ledger granted.
 
-It is asked to, and may do otherwise: it names no pod when it asks, and nobody can stop it. What differs
-is told with what can be done. If what the pod has clashes with nobody, the promise can follow it: also
-when two pods have each other's cards, for then both promises move. If it clashes, somebody must go.
+The kubelet may choose other devices: its request names no pod, and the device plugin cannot force a choice.
+If the actual devices of a pod overlap with no other pod, its grant can be changed to match; two pods with
+swapped cards both move. If they overlap, one of the pods must be deleted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,45 +18,47 @@ from croupier.core.nodes.handed import BoundPod, Holding
 class Mismatch:
     pod: BoundPod
     actual: Grant
-    """What it has."""
+    """The devices that the kubelet assigned."""
     overlaps: tuple[str, ...] = ()
-    """Pods that have some of it too, or were promised it and have nothing yet."""
+    """Pods that have some of these devices too, or were granted them and have none yet."""
 
     @property
     def can_move(self) -> bool:
-        """Its promise can be changed into what it has, together with those of all others that can."""
+        """The grant can be changed to the actual devices, together with the other mismatches that can."""
         return not self.overlaps
 
     def __str__(self) -> str:
-        promise = f"was promised {words(self.pod.grant)}" if self.pod.grant else "was promised nothing"
-        clash = f", which {' and '.join(self.overlaps)} has or was promised" if self.overlaps else ""
-        return f"pod {self.pod.key} {promise} and has {words(self.actual)}{clash}"
+        promise = f"was granted {words(self.pod.grant)}" if self.pod.grant else "was granted nothing"
+        clash = f", which {' and '.join(self.overlaps)} has or was granted" if self.overlaps else ""
+        return f"pod {self.pod.key} {promise} but has {words(self.actual)}{clash}"
 
 
 def compare(
     pods: Iterable[BoundPod], holdings: Iterable[Holding], cards: Mapping[str, NodeCard]
 ) -> tuple[Mismatch, ...]:
-    """What differs, in the order of `pods`, which are those of the node that are not finished.
+    """The mismatches, in the order of `pods`, which are the unfinished pods of the node.
 
-    A pod with less than its promise is right: the kubelet does not show what init containers had.
+    Fewer devices than granted are no mismatch: the kubelet does not show the devices of init containers.
     """
     ids: dict[str, list[str]] = {}
-    for one in holdings:
-        ids.setdefault(one.pod, []).extend(one.ids)
-    has = {key: handed.parts(set(found)) for key, found in ids.items()}
+    for holding in holdings:
+        ids.setdefault(holding.pod, []).extend(holding.ids)
+    has = {key: handed.parts(set(devices)) for key, devices in ids.items()}
     live = tuple(pods)
     promises = {pod.key: handed.named(pod.grant, cards) for pod in live}
-    standing = {**promises, **has}
+    effective = {**promises, **has}
     return tuple(
-        Mismatch(pod, has[pod.key], _overlaps(pod, standing, cards))
+        Mismatch(pod, has[pod.key], _overlaps(pod, effective, cards))
         for pod in live
         if pod.key in has and not handed.is_within(has[pod.key], promises[pod.key])
     )
 
 
-def _overlaps(pod: BoundPod, standing: Mapping[str, Grant], cards: Mapping[str, NodeCard]) -> tuple[str, ...]:
-    others = {key: grant for key, grant in standing.items() if key != pod.key}
-    return tuple(dict.fromkeys(handed.clashes(standing[pod.key], others, cards)))
+def _overlaps(
+    pod: BoundPod, effective: Mapping[str, Grant], cards: Mapping[str, NodeCard]
+) -> tuple[str, ...]:
+    others = {key: grant for key, grant in effective.items() if key != pod.key}
+    return tuple(dict.fromkeys(handed.clashes(effective[pod.key], others, cards)))
 
 
 def words(grant: Grant) -> str:

@@ -1,9 +1,9 @@
-"""Which devices the kubelet should hand a container, and what the container must be told of them.
+"""Answers the kubelet: which devices a container gets, and with which environment.
 
-The kubelet asks for so many of a resource and does not say for whom. So the pod is found by what is
-known of the pods of the node: one that asks for just that many and has not been served. When several
-fit, the first that was bound is meant, which is the order the kubelet admits them in; should it be the
-other, both have swapped cards of one size, and core/nodes/aftercheck.py puts that right.
+The kubelet asks for a number of devices of a resource and does not name the pod. The pod is inferred from the
+pods of the node: one that requests exactly this number and has no devices yet. If several match, the pod that
+was bound first is chosen, because the kubelet admits pods in this order. If that is wrong, the two pods have
+swapped cards of one size, and core/nodes/allocation_check.py corrects their grants.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from croupier.core.nodes.handed import BoundPod, Holding
 from croupier.core.pods.want import WHOLE
 
 _Shelf: TypeAlias = Mapping[str, list[str]]
-"""What is to be had, card by card."""
+"""Available device ids by card."""
 
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -29,7 +29,7 @@ POOL: Final = "CROUPIER_POOL"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the kubelet wants to know: `size` devices of `available`, among them those `required`."""
+    """A GetPreferredAllocation call: `size` devices of `available`, including those `required`."""
 
     resource: str
     size: int
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What we answered before, and for whom: the kubelet shows it late."""
+    """An allocation that this plugin answered before; the kubelet shows it with a delay."""
 
     pod: str
     uid: str
@@ -50,13 +50,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that is known when the kubelet asks."""
+    """The state of the node when the kubelet asks."""
 
     offer: Offer
     pods: tuple[BoundPod, ...] = ()
-    """Of the node, not finished, in the order in which they were bound."""
+    """The unfinished pods of the node, in the order of their binding."""
     holdings: tuple[Holding, ...] = ()
-    """By the kubelet."""
+    """The assignments that the kubelet shows."""
     given: tuple[Given, ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """The devices to hand out, fewer than asked for when there is no room; and for whom, if that is known."""
+    """The devices to allocate, fewer than requested if there are not enough, and the pod if it is known."""
 
     ids: tuple[str, ...]
     pod: BoundPod | None = None
@@ -75,15 +75,15 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a container gets: its environment, and the cards or MIG devices it must see."""
+    """What a container gets: its environment, and the cards or MIG devices that it sees."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[devices.Unit, ...] = ()
-    """Each once: a card, or a slot of a card."""
+    """Cards and slots of cards, without duplicates."""
 
 
 def preferred(asked: Asked, scene: Scene) -> Preference:
-    """What the pod being admitted was promised; where nobody promised anything, what nobody else has."""
+    """The devices granted to the pod that is being admitted; without a grant, unused devices."""
     scene, shelf = _settled(scene), _shelf(asked.available)
     meant = _meant(asked, shelf, scene)
     return replace(meant, ids=_filled(asked, shelf, meant, scene))
@@ -97,42 +97,42 @@ def _shelf(available: Iterable[str]) -> _Shelf:
 
 
 def _meant(asked: Asked, shelf: _Shelf, scene: Scene) -> Preference:
-    """For whom it is, with what is due to it."""
+    """The pod that the call is for, with the devices of its grant."""
     for admitted in (False, True):
-        late: Preference | None = None
+        incomplete: Preference | None = None
         for pod in scene.pods:
             if pod.admitted is not admitted or not (name := _turn(pod, asked, scene)):
                 continue
-            found = Preference(_due(asked, shelf, pod, scene), pod, name)
-            if len(found.ids) >= asked.size or not pod.grant:
-                return found
-            # One whose promise is not to be had any more has most likely been served already.
-            late = found if late is None else late
-        if late is not None:
-            return late
+            preference = Preference(_due(asked, shelf, pod, scene), pod, name)
+            if len(preference.ids) >= asked.size or not pod.grant:
+                return preference
+            # A pod whose granted devices are not available has most likely been served already.
+            incomplete = preference if incomplete is None else incomplete
+        if incomplete is not None:
+            return incomplete
     return Preference(asked.required)
 
 
 def inherited(resource: str, ids: Collection[str], scene: Scene) -> Preference | None:
-    """For whom devices are that an init container had: the kubelet hands them on without asking."""
-    before = (one for one in scene.given if one.resource == resource and set(ids) <= set(one.ids))
-    uids = {one.uid for one in before}
-    heirs = ((pod, name) for pod, name in _turns(resource, ids, scene) if pod.uid in uids)
-    return next((Preference(tuple(ids), pod, name) for pod, name in heirs), None)
+    """The container that reuses the devices of an init container; the kubelet does not ask for those."""
+    before = (past for past in scene.given if past.resource == resource and set(ids) <= set(past.ids))
+    uids = {past.uid for past in before}
+    next_containers = ((pod, name) for pod, name in _turns(resource, ids, scene) if pod.uid in uids)
+    return next((Preference(tuple(ids), pod, name) for pod, name in next_containers), None)
 
 
 def meant(
     resource: str, ids: Collection[str], scene: Scene, begun: Preference | None = None
 ) -> Preference | None:
-    """For whom devices are that the kubelet hands out; `begun` is what we preferred a moment ago.
+    """The container that the kubelet allocates these devices to; `begun` is the preference just answered.
 
-    Where it did otherwise they are for whom they were promised to, or else for the one we were asked about:
-    what nobody is known to have could be handed out again, under another name.
+    If the kubelet chose other devices, they belong to the pod that they were granted to, or else to the
+    pod of the preference: devices without a known owner could be allocated a second time.
     """
     if begun is not None and set(begun.ids) <= set(ids):
         return begun
-    if (heir := inherited(resource, ids, scene)) is not None:
-        return heir
+    if (reused := inherited(resource, ids, scene)) is not None:
+        return reused
     parts = handed.parts(ids)
     for pod, name in _turns(resource, ids, scene):
         if not pod.admitted and handed.is_within(parts, handed.promised(pod, resource, scene.cards)):
@@ -141,113 +141,116 @@ def meant(
 
 
 def _turns(resource: str, ids: Collection[str], scene: Scene) -> Iterator[tuple[BoundPod, str]]:
-    """The pods, and their containers, that ask for so many next."""
+    """The pods, each with its next container, that request this number of devices."""
     asked = Asked(resource, len(ids), ())
     turns = ((pod, _turn(pod, asked, scene)) for pod in scene.pods)
     return ((pod, name) for pod, name in turns if name)
 
 
 def _settled(scene: Scene) -> Scene:
-    """Where the kubelet shows that it meant another pod than we thought, it is right."""
-    owner = {device: one.pod for one in scene.holdings for device in one.ids}
-    given = (one for one in scene.given if all(owner.get(each, one.pod) == one.pod for each in one.ids))
+    """Drop own records that contradict the kubelet: it may have meant another pod than inferred."""
+    owner = {device: holding.pod for holding in scene.holdings for device in holding.ids}
+    given = (past for past in scene.given if all(owner.get(id_, past.pod) == past.pod for id_ in past.ids))
     return replace(scene, given=tuple(given))
 
 
 def _turn(pod: BoundPod, asked: Asked, scene: Scene) -> str:
-    """The container of the pod that is next to be handed this resource, if it asks for that many."""
-    asking = [one for one in pod.containers if one.counts.get(asked.resource)]
+    """The next container of the pod without this resource, if it requests this number; else empty."""
+    containers = [container for container in pod.containers if container.counts.get(asked.resource)]
     served = _served(pod, asked.resource, scene)
-    # The kubelet goes through them in order, and does not show what init containers had.
-    next_one = max((n + 1 for n, one in enumerate(asking) if one.name in served), default=0)
-    if next_one == len(asking) or asking[next_one].counts[asked.resource] != asked.size:
+    # The kubelet serves containers in order, and does not show the devices of init containers.
+    index = max((n + 1 for n, container in enumerate(containers) if container.name in served), default=0)
+    if index == len(containers) or containers[index].counts[asked.resource] != asked.size:
         return ""
-    return asking[next_one].name
+    return containers[index].name
 
 
 def _served(pod: BoundPod, resource: str, scene: Scene) -> dict[str, tuple[str, ...]]:
-    """Its containers that have devices of the resource already, and which."""
-    earlier = (one for one in scene.given if one.pod == pod.key and one.uid != pod.uid)
-    strangers = {device for one in earlier for device in one.ids}
+    """The containers of the pod that have devices of the resource, with these devices."""
+    earlier = (past for past in scene.given if past.pod == pod.key and past.uid != pod.uid)
+    of_earlier_pods = {device for past in earlier for device in past.ids}
     served = {
-        one.container: one.ids
-        for one in scene.holdings
-        # The kubelet names no UID: what an earlier pod of this name still has is not this one's.
-        if one.pod == pod.key and one.resource == resource and not strangers.intersection(one.ids)
+        holding.container: holding.ids
+        for holding in scene.holdings
+        # The kubelet names no UID: exclude devices of an earlier pod with the same name.
+        if holding.pod == pod.key
+        and holding.resource == resource
+        and not of_earlier_pods.intersection(holding.ids)
     }
-    mine = (one for one in scene.given if one.uid == pod.uid and one.resource == resource)
-    return {**{one.container: one.ids for one in mine}, **served}
+    own = (past for past in scene.given if past.uid == pod.uid and past.resource == resource)
+    return {**{past.container: past.ids for past in own}, **served}
 
 
 def _due(asked: Asked, shelf: _Shelf, pod: BoundPod, scene: Scene) -> tuple[str, ...]:
-    """Of what it was promised, the devices this container gets now, as far as they are to be had."""
+    """The available devices of the pod's grant that this container gets."""
     has = {device for ids in _served(pod, asked.resource, scene).values() for device in ids}
     spent = {part.card: part.share for part in handed.parts(has.union(asked.required))}
     due, others = list(asked.required), _others(scene, pod, promises=False)
     for part in handed.promised(pod, asked.resource, scene.cards):
         if any(handed.clashes((part,), others, scene.cards)):
-            continue  # somebody was handed the wrong card, and this pod was promised it since
+            continue  # another pod was assigned the wrong card, and this pod was granted it since
         left = part.share - spent.get(part.card, 0)
         for device in shelf.get(part.card, ()):
-            one = devices.unit(device)
-            is_due = one.slot in part.slots if one.slot else one.share <= left
+            unit = devices.unit(device)
+            is_due = unit.slot in part.slots if unit.slot else unit.share <= left
             if len(due) < asked.size and is_due and device not in asked.required:
-                left -= one.share
+                left -= unit.share
                 due.append(device)
     return tuple(due)
 
 
 def _filled(asked: Asked, shelf: _Shelf, meant: Preference, scene: Scene) -> tuple[str, ...]:
-    """What is due and, where that is too little, devices of cards that nobody has or was promised."""
+    """The granted devices, filled up with devices of cards that no pod has or was granted."""
     ids = meant.ids
     if len(ids) >= asked.size:
         return ids
     if any(devices.unit(device).is_percent for device in ids):
-        ids = asked.required  # a part of what was promised is no use with a part of another card
+        ids = asked.required  # a share must not be split over several cards
     need = asked.size - len(ids)
     others = _others(scene, meant.pod, promises=True)
     room = [
-        (scene.cards[card].index, _roomy([one for one in found if one not in ids], scene.cards[card], others))
-        for card, found in shelf.items()
+        (scene.cards[card].index, _roomy([id_ for id_ in free if id_ not in ids], scene.cards[card], others))
+        for card, free in shelf.items()
         if card in scene.cards
     ]
-    # The fullest card on which all fit; if there is none, the emptiest first.
-    fitting = sorted((len(found), index, found) for index, found in room if len(found) >= need)
-    rest = sorted((-len(found), index, found) for index, found in room if len(found) < need)
-    more = [device for _, _, found in (*fitting, *rest) for device in found]
+    # The fullest card on which all devices fit; if there is none, the emptiest cards first.
+    fitting = sorted((len(free), index, free) for index, free in room if len(free) >= need)
+    rest = sorted((-len(free), index, free) for index, free in room if len(free) < need)
+    more = [device for _, _, free in (*fitting, *rest) for device in free]
     return (*ids, *more[:need])
 
 
 def _roomy(free: list[str], card: NodeCard, others: Mapping[str, Grant]) -> list[str]:
-    """As many devices of a card as fit beside what others have of it."""
+    """The devices of a card that fit next to those of other pods."""
     taken = [part for grant in others.values() for part in grant if part.card == card.id]
     shares = sum(part.share for part in taken)
     slots = {slot for part in taken for slot in part.slots}
     roomy, left = [], 0 if slots else card.capacity - shares
     for device in free:
-        one = devices.unit(device)
-        if (one.slot and one.slot not in slots and not shares) or 0 < one.share <= left:
-            left -= one.share
+        unit = devices.unit(device)
+        if (unit.slot and unit.slot not in slots and not shares) or 0 < unit.share <= left:
+            left -= unit.share
             roomy.append(device)
     return roomy
 
 
 def _others(scene: Scene, pod: BoundPod | None, *, promises: bool) -> dict[str, Grant]:
-    """What everybody else has, and what they were promised where they have nothing yet."""
+    """The devices of all other pods; with `promises` also the grants of pods that have none yet."""
     ids: dict[str, set[str]] = {}
-    had = [(one.pod, one.ids) for one in scene.holdings] + [(one.pod, one.ids) for one in scene.given]
-    for key, found in had:
+    assigned = [(holding.pod, holding.ids) for holding in scene.holdings]
+    assigned += [(past.pod, past.ids) for past in scene.given]
+    for key, device_ids in assigned:
         if pod is None or key != pod.key:
-            ids.setdefault(key, set()).update(found)
-    others = {key: handed.parts(found) for key, found in ids.items()}
+            ids.setdefault(key, set()).update(device_ids)
+    others = {key: handed.parts(device_ids) for key, device_ids in ids.items()}
     if promises:
-        waiting = (one for one in scene.pods if one.key not in others and one is not pod)
-        others.update((one.key, handed.named(one.grant, scene.cards)) for one in waiting)
+        waiting = (other for other in scene.pods if other.key not in others and other is not pod)
+        others.update((other.key, handed.named(other.grant, scene.cards)) for other in waiting)
     return others
 
 
 def answer(resource: str, ids: Collection[str], scene: Scene, meant: Preference | None) -> Answer | Refused:
-    """What the container gets with these devices; `meant` is the preference they follow, or complete."""
+    """The allocation of these devices to the container of `meant`, or a refusal."""
     scene = _settled(scene)
     if (absent := _not_served(resource, ids, scene)) is not None:
         return absent
@@ -258,51 +261,52 @@ def answer(resource: str, ids: Collection[str], scene: Scene, meant: Preference 
         return mixed
     others = _others(scene, pod, promises=pod is not None and not kept)
     for name in handed.clashes(given, others, scene.cards):
-        return Refused(f"pod {name} has the card, or was promised it", ", ".join(part.card for part in given))
+        return Refused(f"pod {name} has the card or was granted it", ", ".join(part.card for part in given))
     return _told(ids, scene.cards)
 
 
 def _not_served(resource: str, ids: Iterable[str], scene: Scene) -> Refused | None:
-    """The kubelet may know an older list than we: a card is being cut, moved, or has fallen ill."""
+    """The kubelet may have an older list: the card may be changing, have moved, or be unhealthy."""
     listed = {device.id: device.healthy for device in scene.offer.resources.get(resource, ())}
     for device in sorted(ids):
         card = scene.cards.get(devices.unit(device).card)
         if card is None:
             return Refused("the card is gone", device)
         if card.changing:
-            return Refused("the card is being cut anew", device)
+            return Refused("the card is being repartitioned", device)
         if device not in listed:
-            return Refused(f"the card does not serve {resource} any more", device)
+            return Refused(f"the card no longer serves {resource}", device)
         if not listed[device]:
             return Refused("the card is not healthy", device)
     return None
 
 
 def _mixed(given: Grant, ids: Iterable[str]) -> Refused | None:
-    """Percent is of one card, or the same of each: units gathered from everywhere are of no use."""
+    """A percentage must come from one card, or be equal on every card."""
     if not all(devices.unit(device).is_percent for device in ids):
         return None
     if len({part.share for part in given}) == 1:
         return None
-    sentence = "the kubelet mixed units of several cards, and a share is of one card, or the same of each"
+    sentence = "the kubelet mixed units of several cards; a share must be of one card, or equal on every card"
     return Refused(sentence, ", ".join(f"{part.share} % of {part.card}" for part in given))
 
 
 def _told(ids: Collection[str], cards: Mapping[str, NodeCard]) -> Answer:
     units = [devices.unit(device) for device in ids]
-    seen = sorted(
-        {devices.Unit(one.card, one.slot) for one in units}, key=lambda one: (cards[one.card].index, one.part)
+    visible = sorted(
+        {devices.Unit(unit.card, unit.slot) for unit in units},
+        key=lambda unit: (cards[unit.card].index, unit.part),
     )
     env = {
-        VISIBLE: ",".join(_uuid(one, cards[one.card]) for one in seen),
-        CARDS: ",".join(dict.fromkeys(one.card for one in seen)),
+        VISIBLE: ",".join(_uuid(unit, cards[unit.card]) for unit in visible),
+        CARDS: ",".join(dict.fromkeys(unit.card for unit in visible)),
     }
-    if pools := {pool.name for one in seen if (pool := cards[one.card].pool) is not None}:
+    if pools := {pool.name for unit in visible if (pool := cards[unit.card].pool) is not None}:
         env[POOL] = ",".join(sorted(pools))
-    shares = Counter(one.card for one in units if one.is_percent)
+    shares = Counter(unit.card for unit in units if unit.is_percent)
     if shares:
-        env |= dict(_limits([(cards[one.card], shares[one.card]) for one in seen]))
-    return Answer(env, tuple(seen))
+        env |= dict(_limits([(cards[unit.card], shares[unit.card]) for unit in visible]))
+    return Answer(env, tuple(visible))
 
 
 def _uuid(part: devices.Unit, card: NodeCard) -> str:
@@ -310,7 +314,7 @@ def _uuid(part: devices.Unit, card: NodeCard) -> str:
 
 
 def _limits(shares: list[tuple[NodeCard, int]]) -> Iterator[tuple[str, str]]:
-    """MPS takes one percentage for all cards, so the smallest; memory by the number of a card in there."""
+    """MPS takes one percentage for all cards: the smallest. Memory limits are by card number."""
     yield THREADS, str(min(percent for _, percent in shares))
     limits = (card.memory_mib * percent // WHOLE for card, percent in shares)
     known = [f"{number}={mib}M" for number, mib in enumerate(limits) if mib]

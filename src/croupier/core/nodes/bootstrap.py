@@ -1,8 +1,8 @@
-"""Whether a node is fit to serve its cards, and what is started there to make it so.
+"""Decides whether a node is ready to serve its cards, and which service pods to start there.
 
-A node is prepared step by step: its driver and its toolkit, its labels (GPU feature discovery), its
-monitoring. Where an agent of ours, or somebody else's service pods, do that already, nothing is started.
-What nobody has told of yet is unknown for a while, and not missing: a node that just joined is not broken.
+A node is prepared in steps: driver and toolkit, labels (GPU Feature Discovery), monitoring. Nothing is
+started where the Croupier agent or service pods of another operator do this already. Missing information
+counts as unknown for a while, so that a node that has just joined is not reported as failing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ GFD: Final[Kind] = "gpu-feature-discovery"
 DCGM: Final[Kind] = "dcgm-exporter"
 KINDS: Final[tuple[Kind, ...]] = (GFD, DCGM)
 SERVICE: Final = "gpu.deckhouse.io/service"
-"""The label of the pods we start; its value is what they do."""
+"""The label of the service pods that Croupier starts; its value is the kind of service."""
 FEATURES: Final = "/etc/kubernetes/node-feature-discovery/features.d"
-"""The folder of a node in which GPU feature discovery leaves what it found."""
+"""The directory of a node in which GPU Feature Discovery writes its results."""
 ENVIRONMENT: Final = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-"""What lets a container see the cards of its node."""
+"""The environment that lets a container see the cards of its node."""
 BELIEVED: Final = ("gpu-operator", "nvidia-gpu-operator", "kube-system", "d8-monitoring")
-"""Namespaces beside our own whose service pods count: anybody may label a pod of his own."""
+"""Other namespaces whose service pods count. Any user can label a pod, so others do not count."""
 
 _NAMES: Final = ("app", "app.kubernetes.io/name", "k8s-app")
 _KNOWN: Final[dict[str, Kind]] = {
@@ -34,33 +34,33 @@ _KNOWN: Final[dict[str, Kind]] = {
     "dcgm-exporter": DCGM,
     "nvidia-dcgm-exporter": DCGM,
 }
-"""What the usual charts and operators call theirs."""
+"""Names that common charts and operators use."""
 
 BEATS: Final = 3
-"""Good heartbeats in a row that make a node fit."""
+"""Consecutive good heartbeats that a node needs."""
 BEAT: Final = 14.0
-"""Seconds between two looks that count as two heartbeats: looks are 15 s apart while a node is not ready."""
+"""The least seconds between two heartbeats; a node that is not ready is reconciled every 15 s."""
 FRESH: Final = 120.0
-"""Seconds after which the last heartbeat is too old, and after which what nobody told of is missing."""
+"""Seconds after which a heartbeat is too old, and after which missing information counts as a failure."""
 NOT_READY_AGAIN: Final = 15.0
 READY_AGAIN: Final = 60.0
 NEVER: Final = float("inf")
 
 MISSING: Final = ("DriverMissing", "ToolkitMissing", "MonitoringMissing")
-"""The conditions that make cards of the node unfit when they are True, and fit when all are False."""
+"""Conditions that stop the cards of the node from serving while one is True; all must be False."""
 _UNSETTLED: Final[tuple[CardPhase, ...]] = ("Discovered", "Validating")
 _MOST_NAMED: Final = 8
 
 
 def kind_of(labels: Mapping[str, str], own: str = "") -> Kind | None:
-    """What a pod with these labels does for its node; `own` is what we ourselves call it."""
+    """The kind of service of a pod with these labels; `own` is the value of the label `SERVICE`."""
     words = (own, *(labels.get(name, "") for name in _NAMES))
     return next((_KNOWN[word] for word in words if word in _KNOWN), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One card of the node, as far as the node depends on it."""
+    """One card of the node, as far as the state of the node depends on it."""
 
     id: str
     phase: CardPhase = "Discovered"
@@ -69,7 +69,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A pod on the node that labels or monitors it; `ours` if we started it."""
+    """A pod that labels or monitors its node; `ours` if Croupier started it."""
 
     kind: Kind
     name: str
@@ -80,7 +80,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Good heartbeats in a row, and when the last one was seen by the monotonic clock."""
+    """Consecutive good heartbeats, and when the last one was seen by the monotonic clock."""
 
     beats: int
     at: float
@@ -88,40 +88,40 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """All that is known of the node. What is set aside is not among its `cards`."""
+    """The inputs of the decision. `cards` does not include cards that are set aside."""
 
     managed: bool = True
     cards: tuple[Standing, ...] = ()
     incomplete: str = ""
-    """Why its inventory cannot be relied on, in a sentence."""
+    """Why the inventory of the node is incomplete, as a sentence."""
     agent: bool = False
-    """An agent of ours tells of it, though perhaps not lately."""
+    """An agent has reported from the node, possibly long ago."""
     driver: str = ""
     toolkit: bool = False
     labelled: bool = False
-    """It carries what GPU feature discovery writes, whoever wrote it."""
+    """The node has the labels of GPU Feature Discovery."""
     monitored_by: str = ""
     services: tuple[Service, ...] = ()
     images: Mapping[Kind, str] = field(default_factory=dict)
-    """What may be started; what has no image is not."""
+    """Images of the services; a service without an image is not started."""
     beats: int = 0
     quiet: float = NEVER
     """Seconds since the last heartbeat."""
     waited: float = 0.0
-    """Seconds we have been looking."""
+    """Seconds since this process first saw the node."""
 
     def of(self, kind: Kind) -> tuple[Service, ...]:
-        return tuple(one for one in self.services if one.kind == kind)
+        return tuple(service for service in self.services if service.kind == kind)
 
     @property
     def patient(self) -> bool:
-        """Somebody may still tell."""
+        """It is too early to report missing information."""
         return not self.agent and self.waited < FRESH
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One condition of the node."""
+    """The desired value of a condition."""
 
     type: str
     status: Answer
@@ -134,13 +134,13 @@ class Verdict:
     phase: Phase
     conditions: tuple[Judged, ...] = ()
     start: frozenset[Kind] = frozenset()
-    """What of ours shall run there; the rest of ours shall not."""
+    """Service pods of Croupier that should run on the node; the others are stopped."""
     gfd_ready: bool = False
     toolkit_ready: bool = False
     dcgm_ready: bool = False
     beats: int = 0
     again: float = NOT_READY_AGAIN
-    """Seconds until the next look."""
+    """Seconds until the next reconcile."""
 
     @property
     def ready(self) -> bool:
@@ -148,7 +148,7 @@ class Verdict:
 
 
 def pulse(before: Pulse | None, *, good: bool, now: float) -> Pulse | None:
-    """The heart of a node without an agent: a look at which its exporter is ready is a heartbeat."""
+    """Count heartbeats of a node without an agent: a reconcile with a ready exporter is one."""
     if not good:
         return None if before is None else replace(before, beats=0)
     if before is None:
@@ -170,14 +170,14 @@ def judge(facts: NodeFacts) -> Verdict:
         start=frozenset(kind for kind in _needed(facts) if facts.images.get(kind)),
         gfd_ready=gfd.status == "True",
         toolkit_ready=missing[1].status == "False",
-        dcgm_ready=facts.monitored_by == DCGM or any(one.ready for one in facts.of(DCGM)),
+        dcgm_ready=facts.monitored_by == DCGM or any(service.ready for service in facts.of(DCGM)),
         beats=facts.beats if facts.quiet <= FRESH else 0,
         again=READY_AGAIN if phase == "Ready" else NOT_READY_AGAIN,
     )
 
 
 def _phase(missing: tuple[Judged, Judged, Judged], gfd: Judged) -> Phase:
-    driver, toolkit, monitoring = (one.status for one in missing)
+    driver, toolkit, monitoring = (condition.status for condition in missing)
     if "True" in (driver, toolkit):
         return "ValidatingFailed"
     if "Unknown" in (driver, toolkit):
@@ -188,108 +188,107 @@ def _phase(missing: tuple[Judged, Judged, Judged], gfd: Judged) -> Phase:
 
 
 def _driver(facts: NodeFacts) -> Judged:
-    said = "DriverMissing"
+    kind = "DriverMissing"
     if facts.driver:
-        return Judged(said, "False", "DriverFound", f"the driver {facts.driver} is loaded")
+        return Judged(kind, "False", "DriverFound", f"the driver {facts.driver} is loaded")
     if facts.patient:
-        return Judged(said, "Unknown", "NotChecked", "nobody has told of the driver of the node yet")
+        return Judged(kind, "Unknown", "NotChecked", "no information about the driver yet")
     if facts.agent:
-        return Judged(
-            said, "True", "NoDriver", "the agent of the node finds no driver: install the driver there"
-        )
+        return Judged(kind, "True", "NoDriver", "the agent found no driver; install the driver on the node")
     return Judged(
-        said,
+        kind,
         "True",
-        "NobodyTells",
-        "no agent and no label of the node tells of a driver: install the driver, or start the agent there",
+        "NotReported",
+        "neither an agent nor a label reports a driver; install the driver, or run the agent on the node",
     )
 
 
 def _toolkit(facts: NodeFacts) -> Judged:
-    said = "ToolkitMissing"
+    kind = "ToolkitMissing"
     if facts.toolkit:
-        return Judged(said, "False", "ToolkitFound", "containers can reach the cards")
+        return Judged(kind, "False", "ToolkitFound", "containers can use the cards")
     if facts.patient:
-        return Judged(said, "Unknown", "NotChecked", "nobody has told of the container toolkit yet")
+        return Judged(kind, "Unknown", "NotChecked", "no information about the container toolkit yet")
     return Judged(
-        said,
+        kind,
         "True",
         "NoToolkit",
-        "containers cannot reach the cards: install the container toolkit on the node",
+        "containers cannot use the cards; install the container toolkit on the node",
     )
 
 
 def _monitoring(facts: NodeFacts) -> Judged:
-    said = "MonitoringMissing"
+    kind = "MonitoringMissing"
     if facts.quiet <= FRESH:
         if facts.beats >= BEATS:
             source = facts.monitored_by or DCGM
-            return Judged(said, "False", "Heartbeats", f"the health of the cards is known from {source}")
+            return Judged(kind, "False", "Heartbeats", f"{source} reports the health of the cards")
         few = f"{facts.beats} of {BEATS} good heartbeats so far"
-        return Judged(said, "Unknown", "FewHeartbeats", few)
+        return Judged(kind, "Unknown", "FewHeartbeats", few)
     if facts.quiet == NEVER and facts.waited < FRESH:
-        return Judged(said, "Unknown", "NotChecked", "nobody has told of the health of the cards yet")
-    silent = f"nobody has told of the health of the cards for {FRESH:.0f} s"
-    advice = "look after the agent of the node" if facts.agent else _advice(facts, DCGM)
-    return Judged(said, "True", "NoHeartbeats", f"{silent}: {advice}")
+        return Judged(kind, "Unknown", "NotChecked", "no information about the health of the cards yet")
+    silent = f"no information about the health of the cards for {FRESH:.0f} s"
+    advice = "check the agent of the node" if facts.agent else _advice(facts, DCGM)
+    return Judged(kind, "True", "NoHeartbeats", f"{silent}: {advice}")
 
 
 def _gfd(facts: NodeFacts) -> Judged:
-    said = "GFDReady"
+    kind = "GFDReady"
     if facts.labelled:
-        return Judged(said, "True", "Labelled", "the node carries the labels of its cards")
+        return Judged(kind, "True", "Labelled", "the node has the labels of its cards")
     if facts.agent:
-        return Judged(said, "False", "WaitsForAgent", "the agent of the node has not labelled it yet")
-    return Judged(said, "False", "NotLabelled", f"the node has no labels of its cards: {_advice(facts, GFD)}")
+        return Judged(kind, "False", "WaitsForAgent", "the agent of the node has not labelled it yet")
+    return Judged(kind, "False", "NotLabelled", f"the node has no labels of its cards: {_advice(facts, GFD)}")
 
 
 def _advice(facts: NodeFacts, kind: Kind) -> str:
-    for one in facts.of(kind):
-        return f"{one.name} is not ready{f' ({one.message})' if one.message else ''}"
+    for pod in facts.of(kind):
+        return f"{pod.name} is not ready{f' ({pod.message})' if pod.message else ''}"
     if kind not in _needed(facts):
-        return "start the agent of the node"
+        return "run the agent on the node"
     if not facts.images.get(kind):
-        return f"{kind} is not started, because no image is set for it; start it, or the agent of the node"
+        return f"{kind} is not started because it has no image; set its image, or run the agent"
     return f"{kind} is being started"
 
 
 def _needed(facts: NodeFacts) -> tuple[Kind, ...]:
-    """What the node lacks and we could start. What we started stays until somebody else does it."""
+    """Services that the node needs. A started service stays until another operator provides it."""
     if not (facts.cards and facts.driver and facts.toolkit) or facts.agent:
         return ()
     return tuple(kind for kind in KINDS if _lacks(facts, kind))
 
 
 def _lacks(facts: NodeFacts, kind: Kind) -> bool:
-    found = facts.of(kind)
-    if any(not one.ours for one in found):
+    pods = facts.of(kind)
+    if any(not pod.ours for pod in pods):
         return False
-    return bool(found) or kind == DCGM or not facts.labelled
+    return bool(pods) or kind == DCGM or not facts.labelled
 
 
 def _pooling(facts: NodeFacts, missing: tuple[Judged, Judged, Judged]) -> Judged:
-    """Whether all of the node can be pooled; the first obstacle in the order of the contract."""
-    said = "ReadyForPooling"
-    faulted = [one.id for one in facts.cards if one.phase == "Faulted"]
-    unsettled = [one.id for one in facts.cards if one.phase in _UNSETTLED]
+    """Whether all cards of the node can be pooled; the first obstacle in this order."""
+    kind = "ReadyForPooling"
+    faulted = [card.id for card in facts.cards if card.phase == "Faulted"]
+    unsettled = [card.id for card in facts.cards if card.phase in _UNSETTLED]
     if not facts.cards:
-        return Judged(said, "False", "NoDevices", "the node has no cards that we manage")
+        return Judged(kind, "False", "NoDevices", "the node has no managed cards")
     if facts.incomplete:
-        return Judged(said, "False", "InventoryIncomplete", facts.incomplete)
+        return Judged(kind, "False", "InventoryIncomplete", facts.incomplete)
     if faulted:
         share = f"{len(faulted)} of {len(facts.cards)} cards are faulted: {named(faulted)}"
-        return Judged(said, "False", "DevicesFaulted", share)
+        return Judged(kind, "False", "DevicesFaulted", share)
     if unsettled:
-        return Judged(said, "False", "PendingDevices", f"still being checked: {named(unsettled)}")
-    for one, reason in zip(missing, ("DriverNotReady", "ToolkitNotReady", "MonitoringNotReady"), strict=True):
-        if one.status != "False":
-            return Judged(said, "False", reason, one.message)
-    return Judged(said, "True", "Ready", "all cards can serve pools")
+        return Judged(kind, "False", "PendingDevices", f"cards are still being validated: {named(unsettled)}")
+    reasons = ("DriverNotReady", "ToolkitNotReady", "MonitoringNotReady")
+    for condition, reason in zip(missing, reasons, strict=True):
+        if condition.status != "False":
+            return Judged(kind, "False", reason, condition.message)
+    return Judged(kind, "True", "Ready", "all cards can serve pools")
 
 
 def _degraded(facts: NodeFacts, missing: tuple[Judged, Judged, Judged]) -> tuple[Judged, Judged]:
-    failing = [one for one in missing if one.status == "True"]
-    held = [one.id for one in facts.cards if one.held]
+    failing = [condition for condition in missing if condition.status == "True"]
+    held = [card.id for card in facts.cards if card.held]
     if not failing:
         fine = "driver, toolkit and monitoring do not fail"
         return (
@@ -299,12 +298,12 @@ def _degraded(facts: NodeFacts, missing: tuple[Judged, Judged, Judged]) -> tuple
     degraded = Judged("InfraDegraded", "True", failing[0].type, failing[0].message)
     if not held:
         return degraded, Judged("DegradedWorkloads", "False", "NoWorkloads", "no card of the node is in use")
-    message = f"{failing[0].message}; pods go on with {named(held)}"
+    message = f"{failing[0].message}; pods still use {named(held)}"
     return degraded, Judged("DegradedWorkloads", "True", failing[0].type, message)
 
 
 def named(cards: Iterable[str]) -> str:
-    """A few of them by name."""
-    found = sorted(cards)
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    """The first few names, and how many more there are."""
+    names = sorted(cards)
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

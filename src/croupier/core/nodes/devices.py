@@ -1,11 +1,11 @@
 """Which device plugins a node needs, and which devices each of them lists.
 
-The kubelet counts devices and knows no shares, so a share is served as units: a hundred a card in
-percent, one a time slice. A device is named after its card, so that a name alone tells what it is
-part of, whichever resource lists it: the kubelet does not exclude across resources, we do.
+The kubelet counts whole devices, so a shared card is served as units: a hundred for percent, one for each
+time slice. The name of a device contains its card, because one card can be listed under several resources:
+the kubelet does not exclude across resources, so the plugin does.
 
-Devices carry no NUMA topology on purpose: a kubelet that aligns devices takes those of one NUMA node
-without asking, and the ledger has promised particular cards.
+Devices deliberately carry no NUMA topology: a kubelet that aligns devices would choose by NUMA node without
+asking for a preference, but the ledger has granted particular cards.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ from croupier.core.pods import request
 from croupier.core.pods.want import WHOLE
 
 BETWEEN: Final = "::"
-"""Between a card's name and what part of it the device is; no name of a card contains it."""
+"""Separates the card from its part in the name of a device; no card name contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardSlot:
-    """One MIG device a card is cut into."""
+    """One MIG device of a card."""
 
     id: str
     """Profile and first memory slice: `1g.10gb-0`."""
@@ -34,7 +34,7 @@ class CardSlot:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The pool a card serves, and how that pool shares its cards."""
+    """The pool of a card, and how that pool shares its cards."""
 
     name: str
     sharing: Sharing
@@ -43,7 +43,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class NodeCard:
-    """One card as the node side serves it."""
+    """One card as the device plugins serve it."""
 
     id: str
     """The inventoryID."""
@@ -52,17 +52,17 @@ class NodeCard:
     memory_mib: int = 0
     healthy: bool = True
     changing: bool = False
-    """It is being cut anew, or is about to be: nothing of it may be given."""
+    """The card is being repartitioned, or is about to be: nothing of it may be allocated."""
     mig_enabled: bool = False
-    """MIG mode is on: the card as a whole is of no use, cut or not."""
+    """MIG mode is on: the card cannot be used as a whole, even without MIG devices."""
     slots: tuple[CardSlot, ...] = ()
     pool: Membership | None = None
     kept: frozenset[str] | None = None
-    """Only these devices of it may be given: those that pods have, of a card that nobody new shall get."""
+    """If set, only these devices may be allocated: those of current pods; the card accepts no new pods."""
 
     @property
     def capacity(self) -> int:
-        """What its shares come to: time slices in a pool that shares by time, percent everywhere else."""
+        """The sum of all shares: time slices in a TimeSlice pool, otherwise percent."""
         return self.pool.slices if self.pool is not None and self.pool.sharing == "TimeSlice" else WHOLE
 
 
@@ -74,19 +74,19 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a node serves: every resource with its devices, and the cards they are parts of."""
+    """The resources that a node serves, with their devices and cards."""
 
     resources: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     cards: Mapping[str, NodeCard] = field(default_factory=dict)
 
     def healthy(self) -> dict[str, int]:
-        """Resource to how many devices of it can be given."""
-        return {name: sum(one.healthy for one in found) for name, found in self.resources.items()}
+        """The number of healthy devices by resource."""
+        return {name: sum(device.healthy for device in devices) for name, devices in self.resources.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a device's name says: a card, a percent or time slice of it, or one of its MIG devices."""
+    """A parsed device name: a card, one percent or time slice of it, or one of its MIG devices."""
 
     card: str
     part: str = ""
@@ -94,7 +94,7 @@ class Unit:
 
     @property
     def share(self) -> int:
-        """Of what a card's shares come to: one percent or slice, all of a whole card, nothing for a slot."""
+        """The share of the card: one percent or slice, everything for a whole card, 0 for a slot."""
         return WHOLE if not self.part else int(not self.slot)
 
     @property
@@ -103,37 +103,37 @@ class Unit:
 
     @property
     def slot(self) -> str:
-        """The id of the MIG device, empty for everything else."""
+        """The id of the MIG device; empty for other units."""
         counted = not self.part or (self.part[0] in "ps" and self.part[1:].isdigit())
         return "" if counted else self.part
 
 
 @lru_cache(maxsize=16384)  # a node has a few thousand devices, and each is read at every admission
 def unit(device: str) -> Unit:
-    """What `node-1-0000-65-00-0::p07` is part of."""
+    """Parse the name of a device, such as `node-1-0000-65-00-0::p07`."""
     card, _, part = device.partition(BETWEEN)
     return Unit(card, part)
 
 
 def offer(cards: Iterable[NodeCard], before: Collection[str] = ()) -> Offer:
-    """What to serve now. What was served `before` stays, with no devices if there are none any more.
+    """The resources to serve. A resource that was served `before` stays, possibly without devices.
 
-    Its plugin must not end: a resource without one is admitted by the kubelet as if it were there.
+    Its plugin must keep running: without a plugin the kubelet would admit pods that request the resource.
     """
     listed = sorted(cards, key=lambda card: (card.index, card.id))
     resources: dict[str, list[Device]] = {name: [] for name in before}
     for card in listed:
         if not card.changing:
             for resource, device in _devices(card):
-                fit = card.healthy and (card.kept is None or device in card.kept)
-                resources.setdefault(resource, []).append(Device(device, fit))
+                healthy = card.healthy and (card.kept is None or device in card.kept)
+                resources.setdefault(resource, []).append(Device(device, healthy))
     return Offer(
         {name: tuple(resources[name]) for name in sorted(resources)}, {card.id: card for card in listed}
     )
 
 
 def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
-    """Resource and device, one by one."""
+    """Pairs of resource and device."""
     if card.pool is not None:
         yield from ((request.POOL + card.pool.name, device) for device in _pooled(card, card.pool))
     elif card.mig_enabled or card.slots:
@@ -144,11 +144,11 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
 
 
 def _pooled(card: NodeCard, pool: Membership) -> Iterator[str]:
-    """Nothing of a card that is not cut, or not left whole, as its pool says."""
-    cut = card.mig_enabled or bool(card.slots)
+    """The devices of a pooled card; none if its partitioning does not match the mode of the pool."""
+    partitioned = card.mig_enabled or bool(card.slots)
     if pool.sharing == "MIG":
         yield from (_slot(card, slot) for slot in card.slots)
-    elif cut:
+    elif partitioned:
         return
     elif pool.sharing == "Exclusive":
         yield card.id
@@ -167,9 +167,9 @@ def _slot(card: NodeCard, slot: CardSlot) -> str:
 
 
 def foreign(node: str, registered: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """The resources somebody else serves, by the devices the kubelet knows of each.
+    """The resources that another device plugin serves, by the devices that the kubelet knows.
 
-    Ours are named after the node, also those of an agent that was here before us.
+    Devices of Croupier start with the name of the node, including those of a previous agent.
     """
     return frozenset(
         resource

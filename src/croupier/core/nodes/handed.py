@@ -1,8 +1,7 @@
-"""What the pods of a node were promised, and what the kubelet has handed them.
+"""The grants of the pods of a node, and the devices that the kubelet assigned to them.
 
-The promise is the allocation that came with a pod's Binding: so much of these cards. What the kubelet
-hands out are devices, container by container. Both are read here as the same thing, a grant of the
-ledger, so that they can be compared and added up.
+A pod's grant comes with its Binding: shares or slots of cards. The kubelet assigns devices to each container.
+Both are represented here as a `Grant` of the ledger, so that they can be compared and added.
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One container and how many it asks for of each of our resources."""
+    """One container and its requests of our resources."""
 
     name: str
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -32,26 +31,26 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """A pod of the node that asks for cards."""
+    """A pod of the node that requests cards."""
 
     key: str
     """`namespace/name`."""
     uid: str
     containers: tuple[Asking, ...] = ()
-    """In the order in which the kubelet serves them: init containers first."""
+    """In the order of the kubelet: init containers first."""
     wants: Mapping[str, int] = field(default_factory=dict)
-    """Resource to how many of it the pod as a whole needs at a time."""
+    """The effective requests of the pod by resource."""
     grant: Grant = ()
-    """What it was promised; empty if nobody promised anything, or nobody can read it."""
+    """The grant of the pod; empty if it has none or it cannot be read."""
     bound_at: datetime | None = None
-    """To the second, as Kubernetes writes it."""
+    """With the precision of Kubernetes timestamps, one second."""
     admitted: bool = False
-    """The kubelet has said something about it already, so it is hardly the one being admitted."""
+    """The kubelet has already reported a status, so the pod is most likely not being admitted now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a container has of one resource, by the kubelet. It names no UID."""
+    """The devices of a container for one resource, from the kubelet's API, which names no pod UID."""
 
     pod: str
     """`namespace/name`."""
@@ -62,7 +61,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a container has of one resource, by the kubelet's own notes: of init containers, too."""
+    """The devices of a container for one resource, from the kubelet's checkpoint (init containers too)."""
 
     uid: str
     container: str
@@ -73,52 +72,52 @@ class Note:
 def complete(
     shown: Iterable[Holding], notes: Iterable[Note], pods: Iterable[BoundPod]
 ) -> tuple[Holding, ...]:
-    """With what the kubelet does not show: what init containers of pods have that are not finished."""
-    told, keys = tuple(shown), {pod.uid: pod.key for pod in pods}
-    known = {(one.pod, one.container, one.resource, device) for one in told for device in one.ids}
+    """Add what the kubelet's API does not show: the devices of init containers of unfinished pods."""
+    listed, keys = tuple(shown), {pod.uid: pod.key for pod in pods}
+    known = {(held.pod, held.container, held.resource, device) for held in listed for device in held.ids}
     hidden = (
-        Holding(keys[one.uid], one.container, one.resource, one.ids)
-        for one in notes
-        if one.uid in keys
-        and not known.issuperset((keys[one.uid], one.container, one.resource, device) for device in one.ids)
+        Holding(keys[note.uid], note.container, note.resource, note.ids)
+        for note in notes
+        if note.uid in keys
+        and not known.issuperset((keys[note.uid], note.container, note.resource, id_) for id_ in note.ids)
     )
-    return (*told, *hidden)
+    return (*listed, *hidden)
 
 
 def in_order(pods: Iterable[BoundPod]) -> tuple[BoundPod, ...]:
-    """As the kubelet admits them: by when they were bound, and as they were listed within a second."""
+    """In the order of admission: by binding time, then in the given order within one second."""
     return tuple(sorted(pods, key=lambda pod: pod.bound_at or _LONG_AGO))
 
 
 def known(holdings: Iterable[Holding], cards: Mapping[str, NodeCard]) -> tuple[Holding, ...]:
-    """Those that are of cards, by our names: another device plugin names cards by the driver's UUID."""
+    """Only devices of known cards, with our names: other device plugins use the driver's UUID."""
     names = {card.uuid: card.id for card in cards.values() if card.uuid}
     for card in cards.values():
         names |= {slot.uuid: f"{card.id}{devices.BETWEEN}{slot.id}" for slot in card.slots if slot.uuid}
-    found = []
-    for one in holdings:
-        ids = (names.get(device, device) for device in one.ids)
+    result = []
+    for holding in holdings:
+        ids = (names.get(device, device) for device in holding.ids)
         ours = tuple(device for device in ids if devices.unit(device).card in cards)
         if ours:
-            found.append(replace(one, ids=ours))
-    return tuple(found)
+            result.append(replace(holding, ids=ours))
+    return tuple(result)
 
 
 def parts(ids: Iterable[str]) -> Grant:
-    """What devices come to, card by card; a whole card is 100 percent of it."""
+    """The sum of devices by card; a whole card is 100 percent."""
     shares: Counter[str] = Counter()
     slots: dict[str, list[str]] = {}
-    for one in map(devices.unit, ids):
-        if one.slot:
-            slots.setdefault(one.card, []).append(one.slot)
+    for unit in map(devices.unit, ids):
+        if unit.slot:
+            slots.setdefault(unit.card, []).append(unit.slot)
         else:
-            shares[one.card] += one.share
+            shares[unit.card] += unit.share
     cards = sorted({*shares, *slots})
     return tuple(Part(card, shares[card], tuple(sorted(slots.get(card, ())))) for card in cards)
 
 
 def named(grant: Grant, cards: Mapping[str, NodeCard]) -> Grant:
-    """With the names cards have now: they are called by their number while nobody knows where they sit."""
+    """With the current names of cards: a card without a known PCI address was named by its index."""
     numbered = {f"-gpu-{card.index}": card.id for card in cards.values()}
     return tuple(
         part
@@ -129,20 +128,20 @@ def named(grant: Grant, cards: Mapping[str, NodeCard]) -> Grant:
 
 
 def promised(pod: BoundPod, resource: str, cards: Mapping[str, NodeCard]) -> Grant:
-    """The parts of its promise that it is to be handed as devices of `resource`."""
-    mine = [part for part in named(pod.grant, cards) if part.card in cards]
+    """The parts of the pod's grant that are served as devices of `resource`."""
+    known = [part for part in named(pod.grant, cards) if part.card in cards]
     if resource.startswith(request.POOL):
         pool = resource.removeprefix(request.POOL)
-        return tuple(part for part in mine if _pool(cards[part.card]) == pool)
-    loose = [part for part in mine if cards[part.card].pool is None]
+        return tuple(part for part in known if _pool(cards[part.card]) == pool)
+    unpooled = [part for part in known if cards[part.card].pool is None]
     if resource.startswith(request.MIG):
-        cut = ((part, _slots_of(cards[part.card], part, resource)) for part in loose)
-        return tuple(replace(part, share=0, slots=slots) for part, slots in cut if slots)
-    # A pod may want cards and shares at once; of a whole card only the request tells which it is.
-    whole = [part for part in loose if part.share == WHOLE][: pod.wants.get(request.GPU, 0)]
+        slotted = ((part, _slots_of(cards[part.card], part, resource)) for part in unpooled)
+        return tuple(replace(part, share=0, slots=slots) for part, slots in slotted if slots)
+    # A pod may request cards and shares; only the request tells whether 100 % is a whole card.
+    whole = [part for part in unpooled if part.share == WHOLE][: pod.wants.get(request.GPU, 0)]
     if resource == request.GPU:
         return tuple(whole)
-    return tuple(part for part in loose if part.share and part not in whole)
+    return tuple(part for part in unpooled if part.share and part not in whole)
 
 
 def _pool(card: NodeCard) -> str:
@@ -155,7 +154,7 @@ def _slots_of(card: NodeCard, part: Part, resource: str) -> tuple[str, ...]:
 
 
 def is_within(small: Grant, large: Grant) -> bool:
-    """Whether `small` takes no card, share or slot that `large` does not have."""
+    """Whether `large` contains every card, share and slot of `small`."""
     bounds = {part.card: part for part in large}
     return all(
         part.card in bounds
@@ -166,7 +165,7 @@ def is_within(small: Grant, large: Grant) -> bool:
 
 
 def merged(grants: Iterable[Grant]) -> Grant:
-    """What several grants come to: shares of one card add up."""
+    """The sum of several grants: shares of one card add up."""
     shares: Counter[str] = Counter()
     slots: dict[str, set[str]] = {}
     for part in (part for grant in grants for part in grant):
@@ -176,7 +175,7 @@ def merged(grants: Iterable[Grant]) -> Grant:
 
 
 def clashes(grant: Grant, others: Mapping[str, Grant], cards: Mapping[str, NodeCard]) -> Iterator[str]:
-    """Who else has so much of a card of `grant` that both do not fit on it: the names in `others`."""
+    """The names in `others` whose grants do not fit together with `grant` on one card."""
     for part in grant:
         capacity = cards[part.card].capacity if part.card in cards else WHOLE
         sharers = {name: theirs for name, parts in others.items() if (theirs := _on(parts, part.card))}

@@ -1,9 +1,9 @@
-"""What the agent of a node does about how its cards are cut.
+"""Decides which cards of a node the agent repartitions.
 
-A card is changed only when nobody has anything of it and nobody will get any: where the node has GPUDevices,
-the ledger must have withdrawn it, and must have done so knowing what we are about to do; where it has none,
-the pods of the node are all there is to ask. A target that was reached once and is not there any more is
-drift: somebody else cut the card. What failed is tried again, later and later.
+A card is changed only if no pod has a part of it and none can get one: on a node with GPUDevices the ledger
+must have withdrawn the card after it saw the planned change; otherwise only the pods of the node are checked.
+If a card no longer has a layout that was applied before, it has drifted: another program repartitioned it.
+A failed change is retried with backoff.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +19,15 @@ Sharing: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 FIRST_RETRY: Final = 30.0
 LAST_RETRY: Final = 600.0
-"""Seconds until a change that failed is tried again."""
+"""Seconds until a failed change is retried: the first and the longest delay."""
 ANNOTATION: Final = "run.ai/mig.config"
 _NAMED: Final = 3
-"""Holders that a message names."""
+"""The largest number of pods that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """As it is seen now."""
+    """A card as the driver reports it now."""
 
     id: str
     index: int
@@ -37,12 +37,12 @@ class Card:
     kinds: tuple[Kind, ...] = ()
     healthy: bool = True
     unfinished: bool = False
-    """A change of it was cut off."""
+    """A change of the card was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """How a pool wants its cards, and which they are."""
+    """The cards of a pool, and the layout that the pool specifies."""
 
     name: str
     cards: frozenset[str]
@@ -54,12 +54,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How a card shall be cut, and who says so."""
+    """The desired layout of a card, and where it comes from."""
 
     layout: Layout
     source: str
     refused: str = ""
-    """Why it cannot be cut so; the layout then means nothing."""
+    """Why the layout is impossible for the card; `layout` is then unused."""
     text: str = ""
 
     @property
@@ -77,25 +77,25 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What of the past matters for a card; an agent that starts anew takes it from its last report."""
+    """The past of a card; a restarted agent takes it from its last report."""
 
     applied: str = ""
-    """The target that was reached last, as it is spelled."""
+    """The text of the target that was applied last."""
     failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """What keeps a card as it is."""
+    """What blocks a change of a card."""
 
     withdrawn: bool | None = None
-    """The ledger gives it to nobody and nobody has anything of it; None where there is no ledger to ask."""
+    """The ledger allocates nothing of the card and no pod holds a part of it; None without a ledger."""
     acknowledged: bool = True
-    """The change we are about to make is known to all who could give the card away."""
+    """Every component that could allocate the card knows about the planned change."""
     holders: tuple[str, ...] = ()
-    """Pods on the node that have something of it."""
+    """Pods on the node that have a part of the card."""
     untold: bool = False
-    """The kubelet does not tell who has what."""
+    """The assignments of the kubelet are unknown."""
 
     @property
     def free(self) -> bool:
@@ -106,7 +106,7 @@ class Ties:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of one card now."""
+    """The decision for one card."""
 
     card: str
     state: State = "Applied"
@@ -114,9 +114,9 @@ class Step:
     message: str = ""
     memory: Memory = field(default_factory=Memory)
     recut: Layout | None = None
-    """Cut it so, at once;"""
+    """Repartition the card to this layout now."""
     recover: bool = False
-    """or put it back to how it was before a change that was cut off."""
+    """Restore the state before an interrupted change."""
 
     @property
     def acts(self) -> bool:
@@ -124,15 +124,15 @@ class Step:
 
 
 def targets(cards: Iterable[Card], pools: Sequence[Pool], wished: Mapping[int, Layout]) -> dict[str, Target]:
-    """For each card that somebody names: its pool, else the annotation of the node (by index)."""
-    found = {}
+    """The target of each card that has one: from its pool, else from the node's annotation (by index)."""
+    result = {}
     for card in cards:
-        pool = next((one for one in pools if card.id in one.cards), None)
+        pool = next((pool for pool in pools if card.id in pool.cards), None)
         if pool is not None:
-            found[card.id] = of_pool(card, pool)
+            result[card.id] = of_pool(card, pool)
         elif card.index in wished:
-            found[card.id] = Target(wished[card.index], f"annotation {ANNOTATION}")
-    return found
+            result[card.id] = Target(wished[card.index], f"annotation {ANNOTATION}")
+    return result
 
 
 def of_pool(card: Card, pool: Pool) -> Target:
@@ -163,14 +163,14 @@ def step(card: Card, target: Target | None, memory: Memory, *, ties: Ties, now: 
     if failure is not None and now < failure.again_at:
         return Step(card.id, "Failed", target.spelled, failure.sentence, kept)
     if card.healthy and ties.free:
-        message = f"being cut as {target.source} says"
+        message = f"the card is being repartitioned to the layout of {target.source}"
         return Step(card.id, "Changing", target.spelled, message, kept, target.layout)
     state: State = "Failed" if failure else "Drifted" if drifted else "Waiting"
     return Step(card.id, state, target.spelled, _waiting(card, target, ties, drifted=drifted), kept)
 
 
 def _left_alone(card: Card, memory: Memory, ties: Ties, now: float) -> Step:
-    """Nobody asks for anything; but half a change is nothing that anybody ever asked for."""
+    """The card has no target: only an interrupted change is undone."""
     if not card.unfinished:
         return Step(card.id)
     failure = memory.failure
@@ -178,23 +178,23 @@ def _left_alone(card: Card, memory: Memory, ties: Ties, now: float) -> Step:
         return Step(card.id, "Failed", message=failure.sentence, memory=memory)
     if card.healthy and ties.free:
         return Step(
-            card.id, "Changing", message="a change was cut off: it is undone", memory=memory, recover=True
+            card.id, "Changing", message="an interrupted change is being undone", memory=memory, recover=True
         )
-    message = "a change was cut off, and it cannot be undone yet"
+    message = "an interrupted change cannot be undone yet"
     return Step(card.id, "Failed" if failure else "Waiting", message=message, memory=memory)
 
 
 def _waiting(card: Card, target: Target, ties: Ties, *, drifted: bool) -> str:
-    what = f"it is cut {mig.spelled(card.layout)}, and {target.source} says {target.spelled}"
+    what = f"the layout is {mig.spelled(card.layout)}, and {target.source} requires {target.spelled}"
     if drifted:
-        what = f"somebody else has cut it: {what}"
+        what = f"another program repartitioned the card: {what}"
     if not card.healthy:
-        return f"{what}; it is not healthy"
+        return f"{what}; the card is unhealthy"
     if ties.holders:
-        return f"{what}; waits for {_listed(ties.holders)}"
+        return f"{what}; waiting for {_listed(ties.holders)}"
     if ties.untold:
-        return f"{what}; waits until the kubelet tells who has what"
-    return f"{what}; waits until the ledger has withdrawn it"
+        return f"{what}; waiting for the device assignments of the kubelet"
+    return f"{what}; waiting for the ledger to withdraw the card"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -204,7 +204,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def failed(memory: Memory, target: str, sentence: str, now: float) -> Memory:
-    """A change did not work out."""
+    """The history after a failed change."""
     before = memory.failure
     tries = before.tries + 1 if before is not None and before.target == target else 1
     wait = min(FIRST_RETRY * 2 ** (tries - 1), LAST_RETRY)
@@ -212,5 +212,5 @@ def failed(memory: Memory, target: str, sentence: str, now: float) -> Memory:
 
 
 def remembered(state: str, target: str) -> Memory:
-    """From what an agent before us reported of the card."""
+    """The history of a card from the report of the previous agent."""
     return Memory(applied=target if state in ("Applied", "Drifted") else "")

@@ -1,1 +1,1 @@
-"""Which cards of which node a pod gets, and why it gets none."""
+"""Placement: which node and cards a pod gets, and why a node refuses it."""

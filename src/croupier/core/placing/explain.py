@@ -1,8 +1,7 @@
-"""Where a pod sits, or why it waits: node by node, in the very words the scheduler's Events have.
+"""Explains where a pod is placed, or why it is pending: per node, in the words of the scheduler's Events.
 
-A refusal is found by the same functions that refuse in earnest; nothing is worded anew here except what
-only a reader who sees the whole cluster can know: how many nodes say the same, which ones come
-nearest, and which smaller wish would be granted at once.
+Refusals come from the same functions that decide placement. Added here is only what needs the whole cluster:
+how many nodes refuse for the same reason, which nodes come closest, and which smaller request would fit now.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.ledgers import claim as claiming
+from croupier.core.ledgers import claim as claims
 from croupier.core.ledgers.claim import Claim
 from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Refused, Terms
 from croupier.core.placing import nearness, placement
@@ -23,22 +22,22 @@ from croupier.core.pods.want import WHOLE
 
 NO_CARDS: Final = Refused("the node has no cards in the ledger")
 ASKS_FOR_NOTHING: Final = Refused(
-    "the pod carries gpu.mps.io/ledger but asks for no cards: set the annotations gpu.mps.io/cards "
-    "and gpu.mps.io/ratio, request nvidia.com/gpu, or leave the mark out"
+    "the pod requests gpu.mps.io/ledger but asks for no cards: set the annotations gpu.mps.io/cards "
+    "and gpu.mps.io/ratio, request nvidia.com/gpu, or remove gpu.mps.io/ledger"
 )
-UNMARKED: Final = "it does not carry gpu.mps.io/ledger, so it does not go through the ledger"
+UNMARKED: Final = "it does not request gpu.mps.io/ledger, so the ledger does not manage it"
 
 State: TypeAlias = Literal["Bound", "Pending", "Fits", "Unreadable", "Unmarked", "NoCards", "Finished"]
 
 
 def elsewhere(nodes: set[str]) -> Refused:
-    """Said of every other node while a Reservation waits for the pod."""
+    """The refusal of every other node while a Reservation holds cards for the pod."""
     return Refused(f"a Reservation holds cards of {' and '.join(sorted(nodes))} for the pod")
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The cluster as far as it matters to one pod."""
+    """The part of the cluster state that placement needs."""
 
     nodes: Mapping[str, NodeFacts]
     ledgers: Mapping[str, Ledger]
@@ -47,7 +46,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What the pod would get there, and how good that is; the lower, the better."""
+    """The grant that the pod would get on the node, and its rank; lower is better."""
 
     grant: Grant
     rank: Rank
@@ -66,7 +65,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A node that comes close, and what it is short of."""
+    """A node that almost fits, and what it lacks."""
 
     node: str
     detail: str
@@ -74,12 +73,12 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What the pod has of a node, by the ledger."""
+    """The cards of one node that the ledger holds for the pod."""
 
     node: str
     grant: Grant = ()
     held: bool = False
-    """Not bound yet, or not promoted yet."""
+    """The hold is not promoted to Bound yet."""
     until: datetime | None = None
     reservation: str = ""
 
@@ -91,17 +90,17 @@ class Explanation:
     sentence: str
     seat: Seat | None = None
     fits: tuple[str, ...] = ()
-    """Nodes that could take it now, the best first."""
+    """Nodes that fit now, the best first."""
     refusals: tuple[Group, ...] = ()
     nearest: tuple[Miss, ...] = ()
     instead: tuple[Instead, ...] = ()
-    """Smaller wishes that would be granted now."""
+    """Smaller requests that would fit now."""
     notes: tuple[str, ...] = field(default=())
 
 
 def explain(pod: PodView, needs: Needs, world: World) -> Explanation:
     if pod.finished:
-        sentence = "the pod has finished and needs no cards any more"
+        sentence = "the pod has finished and no longer needs cards"
         return Explanation(pod, "Finished", sentence, seat(pod, world))
     if pod.node:
         return _bound(pod, world)
@@ -114,67 +113,67 @@ def explain(pod: PodView, needs: Needs, world: World) -> Explanation:
 
 
 def _bound(pod: PodView, world: World) -> Explanation:
-    found = seat(pod, world)
-    if found is not None and found.node == pod.node:
-        has = holding(world.ledgers[pod.node], found.grant)
-        return Explanation(pod, "Bound", f"the pod is bound to {pod.node} and holds {has}", found)
+    hold = seat(pod, world)
+    if hold is not None and hold.node == pod.node:
+        cards = holding(world.ledgers[pod.node], hold.grant)
+        return Explanation(pod, "Bound", f"the pod is bound to {pod.node} and holds {cards}", hold)
     notes = () if pod.marked else (UNMARKED,)
     if not pod.wants and not pod.trouble and not pod.grant:
         return Explanation(
             pod, "NoCards", f"the pod is bound to {pod.node} and asks for no cards", notes=notes
         )
     asks = pod.trouble or f"it asks for {want.sentence(pod.wants) or 'no cards'}"
-    sentence = f"the pod is bound to {pod.node}, and the ledger shows nothing for it; {asks}"
+    sentence = f"the pod is bound to {pod.node}, but the ledger has no cards for it; {asks}"
     return Explanation(pod, "Bound", sentence, Seat(pod.node, pod.grant) if pod.grant else None, notes=notes)
 
 
 def waiting(pod: PodView, needs: Needs, world: World) -> Explanation:
-    """Of a pod that is to be placed: what every node says to it."""
-    found = verdicts(pod, needs, world)
-    fits = best(found)
+    """Explain an unscheduled pod with the verdict of every node."""
+    by_node = verdicts(pod, needs, world)
+    fits = best(by_node)
     held = seat(pod, world)
     if fits:
         more = f" and {len(fits) - 1} other node{'s' if len(fits) > 2 else ''}" if len(fits) > 1 else ""
         sentence = f"the pod would fit on {fits[0]}{more} now; it waits for the scheduler"
-        return Explanation(pod, "Fits", sentence, held, fits, groups(found))
-    refusals = groups(found)
+        return Explanation(pod, "Fits", sentence, held, fits, groups(by_node))
+    refusals = groups(by_node)
     return Explanation(
         pod,
         "Pending",
         unavailable(refusals),
         held,
         refusals=refusals,
-        nearest=tuple(Miss(node, _detail(found[node])) for node in nearest(pod, found, world)),
+        nearest=tuple(Miss(node, _detail(by_node[node])) for node in nearest(pod, by_node, world)),
         instead=nearness.instead(_open(needs, world), pod.wants, world.strategy),
     )
 
 
 def verdicts(pod: PodView, needs: Needs, world: World) -> dict[str, Verdict]:
-    """What every node would say to the pod now, asked in the order the scheduler asks."""
-    found: dict[str, Verdict] = {}
-    waiting_on = homes(pod, world)
+    """The verdict of every node, with the scheduler's own filters first."""
+    by_node: dict[str, Verdict] = {}
+    reserved_on = homes(pod, world)
     for name, node in world.nodes.items():
         if obstacle := eligible.obstacle(node, needs):
-            found[name] = Refused(obstacle)
-        elif waiting_on and name not in waiting_on:
-            found[name] = elsewhere(waiting_on)
+            by_node[name] = Refused(obstacle)
+        elif reserved_on and name not in reserved_on:
+            by_node[name] = elsewhere(reserved_on)
         else:
-            found[name] = verdict(pod, world.ledgers.get(name), world.strategy)
-    return found
+            by_node[name] = verdict(pod, world.ledgers.get(name), world.strategy)
+    return by_node
 
 
 def homes(pod: PodView, world: World) -> set[str]:
-    """Where a Reservation waits for the pod."""
+    """Nodes on which a Reservation holds cards for the pod."""
     return {name for name, ledger in world.ledgers.items() if ledger.grant(pod.key)}
 
 
 def verdict(pod: PodView, ledger: Ledger | None, strategy: Strategy) -> Verdict:
-    """What the ledger of one node would say to the pod."""
+    """The verdict of one node's ledger."""
     if ledger is None:
         return ASKS_FOR_NOTHING if not pod.wants else NO_CARDS
     if ledger.grant(pod.key) or ledger.grant(pod.holder):
-        taken = claiming.decide(ledger, Claim(pod.holder, pod.wants, Terms()), strategy)
-        return taken if isinstance(taken, Refused) else Fits(taken.grant, claiming.HOLDS)
+        taken = claims.decide(ledger, Claim(pod.holder, pod.wants, Terms()), strategy)
+        return taken if isinstance(taken, Refused) else Fits(taken.grant, claims.HOLDS)
     if not pod.wants:
         return ASKS_FOR_NOTHING
     plan = placement.plan(ledger, pod.wants, strategy)
@@ -182,13 +181,13 @@ def verdict(pod: PodView, ledger: Ledger | None, strategy: Strategy) -> Verdict:
 
 
 def best(found: Mapping[str, Verdict]) -> tuple[str, ...]:
-    """The nodes that fit, the best first; between equals the first by name."""
+    """The nodes that fit, the best first; ties are ordered by name."""
     fits = [(verdict.rank, node) for node, verdict in found.items() if isinstance(verdict, Fits)]
     return tuple(node for _, node in sorted(fits))
 
 
 def groups(found: Mapping[str, Verdict]) -> tuple[Group, ...]:
-    """Equal reasons together, the most frequent first."""
+    """Refusals grouped by reason, the most frequent first."""
     nodes: dict[str, list[str]] = {}
     for node in sorted(found):
         verdict = found[node]
@@ -199,7 +198,7 @@ def groups(found: Mapping[str, Verdict]) -> tuple[Group, ...]:
 
 
 def unavailable(refusals: tuple[Group, ...]) -> str:
-    """As kube-scheduler writes it into the pod's Events."""
+    """The message that kube-scheduler writes to the pod's Events."""
     total = sum(len(group.nodes) for group in refusals)
     if not total:
         return "no nodes available to schedule pods"
@@ -208,7 +207,7 @@ def unavailable(refusals: tuple[Group, ...]) -> str:
 
 
 def nearest(pod: PodView, found: Mapping[str, Verdict], world: World, most: int = 3) -> tuple[str, ...]:
-    """Nodes that lack least of what is wanted; those that cards could not help are left out."""
+    """Nodes with the smallest shortfall; nodes that are refused for other reasons are left out."""
     short = (node for node, verdict in found.items() if isinstance(verdict, Refused) and verdict.detail)
     by_lack = sorted((nearness.lack(world.ledgers[node], pod.wants), node) for node in short)
     return tuple(node for _, node in by_lack[:most])
@@ -219,7 +218,7 @@ def _detail(verdict: Verdict) -> str:
 
 
 def _open(needs: Needs, world: World) -> dict[str, Ledger]:
-    """The ledgers of nodes the scheduler would consider."""
+    """The ledgers of nodes that pass the scheduler's filters."""
     return {
         name: ledger
         for name, ledger in world.ledgers.items()
@@ -228,7 +227,7 @@ def _open(needs: Needs, world: World) -> dict[str, Ledger]:
 
 
 def seat(pod: PodView, world: World) -> Seat | None:
-    """What is held for it, wherever; first where it is bound."""
+    """The pod's hold on any node, with the node it is bound to first."""
     names = sorted(world.ledgers, key=lambda name: (name != pod.node, name))
     for name in names:
         ledger = world.ledgers[name]
@@ -249,7 +248,7 @@ def _part(card: Card | None, part: Part) -> str:
         return f"card {part.card}, which the node no longer has"
     if part.slots:
         profiles = {slot.id: slot.profile for slot in card.slots}
-        return " and ".join(f"MIG {profiles.get(one, one)} of card {card.index}" for one in part.slots)
+        return " and ".join(f"MIG {profiles.get(slot, slot)} of card {card.index}" for slot in part.slots)
     if card.mode == "TimeSlice":
         return f"{part.share} slice{'s' if part.share > 1 else ''} of card {card.index}"
     return f"card {card.index}" if part.share == WHOLE else f"{part.share} % of card {card.index}"

@@ -1,10 +1,10 @@
-"""What is left of cards, measured by what a mixed future demand could still get of it.
+"""The worth of free capacity, measured by what a mix of future requests could still use of it.
 
-Two cards with 20 % left are worth less than one with 40 %: nobody who wants 30 % can use them.
-So a rest is worth the sum, over the sizes people ask for, of how much of it each size could fill; and
-a placement costs what the rest loses by it. Choosing the smallest loss is descending along the
-fragmentation gradient (Weng et al., "Beware of Fragmentation", USENIX ATC 2023), with a mix
-that is fixed, so that equal nodes are judged equally by every scheduler.
+Two cards with 20 % free are worth less than one card with 40 % free: a request for 30 % fits on neither.
+The worth of free capacity is the sum, over typical request sizes, of the part that each size could use.
+A placement costs the worth that it destroys. Choosing the smallest loss follows the fragmentation
+gradient (Weng et al., "Beware of Fragmentation", USENIX ATC 2023). The mix of sizes is fixed, so that every
+scheduler ranks equal nodes equally.
 """
 
 from typing import Final
@@ -12,10 +12,10 @@ from typing import Final
 _SHARES: Final = (10, 20, 25, 30, 40, 50, 75)
 _CARDS: Final = (1, 2, 4, 8)
 _CARD: Final = 200
-"""Worth of a whole card to one who wants it: as much as two sizes of share, for they are wanted most."""
+"""Worth of a whole card: as much as two sizes of share, because whole cards are requested most."""
 _SLICES: Final = (1, 2, 4, 8, 16, 32, 64)
 _SPANS: Final = (1, 2, 4, 8)
-"""Memory slices a MIG device can have; it starts at a multiple of its size."""
+"""Possible sizes of a MIG device in memory slices; a device starts at a multiple of its size."""
 
 
 def _filled(rest: int, sizes: tuple[int, ...]) -> int:
@@ -23,7 +23,7 @@ def _filled(rest: int, sizes: tuple[int, ...]) -> int:
 
 
 def _placeable(free: int) -> int:
-    """`free` is a set of memory slices, one bit each."""
+    """`free` is a bit set of memory slices."""
     worth = 0
     for span in _SPANS:
         for start in range(0, 8, span):
@@ -33,10 +33,10 @@ def _placeable(free: int) -> int:
 
 
 SHARE: Final = tuple(_filled(rest, _SHARES) for rest in range(101))
-"""Worth of a card's rest, by percent."""
+"""Worth of a card by its free percent."""
 CARDS: Final = tuple(_CARD * _filled(count, _CARDS) for count in range(257))
-"""Worth of a node's untouched cards, by their number."""
+"""Worth of a node by its number of unused cards."""
 SLICES: Final = tuple(100 * _filled(rest, _SLICES) for rest in range(101))
-"""Worth of a card's rest, by time slices."""
+"""Worth of a card by its free time slices."""
 SPANS: Final = tuple(25 * _placeable(free) for free in range(256))
-"""Worth of a card's memory slices that no MIG device in use covers, by the set of them."""
+"""Worth of a card by the bit set of memory slices that no used MIG device covers."""

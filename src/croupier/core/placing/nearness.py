@@ -1,6 +1,6 @@
-"""How far a node is from what is wanted of it, and the nearest wish that would be granted.
+"""How much a node lacks for a request, and the largest smaller request that would fit.
 
-Somebody whose pod waits wants to know what to change: one card less, or a smaller share.
+This tells the owner of a pending pod what to change: fewer cards, or a smaller share.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from croupier.core.placing.picking import Strategy
 from croupier.core.pods.want import WHOLE, Shares, Slots, Units, Want, Wants
 
 _NO_CARD = 2 * WHOLE
-"""A card that is not there is further away than one that is full."""
+"""A missing card counts more than a full one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """A smaller wish, and a node that grants it."""
+    """A smaller request, and a node on which it fits."""
 
     wants: Wants
     node: str
@@ -25,7 +25,7 @@ class Instead:
 
 
 def lack(ledger: Ledger, wants: Wants) -> int:
-    """By how much the node falls short, in percent of cards or devices; only good for comparing."""
+    """How much the node lacks, in percent of cards or devices; only for comparing nodes."""
     return sum(_lack(ledger, want) for want in wants)
 
 
@@ -33,13 +33,13 @@ def _lack(ledger: Ledger, want: Want) -> int:
     if isinstance(want, Shares):
         free = _shares(ledger, want.pool)[: want.cards]
         missing = want.cards - len(free)
-        return sum(max(0, want.percent - one) for one in free) + missing * _NO_CARD
+        return sum(max(0, want.percent - percent) for percent in free) + missing * _NO_CARD
     have = _devices(ledger, want)
     return max(0, want.count - have) * WHOLE
 
 
 def _shares(ledger: Ledger, pool: str) -> list[int]:
-    """What each card that gives shares has left, most first."""
+    """Free percent of each card that is shared by percent or whole, largest first."""
     cards = (card for card in ledger.cards if card.pool == pool and card.mode in ("Percent", "Exclusive"))
     return sorted((card.free for card in cards), reverse=True)
 
@@ -58,11 +58,11 @@ def _units(card: Card) -> int:
 
 
 def instead(ledgers: Mapping[str, Ledger], wants: Wants, strategy: Strategy) -> tuple[Instead, ...]:
-    """The largest wish below `wants` in each direction it can be made smaller; only for a single wish."""
+    """The largest smaller request in each dimension; only for a request with a single item."""
     if len(wants) != 1:
         return ()
-    found = (_granted(ledgers, smaller, strategy) for smaller in _smaller(ledgers, wants[0]))
-    return tuple(one for one in found if one is not None)
+    candidates = (_granted(ledgers, smaller, strategy) for smaller in _smaller(ledgers, wants[0]))
+    return tuple(request for request in candidates if request is not None)
 
 
 def _smaller(ledgers: Mapping[str, Ledger], want: Want) -> list[Want]:
@@ -74,7 +74,7 @@ def _smaller(ledgers: Mapping[str, Ledger], want: Want) -> list[Want]:
 
 def _smaller_shares(ledgers: Mapping[str, Ledger], want: Shares) -> list[Want]:
     free = [_shares(ledger, want.pool) for ledger in ledgers.values()]
-    cards = max((sum(one >= want.percent for one in node) for node in free), default=0)
+    cards = max((sum(percent >= want.percent for percent in node) for node in free), default=0)
     percent = max((node[want.cards - 1] for node in free if len(node) >= want.cards), default=0)
     fewer = [replace(want, cards=cards)] if 0 < cards < want.cards else []
     less = [replace(want, percent=percent)] if 0 < percent < want.percent else []
@@ -82,7 +82,7 @@ def _smaller_shares(ledgers: Mapping[str, Ledger], want: Shares) -> list[Want]:
 
 
 def _granted(ledgers: Mapping[str, Ledger], want: Want, strategy: Strategy) -> Instead | None:
-    """The best node for it, by the function that would grant it in earnest."""
+    """The best node for it, by the function that decides real placements."""
     plans = ((name, placement.plan(ledger, (want,), strategy)) for name, ledger in ledgers.items())
     fits = [(plan.rank, name, plan.grant) for name, plan in plans if not isinstance(plan, Refused)]
     if not fits:

@@ -1,7 +1,7 @@
-"""Which cards of a node a strategy picks, one kind of demand at a time.
+"""Selects cards of a node by strategy, for one kind of request at a time.
 
-Everything is compared by whole numbers, and ties are broken by the card's index and id: two
-schedulers that see the same cards pick the same ones, in whatever order they see them.
+All comparisons use whole numbers, and ties are broken by the card's index and id: two schedulers
+with the same ledger select the same cards, independent of their order.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -14,10 +14,10 @@ from croupier.core.placing import fragmentation
 from croupier.core.pods.want import WHOLE
 
 Strategy: TypeAlias = Literal["BinPack", "Spread", "LeastFragmentation"]
-"""Fill what is used already; use what is emptiest; or keep most for those who come later."""
+"""Fill used cards first; use the emptiest cards; or keep the most usable capacity for later requests."""
 
 Rank: TypeAlias = tuple[int, ...]
-"""How good a placement is; the lower, the better. Comparable for the same wants and strategy."""
+"""Rank of a placement; lower is better. Comparable for the same request and strategy."""
 
 _Key: TypeAlias = tuple[int, ...]
 
@@ -32,16 +32,16 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the cards in question are left with, in percent of a card."""
+    """What is left on the cards after the selection, in percent of a card."""
 
     opened: int
-    """Cards of which nobody held anything before."""
+    """Selected cards that had no holder before."""
     left: int
-    """On the cards that were picked."""
+    """Free capacity left on the selected cards."""
     untouched: int
-    """Cards of which nobody holds anything now."""
+    """Cards that have no holder after the selection."""
     total: int
-    """On all of the cards."""
+    """Free capacity left on all cards."""
     capacity: int
     loss: int = 0
 
@@ -90,7 +90,7 @@ def shares(cards: Sequence[Card], *, count: int, percent: int, strategy: Strateg
 
 
 def _fullest(fit: tuple[Card, int]) -> tuple[bool, bool, int, int, str]:
-    """An exclusive card first: it serves nobody but those who want it whole."""
+    """Exclusive cards come first: they can only serve requests for whole cards."""
     card, free = fit
     return card.mode != "Exclusive", not card.holders, free, card.index, card.id
 
@@ -108,7 +108,7 @@ def _loss(chosen: Iterable[tuple[Card, int]], percent: int) -> int:
 def _least_loss(
     fits: list[tuple[Card, int]], *, count: int, percent: int, untouched: int
 ) -> list[tuple[Card, int]]:
-    """How many untouched cards to open is weighed too: they are worth more together."""
+    """Also weighs how many unused cards to start using: they are worth more together."""
     worth = fragmentation.SHARE
     fits.sort(
         key=lambda f: (f[0].mode != "Exclusive", worth[f[1]] - worth[f[1] - percent], f[0].index, f[0].id)
@@ -126,13 +126,13 @@ def _least_loss(
 
 
 def slices(cards: Sequence[Card], *, count: int, strategy: Strategy) -> Picked | None:
-    """`count` time slices, of as few cards as can be, or of as many when they are to be spread."""
+    """`count` time slices on as few cards as possible, or on as many as possible with Spread."""
     free = {card.id: card.free for card in cards}
     if sum(free.values()) < count:
         return None
     ordered = sorted(cards, key=_place)
-    deal = _spread_slices if strategy == "Spread" else _packed_slices
-    given = deal(ordered, dict(free), count=count, strategy=strategy)
+    select = _spread_slices if strategy == "Spread" else _packed_slices
+    given = select(ordered, dict(free), count=count, strategy=strategy)
     worth = fragmentation.SLICES
     state = _State(
         opened=sum(card.is_free for card in ordered if card.id in given),
@@ -164,7 +164,7 @@ def _spread_slices(
 def _packed_slices(
     cards: Sequence[Card], free: dict[str, int], *, count: int, strategy: Strategy
 ) -> dict[str, int]:
-    """The emptiest are used up until the rest fits on one card; it goes where the strategy likes it."""
+    """Use up the emptiest cards until the rest fits on one card, which the strategy chooses."""
     worth = fragmentation.SLICES
     given: dict[str, int] = {}
     rest = count
@@ -185,9 +185,9 @@ def _packed_slices(
 
 
 def slots(cards: Sequence[Card], *, profile: str, count: int, strategy: Strategy) -> Picked | None:
-    """`count` MIG devices of one profile, or of any when it is empty, of one card or several."""
+    """`count` MIG devices of one profile (any profile if empty) on one or several cards."""
     healthy = sorted((card for card in cards if card.healthy), key=_place)
-    free = {card.id: found for card in healthy if (found := _free_slots(card, profile))}
+    free = {card.id: available for card in healthy if (available := _free_slots(card, profile))}
     if sum(map(len, free.values())) < count:
         return None
     after = {card.id: _uncovered(card) for card in healthy}
@@ -204,16 +204,16 @@ def slots(cards: Sequence[Card], *, profile: str, count: int, strategy: Strategy
 
 
 def _free_slots(card: Card, profile: str) -> list[Slot]:
-    found = [slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile)]
-    if len(found) > 1:
-        found.sort(key=_SIZE_AND_START)
-    return found
+    free = [slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile)]
+    if len(free) > 1:
+        free.sort(key=_SIZE_AND_START)
+    return free
 
 
 def _next_slot(
     free: dict[str, list[Slot]], uncovered: dict[str, int], strategy: Strategy
 ) -> tuple[str, Slot]:
-    """The first of equal ones; they come in order."""
+    """The best card and slot; the first one of equals."""
     if strategy != "LeastFragmentation":
         sign = 1 if strategy == "BinPack" else -1
         card = min(free, key=lambda card: sign * uncovered[card].bit_count())
@@ -246,12 +246,12 @@ def _slot_state(cards: Sequence[Card], chosen: Collection[str], after: dict[str,
 
 
 def _memory(card: Card) -> int:
-    """The memory slices of a card, one bit each: eight, or four on small cards."""
+    """Bit set of the memory slices of a card: eight, or four on small cards."""
     return 0xFF if any(slot.start + slot.size > 4 for slot in card.slots) else 0xF
 
 
 def _uncovered(card: Card) -> int:
-    """Those that no device in use covers."""
+    """Memory slices that no used device covers."""
     uncovered = _memory(card)
     for slot in card.slots:
         if slot.holder:

@@ -1,15 +1,15 @@
-"""Which cards of a node a pod gets, and how good that node is for it.
+"""Decides which cards of a node a pod gets, and ranks the node for the pod.
 
-A pod gets everything it wants on one node, or nothing. What it wants of shares is of different
-cards: two shares of one card would be one larger share. A card that is not healthy is never given, and
-a card of a pool only to those who name the pool.
+A pod gets its whole request on one node, or nothing. Its shares are on different cards: two shares of one
+card would be one larger share. Unhealthy cards are never allocated, and cards of a pool only to pods that
+request the pool.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers.ledger import Card, Grant, Ledger, Mode, Part, Refused, Terms
 from croupier.core.placing import picking, shortage
 from croupier.core.placing.picking import Rank, Strategy
@@ -23,23 +23,23 @@ __all__ = ["Plan", "Rank", "Strategy", "choose", "plan", "rank"]
 class Plan:
     grant: Grant
     rank: Rank
-    """Lower is better; comparable between nodes for the same wants and strategy."""
+    """Lower is better; comparable between nodes for the same request and strategy."""
 
 
 def choose(ledger: Ledger, wants: Wants, strategy: Strategy) -> Grant | Refused:
-    """What a new holder would get; `ledger.give` accepts it."""
+    """The grant for a new holder; `ledger.give` accepts it."""
     made = plan(ledger, wants, strategy)
     return made if isinstance(made, Refused) else made.grant
 
 
 def rank(ledger: Ledger, wants: Wants, strategy: Strategy) -> Rank | Refused:
-    """How good the node is for it; between equals, take the first by name."""
+    """The rank of the node; between equal nodes choose the first by name."""
     made = plan(ledger, wants, strategy)
     return made if isinstance(made, Refused) else made.rank
 
 
 def plan(ledger: Ledger, wants: Wants, strategy: Strategy) -> Plan | Refused:
-    """Both at once."""
+    """The grant and its rank."""
     answer: Plan | Refused = Refused("asks for no cards")
     readings = _readings(ledger, wants) if wants else ()
     if isinstance(readings, Refused):
@@ -52,20 +52,20 @@ def plan(ledger: Ledger, wants: Wants, strategy: Strategy) -> Plan | Refused:
 
 
 def _readings(ledger: Ledger, wants: Wants) -> Iterable[tuple[Demand, ...]] | Refused:
-    """What `wants` can mean here; more than one thing only while a pool changes its mode card by card."""
-    if len(wants) == 1 and isinstance(wants[0], Shares):  # what nearly everybody wants
+    """The possible meanings of `wants` here; several only while a pool changes its mode card by card."""
+    if len(wants) == 1 and isinstance(wants[0], Shares):  # the common case
         return ((Demand(wants[0], WHOLE_OR_PART),),)
     meanings = []
     for want in _merged(wants):
-        found = _meanings(ledger, want)
-        if isinstance(found, Refused):
-            return found
-        meanings.append(found)
-    return (tuple(sorted(demands, key=_hardest_first)) for demands in product(*meanings))
+        demands = _meanings(ledger, want)
+        if isinstance(demands, Refused):
+            return demands
+        meanings.append(demands)
+    return (tuple(sorted(choice, key=_hardest_first)) for choice in product(*meanings))
 
 
 def _merged(wants: Wants) -> Wants:
-    """Units of one pool add up, like the resources they come from."""
+    """Units of the same pool are added up."""
     units: dict[str, int] = {}
     for want in wants:
         if isinstance(want, Units):
@@ -75,9 +75,9 @@ def _merged(wants: Wants) -> Wants:
 
 
 def _hardest_first(demand: Demand) -> int:
-    """Whoever can use fewer cards chooses first: then nobody takes what only another could have used.
+    """Larger shares are placed first because fewer cards fit them.
 
-    The larger share, that is; and units, which any device of a pool can be, are last already.
+    Units of a pool, which fit on any of its devices, are already last.
     """
     return -demand.want.percent if isinstance(demand.want, Shares) else 0
 
@@ -119,8 +119,8 @@ def _place(ledger: Ledger, demands: tuple[Demand, ...], strategy: Strategy) -> P
             return made
         plans.append(made)
         shared |= {part.card for part in made.grant if part.share}
-        if isinstance(demand.want, Slots):  # the next may want others of the same card
-            given = book.give(world, f"demand-{number}", made.grant, Terms(bound=True))
+        if isinstance(demand.want, Slots):  # the next item may need other slots of the same card
+            given = ledger_ops.give(world, f"demand-{number}", made.grant, Terms(bound=True))
             if isinstance(given, Refused):
                 return given
             world = given
@@ -147,7 +147,7 @@ def _place_one(
 
 def _joined(ledger: Ledger, parts: Sequence[Part]) -> Grant:
     """One part per card, in the order of the ledger."""
-    if len(parts) == 1 and len(parts[0].slots) < 2:  # what nearly everybody gets
+    if len(parts) == 1 and len(parts[0].slots) < 2:  # the common case
         return (parts[0],)
     by_card: dict[str, Part] = {}
     for part in parts:

@@ -1,14 +1,13 @@
-"""Where a pod, or many copies of it, would go now: the placement played through on paper.
+"""Simulates where a pod, or several copies of it, would be placed now.
 
-Each copy goes to the best node by the ranking the scheduler's extender uses, and what it takes is gone for
-the next. Only the node that was taken is ranked again, so a thousand copies on thousands of
-nodes are played in a moment.
+Each copy goes to the best node by the ranking of the scheduler extender, and its cards are taken for the next
+copies. Only the chosen node is ranked again, so a thousand copies on thousands of nodes are fast.
 """
 
 import heapq
 from dataclasses import dataclass, replace
 
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placing import explain
 from croupier.core.placing.explain import Explanation, Fits, World
@@ -24,18 +23,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """`places` in the order the copies would be placed; `stopped` says why the next one was not."""
+    """`places` in placement order; `stopped` explains why the next copy does not fit."""
 
     places: tuple[Place, ...]
     stopped: Explanation | None = None
 
 
 def play(pod: PodView, needs: Needs, world: World, copies: int = 1) -> Rehearsal:
-    found = explain.verdicts(pod, needs, world)
-    if explain.homes(pod, world) and (fits := explain.best(found)):
+    by_node = explain.verdicts(pod, needs, world)
+    if explain.homes(pod, world) and (fits := explain.best(by_node)):
         return _at_home(pod, needs, world, fits[0], copies)
     ledgers = dict(world.ledgers)
-    heap = [(one.rank, name, one.grant) for name, one in found.items() if isinstance(one, Fits)]
+    heap = [
+        (verdict.rank, name, verdict.grant) for name, verdict in by_node.items() if isinstance(verdict, Fits)
+    ]
     heapq.heapify(heap)
     places: list[Place] = []
     while heap and len(places) < copies:
@@ -51,10 +52,10 @@ def play(pod: PodView, needs: Needs, world: World, copies: int = 1) -> Rehearsal
 
 
 def _at_home(pod: PodView, needs: Needs, world: World, node: str, copies: int) -> Rehearsal:
-    """The first copy takes what a Reservation holds for the pod of this name; the others go like any."""
+    """The first copy takes the cards of the pod's Reservation; the others are placed normally."""
     ledger = world.ledgers[node]
     place = Place(node, ledger.grant(pod.key))
-    ledgers = {**world.ledgers, node: book.rename(ledger, pod.key, f"{pod.key}/copy-0")}
+    ledgers = {**world.ledgers, node: ledger_ops.rename(ledger, pod.key, f"{pod.key}/copy-0")}
     if copies == 1:
         return Rehearsal((place,))
     rest = play(pod, needs, replace(world, ledgers=ledgers), copies - 1)
@@ -62,7 +63,7 @@ def _at_home(pod: PodView, needs: Needs, world: World, node: str, copies: int) -
 
 
 def _taken(ledger: Ledger, holder: str, grant: Grant) -> Ledger:
-    given = book.give(ledger, holder, grant, Terms(bound=True))
+    given = ledger_ops.give(ledger, holder, grant, Terms(bound=True))
     if isinstance(given, Refused):
-        raise AssertionError(f"{ledger.node} refuses what it was just asked for: {given}")
+        raise AssertionError(f"{ledger.node} refuses a grant that was just planned: {given}")
     return given

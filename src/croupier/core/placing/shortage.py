@@ -1,14 +1,13 @@
-"""Why a node cannot give what is wanted, in the words a person reads.
+"""The messages that say why a node cannot satisfy a request.
 
-The reason names neither node nor card, so that kube-scheduler can count equal ones together:
-"0/5 nodes are available: 3 needs 2 cards with 50 % free but has 1". Which cards, and by how
-much, is the detail.
+The reason names neither node nor card, so that kube-scheduler can count equal reasons:
+"0/5 nodes are available: 3 needs 2 cards with 50 % free but has 1". The detail names the cards.
 """
 
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-from croupier.core.ledgers import ledger as book
+from croupier.core.ledgers import ledger as ledger_ops
 from croupier.core.ledgers.ledger import Card, Ledger, Refused
 from croupier.core.pods.demand import Demand
 from croupier.core.pods.want import WHOLE, Shares, Slices, Slots, Units
@@ -18,8 +17,8 @@ _Want: TypeAlias = Shares | Slices | Slots
 
 def unreadable(want: Units) -> Refused:
     return Refused(
-        f"{want.count} % is neither at most one card nor whole cards;"
-        " ask for cards with gpu.mps.io/cards and for percent of each with gpu.mps.io/ratio"
+        f"{want.count} % is neither a part of one card nor a number of whole cards;"
+        " set gpu.mps.io/cards to the number of cards and gpu.mps.io/ratio to the percent of each"
     )
 
 
@@ -30,7 +29,7 @@ def no_cards(ledger: Ledger, pool: str) -> Refused:
 
 
 def explain(ledger: Ledger, demand: Demand, shared: Collection[str] = ()) -> Refused:
-    """`shared` are cards that go to another part of the same request."""
+    """`shared` are cards that another part of the same request uses."""
     want = demand.want
     cards = [card for card in ledger.cards if card.pool == want.pool]
     if not cards:
@@ -57,7 +56,7 @@ def _nothing_like(want: _Want) -> str:
         return f"has no {_mig(want)}{_of(want.pool)}"
     if isinstance(want, Slices):
         return f"has no card{_of(want.pool)} that is shared by time"
-    how = "given whole" if want.percent == WHOLE else "shared by percent"
+    how = "allocated whole" if want.percent == WHOLE else "shared by percent"
     return f"has no card{_of(want.pool)} that is {how}"
 
 
@@ -79,13 +78,13 @@ def _of_card(card: Card, want: _Want, shared: Collection[str]) -> str:
     if not card.healthy:
         return f"card {card.index} is not healthy"
     if card.id in shared:
-        return f"card {card.index} goes to another part of the request"
+        return f"card {card.index} is used by another part of the request"
     if isinstance(want, Slots):
-        every = sum(want.profile in ("", slot.profile) for slot in card.slots)
-        return f"card {card.index} has {len(card.free_slots(want.profile))} of {every} free"
+        total = sum(want.profile in ("", slot.profile) for slot in card.slots)
+        return f"card {card.index} has {len(card.free_slots(want.profile))} of {total} free"
     if isinstance(want, Slices):
         return f"card {card.index} has {card.free} of {card.capacity} slices free"
-    return book.short(card, want.percent) if card.free < want.percent else ""
+    return ledger_ops.short(card, want.percent) if card.free < want.percent else ""
 
 
 def _mig(want: Slots) -> str:

@@ -1,11 +1,12 @@
-"""Pods that were refused and wait: whom to call when something is there for them, and how often.
+"""Backoff for requeueing unschedulable pods when capacity becomes free.
 
-A call costs a write and a turn of the scheduler, and may lead to nothing: so each that did is followed by a
-longer pause, and only some are called at a time, the most important first.
+A requeue costs a write and a scheduling attempt, which may fail again. So each failed attempt doubles the
+backoff of the pod, and only a limited number of pods is requeued at a time, by priority.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from croupier.core.pods.effective import Amounts
@@ -13,13 +14,13 @@ from croupier.core.pods.request import MARK
 from croupier.core.quantity import ZERO
 
 PAUSE: Final = 1.0
-"""Seconds the scheduler has to come by itself."""
+"""Seconds to wait for the scheduler's own retry."""
 FIRST: Final = 5.0
 LAST: Final = 300.0
-"""Seconds between two calls to one pod: twice as many after each that led to nothing."""
+"""Seconds between two requeues of one pod: doubled after each failed attempt."""
 MOST_WAITING: Final = 10_000
 MOST_AT_ONCE: Final = 16
-"""Pods called at a time; the room is seldom enough for more, and each costs a write."""
+"""Pods requeued at a time; free capacity is seldom enough for more, and each requeue costs a write."""
 
 
 class Guest(Protocol):
@@ -41,10 +42,10 @@ class _Waiting(Generic[G]):
 
 
 class WaitingRoom(Generic[G]):
-    """Who was refused and has not been placed."""
+    """Refused pods that are not placed yet."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting[G]] = {}  # by UID, in the order they came
+        self._waiting: dict[str, _Waiting[G]] = {}  # by UID, in order of arrival
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -60,25 +61,25 @@ class WaitingRoom(Generic[G]):
         self._waiting.pop(uid, None)
 
     def call(self, fits: Callable[[G], bool], now: float) -> list[G]:
-        """Those who would fit now, the most important first; they are not called again for a while."""
-        by_rank = sorted(self._waiting.values(), key=lambda one: -one.guest.priority)
-        called = [one for one, _ in zip(self._able(by_rank, fits, now), range(MOST_AT_ONCE), strict=False)]
-        for one in called:
-            wait = min(LAST, FIRST * 2**one.calls)
-            self._waiting[one.guest.uid] = _Waiting(one.guest, one.calls + 1, now + wait)
-        return [one.guest for one in called]
+        """The pods to requeue now, by priority; each of them starts its next backoff."""
+        by_priority = sorted(self._waiting.values(), key=lambda entry: -entry.guest.priority)
+        due = list(islice(self._able(by_priority, fits, now), MOST_AT_ONCE))
+        for entry in due:
+            wait = min(LAST, FIRST * 2**entry.calls)
+            self._waiting[entry.guest.uid] = _Waiting(entry.guest, entry.calls + 1, now + wait)
+        return [entry.guest for entry in due]
 
     def _able(
         self, waiting: list[_Waiting[G]], fits: Callable[[G], bool], now: float
     ) -> Iterator[_Waiting[G]]:
-        return (one for one in waiting if one.not_before <= now and fits(one.guest))
+        return (entry for entry in waiting if entry.not_before <= now and fits(entry.guest))
 
 
 def opens(before: Amounts | None, after: Amounts) -> bool:
-    """Whether a node may take a pod that it could not take before: it is new, or has more of something."""
+    """Whether a node is new or has more of any resource than before."""
     return before is None or any(amount > before.get(name, ZERO) for name, amount in after.items())
 
 
 def could(requests: Amounts, allocatable: Amounts) -> bool:
-    """Whether a node has that much at all, whoever uses it now. No node has the mark, which is ours."""
+    """Whether the allocatable resources of a node suffice, used or not; `gpu.mps.io/ledger` is ignored."""
     return all(allocatable.get(name, ZERO) >= amount for name, amount in requests.items() if name != MARK)

@@ -1,1 +1,1 @@
-"""What a pod asks for: read, counted as Kubernetes counts it, and marked."""
+"""Pod requests: parsing, effective totals, and the changes that admission makes."""

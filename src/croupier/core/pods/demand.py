@@ -1,6 +1,6 @@
-"""A want as a node understands it: of cards in which modes.
+"""A request item as one node interprets it, with the modes of suitable cards.
 
-Units of a pool mean whole cards, percent, MIG devices or slices, whichever the pool's cards give.
+Units of a pool are whole cards, percent, MIG devices or slices, depending on the mode of the pool's cards.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""What a pod as a whole asks for, counted as Kubernetes counts it.
+"""The effective resource requests of a pod, computed as Kubernetes does.
 
-Containers run together, so they add up. Init containers run one after another before
-them, so only the largest counts; but a sidecar keeps running, so it counts beside
-everything that is started after it. The scheduler and the kubelet reserve this number,
-and whoever counted otherwise would disagree with them about what is left.
+Containers run in parallel, so their requests add up. Init containers run one after another before
+them, so only the largest counts; a sidecar keeps running, so it is added to everything that starts
+after it. The scheduler and the kubelet use the same total.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import TypeAlias
 from croupier.core.quantity import ZERO, Quantity
 
 Amounts: TypeAlias = Mapping[str, Quantity]
-"""Resource name to how much of it."""
+"""Amounts by resource name."""
 
 _POD_LEVEL = frozenset(("cpu", "memory"))
 _HUGE_PAGES = "hugepages-"
@@ -21,26 +20,26 @@ _HUGE_PAGES = "hugepages-"
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Everything of a pod's spec that decides what it asks for."""
+    """The parts of a pod's spec that determine its effective requests."""
 
     containers: Sequence[Amounts] = ()
     before: Sequence["Early"] = ()
-    """Its init containers, in the order they start."""
+    """The init containers, in start order."""
     overhead: Amounts = field(default_factory=dict)
     pod_level: Amounts = field(default_factory=dict)
-    """Requests written on the pod itself: they replace those of its containers where Kubernetes lets them."""
+    """Pod-level requests; they replace the sum of the containers for the resources that support it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """An init container; a sidecar is one that goes on running."""
+    """The requests of an init container; a sidecar is an init container that keeps running."""
 
     amounts: Amounts
     sidecar: bool = False
 
 
 def requests(pod: Footprint) -> dict[str, Quantity]:
-    """The effective request of each resource; what comes to nothing is left out."""
+    """The effective request of each resource; zero amounts are left out."""
     while_starting, sidecars = _starting(pod.before)
     running = _sum((*pod.containers, sidecars))
     total = _most(running, while_starting)
@@ -49,12 +48,12 @@ def requests(pod: Footprint) -> dict[str, Quantity]:
 
 
 def _starting(before: Iterable[Early]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
-    """The most that is needed at once before the containers start, and what the sidecars keep."""
+    """The largest total before the containers start, and the total of the sidecars."""
     most: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
-    for one in before:
-        together = _sum((sidecars, one.amounts))
-        if one.sidecar:
+    for container in before:
+        together = _sum((sidecars, container.amounts))
+        if container.sidecar:
             sidecars = together
         most = _most(most, together)
     return most, sidecars
@@ -76,5 +75,5 @@ def _most(one: Amounts, other: Amounts) -> dict[str, Quantity]:
 
 
 def _may_stand_on_pod(name: str) -> bool:
-    """Kubernetes takes these from the pod itself; devices are always asked for by a container."""
+    """Kubernetes supports pod-level requests only for these; devices are always requested by a container."""
     return name in _POD_LEVEL or name.startswith(_HUGE_PAGES)

@@ -1,8 +1,8 @@
-"""Which nodes the stock scheduler would offer us for a pod at all.
+"""Predicts which nodes kube-scheduler filters out before it calls the extender.
 
-Only what it reads off the node itself: cordons, taints, selectors and node affinity, in its own words, so
-that what is explained here can be compared with its Events. It alone decides, and looks at far
-more (CPU, memory, spreading); here it is only foretold.
+Only filters on the Node object itself: cordon, taints, node selector and node affinity, with the messages of
+kube-scheduler, so that explanations match its Events. The scheduler checks much more (CPU, memory, topology
+spread); this module only predicts its result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One requirement on a label, or with `of_name` on the node's own name."""
+    """A requirement on a label, or with `of_name` on the name of the node."""
 
     key: str
     operator: str
@@ -59,7 +59,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a pod says about nodes. Every label of `selector`, and one of `terms` where there are any."""
+    """The node constraints of a pod: all labels of `selector`, and at least one of `terms` if set."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[tuple[Requirement, ...], ...] | None = None
@@ -67,7 +67,7 @@ class Needs:
 
 
 def obstacle(node: NodeFacts, needs: Needs) -> str:
-    """Why the node is out of question; empty if it is not."""
+    """Why the scheduler rejects the node; empty if it does not."""
     if node.cordoned and not _tolerated(Taint(_UNSCHEDULABLE, "NoSchedule"), needs.tolerations):
         return CORDONED
     for taint in node.taints:
@@ -77,7 +77,7 @@ def obstacle(node: NodeFacts, needs: Needs) -> str:
 
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(one.covers(taint) for one in tolerations)
+    return any(toleration.covers(taint) for toleration in tolerations)
 
 
 def _matches(node: NodeFacts, needs: Needs) -> bool:
@@ -85,30 +85,30 @@ def _matches(node: NodeFacts, needs: Needs) -> bool:
         return False
     if needs.terms is None:
         return True
-    return any(term and all(_meets(node, one) for one in term) for term in needs.terms)
+    return any(term and all(_meets(node, requirement) for requirement in term) for term in needs.terms)
 
 
-def _meets(node: NodeFacts, wanted: Requirement) -> bool:
-    """As Kubernetes reads it: an operator nobody knows matches no node."""
-    has = node.name if wanted.of_name else node.labels.get(wanted.key)
-    match wanted.operator:
+def _meets(node: NodeFacts, requirement: Requirement) -> bool:
+    """An unknown operator matches no node, as in Kubernetes."""
+    value = node.name if requirement.of_name else node.labels.get(requirement.key)
+    match requirement.operator:
         case "In":
-            return has in wanted.values
+            return value in requirement.values
         case "NotIn":
-            return has not in wanted.values
+            return value not in requirement.values
         case "Exists":
-            return has is not None
+            return value is not None
         case "DoesNotExist":
-            return has is None
+            return value is None
         case "Gt" | "Lt":
-            return _compares(has, wanted)
+            return _compares(value, requirement)
         case _:
             return False
 
 
-def _compares(has: str | None, wanted: Requirement) -> bool:
+def _compares(value: str | None, requirement: Requirement) -> bool:
     try:
-        ours, theirs = int(has or ""), int(wanted.values[0])
+        actual, bound = int(value or ""), int(requirement.values[0])
     except (ValueError, IndexError):
         return False
-    return ours > theirs if wanted.operator == "Gt" else ours < theirs
+    return actual > bound if requirement.operator == "Gt" else actual < bound

@@ -1,12 +1,12 @@
-"""What admission adds to a pod so that its request reaches the ledger and a card.
+"""The changes that admission makes to a pod so that its card request reaches the ledger and the kubelet.
 
-Annotations are how a person says "half of each of two cards"; the kubelet serves resources only.
-So one container asks for what they say as `gpu.mps.io/percent`. And the scheduler asks us about a
-pod only because of a resource it names, so every pod that asks for cards gets one that stands for
-nothing else: the mark. Where it is a second scheduler that asks us, the pod is given to that one: the
-default one would find the mark on no node, and let the pod wait for ever.
+Users write annotations such as "50 percent of each of two cards", but the kubelet only knows resources. So
+one container requests the same amount as `gpu.mps.io/percent`. kube-scheduler calls the extender only for
+pods that request certain resources, so every pod that requests cards also gets the ledger resource,
+`gpu.mps.io/ledger`. If a second scheduler calls the extender, the pod is assigned to it: the default
+scheduler would find the ledger resource on no node, and the pod would stay pending.
 
-All may be done any number of times: what is there already is left as it is.
+All changes are idempotent.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from croupier.core.pods.want import Shares
 from croupier.core.quantity import NANO, Quantity
 
 CONTAINER: Final = "gpu.mps.io/container"
-"""Which container gets what the annotations say; the first, if this one is not there."""
+"""The container that gets the annotated request; the first container by default."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-"""What the API server writes for an owner who said nothing."""
+"""The API server's default for `schedulerName`."""
 
 _ONE: Final = Quantity(NANO)
 _NAMED: Final = 5
@@ -37,32 +37,32 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The pod needs nothing."""
+    """The pod needs no change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """What the pod asks for cannot be meant; the sentence is for its owner."""
+    """The request is invalid; the sentence is for the owner of the pod."""
 
     sentence: str
 
 
 def percent(spec: PodSpec) -> Changed | Unchanged | Denied:
-    """What the annotations say, asked for by the first container or by the one they name."""
+    """Add the annotated request as `gpu.mps.io/percent` to the named container, or to the first one."""
     asked = {name: amount for name, amount in podspec.total(spec).items() if _is_share(name)}
     if isinstance(read := request.read(asked, spec.annotations), Refused):
         return Denied(read.reason)
-    said = _said(spec)
-    if trouble := _misplaced(spec, said=bool(said)):
+    annotated = _said(spec)
+    if trouble := _misplaced(spec, said=bool(annotated)):
         return Denied(trouble)
     target = _named(spec) or next(iter(spec.containers), None)
-    if not said or target is None or asked:
+    if not annotated or target is None or asked:
         return Unchanged()
-    return _changed(target, PERCENT, said)
+    return _changed(target, PERCENT, annotated)
 
 
 def mark(spec: PodSpec) -> Changed | Unchanged:
-    """The mark, on the first container that asks for cards, unless one of the pod has it."""
+    """Add `gpu.mps.io/ledger` to the first container that requests cards, unless a container has it."""
     asking = next((view for view in spec.containers if asks_for_cards(view)), None)
     if asking is None or any(view.asks.get(MARK) for view in spec.containers):
         return Unchanged()
@@ -70,7 +70,7 @@ def mark(spec: PodSpec) -> Changed | Unchanged:
 
 
 def hand_over(spec: PodSpec, scheduler: str) -> Changed | Unchanged:
-    """To the scheduler that asks us, unless the owner chose one; of pods without the mark we know nothing."""
+    """Assign a pod with `gpu.mps.io/ledger` to our scheduler, unless its owner chose another one."""
     marked = any(view.asks.get(MARK) for view in spec.containers)
     if not marked or scheduler == spec.scheduler or spec.scheduler not in ("", DEFAULT_SCHEDULER):
         return Unchanged()
@@ -82,14 +82,14 @@ def asks_for_cards(view: ContainerView) -> bool:
 
 
 def _said(spec: PodSpec) -> Quantity:
-    """Percent of a card, over all cards, that the annotations come to."""
+    """The annotated percent, summed over all cards."""
     read = request.read({}, spec.annotations)
-    shares = [] if isinstance(read, Refused) else [one for one in read if isinstance(one, Shares)]
-    return Quantity(sum(one.cards * one.percent for one in shares) * NANO)
+    shares = [] if isinstance(read, Refused) else [item for item in read if isinstance(item, Shares)]
+    return Quantity(sum(item.cards * item.percent for item in shares) * NANO)
 
 
 def _misplaced(spec: PodSpec, *, said: bool) -> str:
-    """What is wrong with the name of the container."""
+    """Why the container annotation is invalid; empty if it is valid."""
     name = spec.annotations.get(CONTAINER)
     if name is None:
         return ""
@@ -101,9 +101,9 @@ def _misplaced(spec: PodSpec, *, said: bool) -> str:
     if others:
         view, share = others[0]
         asker = request.shown(view.name)
-        return f"{written}, but it is container {asker} that asks for {share}; they must agree"
+        return f"{written}, but container {asker} requests {share}; they must agree"
     if not said and not any(map(_shares, spec.containers)):
-        return f"{written}, but nothing says what it gets: set {CARDS} and {RATIO}, or remove it"
+        return f"{written}, but the pod requests no cards: set {CARDS} and {RATIO}, or remove the annotation"
     return ""
 
 
@@ -122,11 +122,11 @@ def _shares(view: ContainerView) -> list[str]:
 
 
 def _is_share(name: str) -> bool:
-    """What shares of cards are asked for by: percent, or the resource of a pool, which counts its own."""
+    """Whether the resource requests shares of cards: percent, or the resource of a pool."""
     return name == PERCENT or name.startswith(POOL)
 
 
 def _changed(view: ContainerView, name: str, amount: Quantity) -> Changed:
-    """Both in requests and limits: the API server takes no device that has only one of them."""
+    """Set both requests and limits: the API server requires both for extended resources."""
     requests, limits = {**view.requests, name: amount}, {**view.limits, name: amount}
     return Changed(podspec.set_resources(view, requests=requests, limits=limits))

@@ -1,4 +1,4 @@
-"""What deciding about cards needs to know of a pod."""
+"""The fields of a pod that card allocation needs."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,23 +13,23 @@ class PodView:
     """`namespace/name`."""
     uid: str
     node: str = ""
-    """Where it is bound; empty while it waits."""
+    """The node it is bound to; empty while it is unscheduled."""
     finished: bool = False
-    """Succeeded or Failed: it will use nothing any more."""
+    """Its phase is Succeeded or Failed."""
     wants: Wants = ()
-    """What it asks of the cards of a node; nothing if it asks for none, or in a way nobody can read."""
+    """Its card request; empty if it requests no cards or the request cannot be read."""
     trouble: str = ""
     """Why its request cannot be read."""
     grant: Grant = ()
-    """The allocation that came with its binding."""
+    """The allocation in its Binding."""
     indexes: tuple[int, ...] = ()
-    """What number each card of the allocation had on the node; empty when nobody knows."""
+    """Index of each allocated card on the node; empty if unknown."""
     priority: int = 0
     marked: bool = False
-    """It carries `gpu.mps.io/ledger`: only we may place it."""
+    """It requests `gpu.mps.io/ledger`, so only the extender may place it."""
     created: datetime | None = None
 
     @property
     def holder(self) -> str:
-        """How the ledger names it."""
+        """Its holder name in the ledger."""
         return f"{self.key}/{self.uid}"

@@ -1,8 +1,8 @@
-"""What admission needs to know of a pod, read from the object as it came.
+"""A view of a pod for admission, read from the raw object.
 
-The object itself is never decoded and encoded again: fields we have never heard of must
-survive. So this is a view with the path of everything that may be changed, and what is
-changed comes out as a patch. Only resources that concern cards are read.
+The object is never decoded and encoded again, because unknown fields must survive. The view
+contains the JSON path of everything that may change, and changes are patches. Only
+resources that request cards are read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ _KINDS: Final = {dict: "a mapping", list: "a list", str: "text", bool: "true or 
 
 
 class _NonsenseError(Exception):
-    """Carries the sentence out of the depth of reading."""
+    """Carries the message for the user to `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class ContainerView:
     """`/spec/containers/0`."""
     name: str
     requests: Amounts = field(default_factory=dict)
-    """What concerns cards of its requests, as written."""
+    """Its requests of card resources, as written."""
     limits: Amounts = field(default_factory=dict)
     init: bool = False
-    """It is an init container; a sidecar is one too."""
+    """It is an init container or a sidecar."""
     sidecar: bool = False
     has_resources: bool = False
     has_requests: bool = False
-    """There is a map of requests, whatever is in it; else a patch must make one."""
+    """The requests map exists; otherwise a patch must create it."""
     has_limits: bool = False
 
     @property
     def asks(self) -> dict[str, Quantity]:
-        """What it asks for of cards: a limit without a request is a request, as the API server makes it."""
+        """Its requests of card resources; a limit without a request counts as a request."""
         return {**self.limits, **self.requests}
 
 
@@ -56,11 +56,11 @@ class PodSpec:
     """Empty while only `generateName` is known."""
     namespace: str = ""
     scheduler: str = ""
-    """Who is to place it; empty or the default one if its owner said nothing."""
+    """Its `schedulerName`; empty or the default if the owner did not set it."""
 
 
 def read(pod: Any) -> PodSpec | Refused:
-    """Nulls and absent fields are empty, as for the API server; what has the wrong type is refused."""
+    """Null and missing fields are empty, as in the API server; wrong types are refused."""
     try:
         top = _mapping(pod, "the pod")
         meta, spec = _mapping(top.get("metadata"), "metadata"), _mapping(top.get("spec"), "spec")
@@ -78,7 +78,7 @@ def read(pod: Any) -> PodSpec | Refused:
 
 
 def total(spec: PodSpec, asks: Iterable[Amounts] | None = None) -> dict[str, Quantity]:
-    """What the pod as a whole asks for of cards; `asks` may stand in for what its containers ask."""
+    """The effective card requests of the pod; `asks` replaces the requests of its containers."""
     amounts = [view.asks for view in spec.containers] if asks is None else list(asks)
     pairs = list(zip(spec.containers, amounts, strict=True))
     return effective.requests(
@@ -90,12 +90,16 @@ def total(spec: PodSpec, asks: Iterable[Amounts] | None = None) -> dict[str, Qua
 
 
 def set_resources(view: ContainerView, *, requests: Amounts, limits: Amounts) -> tuple[Operation, ...]:
-    """What makes its card resources these and nothing else; all other resources stay as they are."""
+    """The patch that sets the container's card resources; other resources stay unchanged."""
     if requests == view.requests and limits == view.limits:
         return ()
     if not view.has_resources:
         made = {"requests": _written(requests), "limits": _written(limits)}
-        return (Operation("add", f"{view.path}/resources", {key: one for key, one in made.items() if one}),)
+        return (
+            Operation(
+                "add", f"{view.path}/resources", {key: amounts for key, amounts in made.items() if amounts}
+            ),
+        )
     return (
         *_set(f"{view.path}/resources/requests", view.requests, requests, exists=view.has_requests),
         *_set(f"{view.path}/resources/limits", view.limits, limits, exists=view.has_limits),
@@ -103,7 +107,7 @@ def set_resources(view: ContainerView, *, requests: Amounts, limits: Amounts) ->
 
 
 def set_annotation(spec: PodSpec, key: str, value: str) -> tuple[Operation, ...]:
-    """What gives the pod this annotation; nothing if it has it."""
+    """The patch that sets the annotation; empty if the pod already has it."""
     if spec.annotations.get(key) == value:
         return ()
     if not spec.has_metadata:
@@ -119,13 +123,13 @@ def _set(path: str, old: Amounts, new: Amounts, *, exists: bool) -> tuple[Operat
         return ()
     if not exists:
         return (Operation("add", path, _written(new)),)
-    gone = [Operation("remove", path + jsonpatch.pointer(name)) for name in old if name not in new]
-    come = [
+    removed = [Operation("remove", path + jsonpatch.pointer(name)) for name in old if name not in new]
+    changed = [
         Operation("replace" if name in old else "add", path + jsonpatch.pointer(name), str(amount))
         for name, amount in new.items()
         if old.get(name) != amount
     ]
-    return (*gone, *come)
+    return (*removed, *changed)
 
 
 def _written(amounts: Amounts) -> dict[str, str]:
@@ -133,15 +137,15 @@ def _written(amounts: Amounts) -> dict[str, str]:
 
 
 def _containers(spec: dict[str, Any], key: str) -> list[ContainerView]:
-    found = spec.get(key)
-    if found is not None and not isinstance(found, list):
-        raise _NonsenseError(_wrong(f"spec.{key}", "a list", found))
-    return [_container(one, key, index) for index, one in enumerate(found or ())]
+    containers = spec.get(key)
+    if containers is not None and not isinstance(containers, list):
+        raise _NonsenseError(_wrong(f"spec.{key}", "a list", containers))
+    return [_container(container, key, index) for index, container in enumerate(containers or ())]
 
 
-def _container(found: Any, key: str, index: int) -> ContainerView:
+def _container(raw: Any, key: str, index: int) -> ContainerView:
     where = f"spec.{key}[{index}]"
-    container = _mapping(found, where)
+    container = _mapping(raw, where)
     init = key == "initContainers"
     resources = _mapping(container.get("resources"), f"{where}.resources")
     return ContainerView(
@@ -159,16 +163,16 @@ def _container(found: Any, key: str, index: int) -> ContainerView:
 
 def _amounts(resources: dict[str, Any], key: str, where: str) -> Amounts:
     place = f"{where}.resources.{key}"
-    found = _mapping(resources.get(key), place)
+    amounts = _mapping(resources.get(key), place)
     return {
         name: _amount(written, f"{place}[{name}]")
-        for name, written in found.items()
+        for name, written in amounts.items()
         if request.concerns(name)
     }
 
 
 def _amount(written: Any, where: str) -> Quantity:
-    """A number without quotes is one too, as for the API server."""
+    """Unquoted numbers are accepted, as in the API server."""
     if written is None:
         return ZERO
     if isinstance(written, bool) or not isinstance(written, str | int | float):
@@ -180,28 +184,28 @@ def _amount(written: Any, where: str) -> Quantity:
 
 
 def _annotations(meta: dict[str, Any]) -> dict[str, str]:
-    found = _mapping(meta.get("annotations"), "metadata.annotations")
-    return {key: _text(value, f"metadata.annotations[{key}]") for key, value in found.items()}
+    annotations = _mapping(meta.get("annotations"), "metadata.annotations")
+    return {key: _text(value, f"metadata.annotations[{key}]") for key, value in annotations.items()}
 
 
-def _mapping(found: Any, where: str) -> dict[str, Any]:
-    if found is None:
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
-        raise _NonsenseError(_wrong(where, "a mapping", found))
-    for key in found:
+    if not isinstance(value, dict):
+        raise _NonsenseError(_wrong(where, "a mapping", value))
+    for key in value:
         if not isinstance(key, str):
-            raise _NonsenseError(f"{where} must have names for keys, and has {key!r}; put it in quotes")
-    return found
+            raise _NonsenseError(f"{where}: keys must be strings, but {key!r} is not; put it in quotes")
+    return value
 
 
-def _text(found: Any, where: str) -> str:
-    if found is None:
+def _text(value: Any, where: str) -> str:
+    if value is None:
         return ""
-    if not isinstance(found, str):
-        raise _NonsenseError(f"{_wrong(where, 'text', found)}; put it in quotes")
-    return found
+    if not isinstance(value, str):
+        raise _NonsenseError(f"{_wrong(where, 'text', value)}; put it in quotes")
+    return value
 
 
-def _wrong(where: str, wanted: str, found: Any) -> str:
-    return f"{where} must be {wanted}, and is {_KINDS.get(type(found), 'a number')}"
+def _wrong(where: str, expected: str, value: Any) -> str:
+    return f"{where} must be {expected}, but is {_KINDS.get(type(value), 'a number')}"

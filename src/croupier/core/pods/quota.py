@@ -1,7 +1,7 @@
-"""Which ResourceQuota stops a pod, read from what the API server told whoever wanted to create it. Pure.
+"""Which ResourceQuota blocks a pod, parsed from the API server's refusal to create it. Pure.
 
-A pod that a quota stops does not exist, so nothing can be looked up about it; but its owner wrote down the
-refusal. The figures in it are of that moment, so those of now go before them.
+A pod that a quota blocks does not exist, but its owner (for example a ReplicaSet) records the refusal. The
+figures in the refusal are outdated, so the current ones of the quota are used.
 """
 
 import re
@@ -17,12 +17,12 @@ _EXCEEDED: Final = re.compile(
 )
 _UNSAID: Final = re.compile(r"failed quota: (?P<quota>[a-z0-9.-]+): must specify (?P<what>[^\n]+)")
 _REQUESTS: Final = "requests."
-_SOON: Final = "it comes when its owner tries again"
+_SOON: Final = "the pod is created when its owner retries"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A quota as it stands now."""
+    """The current figures of a quota."""
 
     hard: Mapping[str, Quantity]
     used: Mapping[str, Quantity]
@@ -35,33 +35,33 @@ class Stop:
     quota: str
     requested: Mapping[str, Quantity] = field(default_factory=dict)
     unsaid: str = ""
-    """What the pod must say so that the quota can count it."""
+    """The resources that the pod must specify because of the quota."""
 
 
 def read(refusal: str) -> Stop | None:
-    """None if it was no quota that refused."""
-    if found := _EXCEEDED.search(refusal):
-        return Stop(found["quota"], _amounts(found["requested"]))
-    if found := _UNSAID.search(refusal):
-        return Stop(found["quota"], unsaid=found["what"])
+    """None if the refusal does not come from a quota."""
+    if match := _EXCEEDED.search(refusal):
+        return Stop(match["quota"], _amounts(match["requested"]))
+    if match := _UNSAID.search(refusal):
+        return Stop(match["quota"], unsaid=match["what"])
     return None
 
 
 def sentence(stop: Stop, now: Limits | None) -> str:
-    """`now` is the quota as it stands; None if there is no such quota any more."""
+    """`now` are the current figures of the quota; None if the quota does not exist any more."""
     if now is None:
-        return f"ResourceQuota {stop.quota} stopped it and is gone now: {_SOON}"
+        return f"ResourceQuota {stop.quota} blocked the pod and does not exist any more: {_SOON}"
     if stop.unsaid:
-        return f"ResourceQuota {stop.quota} stops it: it must say {stop.unsaid}"
+        return f"ResourceQuota {stop.quota} blocks the pod: it must specify {stop.unsaid}"
     short = [name for name, asked in stop.requested.items() if _over(now, name, asked)]
     if not short:
-        return f"ResourceQuota {stop.quota} stopped it and has room now: {_SOON}"
-    told = " and ".join(
+        return f"ResourceQuota {stop.quota} blocked the pod and has enough left now: {_SOON}"
+    shortages = " and ".join(
         f"it asks for {stop.requested[name]} of {name.removeprefix(_REQUESTS)}, and "
         f"{now.used.get(name, ZERO)} of {now.hard[name]} are used"
         for name in short
     )
-    return f"ResourceQuota {stop.quota} stops it: {told}"
+    return f"ResourceQuota {stop.quota} blocks the pod: {shortages}"
 
 
 def _over(now: Limits, name: str, asked: Quantity) -> bool:
@@ -69,7 +69,7 @@ def _over(now: Limits, name: str, asked: Quantity) -> bool:
 
 
 def _amounts(written: str) -> dict[str, Quantity]:
-    """`requests.nvidia.com/gpu=2,pods=1`; what cannot be read is left out."""
+    """`requests.nvidia.com/gpu=2,pods=1`; invalid entries are left out."""
     amounts = {}
     for pair in written.split(","):
         name, equals, amount = pair.partition("=")

@@ -1,7 +1,7 @@
-"""What a pod asks of the cards of a node, read from its effective requests and its annotations.
+"""Parses a pod's card request from its effective requests and its annotations.
 
-What cannot be read is refused with a sentence its owner can act on; nothing is guessed,
-because a wrong guess would hold cards nobody meant.
+An invalid request is refused with a message that its owner can act on. Nothing is guessed,
+because a wrong guess would allocate the wrong cards.
 """
 
 import re
@@ -29,12 +29,12 @@ _SHOWN: Final = 40
 
 
 class _UnreadableError(Exception):
-    """Carries the sentence out of the depth of reading."""
+    """Carries the message for the user to `read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Annotated:
-    """What the two annotations say together."""
+    """The request of the two annotations."""
 
     cards: int
     percent: int
@@ -48,20 +48,20 @@ class _Annotated:
 
 
 def concerns(resource: str) -> bool:
-    """Whether asking for it is asking for cards, or is our mark."""
+    """Whether the resource requests cards, or is `gpu.mps.io/ledger`."""
     return resource in (GPU, PERCENT, MARK) or resource.startswith((MIG, POOL))
 
 
 def profile(resource: str) -> str | None:
-    """The MIG profile a resource stands for: `nvidia.com/mig-1g.10gb.me` is `1g.10gb+me`."""
-    found = _PROFILE.fullmatch(resource.removeprefix(MIG)) if resource.startswith(MIG) else None
-    if found is None:
+    """The MIG profile of a resource: `nvidia.com/mig-1g.10gb.me` is `1g.10gb+me`."""
+    match = _PROFILE.fullmatch(resource.removeprefix(MIG)) if resource.startswith(MIG) else None
+    if match is None:
         return None
-    return f"{found['size']}+{found['extra']}" if found["extra"] else found["size"]
+    return f"{match['size']}+{match['extra']}" if match["extra"] else match["size"]
 
 
 def read(requests: Amounts, annotations: Mapping[str, str]) -> Wants | Refused:
-    """Everything the pod asks for, in a fixed order; nothing if it asks for no card."""
+    """The card request in a fixed order; empty if the pod requests no cards."""
     try:
         counts = _counts(requests)
         whole: Wants = (Shares(counts[GPU]),) if GPU in counts else ()
@@ -71,7 +71,7 @@ def read(requests: Amounts, annotations: Mapping[str, str]) -> Wants | Refused:
 
 
 def _counts(requests: Amounts) -> dict[str, int]:
-    """How many of each of our resources; Kubernetes counts devices in whole numbers."""
+    """Number of each card resource; Kubernetes counts devices in whole numbers."""
     counts = {name: amount for name, amount in sorted(requests.items()) if amount and concerns(name)}
     for name, amount in counts.items():
         if amount.nanos < 0 or not amount.is_multiple_of(_ONE):
@@ -96,7 +96,7 @@ def _slots(counts: Mapping[str, int]) -> Wants:
 
 
 def _annotated(annotations: Mapping[str, str]) -> _Annotated | None:
-    """Cards without a ratio are whole cards; a ratio without cards is of one card."""
+    """Without a ratio, cards are whole cards; without cards, the ratio is for one card."""
     if CARDS not in annotations and RATIO not in annotations:
         return None
     cards = _number(CARDS, annotations.get(CARDS, "1"), most=MOST_CARDS, such_as=2)
@@ -114,7 +114,7 @@ def _number(annotation: str, written: str, *, most: int, such_as: int) -> int:
 
 
 def _shared(counts: Mapping[str, int], annotated: _Annotated | None) -> Wants:
-    """What is asked of a pool, or in percent."""
+    """The part of the request for a pool, or in percent."""
     pools = [name.removeprefix(POOL) for name in counts if name.startswith(POOL)]
     percent = counts.get(PERCENT, 0)
     if len(pools) > 1:
@@ -132,7 +132,7 @@ def _shared(counts: Mapping[str, int], annotated: _Annotated | None) -> Wants:
 
 
 def _of_pool(pool: str, count: int, annotated: _Annotated | None) -> Want:
-    """A pool counts in percent, or in whole cards; what the annotations say must come to the same."""
+    """A pool counts in percent or in whole cards; the annotations must match the count."""
     if annotated is None:
         return Units(pool, count)
     as_cards = annotated.cards if annotated.percent == WHOLE else None
@@ -164,6 +164,6 @@ def _of_any_card(percent: int, annotated: _Annotated | None) -> Wants:
 
 
 def shown(written: str) -> str:
-    """In quotes and on one line, however long or strange."""
+    """Quoted, escaped and shortened to one line."""
     short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
     return f'"{repr(short)[1:-1]}"'

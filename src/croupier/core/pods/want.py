@@ -1,6 +1,6 @@
-"""What a pod wants of the cards of one node.
+"""The card request of a pod.
 
-A pod may want several things at once; it gets all of them on one node, or nothing.
+A request may have several items; the pod gets all of them on one node, or nothing.
 """
 
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 WHOLE = 100
-"""Percent of a card that is the whole card."""
+"""A whole card in percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """So many percent of each of so many different cards; 100 percent is the whole card."""
+    """`percent` of each of `cards` different cards; 100 percent is a whole card."""
 
     cards: int
     percent: int = WHOLE
@@ -27,7 +27,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """So many MIG devices of one profile, on one card or several."""
+    """`count` MIG devices of one profile, on one or several cards."""
 
     profile: str
     count: int
@@ -39,7 +39,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """So many units of a pool: cards, MIG devices or time slices, whichever the pool's cards give."""
+    """`count` units of a pool: cards, percent, MIG devices or time slices, depending on the pool's mode."""
 
     pool: str
     count: int
@@ -50,7 +50,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """So many time slices: what units of a pool mean where its cards are shared by time."""
+    """`count` time slices: the meaning of units of a pool with time-sliced cards."""
 
     count: int
     pool: str = ""

@@ -1,1 +1,1 @@
-"""Which cards a pool has, who may use them, and how it changes."""
+"""Pools: card assignment, admission, capacity and maintenance."""

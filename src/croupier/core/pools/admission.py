@@ -1,8 +1,8 @@
-"""Whether a pod may use the pool it asks for, and what is added to it so that it gets there. Pure.
+"""Decides whether a pod may use the pool it requests, and adds the scheduling hints of that pool.
 
-Asked in this order: is it one pool, is there such a pool, may its owner use it, does it take pods now, can it
-ever give that much, and does what the pod says about nodes leave any of the pool's. The first no is the
-answer: one sentence, its name first.
+The checks in order: the pod requests one pool, the pool exists, the pod has access, the pool is open, the
+pool is large enough, and the scheduling constraints of the pod allow nodes of the pool. The first failed
+check denies the pod with one sentence that starts with the reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """Who may use a pool: any match admits, and nobody named admits everyone."""
+    """Who may use a pool: any match admits. An empty value admits everyone."""
 
     namespaces: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
-    """`namespace/name` of service accounts that pods run as."""
+    """`namespace/name` of service accounts of pods."""
     groups: frozenset[str] = frozenset()
-    """Of the user who creates the pod."""
+    """Groups of the user who creates the pod."""
 
 
 EVERYONE: Final = Subjects()
@@ -43,23 +43,23 @@ EVERYONE: Final = Subjects()
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool as admission knows it."""
+    """A pool as far as admission depends on it."""
 
     name: str
     access: Subjects = EVERYONE
     closed: str = ""
-    """Why it takes no new pods, the name of the reason first; empty if it does."""
+    """Why the pool accepts no new pods, starting with the reason; empty if it does."""
     total: int | None = None
-    """Units it has in all; None until it was counted."""
+    """The total units of the pool; None before they are counted."""
     unit: str = ""
     taints: tuple[Taint, ...] = ()
     spread_over: str = ""
-    """The label of nodes over whose values its pods are spread; empty if they are not."""
+    """The node label over which pods are spread; empty for no spreading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: the pod's place and account, and the user who creates it."""
+    """Namespace and service account of the pod, and the user who creates it."""
 
     namespace: str
     account: str = "default"
@@ -80,26 +80,26 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Unconcerned:
-    """The pod asks for no pool."""
+    """The pod requests no pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """`sentence` is for whoever creates the pod."""
+    """The pod is denied; `sentence` is the message for its creator."""
 
     sentence: str
 
 
 Known = Callable[[str], Pool | None]
-"""The pool of a name, if there is one."""
+"""Finds a pool by name."""
 
 
 class _RefusalError(Exception):
-    """Carries the sentence out of a step."""
+    """Carries the message of a failed check."""
 
 
 def decide(pod: Any, asker: Asker, known: Known, *, request_id: str) -> Admitted | Unconcerned | Denied:
-    """The pod as it was sent; deciding again about what came of it changes nothing."""
+    """Decide about the pod as it was sent. The decision is idempotent for the patched pod."""
     try:
         name, wanted = _named(_read(pod))
         if not wanted:
@@ -126,13 +126,13 @@ def admits(access: Subjects, asker: Asker) -> bool:
 
 
 def closed(name: str, conditions: Mapping[str, str], *, leaving: bool) -> str:
-    """Why a pool takes no new pods, from those of its conditions that hold, each with its message."""
+    """Why a pool accepts no new pods, from the messages of its conditions that are True."""
     if leaving:
-        return f"PoolTerminating: pool {name} is being removed"
-    for condition, word in (("Misconfigured", "is misconfigured"), ("Maintenance", "is in maintenance")):
+        return f"PoolTerminating: pool {name} is being deleted"
+    for condition, state in (("Misconfigured", "is misconfigured"), ("Maintenance", "is in maintenance")):
         if condition in conditions:
             why = conditions[condition].rstrip(".")
-            return f"{condition}: pool {name} {word} and takes no new pods{f': {why}' if why else ''}"
+            return f"{condition}: pool {name} {state} and accepts no new pods{f': {why}' if why else ''}"
     return ""
 
 
@@ -141,12 +141,12 @@ def _read(pod: Any) -> PodSpec:
 
 
 def _named(spec: PodSpec) -> tuple[str, int]:
-    """The one pool it asks for, read as the ledger reads it, so that nobody is let in whom that refuses."""
+    """The requested pool and units, parsed as the ledger does, so that admission accepts nothing more."""
     total = podspec.total(spec)
     if not any(name.startswith(POOL) for name in total):
         return "", 0
     wants = _taken(request.read(total, spec.annotations))
-    name = next(one.pool for one in wants if one.pool)
+    name = next(want.pool for want in wants if want.pool)
     return name, total[POOL + name].whole
 
 
@@ -160,12 +160,12 @@ def _check(pool: Pool, asker: Asker, wanted: int) -> None:
     if not admits(pool.access, asker):
         raise _RefusalError(_denied(pool, asker))
     if pool.closed:
-        raise _RefusalError(f"{pool.closed}; create the pod again when it is open")
+        raise _RefusalError(f"{pool.closed}; create the pod again when the pool is open")
     if pool.total is not None and wanted > pool.total:
         unit = f" (counted in {pool.unit})" if pool.unit else ""
         raise _RefusalError(
-            f"InsufficientCapacity: the pod asks for {wanted} of {POOL}{pool.name}, and the pool has "
-            f"{pool.total} in all{unit}; ask for less, or have cards added to the pool"
+            f"InsufficientCapacity: the pod requests {wanted} of {POOL}{pool.name}, but the pool has only "
+            f"{pool.total}{unit}; request less, or have cards added to the pool"
         )
 
 
@@ -180,18 +180,18 @@ def _denied(pool: Pool, asker: Asker) -> str:
     if asker.user.startswith(_ACCOUNT):
         maker = asker.user.removeprefix(_ACCOUNT).replace(":", "/")
         return (
-            f"{closed_to}; no group of yours counts here, because service account {maker} created the pod, "
-            f"as it is with a Deployment or Job: have the namespace or the pod's service account {there}"
+            f"{closed_to}; user groups do not apply, because service account {maker} created the pod, "
+            f"as for a Deployment or Job: have the namespace or the pod's service account {there}"
         )
     return f"{closed_to} nor to a group of user {request.shown(asker.user)}; have one of them {there}"
 
 
 def _unknown(name: str) -> str:
     return (
-        f"UnknownPool: there is no GPUPool {request.shown(name)}, so no node can ever offer {POOL}{name}; "
-        "see `kubectl get gpupools` for those there are"
+        f"UnknownPool: GPUPool {request.shown(name)} does not exist, so no node offers {POOL}{name}; "
+        "list the pools with `kubectl get gpupools`"
     )
 
 
 def _uncounted(pool: Pool) -> str:
-    return f"pool {pool.name} has not been counted yet: the pod waits until it has cards"
+    return f"the capacity of pool {pool.name} is not known yet; the pod waits until the pool has cards"

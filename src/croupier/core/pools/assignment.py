@@ -1,12 +1,12 @@
-"""Which pool each card of a node belongs to, and what the others wait for.
+"""Decides which pool each card of a node belongs to, and why a card has none.
 
-The first that applies: the annotation on the card, which a person sets; the pool's own word that it takes
-matching cards by itself; the module's, for pools that say neither. What the controller decides it writes
-as the same annotation, so that from then on everybody reads one thing, and no later pool can take the card
-away. A card that two pools would take by themselves goes to neither.
+The first applicable rule wins: the assignment annotation of the card, which a user sets; automatic approval
+by the pool; the module setting `deviceApproval` for pools without their own rule. An automatic decision is
+stored in the same annotation, so that all components read one source and a newer pool cannot take the card
+away. A card that two pools would take automatically goes to neither.
 
-A card is only ever taken when it is free of a pool: one whose annotation is gone leaves first, and is
-nobody's until it has left. Nothing here changes what runs.
+A card joins a pool only when it is in none: a card whose annotation is removed must leave its pool first.
+Running pods are not affected.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from croupier.core.pools.selection import ANYTHING, EVERY_CARD, Labelled, Select
 
 ANNOTATION: Final = "gpu.deckhouse.io/assignment"
 _LAST: Final = 1 << 16
-"""The turn of a card whose index nobody knows."""
+"""The sort key of a card without a known index."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 Reason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
@@ -29,11 +29,11 @@ ApprovalMode: TypeAlias = Literal["Manual", "Automatic", "Selector"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The module's word for pools that have none of their own: setting `deviceApproval`."""
+    """The module setting `deviceApproval`, for pools without their own approval rule."""
 
     mode: ApprovalMode = "Manual"
     selector: Labelled = ANYTHING
-    """Of cards, by their labels; counts in mode Selector."""
+    """The card labels to match in mode Selector."""
 
     def approves(self, card: Traits) -> bool:
         if self.mode == "Selector":
@@ -42,28 +42,28 @@ class Approval:
 
 
 NOBODY: Final = Approval()
-"""Only a person gives a card to a pool."""
+"""Only a user assigns cards to pools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card of the node, as far as its pool depends on it."""
+    """One card of the node, as far as its assignment depends on it."""
 
     traits: Traits
     annotation: str = ""
-    """The pool that gpu.deckhouse.io/assignment names."""
+    """The pool in the annotation gpu.deckhouse.io/assignment."""
     pool: str = ""
-    """The pool it serves now (status.poolRef)."""
+    """The current pool (status.poolRef)."""
     obstacle: str = ""
-    """Why no pool may take it now, as part of a sentence: `it is faulted`. Empty if one may."""
+    """Why no pool may take the card now, as a clause such as `it is faulted`; empty if one may."""
     excluded: bool = False
-    """Ignored, or not managed: no pool, and it waits for none."""
+    """The card is ignored or not managed: it gets no pool."""
     drained: bool = False
-    """A person keeps it free: no pool takes it by itself."""
+    """A user drained the card: no pool takes it automatically."""
     busy: bool = False
-    """Somebody holds something of it: when a pool has too many cards of a node, it is not the one to go."""
+    """A pod holds a part of the card: a pool with too many cards of the node gives up other cards first."""
     known_profiles: bool = False
-    """Whether it is known what it can be cut into."""
+    """The MIG profiles of the card are known."""
 
     @property
     def id(self) -> str:
@@ -83,37 +83,37 @@ class Pool:
     """autoApproveSelector, of cards by their labels."""
     most_per_node: int | None = None
     profiles: frozenset[str] = frozenset()
-    """What its cards are cut into; empty unless its mode is MIG."""
+    """The MIG profiles of the pool; empty unless its mode is MIG."""
     leaving: bool = False
-    """It is being deleted: it takes no card, and keeps those it has until they are free."""
+    """The pool is being deleted: it takes no cards, and keeps its cards until they are free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a card waits for. `hint` is the annotation a person would set; `sentence` says it to people."""
+    """Why a card has no pool. `hint` is the annotation that a user would set."""
 
     reason: Reason
     sentence: str
     pool: str = ""
     hint: str = ""
     auto: bool = False
-    """The pool takes it without a person, once nothing is in the way."""
+    """The pool takes the card automatically once the obstacle is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     pool: str = ""
-    """The pool it shall serve; empty for none. It may be in another still: it leaves that one first."""
+    """The desired pool; empty for none. A card in another pool leaves that pool first."""
     annotation: str | None = None
-    """What the annotation must become: None leaves it, empty removes it."""
+    """The new annotation: None keeps it, empty removes it."""
     auto: bool = False
-    """A pool takes it, or would, without a person (status.autoAttach)."""
+    """A pool takes the card automatically, or would (status.autoAttach)."""
     pending: tuple[Pending, ...] = ()
-    """One for each pool that could take it; nothing for a card that has its pool or is excluded."""
+    """One entry for each pool that could take the card; empty if it has a pool or is excluded."""
     mismatch: str = ""
-    """Why the annotation cannot be followed and is removed (Event GPUAnnotationMismatch)."""
+    """Why the annotation is invalid and removed (Event GPUAnnotationMismatch)."""
     contested: tuple[str, ...] = ()
-    """Pools that all would take it by themselves, so that none does."""
+    """Pools that would all take the card automatically, so that none does."""
 
 
 def decide(
@@ -122,20 +122,20 @@ def decide(
     pools: Iterable[Pool],
     approval: Approval = NOBODY,
 ) -> dict[str, Assignment]:
-    """By the id of the card, for all cards of one node."""
+    """Decide for all cards of one node; the result is keyed by card id."""
     node = _Node({pool.name: pool for pool in pools}, node_labels, approval)
     leaving = Counter(card.pool for card in cards if card.pool and card.annotation != card.pool)
     seats: Counter[str] = Counter()
-    found: dict[str, Assignment] = {}
+    assignments: dict[str, Assignment] = {}
     for card in sorted(cards, key=_turn):
         taken = seats if _is_member(card) else seats + leaving
-        found[card.id] = node.judge(card, taken)
-        seats[found[card.id].pool] += 1
-    return {card.id: found[card.id] for card in cards}
+        assignments[card.id] = node.judge(card, taken)
+        seats[assignments[card.id].pool] += 1
+    return {card.id: assignments[card.id] for card in cards}
 
 
 def _turn(card: Card) -> tuple[bool, bool, bool, int, str]:
-    """Who is asked first: those a pool has, before all the busy ones; then those a person gives it."""
+    """The sort key: members of a pool first, then annotated cards; in each group busy cards first."""
     index = card.traits.index if card.traits.index is not None else _LAST
     return (not _is_member(card), not card.annotation, not card.busy, index, card.id)
 
@@ -146,7 +146,7 @@ def _is_member(card: Card) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What is the same for all cards of a node."""
+    """The inputs that all cards of a node share."""
 
     pools: Mapping[str, Pool]
     labels: Mapping[str, str]
@@ -158,39 +158,39 @@ class _Node:
         if card.annotation:
             return self._annotated(card, taken)
         if card.pool:
-            return Assignment()  # it leaves; nobody takes it before it has left
+            return Assignment()  # it leaves its pool; no other pool takes it before
         return self._free(card, taken)
 
     def _annotated(self, card: Card, taken: Mapping[str, int]) -> Assignment:
         pool = self.pools.get(card.annotation)
         if pool is None:
-            return _mismatched(card, f"there is no pool {card.annotation}")
+            return _mismatched(card, f"pool {card.annotation} does not exist")
         if pool.leaving and not _is_member(card):
             return _mismatched(card, f"pool {pool.name} is being deleted")
         auto = self._takes(pool, card)
         pending = self._refusal(pool, card, taken, auto=auto)
         if pending is None:
             return Assignment(pool.name, auto=auto)
-        # Of a card that is in, only its annotation shows everybody that it must go.
+        # Removing the annotation tells all components that the card must leave its pool.
         gone = "" if _is_member(card) else None
         return Assignment(annotation=gone, auto=auto, pending=(pending,))
 
     def _refusal(self, pool: Pool, card: Card, taken: Mapping[str, int], *, auto: bool) -> Pending | None:
-        """Why `pool` does not take or keep the card its annotation gives to it."""
+        """Why `pool` does not take or keep the card that is annotated with it."""
         if pool.leaving:
             return None
         if not self._matches(pool, card):
-            sentence = f"card {card.id} is outside the nodeSelector or deviceSelector of pool {pool.name}"
+            sentence = f"card {card.id} does not match the nodeSelector or deviceSelector of pool {pool.name}"
             return Pending("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
         why = _full(pool, taken) or ("" if _is_member(card) else self._obstacle(pool, card))
         return _declined(pool, card, why, auto=auto) if why else None
 
     def _obstacle(self, pool: Pool, card: Card) -> str:
-        """What keeps a card from coming in that would not drive it out."""
+        """Why a new card cannot join the pool; such an obstacle does not remove a member."""
         if self._has_elder_twin(pool):
-            return f"an older pool has the resource {pool.resource} too"
+            return f"an older pool has the same resource {pool.resource}"
         if card.known_profiles and (missing := pool.profiles - card.traits.profiles):
-            return f"it cannot be cut into {', '.join(sorted(missing))}"
+            return f"the card does not support the MIG profiles {', '.join(sorted(missing))}"
         return card.obstacle
 
     def _free(self, card: Card, taken: Mapping[str, int]) -> Assignment:
@@ -206,7 +206,7 @@ class _Node:
         if not claiming:
             return Assignment(pending=tuple(self._waiting(pool, card, taken) for pool in matching))
         pool = claiming[0]
-        drained = "a person keeps it free (annotation gpu.deckhouse.io/drain)" if card.drained else ""
+        drained = "the card is drained (annotation gpu.deckhouse.io/drain)" if card.drained else ""
         why = drained or _full(pool, taken) or self._obstacle(pool, card)
         if why:
             return Assignment(auto=True, pending=(_declined(pool, card, why, auto=True),))
@@ -216,7 +216,7 @@ class _Node:
         if why := _full(pool, taken) or self._obstacle(pool, card):
             return _declined(pool, card, why, auto=False)
         sentence = (
-            f"card {card.id} matches pool {pool.name} and waits for a person to annotate it {hint(pool.name)}"
+            f"card {card.id} matches pool {pool.name}; to assign it, annotate it with {hint(pool.name)}"
         )
         return Pending("AwaitingApproval", sentence, pool.name, hint(pool.name))
 
@@ -224,10 +224,10 @@ class _Node:
         return matches(pool, card, self.labels)
 
     def _claiming(self, matching: Iterable[Pool], card: Card) -> list[Pool]:
-        """Who takes the card without a person: pools by their own word, or else by the module's."""
+        """The pools that take the card automatically: by their own rule, or else by the module setting."""
         able = [pool for pool in matching if not self._has_elder_twin(pool)]
-        by_word = [pool for pool in able if _speaks(pool) and self._takes(pool, card)]
-        return by_word or [pool for pool in able if self._takes(pool, card)]
+        by_own_rule = [pool for pool in able if _speaks(pool) and self._takes(pool, card)]
+        return by_own_rule or [pool for pool in able if self._takes(pool, card)]
 
     def _takes(self, pool: Pool, card: Card) -> bool:
         if pool.takes_all:
@@ -241,7 +241,7 @@ class _Node:
 
 
 def matches(pool: Pool, card: Card, node_labels: Mapping[str, str]) -> bool:
-    """The pool's selectors take the card, whatever else stands in the way."""
+    """The selectors of the pool match the card."""
     return selection.labelled(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
 
 
@@ -252,7 +252,7 @@ def _speaks(pool: Pool) -> bool:
 def _full(pool: Pool, taken: Mapping[str, int]) -> str:
     if pool.most_per_node is None or taken.get(pool.name, 0) < pool.most_per_node:
         return ""
-    return f"the pool takes {pool.most_per_node} cards of a node at most (allocation.maxDevicesPerNode)"
+    return f"the pool takes at most {pool.most_per_node} cards of a node (allocation.maxDevicesPerNode)"
 
 
 def _declined(pool: Pool, card: Card, why: str, *, auto: bool) -> Pending:
@@ -275,17 +275,17 @@ def _mismatched(card: Card, why: str) -> Assignment:
 
 
 def hint(pool: str) -> str:
-    """The annotation that gives a card to `pool`."""
+    """The annotation that assigns a card to `pool`."""
     return f"{ANNOTATION}={pool}"
 
 
 def contest(card: str, pools: Sequence[str]) -> str:
     named = f"{', '.join(pools[:-1])} and {pools[-1]}"
-    return f"pools {named} would all take card {card} by themselves, so none does; narrow their selectors"
+    return f"pools {named} would all take card {card} automatically, so none does; narrow their selectors"
 
 
 def elder_twin(pool: Pool, pools: Iterable[Pool]) -> str | None:
-    """The oldest other pool of the same resource, if it is older: of equal age the first by name is."""
-    twins = [one for one in pools if one.resource == pool.resource and one.resource]
-    eldest = min(twins, key=lambda one: (one.created, one.name), default=pool)
-    return eldest.name if eldest.name != pool.name else None
+    """The oldest other pool with the same resource, if it is older; the name breaks ties."""
+    duplicates = [other for other in pools if other.resource == pool.resource and other.resource]
+    oldest = min(duplicates, key=lambda other: (other.created, other.name), default=pool)
+    return oldest.name if oldest.name != pool.name else None

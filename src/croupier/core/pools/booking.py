@@ -1,9 +1,8 @@
-"""What pods were promised of a pool before they hold anything of it, and until when. Pure.
+"""Bookings: units of a pool for admitted pods that have no node yet.
 
-A booking is the admitted pod itself: nothing is written when it is admitted, so nothing can leak. It counts
-against the pool while it is young and waits for a node. Then its units are free for others; the pod stays and
-may still be bound when there is room. Cards are held in the ledger alone, so that a booking that is counted
-wrongly makes somebody wait at worst.
+A booking is the admitted pod itself: admission stores nothing, so nothing can leak. It counts against the
+pool until its TTL expires. Then the units are free for other pods; the pod stays pending and may still be
+bound. Only the ledger holds cards, so a miscounted booking can at worst make a pod wait.
 """
 
 from collections.abc import Iterable
@@ -13,59 +12,59 @@ from typing import Final
 
 TTL: Final = timedelta(seconds=120)
 NEWS: Final = timedelta(minutes=30)
-"""How long after its end an expired booking is still told of. Shorter than an Event lives, so that whoever
-comes to office finds what was told before, and tells nothing twice."""
+"""How long after its expiry a booking is still reported. It is shorter than the TTL of Events, so that a new
+leader finds the earlier Event and does not repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A pod that was admitted and waits for a node."""
+    """An admitted pod without a node."""
 
     pod: str
     """`namespace/name`."""
     uid: str
     pool: str
     units: int
-    """What it asks for of the pool, in the pool's own unit."""
+    """The request of the pod, in the unit of the pool."""
     since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The bookings of one pool at one moment."""
+    """The bookings of one pool at one point in time."""
 
     booked: int = 0
     expired: tuple[Booking, ...] = ()
-    """Those worth telling of: they ended a short while ago."""
+    """Bookings that expired recently and are reported."""
     again: timedelta | None = None
-    """After how long the next one ends."""
+    """The time until the next booking expires."""
 
 
 def booked(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> int:
-    """Units that are promised and not held."""
+    """Units that are booked and not held."""
     ended = now - ttl
-    return sum(one.units for one in bookings if one.since > ended)
+    return sum(booking.units for booking in bookings if booking.since > ended)
 
 
 def look(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> Look:
-    """Of one pool; a pod that is bound, finished or being deleted is no booking any more."""
+    """Summarize the bookings of one pool. Pods that are bound, finished or terminating are no bookings."""
     live: list[Booking] = []
     over: list[Booking] = []
     ended = now - ttl
-    for one in bookings:
-        if one.since > ended:
-            live.append(one)
-        elif one.since > ended - NEWS:
-            over.append(one)
-    again = min(one.since for one in live) - ended if live else None
-    over.sort(key=lambda one: (one.since, one.pod))
-    return Look(sum(one.units for one in live), tuple(over), again)
+    for booking in bookings:
+        if booking.since > ended:
+            live.append(booking)
+        elif booking.since > ended - NEWS:
+            over.append(booking)
+    again = min(booking.since for booking in live) - ended if live else None
+    over.sort(key=lambda booking: (booking.since, booking.pod))
+    return Look(sum(booking.units for booking in live), tuple(over), again)
 
 
-def expired(one: Booking, ttl: timedelta = TTL) -> str:
-    """The sentence of the Event, the same on the pod and on the pool."""
+def expired(booking: Booking, ttl: timedelta = TTL) -> str:
+    """The note of the Event, the same on the pod and on the pool."""
     return (
-        f"the booking of {one.units} of pool {one.pool} by pod {one.pod} expired after "
-        f"{ttl.total_seconds():g} s without a node: others may have them now, and the pod is still "
-        "bound when there is room"
+        f"the booking of {booking.units} of pool {booking.pool} by pod {booking.pod} expired after "
+        f"{ttl.total_seconds():g} s without a node: other pods may use the units, and this pod is still "
+        "scheduled when units are free"
     )

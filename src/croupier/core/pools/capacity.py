@@ -1,8 +1,8 @@
-"""What a pool can give, what is held of it, and what is left, counted from the ledgers of its nodes.
+"""The capacity of a pool, counted from the ledgers of its nodes.
 
-Each card counts in the unit of its mode: itself, its MIG devices, its slices, its percent. Of a card that can
-give nothing now (faulted, drained, silent) only what is held counts, on both sides: so what is left is always
-what could be given, and nobody's holding eats into the cards of others.
+Each card counts in the unit of its mode: cards, MIG devices, time slices or percent. A card that cannot be
+allocated now (faulted, drained, silent agent) counts only with its held units, as used and as total. So the
+available units can always be allocated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,12 +13,12 @@ from croupier.core.ledgers import rebuild
 from croupier.core.ledgers.ledger import Card
 
 SHOWN: Final = 5
-"""Holders that a sentence names; of more it says how many."""
+"""The largest number of items that a sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A card of the pool; `serves` is false while it can give nothing, whatever the pool does."""
+    """A card of the pool; `serves` is false while it cannot be allocated, whatever the state of the pool."""
 
     card: Card
     serves: bool = True
@@ -36,11 +36,11 @@ class Capacity:
 
     @property
     def deficit(self) -> int:
-        """How much more is promised than there is."""
+        """By how much used and booked units exceed the total."""
         return max(0, self.used + self.booked - self.total)
 
     def is_low(self, percent: int) -> bool:
-        """Less than so many percent are left; of nothing, nothing can be low."""
+        """Less than this percentage is available. An empty pool is not low."""
         return self.deficit > 0 or (self.total > 0 and self.available * 100 < percent * self.total)
 
 
@@ -54,7 +54,7 @@ def count(lines: Iterable[Line], booked: int = 0) -> Capacity:
 
 
 def units(card: Card) -> int:
-    """What the card can give, in the unit of its mode."""
+    """The units of the card, in the unit of its mode."""
     if card.mode == "MIG":
         return len(card.slots)
     return 1 if card.mode == "Exclusive" else card.capacity
@@ -82,8 +82,8 @@ def _share(card: Card, share: int) -> str:
 
 
 def listed(items: Iterable[str]) -> str:
-    """The first few, and how many more."""
-    found = list(items)
-    rest = len(found) - SHOWN
-    shown = ", ".join(found[:SHOWN])
+    """The first few items, and how many more there are."""
+    texts = list(items)
+    rest = len(texts) - SHOWN
+    shown = ", ".join(texts[:SHOWN])
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,4 +1,4 @@
-"""What is known of a pool that may have to change how its cards are shared, and what is decided of it."""
+"""Inputs and results of the decision how a pool changes the sharing of its cards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,28 +8,28 @@ from croupier.core.pools import sharing
 from croupier.core.pools.sharing import Cut, Sharing
 
 WITHDRAWN: Final = "Withdrawn"
-"""Nobody holds anything of the card, and the ledger gives it to nobody."""
+"""The occupancy of a card of which no pod holds a part and the ledger allocates nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A card that serves the pool."""
+    """A card of the pool."""
 
     id: str
     follows: Sharing
-    """How it is shared, or shall be: as its pool, or ahead of it."""
+    """The desired sharing of the card: that of its pool, or its own during a rollout."""
     ahead: bool = False
-    """It has a word of its own (rollout PerCard)."""
+    """The card has its own sharing annotation (rollout PerCard)."""
     occupancy: str = ""
-    """What the ledger says: Free, Withdrawn, Reserved, InUse; empty where nobody says."""
+    """The occupancy by the ledger: Free, Withdrawn, Reserved or InUse; empty if unknown."""
     cut: Cut | None = None
     fits: Mapping[str, int] = field(default_factory=dict)
     drained: bool = False
-    """New holders are kept off it because of our change."""
+    """The card is drained because of a change of the pool."""
     out: bool = False
-    """Faulted, or its node is silent: nothing can be expected of it, so nothing waits for it."""
+    """The card is faulted or its node is silent, so no change waits for it."""
     holdings: tuple[str, ...] = ()
-    """Who holds what of it, in sentences."""
+    """The holders of the card, as sentences."""
 
     def suits(self, wanted: Sharing) -> bool:
         return sharing.suits(self.cut, wanted, self.fits)
@@ -40,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is being rebuilt; with `failed`, why it is taken back, until it is `over`."""
+    """A change in progress. `failed` is why it is rolled back; `over` once the rollback is done."""
 
     before: Sharing
     after: Sharing
@@ -59,22 +59,22 @@ class Facts:
     members: tuple[Member, ...] = ()
     leaving: bool = False
     closed: bool = False
-    """It was in Maintenance already when last looked at, so that the ledger knows."""
+    """The pool was already in Maintenance at the last reconcile, so the ledger knows."""
     misconfigured: str = ""
-    """The reason it was Misconfigured for when last looked at; empty if it was not."""
+    """The reason of the condition Misconfigured at the last reconcile; empty if it was False."""
     confirmed: bool = False
-    """A person says of this very generation: it is right as it is."""
+    """A user confirmed this generation of the pool."""
     overdue: bool = False
     """The change takes longer than maintenance.deadline."""
     conflicts: tuple[str, ...] = ()
-    """Cards that another pool claims too, in sentences."""
+    """Cards that another pool claims too, as sentences."""
     elder: str = ""
     """An older pool with the same resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A condition: whether it holds, why in a word, why in a sentence."""
+    """The desired value of a condition of the pool."""
 
     holds: bool
     reason: str
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a card's own annotations must say: its sharing (None: as its pool), and whether it is drained."""
+    """New annotations of a card: its sharing (None for that of its pool), and whether it is drained."""
 
     card: str
     sharing: Sharing | None
@@ -93,11 +93,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     sharing: Sharing
-    """What is carried out from now on."""
+    """The sharing that the pool applies from now on."""
     change: Change | None
     maintenance: Verdict
     configured: Verdict
     misconfigured: Verdict
     steps: tuple[Step, ...] = ()
     release: bool = False
-    """Take the assignment from every card: the pool goes, and nobody holds any."""
+    """Unassign every card: the pool is being deleted and no pod holds a part of its cards."""

@@ -1,9 +1,9 @@
-"""What is added to a pod of a pool so that the scheduler looks where the pool's cards are. Pure.
+"""Scheduling hints that admission adds to a pod of a pool.
 
-Required node affinity to the nodes of the pool, in every alternative the pod names; tolerations of the pool's
-taints; for pools that spread, a preference for the emptier zone. The pod carries the pool as a label, because
-spreading counts pods by labels, and the id of the request that let it in. Nothing the pod says is taken away:
-what contradicts is refused.
+They are a required node affinity to the nodes of the pool, in every term; tolerations of the pool's taints;
+and for pools that spread, a topology spread constraint. The pod gets the pool as a label, because spreading
+counts pods by labels, and the id of its admission request. Nothing in the pod is removed: a conflicting pod
+is refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ from croupier.core.pods import request
 from croupier.core.pods.eligible import Taint, Toleration
 
 POD_LABEL: Final = "gpu.deckhouse.io/pool"
-"""On a pod: the pool that admission let it into."""
+"""On a pod: the pool that it was admitted to."""
 REQUEST_ID: Final = "gpu.deckhouse.io/request-id"
 NODE_LABEL: Final = "pool.gpu.deckhouse.io/"
-"""Followed by the name of a pool: on every node that has cards of it, with an empty value."""
+"""Prefix of the label on every node with cards of a pool; the pool name follows, the value is empty."""
 
 _REQUIRED: Final = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 _SPREADING: Final = ("spec", "topologySpreadConstraints")
@@ -40,11 +40,11 @@ class Hints:
 
 
 class _ConflictError(Exception):
-    """Carries the sentence out of a step."""
+    """Carries the message of a conflict."""
 
 
 def add(pod: Any, hints: Hints) -> tuple[Operation, ...] | Refused:
-    """What makes the pod carry the hints; nothing if it does."""
+    """The patch that adds the hints; empty if the pod has them."""
     operations: tuple[Operation, ...] = ()
     try:
         _check_selector(pod, hints)
@@ -61,14 +61,14 @@ def _labelled(pod: Any, hints: Hints) -> Iterator[Operation]:
     value = _mapping(pod, "metadata", "labels").get(POD_LABEL)
     if value not in (None, hints.pool):
         raise _ConflictError(
-            f"the pod asks for pool {hints.pool} and is labelled {POD_LABEL}={value}; leave the label out"
+            f"the pod requests pool {hints.pool} but is labelled {POD_LABEL}={value}; remove the label"
         )
     if value is None:
         yield _put(pod, hints.pool, "metadata", "labels", POD_LABEL)
 
 
 def _annotated(pod: Any, hints: Hints) -> Iterator[Operation]:
-    """Whatever it brought along: an id belongs to one request."""
+    """Overwrite an existing id: it belongs to another request."""
     if _mapping(pod, "metadata", "annotations").get(REQUEST_ID) != hints.request_id:
         yield _put(pod, hints.request_id, "metadata", "annotations", REQUEST_ID)
 
@@ -77,13 +77,13 @@ def _check_selector(pod: Any, hints: Hints) -> None:
     value = _mapping(pod, "spec", "nodeSelector").get(hints.label)
     if value not in (None, ""):
         raise _ConflictError(
-            f"spec.nodeSelector wants {hints.label}={request.shown(str(value))}, but nodes of pool "
-            f"{hints.pool} have that label with an empty value; leave it out"
+            f"spec.nodeSelector requires {hints.label}={request.shown(str(value))}, but nodes of pool "
+            f"{hints.pool} have that label with an empty value; remove it"
         )
 
 
 def _affine(pod: Any, hints: Hints) -> Iterator[Operation]:
-    """In every alternative: they are alternatives of one another, so one without it would lead elsewhere."""
+    """Add the requirement to every term: terms are alternatives, so each of them needs it."""
     wanted = {"key": hints.label, "operator": "Exists"}
     required = _mapping(pod, *_REQUIRED)
     terms = _sequence(required, "nodeSelectorTerms")
@@ -91,25 +91,25 @@ def _affine(pod: Any, hints: Hints) -> Iterator[Operation]:
         yield _put(pod, [{"matchExpressions": [wanted]}], *_REQUIRED, "nodeSelectorTerms")
     for index, term in enumerate(terms):
         expressions = _sequence(term, "matchExpressions")
-        if any(_contradicts(one, hints.label) for one in expressions):
+        if any(_contradicts(expression, hints.label) for expression in expressions):
             raise _ConflictError(
-                f"its node affinity keeps the pod off nodes that have {hints.label}, and those are the nodes "
-                f"of pool {hints.pool}; leave that requirement out"
+                f"the node affinity of the pod excludes nodes with the label {hints.label}, which all nodes "
+                f"of pool {hints.pool} have; remove that requirement"
             )
         if not expressions and not _sequence(term, "matchFields"):
-            continue  # an empty alternative matches no node, and must not come to match some
+            continue  # an empty term matches no node, and must not start to match some
         if wanted not in expressions:
             where = (*_REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
             yield Operation("add", jsonpatch.pointer(*where), [*expressions, wanted])
 
 
 def _contradicts(expression: Any, label: str) -> bool:
-    """No node of the pool has the label like that: it is there, and empty."""
-    one = expression if isinstance(expression, dict) else {}
-    if one.get("key") != label:
+    """No node of the pool can match: all of them have the label with an empty value."""
+    fields = expression if isinstance(expression, dict) else {}
+    if fields.get("key") != label:
         return False
-    values = one.get("values") or []
-    match one.get("operator"):
+    values = fields.get("values") or []
+    match fields.get("operator"):
         case "DoesNotExist" | "Gt" | "Lt":
             return True
         case "In":
@@ -121,28 +121,31 @@ def _contradicts(expression: Any, label: str) -> bool:
 
 
 def _tolerant(pod: Any, hints: Hints) -> Iterator[Operation]:
-    found = _sequence(_mapping(pod, "spec"), "tolerations")
-    tolerated = [_toleration(one) for one in found if isinstance(one, dict)]
-    lacking = [
-        {"key": one.key, "operator": "Equal", "value": one.value, "effect": one.effect}
-        for one in dict.fromkeys(hints.taints)
-        if not any(known.covers(one) for known in tolerated)
+    existing = _sequence(_mapping(pod, "spec"), "tolerations")
+    tolerated = [_toleration(fields) for fields in existing if isinstance(fields, dict)]
+    missing = [
+        {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+        for taint in dict.fromkeys(hints.taints)
+        if not any(toleration.covers(taint) for toleration in tolerated)
     ]
-    if lacking:
-        yield _put(pod, [*found, *lacking], *_TOLERATIONS)
+    if missing:
+        yield _put(pod, [*existing, *missing], *_TOLERATIONS)
 
 
-def _toleration(one: Mapping[str, Any]) -> Toleration:
+def _toleration(fields: Mapping[str, Any]) -> Toleration:
     return Toleration(
-        one.get("key") or "", one.get("operator") or "Equal", one.get("value") or "", one.get("effect") or ""
+        fields.get("key") or "",
+        fields.get("operator") or "Equal",
+        fields.get("value") or "",
+        fields.get("effect") or "",
     )
 
 
 def _spread(pod: Any, hints: Hints) -> Iterator[Operation]:
-    """A wish, not a demand: a pod that cannot be spread still runs. One that says how, is left alone."""
-    found = _sequence(_mapping(pod, "spec"), "topologySpreadConstraints")
-    said = {one.get("topologyKey") for one in found if isinstance(one, dict)}
-    if not hints.spread_over or hints.spread_over in said:
+    """A soft constraint: a pod that cannot be spread still runs. An existing constraint is kept."""
+    existing = _sequence(_mapping(pod, "spec"), "topologySpreadConstraints")
+    keys = {constraint.get("topologyKey") for constraint in existing if isinstance(constraint, dict)}
+    if not hints.spread_over or hints.spread_over in keys:
         return
     wanted = {
         "maxSkew": 1,
@@ -150,11 +153,11 @@ def _spread(pod: Any, hints: Hints) -> Iterator[Operation]:
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {POD_LABEL: hints.pool}},
     }
-    yield _put(pod, [*found, wanted], *_SPREADING)
+    yield _put(pod, [*existing, wanted], *_SPREADING)
 
 
 def _put(pod: Any, value: Any, *steps: str) -> Operation:
-    """Sets a value, and makes what is missing on the way to it."""
+    """Set a value, and create missing parents."""
     node = pod
     for depth, step in enumerate(steps[:-1], start=1):
         node = node.get(step) if isinstance(node, dict) else None
@@ -166,7 +169,7 @@ def _put(pod: Any, value: Any, *steps: str) -> Operation:
 
 
 def _mapping(found: Any, *steps: str) -> dict[str, Any]:
-    """What is there; nothing there, or null, is empty."""
+    """The mapping at this path; empty if it is missing or null."""
     for index, step in enumerate(steps, start=1):
         found = found.get(step)
         if found is None:

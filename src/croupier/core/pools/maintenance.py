@@ -1,12 +1,12 @@
-"""How a pool changes the way its cards are shared, and what it does when they are not as it says.
+"""Decides how a pool changes the sharing of its cards, and how it reacts to drift.
 
-Nothing is changed under anybody. A change of the whole pool closes it, waits until nobody holds anything,
-lets the cards be rebuilt, and opens it again; a rebuild that fails goes back to what was before and is not
-tried again until somebody changes the wish or confirms it. Card by card (core/pools/rollout.py) the pool
-stays open. No pod is ever ended for it: past the deadline the pool says who is waited for.
+Cards in use are never changed. A change of the whole pool closes it, waits until no pod holds a card, lets
+the agents rebuild the cards, and opens the pool again. A failed rebuild is rolled back and not retried until
+the allocation is changed or confirmed. A rollout card by card (core/pools/rollout.py) keeps the pool open. No
+pod is deleted for a change: after the deadline the conditions name the pods that the change waits for.
 
-What is remembered between two looks is in the objects: what is carried out now (status.allocation), the
-change under way (`Change`, in the pool's ConfigMap) and the conditions. So it does not matter who looks next.
+All state between two reconciles is stored in objects: the applied sharing (status.allocation), the change in
+progress (`SharingChange`, in the ConfigMap of the pool) and the conditions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,10 @@ DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
 
 SERVING: Final = Verdict(False, "Serving", "the pool is not being changed")
-IN_ORDER: Final = Verdict(False, "InOrder", "the cards are as the pool says, and no other pool's")
-CONFIGURED: Final = Verdict(True, "Configured", "every card is shared as the pool says")
+IN_ORDER: Final = Verdict(
+    False, "InOrder", "the cards match the allocation of the pool, and no other pool claims them"
+)
+CONFIGURED: Final = Verdict(True, "Configured", "every card matches the allocation of the pool")
 
 
 def decide(facts: Facts) -> Outcome:
@@ -36,15 +38,15 @@ def decide(facts: Facts) -> Outcome:
         return Outcome(carried, change, closed, configured=replace(drift, holds=False), misconfigured=drift)
     goal = _goal(facts, change)
     if change is not None and change.failed and goal != change.before:
-        change = None  # another wish, or a person's word that this one shall be tried again
-    behind = any(one.follows != carried and not one.out for one in facts.members)
+        change = None  # the allocation was changed, or a user confirmed to retry it
+    behind = any(member.follows != carried and not member.out for member in facts.members)
     if facts.per_card or (goal == carried and behind):
         return _card_by_card(facts, carried, change, goal)
     return _whole(facts, carried, change, goal)
 
 
 def _taken_up(facts: Facts) -> tuple[Sharing, Change | None]:
-    """Where the last look left it, even if it was cut off between its writes."""
+    """The state after the last reconcile, even if it was interrupted between its writes."""
     carried, change = facts.carried or facts.wanted, facts.change
     if change is None:
         return carried, None
@@ -66,7 +68,7 @@ def _whole(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing)
     if not change.failed:
         return _rebuild(facts, carried, change)
     if not change.over and (late := _unfinished(facts.members, carried)):
-        why = f"{change.failed}; the pool goes back to {carried}, {_cards(late)}"
+        why = f"{change.failed}; the pool is rolled back to {carried}, {_cards(late)}"
         return _closed(facts, carried, change, _stuck(facts, "RollingBack", why, late))
     return _settled(facts, carried, replace(change, over=True))
 
@@ -74,55 +76,57 @@ def _whole(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing)
 def _drain(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing) -> Outcome:
     busy = _held(facts.members)
     if busy or not facts.closed:
-        why = f"the pool changes from {carried} to {goal} once nobody holds its cards{_awaited(busy)}"
+        why = f"the pool changes from {carried} to {goal} once no pod holds its cards{_awaited(busy)}"
         return _closed(facts, carried, change, _stuck(facts, "Draining", why, busy))
     begun = Change(change.before if change is not None else carried, goal)
     return _rebuild(facts, goal, begun)
 
 
 def _rebuild(facts: Facts, carried: Sharing, change: Change) -> Outcome:
-    broken = [one for one in facts.members if one.failed(carried)]
+    broken = [member for member in facts.members if member.failed(carried)]
     if broken and change.before != carried:
         failed = replace(change, failed=_failure(broken, carried))
-        why = f"{failed.failed}; the pool goes back to {change.before}"
+        why = f"{failed.failed}; the pool is rolled back to {change.before}"
         return _closed(facts, change.before, failed, Verdict(True, "RollingBack", why))
     if late := _unfinished(facts.members, carried):
-        why = f"the cards are rebuilt from {change.before} to {carried}, {_cards(late)}"
+        why = f"the cards are being changed from {change.before} to {carried}, {_cards(late)}"
         return _closed(facts, carried, change, _stuck(facts, "Rebuilding", why, late))
     return _settled(facts, carried, None)
 
 
 def _card_by_card(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing) -> Outcome:
     members = facts.members
-    broken = [one for one in members if one.follows == goal != carried and one.failed(goal)]
+    broken = [member for member in members if member.follows == goal != carried and member.failed(goal)]
     if broken:
         change, goal = Change(carried, goal, _failure(broken, goal)), carried
     if rollout.is_done(members, goal):
         over = replace(change, over=True) if change is not None and change.failed else None
         settled = _settled(facts, goal, over)
-        # Cards drop their own words at a later look, when everybody has heard the pool's.
+        # A later reconcile removes the annotations of cards, when all components know the pool's sharing.
         return settled if goal == carried else replace(settled, steps=())
     steps = rollout.steps(members, goal, carried)
     count = f"{rollout.changed(members, goal)} of {len(members)} cards are"
     why = (
         f"{change.failed}; {count} back at {goal}" if change else f"{count} changed from {carried} to {goal}"
     )
-    moving = [one for one in members if one.drained and one.occupancy != WITHDRAWN]
+    moving = [member for member in members if member.drained and member.occupancy != WITHDRAWN]
     verdict = _stuck(facts, ROLLING_OUT, f"{why}{_awaited(moving)}", moving)
     configured = replace(verdict, holds=False)
     kept = change if change is not None and change.failed else None
-    open_ = Verdict(False, "PerCard", "the pool serves while its cards change one by one")
+    open_ = Verdict(False, "PerCard", "the pool stays open while its cards change one by one")
     return Outcome(carried, kept, open_, configured, misconfigured=_conflict(facts), steps=steps)
 
 
 def _settled(facts: Facts, carried: Sharing, change: Change | None) -> Outcome:
-    """Nothing is under way, but for single cards that just came or failed."""
+    """No change is in progress; single cards may be new or failed."""
     configured = CONFIGURED
     if change is not None:
-        why = f"{change.failed}; the pool is back at {carried} until its allocation is changed or confirmed"
+        why = f"{change.failed}; the pool stays at {carried} until its allocation is changed or confirmed"
         configured = Verdict(False, "RolledBack", why)
-    elif late := [one for one in facts.members if not one.suits(carried)]:
-        configured = Verdict(False, "CardsNotCut", f"not shared as {carried} yet, {_cards(late)}")
+    elif late := [member for member in facts.members if not member.suits(carried)]:
+        configured = Verdict(
+            False, "CardsNotCut", f"cards do not have the sharing {carried} yet, {_cards(late)}"
+        )
     steps = rollout.steps(facts.members, carried, carried)
     return Outcome(carried, change, SERVING, configured, misconfigured=_conflict(facts), steps=steps)
 
@@ -132,13 +136,13 @@ def _closed(facts: Facts, carried: Sharing, change: Change | None, why: Verdict)
 
 
 def _stuck(facts: Facts, reason: str, why: str, late: Sequence[Member]) -> Verdict:
-    """Past the deadline it says who is waited for; nobody is ended for it."""
+    """After the deadline the reason is GPUModeChangeStuck; no pod is deleted."""
     return Verdict(True, STUCK if facts.overdue and late else reason, why)
 
 
 def _leave(facts: Facts, carried: Sharing, change: Change | None) -> Outcome:
     busy = _held(facts.members)
-    why = f"the pool is deleted once nobody holds its cards{_awaited(busy)}"
+    why = f"the pool is deleted once no pod holds its cards{_awaited(busy)}"
     closed = _stuck(facts, "Deleting", why, busy)
     configured = Verdict(False, "Deleting", why)
     return Outcome(
@@ -147,20 +151,26 @@ def _leave(facts: Facts, carried: Sharing, change: Change | None) -> Outcome:
 
 
 def _drift(facts: Facts, carried: Sharing) -> Verdict | None:
-    """From the moment a card was found cut by somebody else, until a person says that it is right."""
-    found = [one for one in facts.members if one.cut is not None and one.cut.state == DRIFTED and not one.out]
-    if found:
-        why = f"somebody else cut the pool's cards, which are to be {carried}: {_cards(found)}"
+    """The drift of the pool, from a foreign repartitioning of a card until a user confirms the repair."""
+    drifted = [
+        member
+        for member in facts.members
+        if member.cut is not None and member.cut.state == DRIFTED and not member.out
+    ]
+    if drifted:
+        why = f"another program repartitioned cards of the pool, which must be {carried}: {_cards(drifted)}"
         return Verdict(True, DRIFTED, why)
     if facts.misconfigured not in (DRIFTED, UNCONFIRMED):
         return None
-    amiss = [one for one in facts.members if not one.out and not one.suits(one.follows)]
-    if late := [one for one in amiss if not one.failed(one.follows)]:
-        return Verdict(True, DRIFTED, f"cards that somebody else cut are repaired, {_cards(late)}")
+    amiss = [member for member in facts.members if not member.out and not member.suits(member.follows)]
+    if late := [member for member in amiss if not member.failed(member.follows)]:
+        return Verdict(
+            True, DRIFTED, f"cards that another program repartitioned are repaired, {_cards(late)}"
+        )
     if facts.confirmed:
         return None
-    but = f", but for those that cannot be repaired, {_cards(amiss)}" if amiss else ""
-    why = f"the cards are as the pool says again{but}; confirm it with: croupier pools confirm"
+    but = f", except cards that cannot be repaired, {_cards(amiss)}" if amiss else ""
+    why = f"the cards match the allocation of the pool again{but}; confirm with: croupier pools confirm"
     return Verdict(True, UNCONFIRMED, why)
 
 
@@ -168,47 +178,49 @@ def _conflict(facts: Facts) -> Verdict:
     if facts.conflicts:
         return Verdict(True, "CardContested", capacity.listed(facts.conflicts))
     if facts.elder:
-        why = f"pool {facts.elder} is older and has the same resource; delete this pool, or that one"
+        why = f"the older pool {facts.elder} has the same resource; delete one of the two pools"
         return Verdict(True, "ResourceTaken", why)
     return IN_ORDER
 
 
 def _held(members: Iterable[Member]) -> list[Member]:
-    """Those that somebody has, or could still be given."""
-    return [one for one in members if one.occupancy != WITHDRAWN or one.holdings]
+    """The cards that a pod holds, or that could still be allocated."""
+    return [member for member in members if member.occupancy != WITHDRAWN or member.holdings]
 
 
 def _unfinished(members: Iterable[Member], carried: Sharing) -> list[Member]:
-    """Of those that go back: one that fails at that too is left to a person, and gives nothing."""
-    return [one for one in members if not (one.out or one.suits(carried) or one.failed(carried))]
+    """The cards that still have to change. A card that failed is left to a user and serves nothing."""
+    return [
+        member for member in members if not (member.out or member.suits(carried) or member.failed(carried))
+    ]
 
 
 def _failure(broken: Sequence[Member], wanted: Sharing) -> str:
-    messages = (f"card {one.id}: {one.cut.message}" for one in broken if one.cut is not None)
+    messages = (f"card {member.id}: {member.cut.message}" for member in broken if member.cut is not None)
     return f"the change to {wanted} failed ({capacity.listed(messages)})"
 
 
 def _cards(members: Sequence[Member]) -> str:
     """`2 cards to go: node-1-gpu-0 (Waiting), ...`."""
-    named = (f"{one.id} ({_state(one)})" for one in members)
+    named = (f"{member.id} ({_state(member)})" for member in members)
     return f"{_number(len(members))} to go: {capacity.listed(named)}"
 
 
-def _state(one: Member) -> str:
-    if one.cut is None:
-        return one.occupancy or "unknown"
-    return f"{one.cut.state}: {one.cut.message}" if one.cut.message else one.cut.state
+def _state(member: Member) -> str:
+    if member.cut is None:
+        return member.occupancy or "unknown"
+    return f"{member.cut.state}: {member.cut.message}" if member.cut.message else member.cut.state
 
 
 def _awaited(busy: Sequence[Member]) -> str:
-    """Who is waited for, so that a person can ask them."""
+    """The holders that the change waits for."""
     if not busy:
         return ""
-    if holders := [held for one in busy for held in one.holdings]:
+    if holders := [holding for member in busy for holding in member.holdings]:
         return f": {capacity.listed(holders)}"
-    if silent := sum(1 for one in busy if not one.occupancy):
-        return f": of {_number(silent)} the ledger does not tell who holds them"
-    return f": the ledger has {_number(len(busy))} to withdraw"
+    if unknown := sum(1 for member in busy if not member.occupancy):
+        return f": the holders of {_number(unknown)} are unknown"
+    return f": the ledger has not withdrawn {_number(len(busy))} yet"
 
 
 def _number(cards: int) -> str:

@@ -1,7 +1,7 @@
-"""What the nodes of a pool carry for the scheduler: a label for each pool, and the taints that pools name.
+"""Labels and taints on the nodes of pools: one label for each pool, and the taints that pools specify.
 
-A taint is taken away again only where we put it: one that a person, or Kubernetes, put on the node stays,
-even if a pool names the same. What we put is remembered on the node itself.
+Only taints that Croupier added are removed again: a taint from a user or from Kubernetes stays, even if a
+pool specifies the same one. The added taints are recorded in an annotation of the node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LABEL: Final = "pool.gpu.deckhouse.io/"
-"""Followed by the name of a pool; the value is empty."""
+"""Prefix of the label; the name of the pool follows, and the value is empty."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,27 +24,27 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands on a node. `ours` are the taints that we put there, as they are written."""
+    """Pool labels and taints of a node. `ours` are the taints that Croupier added, as text."""
 
     pools: frozenset[str] = frozenset()
-    """Pools whose label it has."""
+    """Pools whose label the node has."""
     taints: tuple[Taint, ...] = ()
     ours: frozenset[str] = frozenset()
 
 
 def decide(now: Marks, pools: Mapping[str, Iterable[Taint]]) -> Marks:
-    """The node as it shall be; `pools` are those with cards there, and the taints they name."""
-    wanted = {str(one): one for taints in pools.values() for one in taints}
-    theirs = tuple(one for one in now.taints if str(one) not in now.ours)
-    there = {(one.key, one.effect) for one in theirs}
-    added = tuple(sorted(one for one in wanted.values() if (one.key, one.effect) not in there))
+    """The desired labels and taints; `pools` are those with cards on the node, with their taints."""
+    wanted = {str(taint): taint for taints in pools.values() for taint in taints}
+    foreign = tuple(taint for taint in now.taints if str(taint) not in now.ours)
+    present = {(taint.key, taint.effect) for taint in foreign}
+    added = tuple(sorted(taint for taint in wanted.values() if (taint.key, taint.effect) not in present))
     kept = _first_of_a_kind(added)
-    return Marks(frozenset(pools), (*theirs, *kept), frozenset(str(one) for one in kept))
+    return Marks(frozenset(pools), (*foreign, *kept), frozenset(str(taint) for taint in kept))
 
 
 def _first_of_a_kind(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """A node has one taint of a key and effect; of two pools that differ in the value the first is taken."""
+    """A node can have one taint for each key and effect; of two pools with other values the first wins."""
     kinds: dict[tuple[str, str], Taint] = {}
-    for one in taints:
-        kinds.setdefault((one.key, one.effect), one)
+    for taint in taints:
+        kinds.setdefault((taint.key, taint.effect), taint)
     return tuple(kinds.values())

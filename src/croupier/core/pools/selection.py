@@ -1,7 +1,7 @@
-"""Which cards a pool may take: by what they are, by their labels, and by the labels of their node.
+"""Selectors of a pool: by properties and labels of cards, and by labels of nodes.
 
-A pool is a promise about its cards, so leaving one out is stronger than taking one in: a card that any
-field of `exclude` names is out, and every field of `include` that is set must agree.
+Exclusion is stronger than inclusion: a card that matches any field of `exclude` is not selected, and a card
+must match every field of `include` that is set.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
-"""From this index to that, both of them too."""
+"""First and last index, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One requirement on a label. An operator that nobody knows is never met."""
+    """One requirement on a label. An unknown operator never matches."""
 
     key: str
     operator: str
@@ -23,7 +23,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Objects by their labels: every requirement must hold, and none at all matches everything."""
+    """A label selector: every requirement must hold, and an empty selector matches everything."""
 
     equal: Mapping[str, str] = field(default_factory=dict)
     requirements: tuple[Requirement, ...] = ()
@@ -34,16 +34,16 @@ ANYTHING: Final = Labelled()
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Cards by what they are; a field that is empty says nothing."""
+    """Properties of cards; an empty field is not checked."""
 
     ids: frozenset[str] = frozenset()
     pci: frozenset[str] = frozenset()
-    """Vendor and device, such as 10de/2331."""
+    """PCI vendor and device ids, such as 10de/2331."""
     indexes: tuple[Span, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     products: frozenset[str] = frozenset()
     profiles: frozenset[str] = frozenset()
-    """MIG profiles, all of which the card can be cut into."""
+    """MIG profiles, all of which the card must support."""
     mig_capable: bool | None = None
 
 
@@ -58,7 +58,7 @@ EVERY_CARD: Final = Selector()
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a selector can ask about a card. What is not known of a card matches nothing that names it."""
+    """The properties of a card. An unknown property matches no filter on it."""
 
     id: str
     index: int | None = None
@@ -72,7 +72,7 @@ class Traits:
 def labelled(labels: Mapping[str, str], selector: Labelled) -> bool:
     if any(labels.get(key) != value for key, value in selector.equal.items()):
         return False
-    return all(_meets(labels.get(one.key), one) for one in selector.requirements)
+    return all(_meets(labels.get(required.key), required) for required in selector.requirements)
 
 
 def _meets(value: str | None, wanted: Requirement) -> bool:
@@ -94,7 +94,7 @@ def selects(selector: Selector, card: Traits) -> bool:
 
 
 def _answers(asked: Filter, card: Traits) -> list[bool]:
-    """One answer for every field that is set."""
+    """One result for every field that is set."""
     answers = []
     if asked.ids:
         answers.append(card.id in asked.ids)
@@ -118,6 +118,6 @@ def _within(index: int | None, spans: tuple[Span, ...]) -> bool:
 
 
 def span(written: str) -> Span:
-    """`0-1` and `3`, as the schema of a pool lets them be written."""
+    """Parse an index range of a GPUPool, such as `0-1` or `3`."""
     low, _, high = written.partition("-")
     return int(low), int(high or low)

@@ -1,7 +1,7 @@
-"""How the cards of a pool are shared, and whether a card is cut for it.
+"""How the cards of a pool are shared, and whether a card has the matching layout.
 
-Two ways of writing the same are equal here, so that rewriting an allocation without changing it
-drains nobody.
+Values are normalized: an allocation that is written differently but means the same compares equal, so it
+starts no change.
 """
 
 from collections import Counter
@@ -12,12 +12,12 @@ from typing import Final, Literal, TypeAlias
 Mode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 WHOLE: Final = "whole"
-"""The target of a card that shall not be cut."""
+"""The target of a card that is not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """`profile` or `layout` in mode MIG, `slices` in TimeSlice; the layout is sorted."""
+    """`profile` or `layout` is set in mode MIG, `slices` in mode TimeSlice. The layout is sorted."""
 
     mode: Mode
     profile: str = ""
@@ -32,28 +32,28 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a card is cut, as the agent of its node sees it."""
+    """The MIG layout of a card, as the agent of its node reports it."""
 
     state: str = "Applied"
     profiles: Mapping[str, int] = field(default_factory=dict)
-    """MIG devices it has, by profile."""
+    """The number of MIG devices by profile."""
     target: str = ""
     message: str = ""
 
 
 def suits(cut: Cut | None, sharing: Sharing, fits: Mapping[str, int]) -> bool:
-    """The card is cut for it, or nobody tells how it is cut. `fits`: how many of a profile it can have."""
+    """The layout matches the sharing, or is unknown. `fits` is the largest number of devices by profile."""
     if cut is None:
         return True
     return cut.state == "Applied" and _is(cut.profiles, sharing, fits)
 
 
 def failed(cut: Cut | None, sharing: Sharing) -> bool:
-    """Its agent tried to cut it for just this, and could not: an older failure says nothing of it."""
+    """The agent failed to apply exactly this sharing. A failure with another target does not count."""
     if cut is None or cut.state != "Failed" or not cut.target:
         return False
     aimed = read(cut.target)
-    # Where a profile cannot be had at all, its agent names it without a number.
+    # For an unsupported profile the agent reports the target without a number.
     return set(aimed) == {sharing.profile} if sharing.profile else _is(aimed, sharing, {})
 
 
@@ -67,12 +67,12 @@ def _is(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) 
 
 
 def read(target: str) -> dict[str, int]:
-    """`2g.20gb:2,3g.30gb:1`; nothing for `whole` and for what cannot be read."""
-    found: dict[str, int] = {}
+    """Parse a target such as `2g.20gb:2,3g.30gb:1`; empty for `whole`, 0 for an unreadable number."""
+    counts: dict[str, int] = {}
     for piece in target.split(",") if target not in ("", WHOLE) else ():
         profile, _, number = piece.partition(":")
-        found[profile] = int(number) if number.isascii() and number.isdigit() else 0
-    return found
+        counts[profile] = int(number) if number.isascii() and number.isdigit() else 0
+    return counts
 
 
 def spelled(layout: Mapping[str, int]) -> str:

@@ -1,1 +1,1 @@
-"""What becomes of a PodAllocation: a pod's CPU limit moved in place."""
+"""Decisions about a PodAllocation: the in-place resize of a pod's CPU limit."""

@@ -1,8 +1,8 @@
-"""What becomes of a PodAllocation: what is said of it, and whether the pod's limits are written.
+"""Decides about a PodAllocation: its status, and whether the pod's limits are written.
 
-`Applied` is said of the kubelet's report and of nothing else. Each step is decided from what the API server
-holds, so a controller that dies between two of them goes on where it stopped: the limits a pod came with are
-on record before the first change, and a change that was made is recognised by the pod's spec.
+`Applied` is set only on the kubelet's report. Each step is decided from the state in the API server, so a
+controller that restarts between two steps continues where it stopped: the original limits are recorded
+before the first change, and the pod's spec shows whether a change was made.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from croupier.core.resizing.seen import Condition, Pod, Scene, Wish
 from croupier.core.resizing.words import Verdict
 
 PATIENCE: Final = timedelta(seconds=60)
-"""How long the kubelet may say nothing before that is a failure."""
+"""How long the kubelet may take to report a resize before it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the limits become, and the requests where they move along. `back`: to what is in force."""
+    """The new limits, and the requests if they change too. `back`: a reset to the limits in force."""
 
     limits: Mapping[str, Quantity]
     requests: Mapping[str, Quantity] = field(default_factory=dict)
@@ -31,12 +31,12 @@ class Change:
 
     @property
     def sum(self) -> Quantity:
-        return Quantity(sum(one.nanos for one in self.limits.values()))
+        return Quantity(sum(limit.nanos for limit in self.limits.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`verdict` is what to say when `change`, if any, was made."""
+    """`verdict` is the status to write after `change`, if any, was made."""
 
     verdict: Verdict
     uid: str = ""
@@ -44,31 +44,31 @@ class Decision:
     originals: Mapping[str, Quantity] = field(default_factory=dict)
     restarts: int | None = None
     attempted: bool = False
-    """The time of the last attempt becomes now."""
+    """Set the time of the last attempt to now."""
     change: Change | None = None
     again: float | None = None
-    """Seconds after which to look again even if nothing changes."""
+    """Seconds after which to requeue even if nothing changes."""
 
 
 def decide(scene: Scene) -> Decision:
-    wish, pod = scene.wish, scene.pod
-    if pod is None or not wish.may_move(pod):
+    desired_limit, pod = scene.wish, scene.pod
+    if pod is None or not desired_limit.may_move(pod):
         return _not_ours(scene)
     if older := _older(scene, pod):
         return Decision(words.duplicate(older), pod.uid, originals=older.told.originals)
-    if hindrance := _hindrance(wish, pod):
-        return Decision(hindrance, pod.uid, pod.reported, restarts=wish.told.restarts)
+    if hindrance := _hindrance(desired_limit, pod):
+        return Decision(hindrance, pod.uid, pod.reported, restarts=desired_limit.told.restarts)
     known = _known(scene, pod)
     if pod.phase != "Running":
-        return replace(known, verdict=words.waiting(wish, pod))
-    target = split(wish, pod, known.originals)
+        return replace(known, verdict=words.waiting(desired_limit, pod))
+    target = split(desired_limit, pod, known.originals)
     if target is None:
         return replace(known, verdict=words.below(least(pod), pod))
     return _towards(scene, pod, known, target)
 
 
 def refused(decision: Decision, verdict: Verdict) -> Decision:
-    """The change was not made. What is infeasible stays infeasible, set back or not."""
+    """The API server refused the change. An infeasible resize stays infeasible, reset or not."""
     back = decision.change is not None and decision.change.back
     return replace(
         decision, verdict=decision.verdict if back else verdict, attempted=True, change=None, again=None
@@ -76,65 +76,72 @@ def refused(decision: Decision, verdict: Verdict) -> Decision:
 
 
 def least(pod: Pod) -> int:
-    """In quanta, the limit Kubernetes would still accept without changing what the pod is."""
+    """In quanta, the lowest limit that Kubernetes accepts without a change of the QoS class."""
     return max(terms.lowest(pod.shape), _floor(pod))
 
 
-def split(wish: Wish, pod: Pod, originals: Mapping[str, Quantity]) -> Change | None:
-    """The limit over the containers, by what they came with; None if it is less than they need."""
-    desired = units.at_most(wish.desired)
+def split(desired_limit: Wish, pod: Pod, originals: Mapping[str, Quantity]) -> Change | None:
+    """Split the limit by the containers' original limits; None if it is below their minimum."""
+    desired = units.at_most(desired_limit.desired)
     if desired < least(pod):
         return None
     floors = pod.floors
     parts = [
-        Part(one.name, units.at_least(originals.get(one.name, one.limit)), floors[one.name])
-        for one in pod.containers
+        Part(
+            container.name,
+            units.at_least(originals.get(container.name, container.limit)),
+            floors[container.name],
+        )
+        for container in pod.containers
     ]
     limits = {name: units.written(share) for name, share in clearing.split(desired, parts).items()}
     return Change(limits, limits if pod.shape.qos == "Guaranteed" else {})
 
 
 def _not_ours(scene: Scene) -> Decision:
-    """No pod that this one may move. What was said of a pod that is gone stays on record."""
-    wish = scene.wish
-    if wish.pod_namespace != wish.namespace:
-        return Decision(words.other_namespace(wish))
+    """There is no pod that this PodAllocation may resize. The record of a deleted pod stays."""
+    desired_limit = scene.wish
+    if desired_limit.pod_namespace != desired_limit.namespace:
+        return Decision(words.other_namespace(desired_limit))
     if scene.pod is None:
-        return Decision(words.no_pod(wish), uid=wish.told.uid)
-    if not wish.is_of(scene.pod.uid):
-        return Decision(words.replaced(wish), uid=wish.told.uid)
-    return Decision(words.other_node(wish, scene.pod))
+        return Decision(words.no_pod(desired_limit), uid=desired_limit.told.uid)
+    if not desired_limit.is_of(scene.pod.uid):
+        return Decision(words.replaced(desired_limit), uid=desired_limit.told.uid)
+    return Decision(words.other_node(desired_limit, scene.pod))
 
 
 def _older(scene: Scene, pod: Pod) -> Wish | None:
-    """The one that decides, if it is another: the oldest that is of this pod.
+    """The older PodAllocation of this pod, which takes precedence; None if this one is the oldest.
 
-    Times are in whole seconds; of two made in the same, the one that is at work already.
+    Creation times are in whole seconds; of two with the same time, the one that resized the pod before wins.
     """
-    wish = scene.wish
-    rivals = [one for one in scene.rivals if one.may_move(pod)]
-    first = min([wish, *rivals], key=lambda one: (one.created, not one.at_work, one.name))
-    return None if first is wish else first
+    desired_limit = scene.wish
+    rivals = [rival for rival in scene.rivals if rival.may_move(pod)]
+    first = min([desired_limit, *rivals], key=lambda rival: (rival.created, not rival.at_work, rival.name))
+    return None if first is desired_limit else first
 
 
-def _hindrance(wish: Wish, pod: Pod) -> Verdict | None:
-    """What needs somebody to change something."""
+def _hindrance(desired_limit: Wish, pod: Pod) -> Verdict | None:
+    """A reason that only a change of the pod or of the PodAllocation can remove."""
     if pod.terminating or pod.phase in ("Succeeded", "Failed"):
-        return words.over(wish, pod)
+        return words.over(desired_limit, pod)
     if pod.pod_level:
         return words.pod_level()
     if unfit := terms.unmovable(pod.shape):
         return words.failed(unfit.word, unfit.sentence)
-    if not wish.desired.nanos > 0 or units.written(units.at_most(wish.desired)) != wish.desired:
-        return words.not_a_step(wish.desired)
+    if (
+        not desired_limit.desired.nanos > 0
+        or units.written(units.at_most(desired_limit.desired)) != desired_limit.desired
+    ):
+        return words.not_a_step(desired_limit.desired)
     return None
 
 
 def _known(scene: Scene, pod: Pod) -> Decision:
-    """What stays true of the pod whatever is said of it."""
-    told = scene.wish.told
-    originals = told.originals or {one.name: one.limit for one in pod.containers}
-    restarts = told.restarts if told.uid == pod.uid else None
+    """The fields of the status that do not depend on the outcome."""
+    last = scene.wish.told
+    originals = last.originals or {container.name: container.limit for container in pod.containers}
+    restarts = last.restarts if last.uid == pod.uid else None
     return Decision(
         words.recorded(scene.wish.desired),
         pod.uid,
@@ -145,19 +152,23 @@ def _known(scene: Scene, pod: Pod) -> Decision:
 
 
 def _towards(scene: Scene, pod: Pod, known: Decision, target: Change) -> Decision:
-    wish, told = scene.wish, scene.wish.told
+    desired_limit, last = scene.wish, scene.wish.told
     if _matches(pod, target):
         return _judged(scene, pod, known)
-    current = told.uid == pod.uid and told.generation == wish.generation and told.desired == wish.desired
-    if current and told.word in words.ASKED:
-        return replace(known, verdict=words.foreign(wish, pod))
-    if current and told.word in words.RETRIED and not scene.due:
-        return replace(known, verdict=Verdict(told.phase, told.word, told.sentence))
-    if not told.originals:
+    current = (
+        last.uid == pod.uid
+        and last.generation == desired_limit.generation
+        and last.desired == desired_limit.desired
+    )
+    if current and last.word in words.ASKED:
+        return replace(known, verdict=words.foreign(desired_limit, pod))
+    if current and last.word in words.RETRIED and not scene.due:
+        return replace(known, verdict=Verdict(last.phase, last.word, last.sentence))
+    if not last.originals:
         return replace(known, again=0.0)
     return replace(
         known,
-        verdict=words.resizing(wish.desired, pod),
+        verdict=words.resizing(desired_limit.desired, pod),
         restarts=pod.restarts,
         attempted=True,
         change=target,
@@ -166,7 +177,7 @@ def _towards(scene: Scene, pod: Pod, known: Decision, target: Change) -> Decisio
 
 
 def _judged(scene: Scene, pod: Pod, known: Decision) -> Decision:
-    """The spec is as it should be: what does the kubelet say?"""
+    """The spec is as desired: evaluate the kubelet's conditions."""
     pending, moving = _fresh(pod.pending, pod), _fresh(pod.in_progress, pod)
     if pending is not None and pending.reason == "Infeasible":
         return _infeasible(scene, pod, known, pending)
@@ -180,17 +191,17 @@ def _judged(scene: Scene, pod: Pod, known: Decision) -> Decision:
 
 
 def _proven(scene: Scene, pod: Pod, known: Decision) -> Decision:
-    """No condition speaks against it, which is also so right after the change: what does it report?"""
+    """There is no resize condition, as is also the case right after the change: check the reported limits."""
     desired = scene.wish.desired
-    if stopped := [one for one in pod.containers if one.state]:
+    if stopped := [container for container in pod.containers if container.state]:
         return replace(known, verdict=words.not_running(stopped))
     if known.restarts != pod.restarts:
         verdict = words.restarted(desired)
         return replace(known, verdict=verdict, restarts=pod.restarts, attempted=True, again=0.0)
     if pod.observed >= pod.generation and _reports(pod):
         return replace(known, verdict=words.enforced(desired, pod))
-    told = scene.wish.told
-    asked = told.attempted if told.uid == pod.uid else None
+    last = scene.wish.told
+    asked = last.attempted if last.uid == pod.uid else None
     left = PATIENCE if asked is None else asked + PATIENCE - scene.now
     if left <= timedelta():
         return replace(known, verdict=words.not_enforced(desired, pod))
@@ -199,21 +210,23 @@ def _proven(scene: Scene, pod: Pod, known: Decision) -> Decision:
 
 
 def _infeasible(scene: Scene, pod: Pod, known: Decision, said: Condition) -> Decision:
-    """Back to what is in force: a spec that can never be is a trap for whoever reads it."""
-    told = scene.wish.told
+    """Reset the spec to the limits in force: an infeasible spec would mislead its readers."""
+    last = scene.wish.told
     verdict = words.infeasible(said.message, pod.reported)
-    before = told.word == "Infeasible" and told.uid == pod.uid and told.generation == scene.wish.generation
+    before = last.word == "Infeasible" and last.uid == pod.uid and last.generation == scene.wish.generation
     if pod.reported is None or (before and not scene.due):
         return replace(known, verdict=verdict)
-    limits = {one.name: one.reported for one in pod.containers if one.reported is not None}
+    limits = {
+        container.name: container.reported for container in pod.containers if container.reported is not None
+    }
     requests = limits if pod.shape.qos == "Guaranteed" else {}
     return replace(known, verdict=verdict, attempted=True, change=Change(limits, requests, back=True))
 
 
 def _fresh(condition: Condition | None, pod: Pod) -> Condition | None:
-    """One about an earlier spec says nothing as long as the kubelet has not seen this one.
+    """None for a condition about an earlier spec, until the kubelet has observed the current one.
 
-    What stands when it has is about this one, too: a change of something else does not make it look again.
+    After that it is valid for the current spec, too: the kubelet does not reset it after other changes.
     """
     if condition is None:
         return None
@@ -222,15 +235,16 @@ def _fresh(condition: Condition | None, pod: Pod) -> Condition | None:
 
 
 def _matches(pod: Pod, target: Change) -> bool:
-    """The spec is what we would write."""
+    """The spec equals the target."""
     return all(
-        one.limit == target.limits[one.name] and one.request == target.requests.get(one.name, one.request)
-        for one in pod.containers
+        container.limit == target.limits[container.name]
+        and container.request == target.requests.get(container.name, container.request)
+        for container in pod.containers
     )
 
 
 def _reports(pod: Pod) -> bool:
-    return all(one.reported == one.limit for one in pod.containers)
+    return all(container.reported == container.limit for container in pod.containers)
 
 
 def _floor(pod: Pod) -> int:

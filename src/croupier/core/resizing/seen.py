@@ -1,4 +1,4 @@
-"""What is known when the fate of a PodAllocation is decided: the wish, the pod, and what was said before."""
+"""The inputs of a resize decision: the PodAllocation, its last status, and the pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ DUPLICATE: Final = "DuplicateAllocation"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One that bears a limit. `reported` is what the kubelet says it enforces."""
+    """A container with a CPU limit. `reported` is the limit that the kubelet enforces."""
 
     name: str
     limit: Quantity
@@ -25,13 +25,13 @@ class Container:
     """Why it is not running; empty while it runs."""
     restarts: int = 0
     restarting: bool = False
-    """Its resizePolicy restarts it when CPU changes, so a restart is no surprise."""
+    """Its resizePolicy restarts it when CPU changes, so a restart is expected."""
     sidecar: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """PodResizePending or PodResizeInProgress, as the kubelet set it for one generation of the pod."""
+    """PodResizePending or PodResizeInProgress, set by the kubelet for one generation of the pod."""
 
     reason: str = ""
     message: str = ""
@@ -49,31 +49,34 @@ class Pod:
     phase: str = "Running"
     terminating: bool = False
     pod_level: bool = False
-    """It has resources of its own, beside those of its containers."""
+    """The pod sets pod-level resources."""
     pending: Condition | None = None
     in_progress: Condition | None = None
 
     @property
     def reported(self) -> Quantity | None:
-        """The limit in force; None as long as the kubelet has not told it for every container."""
-        amounts = [one.reported for one in self.containers]
-        return None if None in amounts or not amounts else sum((one for one in amounts if one), ZERO)
+        """The limit in force; None until the kubelet has reported it for every container."""
+        amounts = [container.reported for container in self.containers]
+        return None if None in amounts or not amounts else sum((amount for amount in amounts if amount), ZERO)
 
     @property
     def restarts(self) -> int:
-        """Those that nobody asked for."""
-        return sum(one.restarts for one in self.containers if not one.restarting)
+        """Restarts that no resizePolicy explains."""
+        return sum(container.restarts for container in self.containers if not container.restarting)
 
     @property
     def floors(self) -> dict[str, int]:
-        """In quanta, what each container may not fall below."""
+        """In quanta, the lowest limit of each container."""
         guaranteed = self.shape.qos == "Guaranteed"
-        return {one.name: 1 if guaranteed else max(1, units.at_least(one.request)) for one in self.containers}
+        return {
+            container.name: 1 if guaranteed else max(1, units.at_least(container.request))
+            for container in self.containers
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the status says, from an earlier look."""
+    """The status of the PodAllocation as it was last written."""
 
     phase: Phase = "Pending"
     word: str = ""
@@ -88,7 +91,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A PodAllocation. `owner` is the uid of the pod that owns it, if one does."""
+    """A PodAllocation. `owner` is the UID of the pod that owns it, if there is one."""
 
     namespace: str
     name: str
@@ -99,26 +102,26 @@ class Wish:
     generation: int = 1
     owner: str = ""
     node: str = ""
-    """Whose agent wrote it; empty if a person did."""
+    """The node whose market agent wrote it; empty if it was written by hand."""
     told: Told = Told()
 
     def may_move(self, pod: "Pod") -> bool:
-        """An agent has a say on its own node alone, whatever it writes."""
+        """An agent may resize only pods of its own node, whatever it writes."""
         return self.pod_namespace == self.namespace and self.node in ("", pod.node) and self.is_of(pod.uid)
 
     def is_of(self, uid: str) -> bool:
-        """Not of an earlier pod of the same name."""
+        """False for an earlier pod of the same name."""
         return (self.owner or uid) == uid and (self.told.uid or uid) == uid
 
     @property
     def at_work(self) -> bool:
-        """It has decided for the pod before."""
+        """It has resized the pod before."""
         return bool(self.told.originals) and self.told.word != DUPLICATE
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`rivals` are the other PodAllocations of the same pod. `due`: what failed may be tried again now."""
+    """`rivals` are the other PodAllocations of the same pod. `due`: a failed resize may be retried now."""
 
     wish: Wish
     pod: Pod | None

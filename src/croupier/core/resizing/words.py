@@ -1,4 +1,4 @@
-"""Everything that can be said of a PodAllocation: a stable word for programs and a sentence for people."""
+"""The messages of a PodAllocation's status: a stable reason for programs and a sentence for people."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ASKED: Final = frozenset(
         "QuotaNotEnforced",
     }
 )
-"""Said only while the pod's spec is what we wrote: if it is not any more, somebody else wrote it."""
+"""Reasons that are set only while the pod's spec is ours: if it differs now, another client changed it."""
 RETRIED: Final = frozenset(
     {
         "Infeasible",
@@ -37,7 +37,7 @@ RETRIED: Final = frozenset(
         "Unavailable",
     }
 )
-"""Tried again with growing delays: nothing tells us when the cause is gone."""
+"""Reasons that are retried with backoff: no event reports that the cause is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """On one line and not too long, as it goes into the status."""
+        """The status text: one line of bounded length."""
         line = " ".join(self.sentence.split())
         short = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
         return f"{self.word}: {short}" if short else self.word
@@ -66,102 +66,105 @@ def failed(word: str, sentence: str) -> Verdict:
     return Verdict("Failed", word, sentence)
 
 
-def other_namespace(wish: Wish) -> Verdict:
+def other_namespace(desired_limit: Wish) -> Verdict:
     return failed(
         "NamespaceMismatch",
-        f"it lives in namespace {wish.namespace} and names a pod of {wish.pod_namespace};"
-        " create it in the namespace of the pod",
+        f"it is in namespace {desired_limit.namespace} and names a pod of namespace"
+        f" {desired_limit.pod_namespace}; create it in the namespace of the pod",
     )
 
 
 def duplicate(older: Wish) -> Verdict:
     return failed(
         DUPLICATE,
-        f"PodAllocation {older.name} is older and decides for pod {older.pod}; delete one of the two",
+        f"PodAllocation {older.name} of pod {older.pod} is older and takes precedence; delete one of the two",
     )
 
 
-def no_pod(wish: Wish) -> Verdict:
-    return failed("PodNotFound", f"namespace {wish.namespace} has no pod {wish.pod}")
+def no_pod(desired_limit: Wish) -> Verdict:
+    return failed(
+        "PodNotFound", f"pod {desired_limit.pod} does not exist in namespace {desired_limit.namespace}"
+    )
 
 
-def replaced(wish: Wish) -> Verdict:
+def replaced(desired_limit: Wish) -> Verdict:
     return failed(
         "PodReplaced",
-        f"the pod {wish.pod} it was made for is gone and another has its name; create a new PodAllocation",
+        f"pod {desired_limit.pod} was deleted and another pod has its name; create a new PodAllocation",
     )
 
 
-def other_node(wish: Wish, pod: Pod) -> Verdict:
+def other_node(desired_limit: Wish, pod: Pod) -> Verdict:
     where = f"on node {pod.node}" if pod.node else "on no node"
     return failed(
         "WrongNode",
-        f"the market of node {wish.node} wrote it, but pod {wish.pod} is {where}; delete it",
+        f"the market agent of node {desired_limit.node} wrote it,"
+        f" but pod {desired_limit.pod} is {where}; delete it",
     )
 
 
-def over(wish: Wish, pod: Pod) -> Verdict:
+def over(desired_limit: Wish, pod: Pod) -> Verdict:
     if pod.terminating:
-        return failed("PodTerminating", f"pod {wish.pod} is being deleted")
-    return failed("PodFinished", f"pod {wish.pod} has ended ({pod.phase})")
+        return failed("PodTerminating", f"pod {desired_limit.pod} is being deleted")
+    return failed("PodFinished", f"pod {desired_limit.pod} has finished ({pod.phase})")
 
 
 def pod_level() -> Verdict:
-    return failed("PodLevelResources", "the pod has resources of its own beside those of its containers")
+    return failed("PodLevelResources", "the pod sets pod-level resources, which cannot be resized")
 
 
 def below(least: int, pod: Pod) -> Verdict:
     if pod.shape.memory_pinned and least > sum(pod.floors.values()):
-        why = "at its CPU requests its QoS class would become Guaranteed"
+        why = "with limits equal to requests its QoS class would become Guaranteed"
     else:
         why = "Kubernetes refuses a limit below the request"
-    return failed("BelowRequest", f"{why}; ask for at least {units.text(least)}")
+    return failed("BelowRequest", f"{why}; set at least {units.text(least)}")
 
 
 def not_a_step(desired: Quantity) -> Verdict:
-    return failed("InvalidLimit", f"{desired} is no positive multiple of 10m")
+    return failed("InvalidLimit", f"{desired} is not a positive multiple of 10m")
 
 
-def waiting(wish: Wish, pod: Pod) -> Verdict:
-    where = f"on node {pod.node}" if pod.node else "for a node"
-    return pending("PodPending", f"pod {wish.pod} does not run yet; it waits {where}")
+def waiting(desired_limit: Wish, pod: Pod) -> Verdict:
+    where = f"on node {pod.node}" if pod.node else "not scheduled"
+    return pending("PodPending", f"pod {desired_limit.pod} is not running yet ({where})")
 
 
 def resizing(desired: Quantity, pod: Pod) -> Verdict:
-    return pending("Resizing", f"{desired} was asked for; the kubelet of {pod.node} does not report it yet")
+    return pending("Resizing", f"{desired} was requested; the kubelet of {pod.node} does not report it yet")
 
 
 def recorded(desired: Quantity) -> Verdict:
-    return pending("Recorded", f"the limit the pod came with is on record; {desired} comes next")
+    return pending("Recorded", f"the original limit of the pod is recorded; {desired} is set next")
 
 
 def deferred(message: str) -> Verdict:
-    return pending("Deferred", message or "the kubelet waits for room")
+    return pending("Deferred", message or "the kubelet waits until the node has enough free CPU")
 
 
 def in_progress(message: str) -> Verdict:
-    return pending("InProgress", message or "the kubelet is at it")
+    return pending("InProgress", message or "the kubelet is applying the resize")
 
 
 def kubelet_error(message: str) -> Verdict:
-    return failed("KubeletError", message or "the kubelet could not change the control group; it tries again")
+    return failed("KubeletError", message or "the kubelet could not change the cgroup and retries")
 
 
 def not_running(containers: Collection[Container]) -> Verdict:
-    each = ", ".join(f"{one.name} ({one.state})" for one in containers)
-    return pending("NotRunning", f"not running: {each}; the limit shows when it runs")
+    each = ", ".join(f"{container.name} ({container.state})" for container in containers)
+    return pending("NotRunning", f"not running: {each}; the limit is reported when they run")
 
 
 def restarted(desired: Quantity) -> Verdict:
-    return pending("Restarted", f"a container started again since {desired} was asked for; looking again")
+    return pending("Restarted", f"a container restarted after {desired} was requested; checking again")
 
 
 def not_enforced(desired: Quantity, pod: Pod) -> Verdict:
     if pod.observed < pod.generation:
-        how = f"the kubelet of {pod.node} has not looked at it"
+        how = f"the kubelet of {pod.node} has not observed it"
     else:
         how = f"the kubelet of {pod.node} reports {pod.reported if pod.reported is not None else 'no limit'}"
-    return failed("QuotaNotEnforced", f"{desired} was asked for more than a minute ago and {how}")
+    return failed("QuotaNotEnforced", f"{desired} was requested more than a minute ago, but {how}")
 
 
 def enforced(desired: Quantity, pod: Pod) -> Verdict:
@@ -169,21 +172,21 @@ def enforced(desired: Quantity, pod: Pod) -> Verdict:
 
 
 def infeasible(message: str, back: Quantity | None) -> Verdict:
-    ending = f"; the limit is set back to {back}" if back is not None else ""
-    return failed("Infeasible", f"{message or 'the kubelet can never grant it'}{ending}")
+    ending = f"; the limit is reset to {back}" if back is not None else ""
+    return failed("Infeasible", f"{message or 'the node can never provide it'}{ending}")
 
 
-def foreign(wish: Wish, pod: Pod, by: str = "") -> Verdict:
-    limits = ", ".join(f"{one.name} {one.limit}" for one in pod.containers)
+def foreign(desired_limit: Wish, pod: Pod, by: str = "") -> Verdict:
+    limits = ", ".join(f"{container.name} {container.limit}" for container in pod.containers)
     return failed(
         "ForeignWriter",
-        f"{by or 'somebody else'} changed the limits ({limits}) after {wish.desired} was set;"
+        f"{by or 'another client'} changed the limits ({limits}) after {desired_limit.desired} was set;"
         " it will be set again",
     )
 
 
 def refused(status: int, message: str, causes: Collection[Mapping[str, Any]] = ()) -> Verdict:
-    """What the API server's no to a resize means; status 0: it did not answer."""
+    """The API server refused a resize; status 0: it did not answer."""
     return failed(_word(status, message, causes), message or f"the API server answered {status}")
 
 
@@ -195,14 +198,14 @@ def _word(status: int, message: str, causes: Collection[Mapping[str, Any]]) -> s
     if "could not find the requested resource" in message or "without support for resize" in message:
         return "NoResize"
     if status in (404, 409) or "metadata.uid: Invalid value" in message:
-        return "Conflict"  # it came too late for its pod
+        return "Conflict"  # the pod was deleted or replaced
     if status in (400, 422):
         return "Invalid"
     return "Unavailable"
 
 
 def _forbidden(message: str) -> str:
-    """Quota, LimitRange and RBAC all say 403; their sentences have not changed in years."""
+    """Quota, LimitRange and RBAC all answer 403; their messages have been stable for years."""
     if "exceeded quota" in message or "must specify limits" in message:
         return "QuotaExceeded"
     if " per Container is " in message or " per Pod is " in message:
