@@ -1,4 +1,4 @@
-"""Both books, one after the other, for whatever both must do."""
+"""Fixtures with both capacity managers, for the tests of their common contract."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.book.worlds import Noon
 
 @pytest.fixture(params=["InMemory", "CRD"])
 def kept_in(request: pytest.FixtureRequest) -> Path | None:
-    """The cluster the book is kept in, if any."""
+    """The kubeconfig of the cluster that stores the ledgers; None in memory."""
     if request.param == "InMemory":
         return None
     request.getfixturevalue("clean_cluster")

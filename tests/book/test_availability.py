@@ -1,4 +1,4 @@
-"""The index follows the real API server through thousands of changes, and equals a recount all along."""
+"""The index follows a real API server through thousands of changes and always equals a recount."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.book.traffic import ACTS, Traffic, offer, workload
 from tests.kube import waiting
 
 ROUNDS, STEPS = 4, 24
-"""Steps of every hand between two comparisons with the API server."""
+"""Rounds, and steps of every worker between two comparisons with the API server."""
 EVERY = 40
 """Notifications between two comparisons with the stores."""
 
@@ -43,7 +43,7 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
 
 
 def recount(nodes: Iterable[Node | LeanNode], pods: Iterable[Pod | LeanPod]) -> Table:
-    """The naive way: look at every pod for every node that is there."""
+    """A recount of all pods for every node."""
     asked: dict[str, dict[str, Quantity]] = {}
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
@@ -69,14 +69,14 @@ def _numbers(node: Node | LeanNode, asked: dict[str, Quantity]) -> dict[str, Thr
 async def following(
     api: Client, nodes: Resource[Any], pods: Resource[Any], selection: Selection = EVERYTHING
 ) -> AsyncIterator[tuple[Availability, Store[Any], Store[Any]]]:
-    """Real watches, and an index that follows from before the first list."""
+    """An index that follows two reflectors from the start."""
     stores = Store(nodes), Store(pods)
     index = availability.follow(*stores)
     reading = [Reflector(api, stores[0]), Reflector(api, stores[1], selection=selection)]
-    tasks = [asyncio.create_task(one.run()) for one in reading]
+    tasks = [asyncio.create_task(reflector.run()) for reflector in reading]
     try:
-        for one in reading:
-            await one.synced()
+        for reflector in reading:
+            await reflector.synced()
         yield index, *stores
     finally:
         for task in tasks:
@@ -85,32 +85,32 @@ async def following(
 
 
 def check_on_the_way(index: Availability, nodes: Store[Any], pods: Store[Any]) -> list[bool]:
-    """Every so many notifications: does the index equal a recount of what the watches brought?"""
-    found: list[bool] = []
-    heard = 0
+    """Compare the index with a recount of the stores after every `EVERY` notifications."""
+    results: list[bool] = []
+    notifications = 0
 
     def look(_: object) -> None:
-        nonlocal heard
-        heard += 1
-        if heard % EVERY == 0:
-            found.append(index.every() == recount(nodes, pods))
+        nonlocal notifications
+        notifications += 1
+        if notifications % EVERY == 0:
+            results.append(index.every() == recount(nodes, pods))
 
     nodes.subscribe(look)
     pods.subscribe(look)
-    return found
+    return results
 
 
 async def test_thousands_of_random_events(api, namespace, clean_cluster):
-    """Two indexes follow: one hears of every pod, the other only of those that are bound and not finished."""
+    """One index follows all pods, the other only bound and unfinished ones."""
     traffic = Traffic(api, namespace, seed=2026)
     async with (
         following(api, LEAN_NODES, LEAN_PODS) as (index, nodes, pods),
-        following(api, kinds.NODES, kinds.PODS, BOUND) as (told_less, _, _),
+        following(api, kinds.NODES, kinds.PODS, BOUND) as (bound_only, _, _),
     ):
         on_the_way = check_on_the_way(index, nodes, pods)
         for round_ in range(ROUNDS):
             await traffic.flow(STEPS + round_)
-            await caught_up(api, index, told_less)
+            await caught_up(api, index, bound_only)
 
     assert all(on_the_way)
     assert len(on_the_way) > 20
@@ -120,7 +120,7 @@ async def test_thousands_of_random_events(api, namespace, clean_cluster):
 
 
 async def caught_up(api: Client, *indexes: Availability) -> None:
-    """Nobody writes now: what a fresh list of everything sums up to is what each index must come to say."""
+    """Without further writes each index becomes equal to a recount of a fresh list."""
 
     async def same() -> bool:
         nodes, pods = await asyncio.gather(api.list(kinds.NODES), api.list(kinds.PODS))
@@ -130,8 +130,8 @@ async def caught_up(api: Client, *indexes: Availability) -> None:
     await waiting.until_async(same, "the index to equal a recount by list")
 
 
-async def test_kubectl_describe_says_the_same(api, namespace, clean_cluster, cluster):
-    chance = random.Random(2026)  # noqa: S311  # no secret: the same pods again
+async def test_kubectl_describe_shows_the_same_amounts(api, namespace, clean_cluster, cluster):
+    chance = random.Random(2026)  # noqa: S311  # not a secret: reproducible
     async with runtime_with_overhead(api) as runtime:
         await api.create(kinds.NODES, {"metadata": {"name": "gpu-worker2"}, "status": offer(chance)})
         async with asyncio.TaskGroup() as creating:
@@ -156,7 +156,7 @@ async def test_kubectl_describe_says_the_same(api, namespace, clean_cluster, clu
 
 
 def allocated(described: str) -> dict[str, Quantity]:
-    """The requests column of "Allocated resources", and how many pods there are."""
+    """The requests column of "Allocated resources", and the number of pods."""
     (pods,) = re.findall(r"Non-terminated Pods:\s+\((\d+) in total\)", described)
     table = described.partition("Allocated resources:")[2].partition("Events:")[0]
     rows = re.findall(r"^  (\S+)\s+(-?[0-9]\S*)\s", table, re.MULTILINE)
@@ -165,7 +165,7 @@ def allocated(described: str) -> dict[str, Quantity]:
 
 @contextlib.asynccontextmanager
 async def runtime_with_overhead(api: Client) -> AsyncIterator[str]:
-    """Pods that name this runtime cost more than their containers ask for."""
+    """A RuntimeClass with overhead."""
     classes: Resource[Any] = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, dict)
     overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
     body = {"metadata": {"name": "heavy-availability"}, "handler": "heavy", "overhead": overhead}
@@ -176,6 +176,6 @@ async def runtime_with_overhead(api: Client) -> AsyncIterator[str]:
         await api.delete(classes, "heavy-availability")
 
 
-async def test_a_node_that_is_not_there_is_not_found(api, namespace):
+async def test_an_unknown_node_is_not_found(api, namespace):
     with pytest.raises(NotFound, match="no-such-node"):
         await availability.take_node(api, "no-such-node")

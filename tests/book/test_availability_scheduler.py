@@ -1,4 +1,4 @@
-"""The scheduler sees the room that we see, also while a pod is resized: it takes the last of it, no more."""
+"""The index agrees with the scheduler about free resources, also while a pod is resized."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ async def api(lab: Lab) -> AsyncIterator[Client]:
 
 
 class Room:
-    """One node with four CPUs, whose kubelet is the test."""
+    """One node with four CPUs; the test plays its kubelet."""
 
     def __init__(self, api: Client, namespace: str) -> None:
         self._api = api
@@ -32,13 +32,13 @@ class Room:
 
     async def open(self) -> None:
         body = nodes.manifest(nodes.SimulatedNode(NODE, "zone-a"), datetime.now(UTC))
-        body["metadata"]["annotations"] = {}  # not to be run by anybody else
+        body["metadata"]["annotations"] = {}  # so that no simulated kubelet runs it
         for amounts in ("capacity", "allocatable"):
             body["status"][amounts] = {**body["status"][amounts], "cpu": "4"}
         await self._api.create(kinds.NODES, body)
 
     async def pod(self, name: str, cpu: str, **more: Any) -> None:
-        """The scheduler may place it here only."""
+        """A pod that the scheduler can place only on this node."""
         main = {"name": "main", "image": "any", "resources": {"requests": {"cpu": cpu}}}
         spec = {"containers": [main], "nodeSelector": {"kubernetes.io/hostname": NODE}, **more}
         await self._api.create(
@@ -46,7 +46,7 @@ class Room:
         )
 
     async def report(self, name: str, *, has: str, promised: str, pending: str = "") -> None:
-        """What a kubelet says of a container."""
+        """The container status of a kubelet."""
         said = {"name": "main", "image": "any", "imageID": "", "ready": True, "restartCount": 0}
         said |= {"resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": promised}}
         resize = {"type": "PodResizePending", "status": "True", "reason": pending}
@@ -80,7 +80,7 @@ class Room:
         await waiting.until_async(bound, f"{name} to be placed", within=60)
 
     async def waits(self, name: str) -> None:
-        """The scheduler has tried, and there was too little."""
+        """Wait until the scheduler has refused the pod."""
 
         async def refused() -> bool:
             pod = await self._api.get(kinds.PODS, name, namespace=self._namespace)
@@ -95,7 +95,7 @@ async def test_the_scheduler_counts_a_resize_as_we_do(api, namespace, clean_clus
     await room.open()
     await room.pod("resized", "1", nodeName=NODE)
 
-    # It asks for one, and still has three: a resize down that has not happened yet.
+    # It requests one and still has three: a resize down that is not actuated yet.
     await room.report("resized", has="3", promised="1")
     assert await room.left() == "1"
     await room.pod("large", "1100m")
@@ -104,18 +104,18 @@ async def test_the_scheduler_counts_a_resize_as_we_do(api, namespace, clean_clus
     await room.placed("first")
     assert await room.left() == "0"
 
-    # It has happened.
+    # The resize is actuated.
     await room.report("resized", has="1", promised="1")
     await room.placed("large")
     assert await room.left() == "900m"
 
-    # It asks for more, the kubelet has not answered: that counts at once.
+    # It requests more and the kubelet has not answered: that counts at once.
     await room.resize("resized", "1500m")
     assert await room.left() == "400m"
     await room.pod("second", "900m")
     await room.waits("second")
 
-    # It will never get it: that does not count any more.
+    # The resize is infeasible: it does not count any more.
     await room.report("resized", has="1", promised="1", pending="Infeasible")
     await room.placed("second")
     assert await room.left() == "0"

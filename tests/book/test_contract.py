@@ -1,4 +1,4 @@
-"""What both books promise: all or nothing, once per holder, nothing forgotten, nothing given twice."""
+"""The contract of both capacity managers: atomic and idempotent claims, nothing lost or allocated twice."""
 
 import asyncio
 from dataclasses import replace
@@ -19,9 +19,9 @@ LATER = NOON + timedelta(hours=1)
 
 
 def known(book: CapacityManager) -> Ledger:
-    found = book.ledger(NODE)
-    assert found is not None
-    return found
+    ledger = book.ledger(NODE)
+    assert ledger is not None
+    return ledger
 
 
 async def test_a_reserve_holds_until_the_ttl_is_over(book):
@@ -30,7 +30,7 @@ async def test_a_reserve_holds_until_the_ttl_is_over(book):
     granted = await book.reserve(pod(), NODE, cards=2, percent=50)
 
     assert granted == (Part("node-1-gpu-0", 50), Part("node-1-gpu-1", 50))
-    assert known(book).held == {pod(): NOON + timedelta(seconds=121)}  # 120 s, in whole seconds, not less
+    assert known(book).held == {pod(): NOON + timedelta(seconds=121)}  # 120 s, rounded up to whole seconds
     assert known(book).grant(pod()) == granted
 
 
@@ -47,7 +47,7 @@ WANTED = {
 
 
 @pytest.mark.parametrize(("empty", "want"), WANTED.values(), ids=WANTED)
-async def test_what_is_claimed_is_what_the_core_decides_and_goes_back_whole(book, empty, want):
+async def test_a_claim_gets_the_decision_of_the_core_and_is_released_completely(book, empty, want):
     expected = claims.decide(empty, claim(pod(), want), "Spread")
     assert isinstance(expected, Taken)
     await book.open(NODE, empty)
@@ -59,7 +59,7 @@ async def test_what_is_claimed_is_what_the_core_decides_and_goes_back_whole(book
     assert book.ledger(NODE) == empty
 
 
-async def test_a_strategy_of_its_own(book):
+async def test_a_claim_with_its_own_strategy(book):
     await book.open(NODE, node())
     await book.claim(NODE, claim(pod(0)))
 
@@ -67,17 +67,17 @@ async def test_a_strategy_of_its_own(book):
 
 
 TOO_MUCH = {
-    "more cards than there are": (node(), Shares(3, 50)),
-    "more than is left": (node(percent(0, holders={pod(9): 80}), percent(1)), Shares(2, 50)),
-    "a profile no card is cut into": (node(cut()), Slots("7g.80gb", 1)),
-    "a sick card": (node(percent(healthy=False)), Shares(1, 10)),
+    "more cards than exist": (node(), Shares(3, 50)),
+    "more than is free": (node(percent(0, holders={pod(9): 80}), percent(1)), Shares(2, 50)),
+    "a profile that no card has": (node(cut()), Slots("7g.80gb", 1)),
+    "an unhealthy card": (node(percent(healthy=False)), Shares(1, 10)),
     "a pool without cards": (node(), Units("train", 1)),
-    "both things, of which one is not there": (node(cut()), [Slots("1g.10gb", 1), Shares(1, 50)]),
+    "two items, one of them not available": (node(cut()), [Slots("1g.10gb", 1), Shares(1, 50)]),
 }
 
 
 @pytest.mark.parametrize(("full", "wants"), TOO_MUCH.values(), ids=TOO_MUCH)
-async def test_all_or_nothing_with_the_sentence_of_the_core(book, full, wants):
+async def test_all_or_nothing_with_the_refusal_of_the_core(book, full, wants):
     asked = claim(pod(), *(wants if isinstance(wants, list) else [wants]))
     await book.open(NODE, full)
 
@@ -88,7 +88,7 @@ async def test_all_or_nothing_with_the_sentence_of_the_core(book, full, wants):
     assert book.ledger(NODE) == full
 
 
-async def test_asking_twice_is_asking_once(book):
+async def test_a_repeated_claim_gets_the_same_grant(book):
     await book.open(NODE, node())
 
     first = await book.claim(NODE, claim(pod()))
@@ -101,9 +101,9 @@ async def test_asking_twice_is_asking_once(book):
 async def test_the_same_claim_twice_at_once_holds_once(book):
     await book.open(NODE, node())
 
-    one, other = await asyncio.gather(*(book.claim(NODE, claim(pod(), Shares(1, 60))) for _ in range(2)))
+    first, second = await asyncio.gather(*(book.claim(NODE, claim(pod(), Shares(1, 60))) for _ in range(2)))
 
-    assert one == other
+    assert first == second
     assert sum(card.used for card in known(book).cards) == 60
 
 
@@ -117,7 +117,7 @@ async def test_releasing_twice_and_releasing_nothing_is_harmless(book):
     assert book.ledger(NODE) == node()
 
 
-async def test_many_at_once_never_get_more_than_there_is(book):
+async def test_concurrent_claims_never_overcommit(book):
     await book.open(NODE, node())
 
     answers = await asyncio.gather(*(book.claim(NODE, claim(pod(n), Shares(1, 30))) for n in range(10)))
@@ -128,7 +128,7 @@ async def test_many_at_once_never_get_more_than_there_is(book):
     assert not ledgers.faults(known(book))
 
 
-async def test_a_pod_takes_over_what_its_reservation_holds(book):
+async def test_a_pod_takes_over_the_hold_of_its_reservation(book):
     await book.open(NODE, node())
     reserved = await book.claim(
         NODE, claim("default/my-pod", Shares(2, 50), until=None, reservation="example")
@@ -144,7 +144,7 @@ async def test_a_pod_takes_over_what_its_reservation_holds(book):
     assert known(book).reservations == {"default/my-pod/uid-1": "example"}
 
 
-async def test_bound_or_held_until_then_or_for_ever(book):
+async def test_bound_held_until_a_time_and_held_without_expiry(book):
     await book.open(NODE, node())
 
     await book.claim(NODE, claim(pod(0), bound=True))
@@ -154,7 +154,7 @@ async def test_bound_or_held_until_then_or_for_ever(book):
     assert known(book).held == {pod(1): NOON + timedelta(seconds=1), pod(2): None}
 
 
-async def test_an_amendment_is_answered_with_the_ledger_it_made(book):
+async def test_an_amendment_returns_the_new_ledger(book):
     await book.open(NODE, node())
     await book.claim(NODE, claim(pod()))
 
@@ -177,7 +177,7 @@ MISTAKES = {"overcommitted": (overcommits, Unlawful), "a bug": (stumbles, ZeroDi
 
 
 @pytest.mark.parametrize(("change", "error"), MISTAKES.values(), ids=MISTAKES)
-async def test_a_wrong_amendment_fails_alone(book, change, error):
+async def test_an_invalid_amendment_does_not_affect_others(book, change, error):
     await book.open(NODE, node())
 
     right = asyncio.create_task(book.claim(NODE, claim(pod())))
@@ -188,7 +188,7 @@ async def test_a_wrong_amendment_fails_alone(book, change, error):
     assert known(book).holders() == {pod()}
 
 
-async def test_a_node_that_is_not_in_the_book(book):
+async def test_an_unknown_node(book):
     refused = await book.claim(NODE, claim(pod()))
     await book.release(pod(), NODE)
 
@@ -209,7 +209,7 @@ async def test_opening_again_changes_nothing(book):
     assert len(known(book).cards) == 2
 
 
-async def test_only_a_node_nobody_holds_is_closed(book):
+async def test_only_a_node_without_holders_is_closed(book):
     await book.open(NODE, node())
     await book.claim(NODE, claim(pod()))
 
@@ -223,7 +223,7 @@ async def test_only_a_node_nobody_holds_is_closed(book):
     assert await book.open(NODE, node(percent())) == node(percent())
 
 
-async def test_a_claim_on_its_way_is_counted_already(book):
+async def test_an_uncommitted_claim_is_counted(book):
     await book.open(NODE, node())
 
     claiming = asyncio.create_task(book.claim(NODE, claim(pod(), Shares(2, 100))))
@@ -245,12 +245,12 @@ async def test_a_refused_claim_is_not_counted(book):
     assert book.ledger(NODE) == node()
 
 
-async def test_listeners_hear_of_every_change_until_they_leave(book):
+async def test_subscribers_are_notified_until_they_unsubscribe(book):
     heard: list[tuple[str, int | None]] = []
 
     def listen(name: str) -> None:
-        found = book.ledger(name)
-        heard.append((name, None if found is None else len(found.holders())))
+        ledger = book.ledger(name)
+        heard.append((name, None if ledger is None else len(ledger.holders())))
 
     leave = book.subscribe(listen)
     await book.open(NODE, node())
@@ -264,7 +264,7 @@ async def test_listeners_hear_of_every_change_until_they_leave(book):
     assert heard == [(NODE, 0), (NODE, 1), (NODE, 0), (NODE, None)]
 
 
-async def test_a_listener_that_fails_disturbs_nobody(book):
+async def test_a_failing_subscriber_does_not_affect_others(book):
     heard: list[str] = []
 
     def stumble(name: str) -> None:

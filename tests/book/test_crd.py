@@ -1,6 +1,7 @@
-"""The book in the API server: others write, replies get lost, the watch is late; nothing is given twice."""
+"""The CRDCapacityManager with concurrent writers, lost replies and a late watch never overcommits."""
 
 import asyncio
+from asyncio import gather
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,161 +28,159 @@ RAW = kinds.NODE_RESERVATIONS.raw
 
 @pytest.fixture
 def kubeconfig(cluster: Any, clean_cluster: None) -> Path:
-    found: Path = cluster.kubeconfig
-    return found
+    path: Path = cluster.kubeconfig
+    return path
 
 
-async def stored(one: Desk) -> Ledger:
-    """What the API server says, whatever anybody believes."""
-    return translate.read(NODE, (await one.api.get(kinds.NODE_RESERVATIONS, NODE)).spec)
+async def stored(env: Desk) -> Ledger:
+    """The ledger in the API server."""
+    return translate.read(NODE, (await env.api.get(kinds.NODE_RESERVATIONS, NODE)).spec)
 
 
 async def foreign_hold(api: Client, holder: str, share: int, card: int = 0) -> None:
-    """Somebody who is not us takes a share."""
-    found = await api.get(RAW, NODE)
-    found["spec"]["cards"][card].setdefault("holders", {})[holder] = share
-    await api.update(RAW, found)
+    """Another process takes a share."""
+    raw = await api.get(RAW, NODE)
+    raw["spec"]["cards"][card].setdefault("holders", {})[holder] = share
+    await api.update(RAW, raw)
 
 
 async def test_many_claims_share_a_write(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
-        answers = await asyncio.gather(
-            *(one.book.claim(NODE, claim(pod(n), Shares(1, 5))) for n in range(30))
-        )
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
+        answers = await gather(*(env.book.claim(NODE, claim(pod(n), Shares(1, 5))) for n in range(30)))
 
         assert not any(isinstance(answer, Refused) for answer in answers)
-        assert one.count("update") == 1
-        assert (await stored(one)).holders() == {pod(n) for n in range(30)}
+        assert env.count("update") == 1
+        assert (await stored(env)).holders() == {pod(n) for n in range(30)}
 
 
 async def test_releases_come_first_then_priority_then_arrival(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node(percent()))
-        await one.book.claim(NODE, claim(pod(0), Shares(1)))
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node(percent()))
+        await env.book.claim(NODE, claim(pod(0), Shares(1)))
 
-        low, high, later, _ = await asyncio.gather(
-            one.book.claim(NODE, claim(pod(1), Shares(1, 60), priority=1)),
-            one.book.claim(NODE, claim(pod(2), Shares(1, 60), priority=9)),
-            one.book.claim(NODE, claim(pod(3), Shares(1, 40), priority=9)),
-            one.book.release(pod(0), NODE),
+        low, high, later, _ = await gather(
+            env.book.claim(NODE, claim(pod(1), Shares(1, 60), priority=1)),
+            env.book.claim(NODE, claim(pod(2), Shares(1, 60), priority=9)),
+            env.book.claim(NODE, claim(pod(3), Shares(1, 40), priority=9)),
+            env.book.release(pod(0), NODE),
         )
 
         assert isinstance(low, Refused)
         assert (high, later) == ((Part("node-1-gpu-0", 60),), (Part("node-1-gpu-0", 40),))
-        assert one.count("update") == 2
+        assert env.count("update") == 2
 
 
-async def test_what_changes_nothing_is_not_written(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
-        await one.book.claim(NODE, claim(pod()))
-        written = one.count("update")
+async def test_changes_without_effect_are_not_written(kubeconfig):
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
+        await env.book.claim(NODE, claim(pod()))
+        written = env.count("update")
 
-        await one.book.claim(NODE, claim(pod()))
-        await one.book.claim(NODE, claim(pod(1), Shares(3)))
-        await one.book.release(pod(7), NODE)
-        await one.book.amend(NODE, lambda ledger: ledger)
+        await env.book.claim(NODE, claim(pod()))
+        await env.book.claim(NODE, claim(pod(1), Shares(3)))
+        await env.book.release(pod(7), NODE)
+        await env.book.amend(NODE, lambda ledger: ledger)
 
-        assert one.count("update") == written
-        assert one.count("get") == 0
+        assert env.count("update") == written
+        assert env.count("get") == 0
 
 
-async def test_lazy_changes_wait_for_company(kubeconfig):
-    async with desk(kubeconfig, rules=PATIENT) as one:
-        await one.book.open(NODE, node())
-        await asyncio.gather(*(one.book.claim(NODE, claim(pod(n), Shares(1, 10))) for n in range(5)))
-        written = one.count("update")
+async def test_lazy_changes_wait_to_share_a_write(kubeconfig):
+    async with desk(kubeconfig, rules=PATIENT) as env:
+        await env.book.open(NODE, node())
+        await gather(*(env.book.claim(NODE, claim(pod(n), Shares(1, 10))) for n in range(5)))
+        written = env.count("update")
 
-        binds = [one.book.amend(NODE, _bind(pod(n)), lazy=True) for n in range(5)]
-        *_, last = await asyncio.gather(*binds, one.book.release(pod(9), NODE), return_exceptions=True)
+        binds = [env.book.amend(NODE, _bind(pod(n)), lazy=True) for n in range(5)]
+        *_, last = await gather(*binds, env.book.release(pod(9), NODE), return_exceptions=True)
 
         assert last is None
-        assert one.count("update") == written + 1
-        assert not (await stored(one)).held
+        assert env.count("update") == written + 1
+        assert not (await stored(env)).held
 
 
-async def test_lazy_changes_do_not_wait_for_ever(kubeconfig):
-    async with desk(kubeconfig, rules=Rules(linger=0.05)) as one:
-        await one.book.open(NODE, node())
-        await asyncio.gather(*(one.book.claim(NODE, claim(pod(n), Shares(1, 10))) for n in range(5)))
-        written = one.count("update")
+async def test_lazy_changes_are_flushed_eventually(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(linger=0.05)) as env:
+        await env.book.open(NODE, node())
+        await gather(*(env.book.claim(NODE, claim(pod(n), Shares(1, 10))) for n in range(5)))
+        written = env.count("update")
 
-        await asyncio.gather(*(one.book.amend(NODE, _bind(pod(n)), lazy=True) for n in range(5)))
+        await gather(*(env.book.amend(NODE, _bind(pod(n)), lazy=True) for n in range(5)))
 
-        assert one.count("update") == written + 1
-
-
-async def test_a_claim_that_comes_alone_waits_for_nobody(kubeconfig):
-    async with desk(kubeconfig, rules=Rules(gather=600.0)) as one, asyncio.timeout(60):
-        await one.book.open(NODE, node())
-
-        assert not isinstance(await one.book.claim(NODE, claim(pod(1), Shares(1, 10))), Refused)
+        assert env.count("update") == written + 1
 
 
-async def test_a_write_that_gathers_carries_those_who_come_meanwhile(kubeconfig):
-    async with desk(kubeconfig, rules=Rules(gather=2.0)) as one:
-        await one.book.open(NODE, node())
-        await one.book.claim(NODE, claim(pod(0), Shares(1, 10)))
-        written = one.count("update")
+async def test_a_single_claim_does_not_wait_for_the_batch_window(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(gather=600.0)) as env, asyncio.timeout(60):
+        await env.book.open(NODE, node())
 
-        first = asyncio.create_task(one.book.claim(NODE, claim(pod(1), Shares(1, 10))))
-        await asyncio.sleep(0.05)  # an idle writer would have sent the first by now
-        second = asyncio.create_task(one.book.claim(NODE, claim(pod(2), Shares(1, 10))))
-        await asyncio.gather(first, second)
+        assert not isinstance(await env.book.claim(NODE, claim(pod(1), Shares(1, 10))), Refused)
 
-        assert one.count("update") == written + 1
+
+async def test_a_delayed_write_includes_claims_that_arrive_during_the_batch_window(kubeconfig):
+    async with desk(kubeconfig, rules=Rules(gather=2.0)) as env:
+        await env.book.open(NODE, node())
+        await env.book.claim(NODE, claim(pod(0), Shares(1, 10)))
+        written = env.count("update")
+
+        first = asyncio.create_task(env.book.claim(NODE, claim(pod(1), Shares(1, 10))))
+        await asyncio.sleep(0.05)  # without batch window the first claim would be written by now
+        second = asyncio.create_task(env.book.claim(NODE, claim(pod(2), Shares(1, 10))))
+        await gather(first, second)
+
+        assert env.count("update") == written + 1
 
 
 def _bind(holder: str) -> Callable[[Ledger], Ledger]:
     return lambda ledger: ledgers.bind(ledger, holder)
 
 
-async def test_a_foreign_write_in_between_is_read_and_everything_decided_again(kubeconfig):
-    async with desk(kubeconfig, watching=False) as one:
-        await one.book.open(NODE, node())
-        await foreign_hold(one.api, "other/pod", 80)
+async def test_after_a_conflict_the_batch_is_decided_again(kubeconfig):
+    async with desk(kubeconfig, watching=False) as env:
+        await env.book.open(NODE, node())
+        await foreign_hold(env.api, "other/pod", 80)
 
-        answers = await asyncio.gather(
-            one.book.claim(NODE, claim(pod(0), Shares(2, 20))),
-            one.book.claim(NODE, claim(pod(1), Shares(2, 20))),
+        answers = await gather(
+            env.book.claim(NODE, claim(pod(0), Shares(2, 20))),
+            env.book.claim(NODE, claim(pod(1), Shares(2, 20))),
         )
 
-        assert one.count("update", 409) == 1
+        assert env.count("update", 409) == 1
         assert isinstance(answers[1], Refused)
-        now = await stored(one)
+        now = await stored(env)
         assert now.holders() == {"other/pod", pod(0)}
-        assert one.book.ledger(NODE) == now
+        assert env.book.ledger(NODE) == now
 
 
-async def test_what_others_wrote_is_seen_without_asking(kubeconfig):
-    async with desk(kubeconfig) as one, desk(kubeconfig) as other:
-        await one.book.open(NODE, node())
-        await one.book.claim(NODE, claim(pod(0)))
-        await until(lambda: (found := other.book.ledger(NODE)) and found.holders(), "the other to see it")
+async def test_writes_of_other_processes_are_watched(kubeconfig):
+    async with desk(kubeconfig) as env, desk(kubeconfig) as other:
+        await env.book.open(NODE, node())
+        await env.book.claim(NODE, claim(pod(0)))
+        await until(lambda: (ledger := other.book.ledger(NODE)) and ledger.holders(), "the other to see it")
         await other.book.claim(NODE, claim(pod(1)))
-        await until(lambda: (found := one.book.ledger(NODE)) and len(found.holders()) == 2, "us to see it")
+        await until(lambda: (ledger := env.book.ledger(NODE)) and len(ledger.holders()) == 2, "us to see it")
 
-        await one.book.release(pod(1), NODE)
+        await env.book.release(pod(1), NODE)
 
-        assert one.count("update", 409) == other.count("update", 409) == 0
-        assert (await stored(one)).holders() == {pod(0)}
+        assert env.count("update", 409) == other.count("update", 409) == 0
+        assert (await stored(env)).holders() == {pod(0)}
 
 
-async def test_a_ledger_that_others_never_leave_alone_is_given_up_with_a_sentence(kubeconfig):
-    async with desk(kubeconfig, watching=False, rules=Rules(tries=1)) as one:
-        await one.book.open(NODE, node())
-        await foreign_hold(one.api, "other/pod", 10)
+async def test_a_contended_ledger_is_given_up_with_a_message(kubeconfig):
+    async with desk(kubeconfig, watching=False, rules=Rules(tries=1)) as env:
+        await env.book.open(NODE, node())
+        await foreign_hold(env.api, "other/pod", 10)
 
-        with pytest.raises(Contended, match="others changed the ledger of node-1 1 times in a row"):
-            await one.book.claim(NODE, claim(pod()))
+        with pytest.raises(Contended, match="other processes changed the ledger of node-1 1 times"):
+            await env.book.claim(NODE, claim(pod()))
 
-        assert one.book.ledger(NODE) == node()
-        assert await one.book.claim(NODE, claim(pod())) == (Part("node-1-gpu-1", 50),)
+        assert env.book.ledger(NODE) == node()
+        assert await env.book.claim(NODE, claim(pod())) == (Part("node-1-gpu-1", 50),)
 
 
 class Once:
-    """Loses the first reply, or the first write, of a kind."""
+    """Loses the first reply, or the first write, with a given verb."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -200,201 +199,199 @@ class Once:
 async def test_a_lost_reply_or_a_lost_write_ends_in_one_reservation(kubeconfig, hook):
     lost = Once("update")
     hooks: dict[str, Any] = {"after": lost.reply} if hook == "after" else {"before": lost.write}
-    async with desk(kubeconfig, **hooks) as one:
-        await one.book.open(NODE, node())
+    async with desk(kubeconfig, **hooks) as env:
+        await env.book.open(NODE, node())
         lost.armed = True
 
-        answers = await asyncio.gather(
-            *(one.book.claim(NODE, claim(pod(n), Shares(1, 40))) for n in range(5))
-        )
+        answers = await gather(*(env.book.claim(NODE, claim(pod(n), Shares(1, 40))) for n in range(5)))
 
-        now = await stored(one)
+        now = await stored(env)
         assert [isinstance(answer, Refused) for answer in answers] == [False] * 4 + [True]
         assert [now.grant(pod(n)) for n in range(4)] == answers[:4]
-        assert one.book.ledger(NODE) == now
+        assert env.book.ledger(NODE) == now
         assert not lost.armed
 
 
-async def test_a_lost_reply_to_a_release_frees_once(kubeconfig):
+async def test_a_lost_reply_to_a_release_releases_once(kubeconfig):
     lost = Once("update")
-    async with desk(kubeconfig, after=lost.reply) as one:
-        await one.book.open(NODE, node())
-        await one.book.claim(NODE, claim(pod()))
+    async with desk(kubeconfig, after=lost.reply) as env:
+        await env.book.open(NODE, node())
+        await env.book.claim(NODE, claim(pod()))
         lost.armed = True
 
-        await one.book.release(pod(), NODE)
+        await env.book.release(pod(), NODE)
 
-        assert await stored(one) == node()
+        assert await stored(env) == node()
 
 
-async def test_a_lost_reply_to_open_finds_what_was_made(kubeconfig):
+async def test_a_lost_reply_to_open_returns_the_created_ledger(kubeconfig):
     lost = Once("create")
-    async with desk(kubeconfig, after=lost.reply) as one:
+    async with desk(kubeconfig, after=lost.reply) as env:
         lost.armed = True
 
-        assert await one.book.open(NODE, node()) == node()
+        assert await env.book.open(NODE, node()) == node()
 
 
-async def test_while_no_reply_comes_nothing_is_assumed(kubeconfig):
+async def test_nothing_is_assumed_without_a_reply(kubeconfig):
     dead = False
 
     def silent(verb: str, code: int) -> None:
         if dead and verb == "update":
             raise Unreachable("no reply")
 
-    async with desk(kubeconfig, after=silent, watching=False) as one:
-        await one.book.open(NODE, node())
+    async with desk(kubeconfig, after=silent, watching=False) as env:
+        await env.book.open(NODE, node())
         dead = True
-        # The first write is committed, its reply lost; what is read then says so, and no other is needed.
-        assert await one.book.claim(NODE, claim(pod())) == (Part("node-1-gpu-0", 50),)
+        # The first write is committed and its reply is lost; the live read shows it.
+        assert await env.book.claim(NODE, claim(pod())) == (Part("node-1-gpu-0", 50),)
 
     def refuses() -> None:
         raise Unreachable("not sent")
 
-    async with desk(kubeconfig, before=refuses) as one:
+    async with desk(kubeconfig, before=refuses) as env:
         with pytest.raises(Unreachable):
-            await one.book.claim(NODE, claim(pod(1)))
-        assert (await stored(one)).holders() == {pod()}
+            await env.book.claim(NODE, claim(pod(1)))
+        assert (await stored(env)).holders() == {pod()}
 
 
-async def test_a_claim_the_api_server_refuses_does_not_spoil_the_batch(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
+async def test_an_invalid_claim_does_not_affect_the_batch(kubeconfig):
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
 
-        bad, good = await asyncio.gather(
-            one.book.claim(NODE, claim("No/Such_Name")),
-            one.book.claim(NODE, claim(pod())),
+        bad, good = await gather(
+            env.book.claim(NODE, claim("No/Such_Name")),
+            env.book.claim(NODE, claim(pod())),
             return_exceptions=True,
         )
 
         assert isinstance(bad, Invalid)
         assert good == (Part("node-1-gpu-0", 50),)
-        assert (await stored(one)).holders() == {pod()}
+        assert (await stored(env)).holders() == {pod()}
 
 
-async def test_who_gives_up_before_his_turn_gets_nothing_and_the_others_all(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
-        tasks = [asyncio.create_task(one.book.claim(NODE, claim(pod(n), Shares(1, 10)))) for n in range(3)]
+async def test_a_queued_claim_whose_caller_gives_up_is_dropped(kubeconfig):
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
+        tasks = [asyncio.create_task(env.book.claim(NODE, claim(pod(n), Shares(1, 10)))) for n in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
 
         await asyncio.wait(tasks)
 
         assert tasks[1].cancelled()
-        assert (await stored(one)).holders() == {pod(0), pod(2)}
-        assert one.book.ledger(NODE) == await stored(one)
+        assert (await stored(env)).holders() == {pod(0), pod(2)}
+        assert env.book.ledger(NODE) == await stored(env)
 
 
-async def test_who_gives_up_while_it_is_written_holds_until_his_time_is_over(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
-        tasks = [asyncio.create_task(one.book.claim(NODE, claim(pod(n), Shares(1, 10)))) for n in range(3)]
+async def test_a_claim_in_flight_whose_caller_gives_up_holds_until_its_ttl(kubeconfig):
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
+        tasks = [asyncio.create_task(env.book.claim(NODE, claim(pod(n), Shares(1, 10)))) for n in range(3)]
 
         def give_up() -> None:
             tasks[1].cancel()
 
-        writing = one.book._desk.api.fenced(give_up)  # the moment before the write leaves
-        object.__setattr__(one.book._desk, "api", writing)
+        writing = env.book._desk.api.fenced(give_up)  # just before the write is sent
+        object.__setattr__(env.book._desk, "api", writing)
         await asyncio.wait(tasks)
 
         assert tasks[1].cancelled()
-        assert (await stored(one)).holders() == {pod(0), pod(1), pod(2)}
-        assert (await stored(one)).held[pod(1)] == NOON
+        assert (await stored(env)).holders() == {pod(0), pod(1), pod(2)}
+        assert (await stored(env)).held[pod(1)] == NOON
 
 
-async def test_close_sees_a_holder_it_did_not_know_of(kubeconfig):
-    async with desk(kubeconfig, watching=False) as one:
-        await one.book.open(NODE, node())
-        await foreign_hold(one.api, "other/pod", 10)
+async def test_close_notices_a_holder_of_another_process(kubeconfig):
+    async with desk(kubeconfig, watching=False) as env:
+        await env.book.open(NODE, node())
+        await foreign_hold(env.api, "other/pod", 10)
 
-        assert not await one.book.close(NODE)
-        assert (await stored(one)).holders() == {"other/pod"}
-
-
-async def test_a_ledger_that_vanished_is_not_written_to(kubeconfig):
-    async with desk(kubeconfig, watching=False) as one:
-        await one.book.open(NODE, node())
-        await one.api.delete(kinds.NODE_RESERVATIONS, NODE)
-
-        assert str(await one.book.claim(NODE, claim(pod()))) == "the ledger has no node node-1"
-        assert one.book.ledger(NODE) is None
+        assert not await env.book.close(NODE)
+        assert (await stored(env)).holders() == {"other/pod"}
 
 
-async def test_a_late_watch_never_takes_back_what_we_wrote(kubeconfig):
-    async with desk(kubeconfig, watching=False) as one:
+async def test_a_deleted_ledger_is_not_written(kubeconfig):
+    async with desk(kubeconfig, watching=False) as env:
+        await env.book.open(NODE, node())
+        await env.api.delete(kinds.NODE_RESERVATIONS, NODE)
+
+        assert str(await env.book.claim(NODE, claim(pod()))) == "the ledger has no node node-1"
+        assert env.book.ledger(NODE) is None
+
+
+async def test_a_late_watch_never_reverts_our_writes(kubeconfig):
+    async with desk(kubeconfig, watching=False) as env:
         history: list[NodeReservation] = []
-        await one.book.open(NODE, node())
-        history.append(await one.api.get(kinds.NODE_RESERVATIONS, NODE))
+        await env.book.open(NODE, node())
+        history.append(await env.api.get(kinds.NODE_RESERVATIONS, NODE))
         for n in range(3):
-            await one.book.claim(NODE, claim(pod(n), Shares(1, 10)))
-            history.append(await one.api.get(kinds.NODE_RESERVATIONS, NODE))
-        await foreign_hold(one.api, "other/pod", 10)
-        history.append(await one.api.get(kinds.NODE_RESERVATIONS, NODE))
+            await env.book.claim(NODE, claim(pod(n), Shares(1, 10)))
+            history.append(await env.api.get(kinds.NODE_RESERVATIONS, NODE))
+        await foreign_hold(env.api, "other/pod", 10)
+        history.append(await env.api.get(kinds.NODE_RESERVATIONS, NODE))
 
         seen = []
         for state in history:
-            one.store.put(state)
-            found = one.book.ledger(NODE)
-            assert found is not None
-            seen.append(len(found.holders()))
-        await one.book.claim(NODE, claim(pod(3), Shares(1, 10)))
+            env.store.put(state)
+            ledger = env.book.ledger(NODE)
+            assert ledger is not None
+            seen.append(len(ledger.holders()))
+        await env.book.claim(NODE, claim(pod(3), Shares(1, 10)))
 
         assert seen == [3, 3, 3, 3, 4]
-        assert one.count("update", 409) == 0
+        assert env.count("update", 409) == 0
 
 
-async def test_a_restart_forgets_nothing(kubeconfig):
-    async with desk(kubeconfig) as one:
-        await one.book.open(NODE, node())
-        await one.book.claim(NODE, claim(pod(0)))
-        await one.book.claim(NODE, claim("default/my-pod", until=None, reservation="example"))
-        before = one.book.ledger(NODE)
+async def test_a_restart_loses_nothing(kubeconfig):
+    async with desk(kubeconfig) as env:
+        await env.book.open(NODE, node())
+        await env.book.claim(NODE, claim(pod(0)))
+        await env.book.claim(NODE, claim("default/my-pod", until=None, reservation="example"))
+        before = env.book.ledger(NODE)
 
     async with desk(kubeconfig) as another:
         assert another.book.ledger(NODE) == before
         assert list(another.book.nodes()) == [NODE]
 
 
-async def test_sixty_four_writers_on_one_node_and_every_revision_is_lawful(kubeconfig):
+async def test_with_sixty_four_writers_every_revision_is_valid(kubeconfig):
     async with client.connect(config.load(kubeconfig)) as api:
         async with desk(kubeconfig) as first:
             await first.book.open(NODE, node(*(percent(index) for index in range(8))))
             version = (await first.api.get(kinds.NODE_RESERVATIONS, NODE)).metadata.resource_version
         history = asyncio.create_task(_revisions(api, version, done="other/last"))
         desks = [desk(kubeconfig) for _ in range(8)]
-        processes = [await one.__aenter__() for one in desks]
+        processes = [await env.__aenter__() for env in desks]
         try:
-            await asyncio.gather(*(_customer(processes[n % 8], n) for n in range(64)))
+            await gather(*(_customer(processes[n % 8], n) for n in range(64)))
             await foreign_hold(api, "other/last", 1)
             revisions = await history
         finally:
-            for one in desks:
-                await one.__aexit__(None, None, None)
+            for env in desks:
+                await env.__aexit__(None, None, None)
         assert [fault for ledger in revisions for fault in ledgers.faults(ledger)] == []
         assert revisions[-1].holders() == {"other/last"}
         held = set().union(*(ledger.holders() for ledger in revisions))
         assert held == {pod(n) for n in range(64)} | {"other/last"}
 
 
-async def _customer(one: Desk, number: int) -> None:
-    """Comes until it gets what it wants, and gives it back."""
-    got = await until_async(lambda: _asking(one, number), f"pod {number} to get a card")
+async def _customer(env: Desk, number: int) -> None:
+    """Claim until it is granted, then release."""
+    got = await until_async(lambda: _asking(env, number), f"pod {number} to get a card")
     assert len(got) == 1
-    await one.book.release(pod(number), NODE)
+    await env.book.release(pod(number), NODE)
 
 
-async def _asking(one: Desk, number: int) -> Grant:
-    answer = await one.book.claim(NODE, claim(pod(number), Shares(1, 45)))
+async def _asking(env: Desk, number: int) -> Grant:
+    answer = await env.book.claim(NODE, claim(pod(number), Shares(1, 45)))
     return () if isinstance(answer, Refused) else answer
 
 
 async def _revisions(api: Client, version: str, done: str) -> list[Ledger]:
-    found: list[Ledger] = []
+    revisions: list[Ledger] = []
     async for batch in api.watch(kinds.NODE_RESERVATIONS, resource_version=version):
-        found += [translate.read(NODE, e.object.spec) for e in batch if isinstance(e, watch.Change)]
-        if found and done in found[-1].holders():
-            return found
+        revisions += [translate.read(NODE, e.object.spec) for e in batch if isinstance(e, watch.Change)]
+        if revisions and done in revisions[-1].holders():
+            return revisions
     raise AssertionError("the watch ended early")
 
 

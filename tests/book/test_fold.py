@@ -1,4 +1,4 @@
-"""Changes decided together: what frees comes first, claims by priority and arrival, mistakes alone."""
+"""Batches: releases come first, then claims by priority and arrival; a failed change affects no other."""
 
 from dataclasses import replace
 
@@ -21,22 +21,22 @@ def winners(*steps: fold.Step) -> set[str]:
     return fold.fold(node(percent(0, holders={pod(9): 60})), steps).ledger.holders() - {pod(9)}
 
 
-def test_a_release_makes_room_for_a_claim_that_came_before_it():
+def test_a_release_frees_capacity_for_an_earlier_claim():
     assert winners(take(0), Release(pod(9))) == {pod(0)}
 
 
-def test_the_higher_priority_then_the_first():
+def test_claims_are_ordered_by_priority_then_arrival():
     assert winners(Release(pod(9)), take(0), take(1, priority=5), take(2, priority=5)) == {pod(1)}
 
 
-def test_answers_are_in_the_order_of_the_questions():
+def test_results_are_in_the_order_of_the_changes():
     _, low, high = fold.fold(node(percent()), [Release(pod(9)), take(0), take(1, priority=1)]).answers
 
     assert isinstance(low, Refused)
     assert high == fold.fold(node(percent()), [take(1)]).answers[0]
 
 
-def test_an_amendment_cannot_make_it_the_ledger_of_another():
+def test_an_amendment_cannot_change_the_node():
     folded = fold.fold(node(), [Amend(lambda ledger: replace(ledger, node="node-2"))])
 
     assert isinstance(folded.answers[0], Unlawful)
@@ -53,8 +53,8 @@ steps = st.lists(
 
 
 @given(steps)
-def test_doing_it_all_twice_is_doing_it_once(batch):
-    """A lost reply means folding again over the result; nobody may hold more, or two things, by that."""
+def test_a_batch_is_idempotent(batch):
+    """After a lost reply the batch is applied to its own result, which must not grant anything twice."""
     takes = list({step.claim.holder: step for step in batch if isinstance(step, fold.Take)}.values())
     once = fold.fold(node(), takes)
     again = fold.fold(once.ledger, takes)
@@ -68,5 +68,5 @@ def _granted(answer: fold.Answer) -> object:
 
 
 @given(steps)
-def test_no_batch_makes_an_unlawful_ledger(batch):
+def test_no_batch_makes_an_invalid_ledger(batch):
     assert ledgers.faults(fold.fold(node(), batch).ledger) == []

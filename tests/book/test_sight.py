@@ -1,4 +1,4 @@
-"""However late the watch is, whatever a list skips: never back behind our own, and in the end up to date."""
+"""The tracker never goes back behind our own version and is eventually up to date."""
 
 from dataclasses import dataclass, field
 
@@ -11,9 +11,9 @@ from croupier.book.sight import Newest, Sight, State
 
 @dataclass
 class World:
-    """An object with a history, a watch that shows it late, and us, who read and write it live.
+    """An object with a history, a late watch, and a client that reads and writes it.
 
-    Positions in the history are what `Sight` must never need: it only sees which states are equal.
+    The tracker must not need positions in the history: it can only compare versions for equality.
     """
 
     sight: Sight = field(default_factory=Sight)
@@ -33,16 +33,16 @@ class World:
         self._append(uid=f"uid-{len(self.history)}")
 
     def write(self) -> None:
-        """As the writer does: read first if it must, then compare and swap."""
+        """Like the writer: read first if needed, then compare and swap."""
         if self.sight.must_read:
             self.read()
-        assert self.sight.mine == self.history[-1], "a write would have met a conflict it could have known of"
+        assert self.sight.mine == self.history[-1], "the write causes an avoidable conflict"
         self.sight.ask()
         self._append()
         self._answered()
 
     def write_blindly(self) -> None:
-        """Somebody else writes unseen by the watch: ours is refused, and we read."""
+        """Another process writes before the watch delivers it: our write conflicts, and we read."""
         self._append()
         self.sight.ask()
         self.sight.fail()
@@ -61,7 +61,7 @@ class World:
         self._answered(position=len(self.history) - 2 if self.history[-2] is not None else None)
 
     def watch(self) -> None:
-        """One more state is shown."""
+        """The watch delivers one more version."""
         if self.shown + 1 < len(self.history):
             self._show(self.shown + 1)
 
@@ -70,7 +70,7 @@ class World:
             self.watch()
 
     def relist(self) -> None:
-        """The states in between are never shown."""
+        """A list skips the versions in between."""
         self.now += 1
         asked_at = self.now
         if self.shown + 1 < len(self.history):
@@ -106,7 +106,7 @@ class World:
             at = self.shown
         else:
             return
-        assert at >= self.ours, "went back behind what we read or wrote ourselves"
+        assert at >= self.ours, "went back behind our own read or write"
 
 
 STEPS = (
@@ -123,16 +123,16 @@ STEPS = (
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=30))
-def test_never_back_and_in_the_end_up_to_date(steps):
+def test_it_never_goes_back_and_is_eventually_up_to_date(steps):
     world = World()
     for step in steps:
         if step is World.write and not world.sight.must_read and world.sight.mine != world.history[-1]:
-            continue  # an honest conflict: the watch has not told us yet
+            continue  # an unavoidable conflict: the watch has not delivered the version yet
         step(world)
         world.check()
 
     world.watch_catches_up()
-    if world.sight.doubtful:  # the manager makes sure by a live read
+    if world.sight.doubtful:  # the manager resolves it by a live read
         world.read()
 
     last = world.history[-1]
@@ -151,14 +151,14 @@ def ours(shown_before: State | None = OLD) -> Sight:
     return sight
 
 
-def test_an_older_state_shown_late_changes_nothing():
+def test_a_late_older_version_changes_nothing():
     sight = ours()
     sight.show(OLD)
 
     assert (sight.newest, sight.must_read) == (Newest.MINE, False)
 
 
-def test_what_comes_after_ours_is_newer():
+def test_versions_after_ours_are_newer():
     sight = ours()
     sight.show(MINE)
     sight.show(NEW)
@@ -166,7 +166,7 @@ def test_what_comes_after_ours_is_newer():
     assert (sight.newest, sight.must_read) == (Newest.SHOWN, True)
 
 
-def test_what_came_before_the_answer_did_is_not_waited_for():
+def test_a_version_delivered_before_the_answer_is_known():
     sight = Sight()
     sight.show(OLD)
     sight.ask()
@@ -180,7 +180,7 @@ def test_what_came_before_the_answer_did_is_not_waited_for():
 @pytest.mark.parametrize(
     ("asked_at", "newest"), [(9.0, Newest.MINE), (11.0, Newest.SHOWN)], ids=["before ours", "after ours"]
 )
-def test_a_list_that_skipped_our_state(asked_at, newest):
+def test_a_list_that_skipped_our_version(asked_at, newest):
     sight = ours()
     sight.show(NEW)
     sight.relisted(asked_at)
@@ -189,7 +189,7 @@ def test_a_list_that_skipped_our_state(asked_at, newest):
     assert sight.must_read
 
 
-def test_what_we_deleted_stays_gone_though_the_watch_still_shows_it():
+def test_a_deleted_object_stays_deleted_although_the_watch_still_delivers_it():
     sight = ours()
     sight.ask()
     sight.absent()
@@ -203,14 +203,14 @@ def test_what_we_deleted_stays_gone_though_the_watch_still_shows_it():
     assert seen == [Newest.NOTHING, Newest.NOTHING, Newest.SHOWN]
 
 
-def test_a_predecessor_that_goes_late_does_not_take_ours_along():
+def test_a_late_deletion_of_a_predecessor_does_not_affect_our_object():
     sight = ours(State("before", "0"))
     sight.vanish("before")
 
     assert sight.newest is Newest.MINE
 
 
-def test_ours_that_was_gone_before_we_heard_it_came():
+def test_an_object_deleted_before_our_answer_arrived():
     sight = Sight()
     sight.ask()
     sight.show(MINE)

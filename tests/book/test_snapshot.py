@@ -1,4 +1,4 @@
-"""The picture somebody gets who asks once: recorded where there is a record, counted where there is none."""
+"""The snapshot uses stored ledgers and counts the other nodes."""
 
 import json
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ def record(name: str, holder: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"cards": [{**card, "holders": {holder: 40}}]}}
 
 
-async def test_a_record_is_believed_and_the_rest_is_counted(api, crds, clean_cluster, namespace):
+async def test_stored_ledgers_are_used_and_others_are_counted(api, crds, clean_cluster, namespace):
     for name, cards in (("recorded", "H100:2"), ("counted", "H100:2"), ("bare", None)):
         await add_node(api, name, cards)
     await api.create(kinds.NODE_RESERVATIONS.raw, record("recorded", "team/job/u1"))
@@ -76,7 +76,7 @@ async def test_a_record_is_believed_and_the_rest_is_counted(api, crds, clean_clu
     assert seen.pods.keys() >= {f"{namespace}/ours", f"{namespace}/theirs"}
 
 
-async def test_pods_are_not_listed_when_every_ledger_is_recorded(api, crds, clean_cluster, namespace):
+async def test_pods_are_not_listed_if_every_ledger_is_stored(api, crds, clean_cluster, namespace):
     await add_node(api, "recorded")
     await api.create(kinds.NODE_RESERVATIONS.raw, record("recorded", "team/job/u1"))
     await api.create(kinds.PODS, running(namespace, "ours", "recorded"))
@@ -85,7 +85,7 @@ async def test_pods_are_not_listed_when_every_ledger_is_recorded(api, crds, clea
     assert f"{namespace}/ours" in (await snapshot.take(api, NOW, with_pods=True)).pods
 
 
-async def test_a_cluster_that_does_not_know_our_kinds_is_counted_by_its_allocatable(private_lab):
+async def test_a_cluster_without_our_crds_is_counted_from_allocatable(private_lab):
     lab = await private_lab()
     async with client.connect(config.load(lab.kubeconfig)) as api:
         await add_node(api, "node-1", "H100:3")

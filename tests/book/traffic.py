@@ -1,4 +1,4 @@
-"""A busy cluster: pods made, bound, resized, finished and deleted by many hands, nodes that come and go."""
+"""Load on a cluster: concurrent workers create, bind, resize, finish and delete pods and nodes."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from croupier.kube.errors import ApiError
 from croupier.kube.resource import Raw
 
 NODES = tuple(f"worker-{number}" for number in range(6))
-"""Nodes that come and go; pods are bound to them whether they are there or not."""
+"""Nodes that are created and deleted; pods are bound to them in both cases."""
 HANDS = 24
 NAMES_EACH = 5
 CPU = ("100m", "0.25", "1", "1500m", "2e-1")
@@ -26,12 +26,12 @@ ACTS = {
     "finished": ("delete",),
     "leaving": ("report", "resize", "finish", "delete", "delete"),
 }
-"""What may be done to a pod, by where it is in its life."""
+"""The actions that are allowed in each state of a pod."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Each hand has pods of its own, so that they do not wait for each other."""
+    """Each worker has its own pods, so that workers do not wait for each other."""
 
     api: Client
     namespace: str
@@ -41,14 +41,14 @@ class Traffic:
     state: dict[str, str] = field(default_factory=dict)
 
     async def flow(self, steps: int) -> None:
-        """So many steps of every hand, and of the one that moves nodes."""
+        """Run `steps` steps of every worker, and of the worker that changes nodes."""
         async with asyncio.TaskGroup() as hands:
             for number in range(HANDS):
                 hands.create_task(self._hand(number, self._chance(f"{number} {steps}"), steps))
             hands.create_task(self._landlord(self._chance(f"nodes {steps}"), steps))
 
     def _chance(self, whose: str) -> random.Random:
-        return random.Random(f"{self.seed} {whose}")  # noqa: S311  # no secret: the same run again
+        return random.Random(f"{self.seed} {whose}")  # noqa: S311  # not a secret: makes the run reproducible
 
     async def _hand(self, number: int, chance: random.Random, steps: int) -> None:
         for _ in range(steps):
@@ -65,7 +65,7 @@ class Traffic:
         try:
             self.state[name] = await getattr(self, f"_{act}")(name, chance) or self.state[name]
             self.done[act] += 1
-        except ApiError as error:  # such as a pod that the garbage collector was faster to take
+        except ApiError as error:  # such as a pod that the garbage collector has already deleted
             self.refused[f"{act}: {error}"] += 1
 
     async def _create(self, name: str, chance: random.Random) -> str:
@@ -87,7 +87,7 @@ class Traffic:
         return "bound"
 
     async def _report(self, name: str, chance: random.Random) -> None:
-        """As a kubelet does: what it promised, what is enforced, and that a resize waits or never will be."""
+        """Report like a kubelet: allocated and actual resources, and a pending or infeasible resize."""
         amounts = {"cpu": chance.choice(CPU), "memory": chance.choice(MEMORY)}
         promised = {"cpu": chance.choice(CPU), "memory": chance.choice(MEMORY)}
         said = {"name": "main", "ready": True, "restartCount": 0, "image": "any", "imageID": ""}
@@ -117,7 +117,7 @@ class Traffic:
         return "finished"
 
     async def _leave(self, name: str, chance: random.Random) -> str:
-        """It stays until its kubelet agrees, and there is none."""
+        """Delete gracefully: the pod stays, because no kubelet confirms the deletion."""
         await self.api.delete(kinds.PODS, name, namespace=self.namespace)
         return "leaving"
 
@@ -131,12 +131,12 @@ class Traffic:
         )
 
     async def _open(self, name: str, chance: random.Random) -> str:
-        """A node says what it has as it joins."""
+        """Create a node with its resources."""
         await self.api.create(kinds.NODES, {"metadata": {"name": name}, "status": offer(chance)})
         return "there"
 
     async def _renew(self, name: str, chance: random.Random) -> None:
-        """Cut anew, or shrunk."""
+        """Change the resources of a node."""
         await self.api.patch(kinds.NODES, name, {"status": offer(chance)}, subresource="status")
 
     async def _close(self, name: str, chance: random.Random) -> str:
@@ -151,9 +151,9 @@ def offer(chance: random.Random) -> Raw:
 
 
 def workload(chance: random.Random) -> Raw:
-    """A pod of any shape: devices, init containers, sidecars, requests of the pod itself."""
+    """An arbitrary pod spec: devices, init containers, sidecars, pod-level requests."""
     spec: Raw = {
-        "schedulerName": "nobody",
+        "schedulerName": "unused",
         "containers": [container("main", chance, devices=True)],
         "terminationGracePeriodSeconds": 600,
     }
@@ -171,7 +171,7 @@ def workload(chance: random.Random) -> Raw:
 
 
 def container(name: str, chance: random.Random, *, devices: bool = False) -> Raw:
-    """It always asks for less than it may use, so that a resize keeps its class."""
+    """Requests are lower than limits, so that a resize keeps the QoS class."""
     resources: Raw = {"requests": {"cpu": chance.choice(CPU), "memory": chance.choice(MEMORY)}}
     if devices and chance.random() < 0.6:
         resources["limits"] = {chance.choice(DEVICES): str(chance.randint(1, 3))}

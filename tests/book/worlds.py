@@ -1,4 +1,4 @@
-"""Nodes with cards of every sort, those who claim them, and a book in the API server to keep them in."""
+"""Builders for ledgers and claims, and an environment with a CRDCapacityManager."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 UID = "3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"
 PATIENT = Rules(linger=3600.0)
-"""Lazy changes wait until somebody writes."""
+"""Lazy changes wait until the next write."""
 
 
 class Noon(SystemClock):
-    """It is always noon, and a little; waiting takes as long as ever."""
+    """`now` is always a little after noon; sleeping takes real time."""
 
     def now(self) -> datetime:
         return NOON.replace(microsecond=250_000)
@@ -57,14 +57,14 @@ def cut(index: int = 0, **known: Any) -> Card:
 
 
 def node(*cards: Card, name: str = NODE) -> Ledger:
-    """Two cards to share, unless said otherwise."""
+    """A ledger, by default with two cards that are shared by percent."""
     return Ledger(name, cards or (percent(0), percent(1)))
 
 
 def claim(holder: str, *wants: Any, priority: int = 0, **terms: Any) -> Claim:
-    """Half a card until noon, unless said otherwise."""
-    wanted: Wants = wants or (Shares(1, 50),)
-    return Claim(holder, wanted, Terms(**{"until": NOON, **terms}), priority)
+    """A claim, by default for half a card until noon."""
+    request: Wants = wants or (Shares(1, 50),)
+    return Claim(holder, request, Terms(**{"until": NOON, **terms}), priority)
 
 
 def pod(number: int = 0) -> str:
@@ -73,13 +73,13 @@ def pod(number: int = 0) -> str:
 
 @dataclass
 class Desk:
-    """One process that keeps the book in the API server."""
+    """One process with a CRDCapacityManager."""
 
     api: Client
     store: Store[NodeReservation]
     book: CRDCapacityManager
     verbs: list[tuple[str, int]] = field(default_factory=list)
-    """Every request about NodeReservations that was answered, and how."""
+    """The verb and status code of every answered request for NodeReservations."""
 
     def count(self, verb: str, code: int = 200) -> int:
         return self.verbs.count((verb, code))
@@ -94,7 +94,7 @@ async def desk(
     before: Callable[[], None] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
-    """`after` hears of each answer and `before` of each write to come; raising there loses it."""
+    """`after` is called after each answer and `before` before each write; raising there loses it."""
     verbs: list[tuple[str, int]] = []
 
     def observe(verb: str, resource: str, code: int, seconds: float) -> None:

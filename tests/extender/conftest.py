@@ -1,4 +1,4 @@
-"""The scheduler at our table, both kinds of book, and a clean table for each test."""
+"""Fixtures: a kube-scheduler, both capacity managers, and a clean environment for each test."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ from tests.kube import waiting
 
 @pytest.fixture(scope="session")
 def dealer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dealer]:
-    """A kube-scheduler that asks an extender."""
-    hired = tables.hire(lab, tmp_path_factory.mktemp("scheduler"))
-    yield hired
-    asyncio.run(process.stop(hired.process))
+    """A kube-scheduler that is configured with an extender."""
+    running = tables.hire(lab, tmp_path_factory.mktemp("scheduler"))
+    yield running
+    asyncio.run(process.stop(running.process))
 
 
 @pytest_asyncio.fixture
@@ -38,7 +38,7 @@ async def api(lab: Lab) -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def crd_book(api: Client) -> AsyncIterator[CRDCapacityManager]:
-    """A book of its own on the shared record."""
+    """A CRDCapacityManager with its own watch."""
     store = Store(kinds.NODE_RESERVATIONS)
     reflector = Reflector(api, store)
     reading = asyncio.create_task(reflector.run())
@@ -57,13 +57,13 @@ async def manager(request: pytest.FixtureRequest, api: Client) -> AsyncIterator[
     if request.param == "memory":
         yield InMemoryCapacityManager()
         return
-    async with crd_book(api) as book:
-        yield book
+    async with crd_book(api) as crd:
+        yield crd
 
 
 @pytest.fixture(scope="session")
 def floor(lab: Lab, crds: object) -> Iterator[str]:
-    """One namespace for all: every test clears its table itself, which is quicker."""
+    """One namespace for all tests; every test deletes its own objects, which is faster."""
     name = borrowed.create_namespace(lab.cluster, "extender")
     yield name
     borrowed.delete_namespace(lab.cluster, name)
@@ -71,14 +71,14 @@ def floor(lab: Lab, crds: object) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def table(api: Client, manager: CapacityManager, floor: str, dealer: Dealer) -> AsyncIterator[Table]:
-    laid = Table(api, manager, floor, dealer.port)
-    yield laid
-    await laid.clear()
+    env = Table(api, manager, floor, dealer.port)
+    yield env
+    await env.clear()
 
 
 @pytest_asyncio.fixture
 async def bare(api: Client, manager: CapacityManager, floor: str) -> AsyncIterator[Table]:
-    """Without a scheduler: the test itself asks to bind."""
-    laid = Table(api, manager, floor)
-    yield laid
-    await laid.clear()
+    """An environment without scheduler: the test itself calls bind."""
+    env = Table(api, manager, floor)
+    yield env
+    await env.clear()

@@ -1,8 +1,7 @@
-"""A table to play at: a real kube-scheduler, simulated nodes, and pods that ask for cards.
+"""A test environment with a real kube-scheduler, simulated nodes, and pods that request cards.
 
-The scheduler is a second one of the shared lab, configured as `croupier scheduler-config` prints it,
-and responsible for the pods that name it. Whether anybody answers at its extender's address is up to
-the test.
+The scheduler is a second one in the shared lab, configured as `croupier scheduler-config` prints it, for the
+pods that name it. The test decides whether an extender runs at the configured address.
 """
 
 import contextlib
@@ -41,34 +40,34 @@ BRIEF = Settings(strategy="BinPack")
 
 @dataclass(frozen=True)
 class Dealer:
-    """A running kube-scheduler and the port it looks for its extender at."""
+    """A running kube-scheduler and the port of its extender."""
 
     port: int
     process: process.Process
 
 
-def hire(lab: Lab, folder: Path, wish: Wish | None = None, *, port: int = 0, name: str = NAME) -> Dealer:
-    """Start a kube-scheduler with the configuration we print."""
-    own, free = ports.free(2, chance=random.Random())  # noqa: S311  # ports, no secret
+def hire(lab: Lab, folder: Path, options: Wish | None = None, *, port: int = 0, name: str = NAME) -> Dealer:
+    """Start a kube-scheduler with our configuration."""
+    own, free = ports.free(2, chance=random.Random())  # noqa: S311  # ports, not a secret
     port = port or free
-    wish = replace(
-        wish or Wish(url=f"http://127.0.0.1:{port}"),
+    options = replace(
+        options or Wish(url=f"http://127.0.0.1:{port}"),
         kubeconfig=str(lab.site.kubeconfig(SCHEDULER)),
         scheduler_name=name,
         leader_elect=False,
         qps=controlplane.QPS,
     )
     file = folder / "scheduler.yaml"
-    file.write_text(yaml.safe_dump(configuration.configuration(wish)))
+    file.write_text(yaml.safe_dump(configuration.configuration(options)))
     site = replace(lab.site, ports={**lab.site.ports, SCHEDULER: own})
     program = controlplane.program(SCHEDULER, site)
-    argv = (*program.argv, f"--config={file}")  # the later of two counts
+    argv = (*program.argv, f"--config={file}")  # the last --config wins
     return Dealer(port, process.start(replace(program, name=f"{name}-{own}", argv=argv), folder))
 
 
 @dataclass
 class Table:
-    """One test's nodes and pods."""
+    """The nodes and pods of one test."""
 
     api: Client
     manager: CapacityManager
@@ -92,19 +91,19 @@ class Table:
 
     @contextlib.asynccontextmanager
     async def sleepers(self) -> AsyncIterator[None]:
-        """Whoever keeps the ledger wakes pods, too."""
+        """Run the controller that requeues unschedulable pods."""
         async with waking(self.api, self.namespace, EVERYTHING):
             yield
 
     async def node(self, name: str, *, cards: int = 2, known: bool = True) -> str:
-        """A simulated node; `known` to the ledger, with cards given by percent or whole."""
+        """A simulated node; if `known`, with a ledger of cards that are shared by percent."""
         simulated = SimulatedNode(name, "zone-a", nodes.parse_cards(f"H100:{cards}") if cards else None)
         await self.api.create(kinds.NODES, nodes.manifest(simulated, datetime.now(UTC)))
         self.made.append(name)
 
         async def usable() -> Node | None:
-            found = await self.api.get(kinds.NODES, name)
-            return found if fleet.usable(found) else None
+            current = await self.api.get(kinds.NODES, name)
+            return current if fleet.usable(current) else None
 
         await waiting.until_async(usable, f"node {name} to be usable")
         if known and cards:
@@ -120,18 +119,18 @@ class Table:
         return None
 
     async def placed(self, name: str, within: float = waiting.PATIENCE) -> tuple[str, Grant]:
-        """Where the pod went, and what it was given."""
+        """The node of the pod, and its grant."""
 
         async def bound() -> Pod | None:
-            found = await self.look(name)
-            return found if found is not None and found.spec.node_name else None
+            pod = await self.look(name)
+            return pod if pod is not None and pod.spec.node_name else None
 
-        found = await waiting.until_async(bound, f"pod {name} to be bound", within)
-        assert found is not None
-        return found.spec.node_name, pods.view(found).grant
+        placed = await waiting.until_async(bound, f"pod {name} to be bound", within)
+        assert placed is not None
+        return placed.spec.node_name, pods.view(placed).grant
 
     async def sentence(self, name: str, containing: str = "") -> str:
-        """What the scheduler's Event says about a pod that waits."""
+        """The message of the scheduler's Event about an unschedulable pod."""
 
         pod = await self.look(name)
         assert pod is not None
@@ -153,15 +152,15 @@ class Table:
         return ledger.holders()
 
     async def settled(self, node: str) -> None:
-        """Nobody on the node is Held any more."""
-        await waiting.until(lambda: not self._held(node), f"nobody to be Held on {node}")
+        """Wait until no holder of the node is Held."""
+        await waiting.until(lambda: not self._held(node), f"no holder to be Held on {node}")
 
     def _held(self, node: str) -> bool:
         ledger = self.manager.ledger(node)
         return ledger is not None and bool(ledger.held)
 
     async def clear(self) -> None:
-        """No pod of this test may meet the next one's nodes."""
+        """Delete all objects, so that they do not affect the next test."""
         now = Deletion(grace_seconds=0)
         await self.api.delete_collection(kinds.PODS, Selection(namespace=self.namespace), how=now)
         for name in self.made:
@@ -185,7 +184,7 @@ def manifest(
     scheduler: str = NAME,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A pod as its owner, and later admission, would have made it."""
+    """A pod as created by its owner and changed by admission."""
     annotations = {allocation.CARDS: cards, allocation.RATIO: ratio}
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     if marked:

@@ -1,4 +1,4 @@
-"""Bind: never without a hold, never twice, and nothing is left behind when it fails."""
+"""Bind never happens without a hold or twice, and a failed bind leaves nothing behind."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,11 +27,11 @@ from tests.extender.table import Table
 from tests.extender.world import ledger
 
 NODE = "node-1"
-HALF = {"cards": "1", "ratio": "50", "scheduler": "nobody"}
+HALF = {"cards": "1", "ratio": "50", "scheduler": "unused"}
 
 
 class Clerk:
-    """An index and a binder on the book of a table."""
+    """A ranking and a binder of one environment."""
 
     def __init__(self, table: Table, *, api: Client | None = None, book: Any = None) -> None:
         manager, clock = book or table.manager, SystemClock()
@@ -52,13 +52,13 @@ async def opened(table: Table, node: str = NODE, cards: int = 2) -> None:
 
 
 def book(table: Table, node: str = NODE) -> Ledger:
-    found = table.manager.ledger(node)
-    assert found is not None
-    return found
+    ledger = table.manager.ledger(node)
+    assert ledger is not None
+    return ledger
 
 
 async def bound_as_held(table: Table, pod: Pod) -> None:
-    """The pod is bound to the node with exactly what the ledger says it holds."""
+    """The pod is bound to the node with exactly its grant in the ledger."""
     now = pods.view(await table.api.get(kinds.PODS, pod.metadata.name, namespace=table.namespace))
     assert now.node == NODE
     assert now.grant == book(table).grant(now.holder) != ()
@@ -69,8 +69,8 @@ def nothing_left(table: Table) -> None:
     assert book(table).held == {}
 
 
-@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "out of the blue"])
-async def test_a_bound_pod_carries_what_the_ledger_holds_for_it(bare: Table, filtered: bool):
+@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "without filter"])
+async def test_a_bound_pod_has_its_grant_as_allocation(bare: Table, filtered: bool):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     if filtered:
@@ -83,7 +83,7 @@ async def test_a_bound_pod_carries_what_the_ledger_holds_for_it(bare: Table, fil
     assert book(bare).held == {}
 
 
-async def test_the_same_bind_many_times_is_one(bare: Table):
+async def test_concurrent_binds_of_one_pod_are_one_bind(bare: Table):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
 
@@ -95,7 +95,7 @@ async def test_the_same_bind_many_times_is_one(bare: Table):
     assert book(bare).cards[0].used + book(bare).cards[1].used == 50
 
 
-async def test_two_nodes_for_one_pod_at_once_end_on_one(bare: Table):
+async def test_concurrent_binds_to_two_nodes_end_on_one_node(bare: Table):
     await opened(bare)
     await opened(bare, "node-2")
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
@@ -103,7 +103,7 @@ async def test_two_nodes_for_one_pod_at_once_end_on_one(bare: Table):
     first, second = await asyncio.gather(clerk.bind(pod), clerk.bind(pod, "node-2"))
 
     assert first == ""
-    assert second == f"pod {bare.namespace}/p is bound to node-1 already"
+    assert second == f"pod {bare.namespace}/p is already bound to node-1"
     await bound_as_held(bare, pod)
     assert book(bare, "node-2").holders() == set()
 
@@ -119,8 +119,8 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(bare: Table)
     nothing_left(bare)
 
 
-@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "out of the blue"])
-async def test_a_successor_of_the_same_name_is_not_bound(bare: Table, filtered: bool):
+@pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "without filter"])
+async def test_a_new_pod_of_the_same_name_is_not_bound(bare: Table, filtered: bool):
     await opened(bare)
     clerk, old = Clerk(bare), await bare.pod("p", **HALF)
     if filtered:
@@ -128,7 +128,7 @@ async def test_a_successor_of_the_same_name_is_not_bound(bare: Table, filtered: 
     await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
     new = await bare.pod("p", **HALF)
 
-    assert "is another one now" in await clerk.bind(old)
+    assert "was replaced by a pod with UID" in await clerk.bind(old)
 
     assert (await bare.api.get(kinds.PODS, "p", namespace=bare.namespace)).spec.node_name == ""
     nothing_left(bare)
@@ -137,10 +137,12 @@ async def test_a_successor_of_the_same_name_is_not_bound(bare: Table, filtered: 
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("elsewhere", "is bound to elsewhere already"), (NODE, "was bound to node-1 by somebody else")],
+    [("elsewhere", "is already bound to elsewhere"), (NODE, "was bound to node-1 by another scheduler")],
     ids=["elsewhere", "here"],
 )
-async def test_somebody_elses_binding_wins_and_our_hold_goes_back(bare: Table, target: str, said: str):
+async def test_the_binding_of_another_scheduler_wins_and_our_hold_is_released(
+    bare: Table, target: str, said: str
+):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     clerk.filter(pod)
@@ -157,7 +159,7 @@ async def test_somebody_elses_binding_wins_and_our_hold_goes_back(bare: Table, t
     nothing_left(bare)
 
 
-async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_round(bare: Table):
+async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_attempt(bare: Table):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     clerk.filter(pod)
@@ -170,9 +172,9 @@ async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_round(bare
 
 
 async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: Table):
-    """Frozen between hold and Binding, its hold expired and given away: it must find that out."""
+    """The bind is frozen between hold and Binding while its hold expires and is claimed by another pod."""
     await opened(bare, cards=1)
-    clerk, pod = Clerk(bare), await bare.pod("p", cards="1", ratio="100", scheduler="nobody")
+    clerk, pod = Clerk(bare), await bare.pod("p", cards="1", ratio="100", scheduler="unused")
     clerk.filter(pod)
     sleeper = clerk.binder.promised(ExtenderBindingArgs("p", bare.namespace, pod.metadata.uid, NODE))
     assert sleeper is not None
@@ -188,7 +190,7 @@ async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: Table):
     assert book(bare).holders() == {"team/other/uid"}
 
 
-async def test_a_node_that_is_full_refuses_and_a_node_nobody_knows_too(bare: Table):
+async def test_full_and_unknown_nodes_are_refused(bare: Table):
     await opened(bare, cards=1)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     await bare.manager.claim(NODE, Claim("team/other/uid", (Shares(1),), Terms(bound=True)))
@@ -198,7 +200,7 @@ async def test_a_node_that_is_full_refuses_and_a_node_nobody_knows_too(bare: Tab
     assert book(bare).holders() == {"team/other/uid"}
 
 
-async def test_a_reservation_is_taken_over_and_goes_back_when_the_pod_is_gone(bare: Table):
+async def test_a_reservation_is_taken_over_and_gets_its_hold_back_when_the_pod_is_gone(bare: Table):
     await opened(bare)
     waiting = f"{bare.namespace}/p"
     await bare.manager.claim(NODE, Claim(waiting, (Shares(1, 50),), Terms(reservation="by-hand")))
@@ -214,7 +216,7 @@ async def test_a_reservation_is_taken_over_and_goes_back_when_the_pod_is_gone(ba
 
 
 class Loss:
-    """Answers of the API server that never arrive, although it did what was asked."""
+    """Loses answers of the API server although the request was executed."""
 
     def __init__(self, lost: Callable[[str, str], bool], times: int) -> None:
         self._lost = lost
@@ -232,7 +234,7 @@ def of_binding(verb: str, resource: str) -> bool:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_lost_answer_to_a_binding_that_was_carried_out_is_success(bare: Table, times: int):
+async def test_a_lost_answer_to_an_executed_binding_is_success(bare: Table, times: int):
     await opened(bare)
     pod = await bare.pod("p", **HALF)
     async with client.connect(bare.api.config, observe=Loss(of_binding, times)) as deaf:
@@ -245,8 +247,8 @@ async def test_a_lost_answer_to_a_binding_that_was_carried_out_is_success(bare: 
     assert book(bare).held == {}
 
 
-async def test_when_nothing_can_be_known_the_hold_stays(bare: Table):
-    """Bound or not? The time to live, and those who watch the pods, will tell."""
+async def test_if_the_outcome_is_unknown_the_hold_stays(bare: Table):
+    """The TTL and the holder controller resolve it later."""
     await opened(bare)
     pod = await bare.pod("p", **HALF)
     always = Loss(lambda _verb, resource: resource == "pods", times=10_000)
@@ -262,7 +264,7 @@ async def test_when_nothing_can_be_known_the_hold_stays(bare: Table):
 
 
 class Refusal:
-    """Bindings that never reach the API server."""
+    """Refuses Bindings before they reach the API server."""
 
     def __init__(self, times: int) -> None:
         self._times = times
@@ -283,12 +285,12 @@ async def test_bindings_that_never_arrive_are_rolled_back_and_fenced(bare: Table
     assert said == f"pod {bare.namespace}/p could not be bound to node-1: cut off on the way"
     nothing_left(bare)
     now = await bare.api.get(kinds.PODS, "p", namespace=bare.namespace)
-    assert HOLD_EXPIRED in now.metadata.annotations  # a straggler with the old version would be refused
+    assert HOLD_EXPIRED in now.metadata.annotations  # a late Binding with the old version would be refused
     assert await clerk.bind(pod) == ""
 
 
-async def test_a_rollback_leaves_a_hold_alone_that_was_claimed_again(bare: Table):
-    """Another extender is binding the same pod: its hold is not ours to end."""
+async def test_a_rollback_does_not_release_a_hold_that_was_claimed_again(bare: Table):
+    """Another extender is binding the same pod and owns the hold."""
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     asked = asking.read(pod)
@@ -302,12 +304,12 @@ async def test_a_rollback_leaves_a_hold_alone_that_was_claimed_again(bare: Table
     assert book(bare).holders() == {asked.holder}
 
 
-async def test_two_extenders_on_one_record_never_give_the_same_card(api: Client, floor: str):
+async def test_two_extenders_never_allocate_the_same_capacity(api: Client, floor: str):
     async with crd_book(api) as one, crd_book(api) as two:
         table = Table(api, one, floor)
         await opened(table, cards=2)
         clerks = [Clerk(table, book=manager) for manager in (one, two)]
-        made = [await table.pod(f"p{n}", cards="1", ratio="40", scheduler="nobody") for n in range(8)]
+        made = [await table.pod(f"p{n}", cards="1", ratio="40", scheduler="unused") for n in range(8)]
 
         said = await asyncio.gather(*(clerk.bind(pod) for pod in made for clerk in clerks))
 

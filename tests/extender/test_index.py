@@ -1,4 +1,4 @@
-"""Filter's choice: always what a look at every ledger would choose, for the price of a look-up."""
+"""The incremental ranking always chooses the same node as a full search."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ async def reserve(manager: InMemoryCapacityManager, node: str, pod_key: str, *wa
     assert isinstance(await manager.claim(node, Claim(pod_key, wants, terms)), tuple)
 
 
-async def test_one_node_is_chosen_and_ties_end_at_its_name():
+async def test_one_node_is_chosen_and_ties_are_broken_by_name():
     manager = await book(*(ledger(node) for node in ("b", "a", "c")))
 
     assert index(manager, Hands()).choose(asked("p"), ["c", "b", "a"]) == Chosen(("a",))
@@ -40,7 +40,7 @@ async def test_only_the_candidates_are_considered():
     assert index(manager, Hands()).choose(asked("p"), ["b"]) == Chosen(("b",))
 
 
-async def test_packing_goes_where_others_are_and_spreading_where_they_are_not():
+async def test_bin_pack_chooses_used_nodes_and_spread_unused_ones():
     manager = await book(ledger("a"), ledger("b"))
     await take(manager, "b", asked("first"))
 
@@ -48,19 +48,19 @@ async def test_packing_goes_where_others_are_and_spreading_where_they_are_not():
     assert index(manager, Hands(), "Spread").choose(asked("p"), ["a", "b"]) == Chosen(("a",))
 
 
-async def test_a_setting_may_leave_the_few_best():
+async def test_several_nodes_can_be_chosen():
     manager = await book(*(ledger(node) for node in "abc"))
 
     assert index(manager, Hands()).choose(asked("p"), ["c", "a", "b"], most=2) == Chosen(("a", "b"))
 
 
-async def test_whoever_fits_nowhere_learns_why_node_by_node():
+async def test_a_pod_that_does_not_fit_gets_a_reason_per_node():
     manager = await book(ledger("small", cards=1), ledger("taken", cards=2))
     await take(manager, "taken", asked("other", *WHOLE))
 
-    found = index(manager, Hands()).choose(asked("p", Shares(2)), ["small", "taken", "cpu-only"])
+    choice = index(manager, Hands()).choose(asked("p", Shares(2)), ["small", "taken", "cpu-only"])
 
-    assert found == Nowhere(
+    assert choice == Nowhere(
         {
             "small": "needs 2 free cards but has 1",
             "taken": "needs 2 free cards but has 1",
@@ -69,24 +69,24 @@ async def test_whoever_fits_nowhere_learns_why_node_by_node():
     )
 
 
-async def test_a_request_nobody_can_read_has_the_same_sentence_everywhere():
+async def test_an_unreadable_request_has_the_same_reason_on_every_node():
     manager = await book(ledger("a"), ledger("b"))
 
-    found = index(manager, Hands()).choose(asked("p", trouble="ratio is 0"), ["a", "b"])
+    choice = index(manager, Hands()).choose(asked("p", trouble="ratio is 0"), ["a", "b"])
 
-    assert found == Nowhere({"a": "ratio is 0", "b": "ratio is 0"})
+    assert choice == Nowhere({"a": "ratio is 0", "b": "ratio is 0"})
 
 
-async def test_a_mark_without_a_request_is_refused():
+async def test_the_ledger_resource_without_a_request_is_refused():
     manager = await book(ledger("a"))
 
-    found = index(manager, Hands()).choose(Asked("team/p", "u"), ["a"])
+    choice = index(manager, Hands()).choose(Asked("team/p", "u"), ["a"])
 
-    assert found == Nowhere({"a": explain.ASKS_FOR_NOTHING.reason})
+    assert choice == Nowhere({"a": explain.ASKS_FOR_NOTHING.reason})
 
 
-class TestPromises:
-    async def test_what_was_promised_to_one_pod_is_not_promised_to_the_next(self):
+class TestAssumedPods:
+    async def test_the_cards_of_an_assumed_pod_are_not_offered_to_the_next(self):
         chooser = index(await book(ledger("a", cards=1), ledger("b", cards=1)), Hands())
 
         chosen = [chooser.choose(asked(f"p{n}", *WHOLE), ["a", "b"]) for n in range(3)]
@@ -94,13 +94,13 @@ class TestPromises:
         assert chosen[:2] == [Chosen(("a",)), Chosen(("b",))]
         assert isinstance(chosen[2], Nowhere)
 
-    async def test_asking_again_replaces_the_promise(self):
+    async def test_another_filter_replaces_the_assumption(self):
         chooser = index(await book(ledger("a", cards=1)), Hands())
 
         for _ in range(3):
             assert chooser.choose(asked("p", *WHOLE), ["a"]) == Chosen(("a",))
 
-    async def test_a_promise_ends_after_a_while(self):
+    async def test_an_assumption_expires(self):
         clock = Hands()
         chooser = index(await book(ledger("a", cards=1)), clock)
         chooser.choose(asked("first", *WHOLE), ["a"])
@@ -112,7 +112,7 @@ class TestPromises:
         assert chooser.promise("uid-first") is None
         assert chooser.choose(asked("p", *WHOLE), ["a"]) == Chosen(("a",))
 
-    async def test_a_promise_that_is_in_the_book_counts_once(self):
+    async def test_an_assumed_pod_that_is_in_the_ledger_counts_once(self):
         manager = await book(ledger("a", cards=1))
         chooser = index(manager, Hands())
         chooser.choose(asked("p"), ["a"])
@@ -120,7 +120,7 @@ class TestPromises:
 
         assert chooser.choose(asked("other"), ["a"]) == Chosen(("a",))
 
-    async def test_a_promise_taken_back_is_free_for_others(self):
+    async def test_the_cards_of_a_forgotten_pod_are_free(self):
         chooser = index(await book(ledger("a", cards=1)), Hands())
         chooser.choose(asked("p", *WHOLE), ["a"])
         chooser.take_back("uid-p")
@@ -128,8 +128,8 @@ class TestPromises:
         assert chooser.choose(asked("other", *WHOLE), ["a"]) == Chosen(("a",))
 
 
-class TestHomes:
-    async def test_a_pod_goes_where_its_reservation_is_and_nowhere_else(self):
+class TestHeldNodes:
+    async def test_a_pod_goes_only_to_the_node_of_its_reservation(self):
         manager = await book(ledger("a"), ledger("b"), ledger("c"))
         await reserve(manager, "b", "team/p", Shares(1, 50))
         chooser = index(manager, Hands())
@@ -138,41 +138,41 @@ class TestHomes:
         elsewhere = "a Reservation holds cards of b for the pod"
         assert chooser.choose(asked("p"), ["a", "c"]) == Nowhere({"a": elsewhere, "c": elsewhere})
 
-    async def test_a_pod_that_asks_for_nothing_takes_what_its_reservation_holds(self):
+    async def test_an_empty_request_takes_the_cards_of_the_reservation(self):
         manager = await book(ledger("a"), ledger("b"))
         await reserve(manager, "b", "team/p", Shares(2, 30))
 
         assert index(manager, Hands()).choose(Asked("team/p", "u"), ["a", "b"]) == Chosen(("b",))
 
-    async def test_a_reservation_for_something_else_is_told(self):
+    async def test_a_reservation_with_another_request_is_refused(self):
         manager = await book(ledger("a"), ledger("b"))
         await reserve(manager, "b", "team/p", Shares(2, 30))
 
-        found = index(manager, Hands()).choose(asked("p"), ["a", "b"])
+        choice = index(manager, Hands()).choose(asked("p"), ["a", "b"])
 
-        assert isinstance(found, Nowhere)
-        assert "they must be equal" in found.reasons["b"]
-        assert found.reasons["a"] == "a Reservation holds cards of b for the pod"
+        assert isinstance(choice, Nowhere)
+        assert "they must be equal" in choice.reasons["b"]
+        assert choice.reasons["a"] == "a Reservation holds cards of b for the pod"
 
-    async def test_a_pod_that_holds_already_goes_there_again(self):
+    async def test_a_pod_with_a_hold_goes_to_the_same_node_again(self):
         manager = await book(ledger("a"), ledger("b", cards=1))
         await take(manager, "b", asked("p", *WHOLE))
 
         assert index(manager, Hands()).choose(asked("p", *WHOLE), ["a", "b"]) == Chosen(("b",))
 
-    async def test_a_hold_of_another_pod_of_the_name_binds_nobody(self):
+    async def test_a_hold_of_another_pod_with_the_same_name_is_ignored(self):
         manager = await book(ledger("a"), ledger("b"))
         await take(manager, "b", asked("p", uid="old"))
 
         assert index(manager, Hands(), "Spread").choose(asked("p", uid="new"), ["a", "b"]) == Chosen(("a",))
 
-    async def test_a_hold_on_a_node_the_scheduler_ruled_out_does_not_hold_the_pod_back(self):
+    async def test_a_hold_on_an_excluded_node_is_ignored(self):
         manager = await book(ledger("a"), ledger("b"))
         await take(manager, "b", asked("p"))
 
         assert index(manager, Hands()).choose(asked("p"), ["a"]) == Chosen(("a",))
 
-    async def test_a_reservation_that_is_gone_binds_nobody(self):
+    async def test_a_deleted_reservation_is_ignored(self):
         manager = await book(ledger("a"), ledger("b"))
         chooser = index(manager, Hands())
         await reserve(manager, "b", "team/p", Shares(1, 50))
@@ -195,9 +195,9 @@ class TestCost:
         before = chooser.ranked
         chooser.choose(asked("q"), names(200))
 
-        assert chooser.ranked - before == 2  # the one that changed, and the one whose promise ended
+        assert chooser.ranked - before == 2  # the changed node, and the node of the forgotten pod
 
-    async def test_a_second_filter_ranks_only_the_node_of_the_first_ones_promise(self):
+    async def test_a_second_filter_ranks_only_the_node_of_the_first_pod(self):
         manager = await book(*(ledger(node) for node in names(200)))
         chooser = index(manager, Hands())
         chooser.choose(asked("p"), names(200))
@@ -217,7 +217,7 @@ class TestCost:
         assert len(chooser._rankings) <= 64
 
 
-async def test_scores_fall_from_ten_to_zero_with_the_rank():
+async def test_scores_decrease_from_ten_to_zero_with_the_rank():
     manager = await book(ledger("a"), ledger("b"), ledger("c", cards=1), ledger("full", cards=1))
     await take(manager, "b", asked("x"))
     await take(manager, "full", asked("y", *WHOLE))
@@ -244,7 +244,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(["BinPack", "Spread", "LeastFragmentation"]), st.data())
-def test_the_choice_is_what_a_look_at_every_ledger_would_choose(steps, strategy, data):
+def test_the_choice_equals_that_of_a_full_search(steps, strategy, data):
     asyncio.run(_play(steps, strategy, data.draw))
 
 
@@ -258,8 +258,8 @@ async def _play(steps, strategy: Strategy, draw) -> None:
             candidates = draw(st.lists(st.sampled_from([*NODES, "cpu"]), unique=True, min_size=1))
             promised.pop(number, None)
             expected = _naive(manager, promised, pod, candidates, strategy)
-            found = chooser.choose(pod, candidates)
-            assert (found.nodes if isinstance(found, Chosen) else ()) == expected
+            choice = chooser.choose(pod, candidates)
+            assert (choice.nodes if isinstance(choice, Chosen) else ()) == expected
             if expected:
                 promised[number] = expected[0]
                 _nothing_promised_twice(manager, promised, strategy)
@@ -276,7 +276,7 @@ async def _play(steps, strategy: Strategy, draw) -> None:
 
 
 def _worlds(manager, promised: dict[int, str], strategy: Strategy) -> dict[str, Ledger]:
-    """Every ledger with what is promised on it, in the order it was promised."""
+    """Every ledger with its assumed pods, in their order."""
     worlds = {node: manager.ledger(node) for node in NODES}
     for number, node in promised.items():
         pod = asked(f"p{number}", *KINDS[number % len(KINDS)])
@@ -303,7 +303,7 @@ def _naive(manager, promised, pod: Asked, candidates, strategy: Strategy) -> tup
 
 
 def _nothing_promised_twice(manager, promised: dict[int, str], strategy: Strategy) -> None:
-    """The newest promise is kept even if every other one is taken first."""
+    """The newest assumed pod fits even if all others are claimed first."""
     *_, newest = promised
     pod = asked(f"p{newest}", *KINDS[newest % len(KINDS)])
     assert _worlds(manager, promised, strategy)[promised[newest]].grant(pod.holder)
@@ -311,16 +311,16 @@ def _nothing_promised_twice(manager, promised: dict[int, str], strategy: Strateg
 
 @pytest.mark.parametrize("strategy", ["BinPack", "Spread"])
 @given(percents=st.lists(st.integers(1, 100), min_size=1, max_size=30))
-def test_everything_promised_can_be_taken(strategy, percents):
+def test_every_assumed_pod_can_be_claimed(strategy, percents):
     async def story() -> None:
         manager = await book(*(ledger(node, cards=2) for node in NODES))
         chooser = index(manager, Hands(), strategy)
         chosen: list[tuple[Asked, str]] = []
         for number, percent in enumerate(percents):
             pod = asked(f"p{number}", Shares(1, percent))
-            found = chooser.choose(pod, NODES)
-            if isinstance(found, Chosen):
-                chosen.append((pod, found.nodes[0]))
+            choice = chooser.choose(pod, NODES)
+            if isinstance(choice, Chosen):
+                chosen.append((pod, choice.nodes[0]))
         for pod, node in chosen:
             claim = Claim(pod.holder, pod.wants, Terms(until=datetime(2026, 1, 1, tzinfo=UTC)))
             assert isinstance(await manager.claim(node, claim, strategy), tuple)
@@ -328,7 +328,7 @@ def test_everything_promised_can_be_taken(strategy, percents):
     asyncio.run(story())
 
 
-def test_an_index_hears_of_nodes_that_were_there_before_it():
+def test_a_ranking_knows_nodes_that_existed_before():
     async def story() -> Index:
         manager = await book(ledger("a"))
         await reserve(manager, "a", "team/p", Shares(1, 50))

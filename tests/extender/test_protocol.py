@@ -1,4 +1,4 @@
-"""What goes over the wire is what kube-scheduler's Go types say, and nothing that comes can hurt."""
+"""The wire format matches the Go types of kube-scheduler, and invalid input is handled."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def test_arguments_as_go_writes_them():
     assert args.node_names == ("a", "b")
 
 
-def test_whole_nodes_are_declined_with_what_to_do():
+def test_whole_nodes_are_refused_with_a_solution():
     body = json.dumps({"Pod": POD, "Nodes": {"items": [{"metadata": {"name": "a"}}]}, "NodeNames": None})
 
     with pytest.raises(Malformed, match="nodeCacheCapable: true"):
@@ -74,7 +74,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_is_malformed_and_nothing_else(body):
+def test_invalid_input_raises_only_malformed(body):
     for read in (protocol.arguments, protocol.binding):
         with pytest.raises(Malformed) as refusal:
             read(body)

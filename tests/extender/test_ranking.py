@@ -1,4 +1,4 @@
-"""A ranking keeps one promise: the best candidate, however the nodes changed on the way."""
+"""A ranking returns the best candidates after any sequence of changes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ merits = st.one_of(st.just(FULL), st.tuples(st.integers(0, 3), st.integers(0, 3)
 
 
 @given(st.lists(st.tuples(nodes, merits)), st.lists(nodes, unique=True), st.integers(1, 3))
-def test_the_best_are_those_a_search_would_find(changes, candidates, most):
+def test_the_best_equal_those_of_a_full_search(changes, candidates, most):
     ranking, known = Ranking(), {}
     for node, merit in changes:
         ranking.forget(node)
@@ -27,7 +27,7 @@ def test_the_best_are_those_a_search_would_find(changes, candidates, most):
     assert ranking.reasons(candidates).keys() == set(candidates) - {node for _, node in fits}
 
 
-def test_what_was_forgotten_is_ranked_again():
+def test_a_forgotten_node_is_ranked_again():
     ranking = Ranking()
     ranking.set("node-1", (1,))
     ranking.set("node-2", (2,))

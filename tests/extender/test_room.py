@@ -1,4 +1,4 @@
-"""Filter hesitates while too many binds are under way, and never for long."""
+"""Filter waits while too many binds are running, for a limited time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from croupier.extender.protocol import ExtenderBindingArgs
 
 @pytest.fixture
 def busy(monkeypatch):
-    """A binder whose binds last until told, full with two."""
+    """A binder with a limit of two binds, which last until an event is set."""
     monkeypatch.setattr(binder, "MOST_AT_ONCE", 2)
     made, go = Binder(None, None, None, None, ttl=None), asyncio.Event()  # type: ignore[arg-type]  # nothing is bound
     monkeypatch.setattr(made, "_bind", lambda _args: go.wait())
@@ -38,7 +38,7 @@ async def test_the_next_pod_waits_until_a_bind_has_ended(busy):
     assert hesitated
 
 
-async def test_binds_that_hang_hold_nobody_up_for_ever(busy, monkeypatch):
+async def test_hanging_binds_delay_filter_for_a_limited_time(busy, monkeypatch):
     monkeypatch.setattr(binder, "LONGEST_HESITATION", 0.01)
     made, go = busy
     binds = await under_way(made, 2)

@@ -1,4 +1,4 @@
-"""The stock kube-scheduler places pods through us; what it cannot place waits with our sentence."""
+"""kube-scheduler places pods through the extender; unschedulable pods get our refusal as Event."""
 
 import asyncio
 import random
@@ -34,13 +34,13 @@ async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: Table):
 
 
 async def test_over_tls_with_the_certificates_of_both(table: Table, lab: Lab, tmp_path: Path):
-    """As `croupier scheduler-config` prints it for an extender that is not on loopback alone."""
+    """As `croupier scheduler-config` prints it for an extender on the network."""
     now = datetime.now(UTC)
     certificates.create(tmp_path, now=now)
     ours = certificates.issue(tmp_path, Identity("extender", "extender", hosts=("127.0.0.1",)), now=now)
     theirs = certificates.issue(tmp_path, Identity("scheduler", "kube-scheduler"), now=now)
     authority = tmp_path / "ca.crt"
-    (table.port,) = ports.free(1, chance=random.Random())  # noqa: S311  # ports, no secret
+    (table.port,) = ports.free(1, chance=random.Random())  # noqa: S311  # ports, not a secret
     files = Files(str(authority), str(theirs.certificate), str(theirs.key))
     wish = Wish(url=f"https://127.0.0.1:{table.port}", files=files)
     hired = tables.hire(lab, tmp_path, wish, name="careful")
@@ -75,7 +75,9 @@ async def test_whole_cards_and_percentages_share_a_node(table: Table):
     async with table.extender():
         await table.pod("whole", gpus=1)
         await table.pod("half", cards="1", ratio="50")
-        await table.pod("two", gpus=1, marked=False)  # the resource itself reaches us, mark or not
+        await table.pod(
+            "two", gpus=1, marked=False
+        )  # the resource alone makes the scheduler call the extender
 
         for name in ("whole", "half", "two"):
             assert (await table.placed(name))[0] == node
@@ -84,7 +86,7 @@ async def test_whole_cards_and_percentages_share_a_node(table: Table):
         assert sorted(card.used for card in ledger.cards) == [50, 100, 100]
 
 
-async def test_who_asks_for_too_much_waits_with_the_sentence(table: Table):
+async def test_a_too_large_request_is_unschedulable_with_our_message(table: Table):
     await table.node("node-1", cards=2)
     await table.node("node-2", cards=2)
     await table.node("cpu-only", cards=0)
@@ -99,7 +101,7 @@ async def test_who_asks_for_too_much_waits_with_the_sentence(table: Table):
         ), said
 
 
-async def test_annotations_nobody_can_read_are_refused_with_one_reason(table: Table):
+async def test_invalid_annotations_are_refused_with_one_reason(table: Table):
     await table.node("node-1")
     await table.node("node-2")
     async with table.extender():
@@ -112,7 +114,7 @@ async def test_annotations_nobody_can_read_are_refused_with_one_reason(table: Ta
         ), said
 
 
-async def test_a_pod_that_waits_is_placed_when_there_is_room(table: Table):
+async def test_an_unschedulable_pod_is_placed_when_cards_become_free(table: Table):
     node = await table.node("node-1", cards=1)
     async with table.extender():
         await table.pod("first", gpus=1)
@@ -126,7 +128,7 @@ async def test_a_pod_that_waits_is_placed_when_there_is_room(table: Table):
         assert (await table.placed("second", within=60))[0] == node
 
 
-async def test_a_pod_goes_where_its_reservation_is(table: Table):
+async def test_a_pod_goes_to_the_node_of_its_reservation(table: Table):
     await table.node("node-1")
     there = await table.node("node-2")
     claim = Claim(f"{table.namespace}/guest", (Shares(1, 50),), Terms(reservation="by-hand"))
@@ -137,7 +139,7 @@ async def test_a_pod_goes_where_its_reservation_is(table: Table):
         assert (await table.placed("guest"))[0] == there
 
 
-async def test_without_us_marked_pods_wait_and_others_do_not_notice(table: Table):
+async def test_without_the_extender_only_pods_with_the_ledger_resource_wait(table: Table):
     node = await table.node("node-1")
     await table.pod("ours", cards="1", ratio="50")
     await table.pod("theirs", marked=False)
@@ -154,22 +156,22 @@ async def test_without_us_marked_pods_wait_and_others_do_not_notice(table: Table
         assert granted
 
 
-async def test_nothing_is_placed_before_the_book_is_read(table: Table):
+async def test_nothing_is_placed_before_the_ledgers_are_loaded(table: Table):
     await table.node("node-1")
     known = False
     from croupier.extender.server import Surroundings
 
     async with table.extender(around=Surroundings(ready=lambda: known)):
         await table.pod("early", cards="1", ratio="50")
-        await table.sentence("early", "the ledger is not read yet")
+        await table.sentence("early", "the ledger is not loaded yet")
 
         known = True
 
         assert (await table.placed("early", within=60))[0] == "node-1"
 
 
-async def test_a_pod_is_placed_as_soon_as_a_node_has_what_it_lacked(table: Table):
-    """Left alone, kube-scheduler would not look at it again for five minutes: no node has the mark."""
+async def test_a_pod_is_placed_as_soon_as_a_node_gains_the_missing_resource(table: Table):
+    """kube-scheduler alone would retry after five minutes, because no node has the ledger resource."""
     node = await table.node("node-1")
     async with table.extender(), table.sleepers():
         await table.pod("late", cards="1", ratio="50", lacks="example.com/late")

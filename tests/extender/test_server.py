@@ -1,4 +1,4 @@
-"""Who may ask, and what becomes of requests that no scheduler would send."""
+"""Client authentication, and requests that no scheduler would send."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ class Count:
 
 
 async def extender(listen: Listen, around: Surroundings | None = None) -> Extender:
-    """With one node, and an API server nobody reaches."""
+    """An extender with one node and an unreachable API server."""
     async with client.connect(Config(server="https://127.0.0.1:9")) as nowhere:
         return Extender(await book(ledger("a"), ledger("b")), nowhere, listen=listen, around=around)
 
@@ -62,10 +62,10 @@ async def test_filter_and_prioritize_answer_over_http(url, web):
         assert int(answer.headers["Content-Length"]) > 0
         assert (await answer.json())["NodeNames"] == ["a"]
     async with web.post(f"{url}/prioritize", json=question("b", "a")) as answer:
-        assert {one["Host"] for one in await answer.json()} == {"a", "b"}
+        assert {score["Host"] for score in await answer.json()} == {"a", "b"}
 
 
-async def test_nodes_nobody_knows_are_refused_by_name(url, web):
+async def test_unknown_nodes_are_refused_by_name(url, web):
     async with web.post(f"{url}/filter", json=question("stranger", "\u0000", "x" * 5000)) as answer:
         said = await answer.json()
 
@@ -82,7 +82,7 @@ async def test_percent_signs_survive_the_formatting_of_events(url, web):
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 @pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
-async def test_garbage_gets_a_sentence(url, web, verb, body):
+async def test_invalid_requests_get_a_message(url, web, verb, body):
     async with web.post(f"{url}/{verb}", data=body, headers=JSON) as answer:
         assert answer.status == (400 if verb == "prioritize" else 200)
         assert "request" in (await answer.json())["Error"]
@@ -99,12 +99,12 @@ ODD = {
 
 
 @pytest.mark.parametrize(("method", "path", "how", "status"), ODD.values(), ids=ODD)
-async def test_odd_requests_get_a_status(url, web, method, path, how, status):
+async def test_unsupported_requests_get_a_status(url, web, method, path, how, status):
     async with web.request(method, url + path, **how) as answer:
         assert answer.status == status
 
 
-async def test_a_huge_body_without_a_length_ends_too(url, web):
+async def test_a_huge_body_without_a_length_is_refused(url, web):
     async def flood() -> AsyncIterator[bytes]:
         for _ in range(10):
             yield b" " * 1024 * 1024
@@ -113,12 +113,12 @@ async def test_a_huge_body_without_a_length_ends_too(url, web):
         async with web.post(f"{url}/filter", data=flood(), headers=JSON) as answer:
             assert answer.status == 413
     except aiohttp.ClientError:
-        pass  # we hung up before everything was sent
+        pass  # the server closed the connection before everything was sent
     async with web.post(f"{url}/filter", json=question("a")) as answer:
         assert answer.status == 200
 
 
-async def test_a_slow_body_times_out_and_holds_nobody_up(url, web, monkeypatch):
+async def test_a_slow_body_times_out_and_does_not_delay_others(url, web, monkeypatch):
     monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(
@@ -132,7 +132,7 @@ async def test_a_slow_body_times_out_and_holds_nobody_up(url, web, monkeypatch):
     await writer.wait_closed()
 
 
-async def test_nothing_is_said_before_the_book_is_read(web):
+async def test_requests_are_refused_before_the_ledgers_are_loaded(web):
     around = Surroundings(ready=lambda: False)
     async with (await extender(Listen(LOOPBACK), around)).serving() as taken:
         for verb, body in (
@@ -140,7 +140,7 @@ async def test_nothing_is_said_before_the_book_is_read(web):
             ("bind", {"PodName": "p", "PodNamespace": "team", "PodUID": "u", "Node": "a"}),
         ):
             async with web.post(f"{taken.url}/{verb}", json=body) as answer:
-                assert (await answer.json())["Error"] == "the ledger is not read yet"
+                assert (await answer.json())["Error"] == "the ledger is not loaded yet"
 
 
 async def test_outcomes_are_counted(web):
@@ -153,14 +153,14 @@ async def test_outcomes_are_counted(web):
     assert count.outcomes == [("filter", "chosen"), ("filter", "nowhere")]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::"])  # noqa: S104  # refused, that is the point
-async def test_beyond_loopback_only_tls_is_spoken(host):
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::"])  # noqa: S104  # the test expects a refusal
+async def test_tls_is_required_except_on_loopback(host):
     with pytest.raises(CannotListen, match=r"does not listen on .* without TLS"):
         async with (await extender(Listen(Address(host, 0)))).serving():
             pass
 
 
-async def test_a_taken_port_is_said_in_a_sentence(url):
+async def test_a_used_port_is_reported(url):
     taken = Address("127.0.0.1", int(url.rpartition(":")[2]))
 
     with pytest.raises(CannotListen, match="choose another address or port"):
@@ -182,23 +182,23 @@ class TestTLS:
         async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as listen:
             yield listen
 
-    async def test_the_right_certificate_may_ask(self, pki, taken, web):
+    async def test_a_client_with_the_right_certificate_is_accepted(self, pki, taken, web):
         context = _context(pki, "kube-scheduler")
         async with web.post(f"{taken.url}/filter", json=question("a"), ssl=context) as answer:
             assert (await answer.json())["NodeNames"] == ["a"]
 
-    @pytest.mark.parametrize("who", ["etcd-client", None], ids=["another authority's", "none"])
-    async def test_others_may_not(self, pki, taken, web, who):
+    @pytest.mark.parametrize("who", ["etcd-client", None], ids=["another CA", "none"])
+    async def test_other_clients_are_refused(self, pki, taken, web, who):
         with pytest.raises(aiohttp.ClientError):
             async with web.post(f"{taken.url}/filter", json=question("a"), ssl=_context(pki, who)) as answer:
                 await answer.read()
 
-    async def test_plain_http_is_not_spoken_there(self, taken, web):
+    async def test_plain_http_is_refused(self, taken, web):
         with pytest.raises(aiohttp.ClientError):
             async with web.post(f"http://{taken.address}/filter", json=question("a")) as answer:
                 await answer.read()
 
-    async def test_a_new_certificate_is_taken_over(self, pki, web, monkeypatch):
+    async def test_a_new_certificate_is_loaded(self, pki, web, monkeypatch):
         monkeypatch.setattr(serving, "RENEWAL", 0.05)
         async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as taken:
             old = await _serial(taken.address.port, pki)
@@ -210,7 +210,7 @@ class TestTLS:
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.05)
 
-    async def test_unusable_files_are_named(self, tmp_path):
+    async def test_unusable_files_are_reported(self, tmp_path):
         files = TLS(tmp_path / "no.crt", tmp_path / "no.key", tmp_path / "no-ca.crt")
 
         with pytest.raises(BadCertificate, match=r"no\.crt"):
@@ -238,7 +238,7 @@ async def _serial(port: int, pki: Path) -> str:
     return serial
 
 
-def test_the_metrics_are_named_for_what_they_count():
+def test_metric_names():
     from prometheus_client import CollectorRegistry, generate_latest
 
     from croupier.extender.metrics import ExtenderMetrics

@@ -1,4 +1,4 @@
-"""Answers that come together leave one after the other; one that comes alone does not wait."""
+"""Concurrent responses are paced; a single response is not delayed."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from croupier.kube.clock import SystemClock
 
 @dataclass
 class Still(SystemClock):
-    """Time stands still; who sleeps is written down and wakes at once."""
+    """Time does not move; sleeps are recorded and return at once."""
 
     now_: float = 0.0
     slept: list[float] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Still(SystemClock):
         self.slept.append(round(seconds, 6))
 
 
-async def test_answers_that_come_together_leave_one_after_the_other():
+async def test_concurrent_responses_are_paced():
     clock = Still()
     turnstile = Turnstile(clock, gap=0.01)
 
@@ -30,7 +30,7 @@ async def test_answers_that_come_together_leave_one_after_the_other():
     assert clock.slept == [0.01, 0.02, 0.03]
 
 
-async def test_one_that_comes_alone_does_not_wait():
+async def test_a_single_response_is_not_delayed():
     clock = Still()
     turnstile = Turnstile(clock, gap=0.01)
     await turnstile.leave()
@@ -41,7 +41,7 @@ async def test_one_that_comes_alone_does_not_wait():
     assert clock.slept == []
 
 
-async def test_nobody_is_kept_back_for_long():
+async def test_the_delay_is_limited():
     clock = Still()
     turnstile = Turnstile(clock, gap=0.01, longest=0.02)
 
@@ -49,4 +49,4 @@ async def test_nobody_is_kept_back_for_long():
         await turnstile.leave()
 
     assert max(clock.slept) == 0.02
-    assert len(clock.slept) == 2, "the others left at once"
+    assert len(clock.slept) == 2, "the other responses were not delayed"

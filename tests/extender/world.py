@@ -1,4 +1,4 @@
-"""Nodes with cards and pods that want some, for tests of who goes where."""
+"""Builders for ledgers, pod requests and rankings, and a manual clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from croupier.extender.index import Index
 
 @dataclass
 class Hands:
-    """A clock whose hands a test moves."""
+    """A clock that only moves when a test moves it."""
 
     moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     seconds: float = 1000.0
@@ -43,14 +43,14 @@ def ledger(node: str, cards: int = 2) -> Ledger:
 
 
 def asked(name: str, *wants: Want, uid: str = "", trouble: str = "") -> Asked:
-    """A pod of namespace `team`; half of one card unless it says otherwise."""
+    """A pod of namespace `team` that requests half a card by default."""
     return Asked(f"team/{name}", uid or f"uid-{name}", "7", wants or (Shares(1, 50),), trouble)
 
 
 async def book(*ledgers: Ledger) -> InMemoryCapacityManager:
     manager = InMemoryCapacityManager()
-    for one in ledgers:
-        await manager.open(one.node, one)
+    for ledger_ in ledgers:
+        await manager.open(ledger_.node, ledger_)
     return manager
 
 

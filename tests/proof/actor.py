@@ -1,8 +1,9 @@
-"""One flow, played by a process of its own that may die at any of its writes.
+"""Runs one flow in its own process, which may be killed at any of its writes.
 
-Run as `python -m tests.proof.actor FLOW --kubeconfig ... --node ... --namespace ... [--number N --when W]`.
-It plays on a world the proof has set up (`worlds.py`) and says what it wrote, if it lives to say it.
-Events are sent over a connection that is not interrupted: they are a courtesy, and no state depends on them.
+Run as `python -m tests.proof.flow_process FLOW --kubeconfig ... --node ... --namespace ...`, with
+`--number N --when W` for a fault.
+It runs in an environment that the test has set up (flow_env.py) and reports its writes if it survives.
+Events are sent over a connection without fault injection, because no state depends on them.
 """
 
 import argparse
@@ -30,11 +31,11 @@ RESERVATION = "claim"
 
 
 class Refusal(Exception):
-    """The binder said no, and why."""
+    """The bind was refused; the message says why."""
 
 
 class Play:
-    """A house narrowed to one world, and the person who stands outside."""
+    """The controllers for one flow environment, and a client without fault injection."""
 
     def __init__(self, house: House, person: Client, scope: Scope, injection: Injection) -> None:
         self.house = house
@@ -45,7 +46,7 @@ class Play:
         self._holder = ""
 
     async def holder(self) -> str:
-        """The pod as it was when the play began."""
+        """The holder name of the pod at the start of the flow."""
         if not self._holder:
             pod = await self.person.get(kinds.PODS, POD, namespace=self.namespace)
             self._holder = f"{self.namespace}/{POD}/{pod.metadata.uid}"
@@ -66,7 +67,7 @@ class Play:
         await self.house.book.release(await self.holder(), self.node)
 
     async def settle(self) -> None:
-        """Expire, promote, free: whatever the holders controller finds to do."""
+        """Let the holder controller expire, promote and release."""
         self.house.start("holders")
         await until(self._settled, "the holders to be settled")
 
@@ -87,7 +88,7 @@ class Play:
         return ledger is not None and not ledger.held and self._as_pods_are()
 
     def _as_pods_are(self) -> bool:
-        """Who is bound holds, who is not does not."""
+        """Exactly the bound pods are holders."""
         ledger = self.house.book.ledger(self.node)
         assert ledger is not None
         bound = {
@@ -98,7 +99,7 @@ class Play:
         return ledger.holders() == bound
 
     async def cards(self) -> None:
-        """Open, recut or close: whatever the capacity controller finds to do."""
+        """Let the capacity controller open, synchronize or close the ledger."""
         self.house.start("capacity")
         await until(self._cards_as_reported, "the ledger to follow its node")
 
@@ -109,7 +110,7 @@ class Play:
         return ledger is not None and len(ledger.cards) == int(node.status.allocatable["nvidia.com/gpu"])
 
     async def finalize(self) -> None:
-        """A Reservation from its creation by a person to its deletion by a person."""
+        """A Reservation from its creation to its deletion by a user."""
         self.house.start("reservation")
         await until_async(self._reserved, "the Reservation to be Reserved")
         await until(lambda: self.injection.quiet, "no write to be under way")
@@ -137,7 +138,7 @@ FLOWS: Mapping[str, Callable[[Play], Awaitable[None]]] = {
     "free": Play.settle,
     "finalize": Play.finalize,
     "open": Play.cards,
-    "recut": Play.cards,
+    "sync": Play.cards,
     "close": Play.cards,
     "audit": Play.audit,
     "status": Play.status,
@@ -148,7 +149,7 @@ FLOWS: Mapping[str, Callable[[Play], Awaitable[None]]] = {
 
 
 async def insisting(flow: Callable[[], Awaitable[None]]) -> str:
-    """As a caller would: what failed is tried again. In the end, why it was refused, or nothing."""
+    """Retry like a caller; returns the last error, or an empty string."""
     why = ""
     for _ in range(4):
         try:
@@ -183,7 +184,7 @@ async def start(options: Any) -> None:
     injection = Injection(options.number, options.when)
     async with stage(options, injection) as play:
         refused = await insisting(lambda: FLOWS[options.flow](play))
-        # What a write did may be seen before its answer is here, which is when it counts.
+        # The effect of a write may be visible before its answer arrives, which is when it is counted.
         await until(lambda: injection.quiet, "no write to be under way")
         say({"writes": injection.writes, "refused": refused})
 

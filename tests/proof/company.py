@@ -1,4 +1,4 @@
-"""Processes of their own that a proof starts, talks to line by line, freezes and kills."""
+"""Child processes that a test starts, communicates with line by line, freezes and kills."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ from tests.kube.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LINE = 64 * 2**20
-"""Bytes of one line; a scheduler tells everything it holds in one."""
+"""Maximum bytes of one line; a process reports all its grants in one line."""
 
 
 @dataclass
 class Player:
-    """One process. It says one JSON value per line, and does what it is told by lines."""
+    """One process. It writes one JSON value per line and reads commands line by line."""
 
     name: str
     child: asyncio.subprocess.Process
@@ -48,10 +48,10 @@ class Player:
         os.kill(self.child.pid, how)
 
     async def freeze(self) -> None:
-        """Stop it where it stands, and wait until it does."""
+        """Send SIGSTOP and wait until the process is stopped."""
         self.kill(signal.SIGSTOP)
         frozen = psutil.Process(self.child.pid)
-        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to stand still")
+        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to be stopped")
 
     def thaw(self) -> None:
         self.kill(signal.SIGCONT)
@@ -62,7 +62,7 @@ Start = Callable[..., Awaitable[Player]]
 
 @contextlib.asynccontextmanager
 async def company(folder: Path) -> AsyncIterator[Start]:
-    """A factory: `await start("tests.proof.actor", name, *arguments)`. All are gone afterwards."""
+    """A factory: `await start("tests.proof.flow_process", name, *arguments)`. All end with the block."""
     players: list[Player] = []
 
     async def start(module: str, name: str, *arguments: str) -> Player:
@@ -93,17 +93,17 @@ async def company(folder: Path) -> AsyncIterator[Start]:
 
 
 def log_aside() -> None:
-    """For a player: what it logs goes to its log, not between its lines."""
+    """For a child process: log to stderr, because stdout carries the messages."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def say(value: Any) -> None:
-    """For a player: one line to whoever started it."""
+    """For a child process: send one message to the test."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 async def told() -> str:
-    """For a player: wait for a word; empty when nobody speaks any more."""
+    """For a child process: wait for a command; empty at end of file."""
     line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip()

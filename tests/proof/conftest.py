@@ -1,4 +1,4 @@
-"""How much is proved: a little of everything in each run, all of it with `--prove-full` (`make prove`)."""
+"""The size of the tests: small by default, full size with `--prove-full` (`make prove`)."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def size(pytestconfig: pytest.Config) -> Size:
 
 @pytest.fixture
 def tell(pytestconfig: pytest.Config):
-    """Print past pytest's capture: a proof says what it ran and what it found."""
+    """Print past pytest's capture what a test ran and found."""
 
     def write(text: str) -> None:
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")

@@ -1,8 +1,7 @@
-"""One scheduler of the storm, as a process of its own: it asks for cards, gives them back, and keeps account.
+"""One scheduler as its own process: it claims and releases cards and records the results.
 
-Run as `python -m tests.proof.customers`. Each writer in it is a whole CapacityManager with its own client
-and watch, as a scheduler would have. What they have been promised is told at the end, to be held against
-the history.
+Run as `python -m tests.proof.claim_load`. Each writer in it is a CapacityManager with its own client and
+watch. At the end the process reports all grants, which the test compares with the recorded history.
 """
 
 import argparse
@@ -36,7 +35,7 @@ from tests.proof.house import QUICK
 
 @dataclass
 class Account:
-    """What came of it, to be told."""
+    """The results to report."""
 
     asked: int = 0
     yes: int = 0
@@ -47,11 +46,11 @@ class Account:
     slowest: float = 0.0
     troubles: list[str] = field(default_factory=list)
     promised: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
-    """Every yes there ever was: holder to node and grant."""
+    """The node and grant of every holder that ever got one."""
     live: dict[str, str] = field(default_factory=dict)
-    """Holder to node, of those not given back."""
+    """The node of every holder that is not released."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Those whose answer never came."""
+    """The node of every claim with an unknown outcome."""
 
     def attempted(self, changes: int, seconds: float) -> None:
         self.attempts += 1
@@ -71,7 +70,7 @@ class Wish:
 
 
 class Customer:
-    """Keeps about `budget` percent of cards asked for: granted, or waiting in vain."""
+    """Keeps claims for about `budget` percent of cards, granted or refused."""
 
     def __init__(self, manager: CRDCapacityManager, options: Any, number: int) -> None:
         self.manager = manager
@@ -84,7 +83,7 @@ class Customer:
         self._chance = random.Random(f"{options.seed}-{self.name}")  # noqa: S311  # reproducible, not secret
         self._at_once: int = options.at_once
         self._asking = 0
-        """Percent that is asked for right now."""
+        """Percent of the running claims."""
         self._granted: list[Wish] = []
         self._waiting: list[Wish] = []
 
@@ -94,7 +93,7 @@ class Customer:
                 tasks.create_task(self._ask_on())
 
     async def close(self) -> None:
-        """Give everything back, also what may have been given without our hearing of it."""
+        """Release everything, including claims with an unknown outcome."""
         left = {**self.account.live, **self.account.unknown}
         releases = (partial(self.manager.release, holder, node) for holder, node in left.items())
         await asyncio.gather(*map(self._again, releases))
@@ -103,14 +102,14 @@ class Customer:
     async def _ask_on(self) -> None:
         while self.account.asked < self._quota:
             self.account.asked += 1
-            wish = self._wish(self.account.asked)
-            while self._demand() + wish.size > self._budget and (self._granted or self._waiting):
+            spec = self._wish(self.account.asked)
+            while self._demand() + spec.size > self._budget and (self._granted or self._waiting):
                 await self._drop()
-            self._asking += wish.size
+            self._asking += spec.size
             try:
-                await self._ask(wish)
+                await self._ask(spec)
             finally:
-                self._asking -= wish.size
+                self._asking -= spec.size
 
     def _wish(self, number: int) -> Wish:
         uid = UUID(int=self._chance.getrandbits(128))
@@ -118,60 +117,60 @@ class Customer:
         return Wish(f"storm/{self.name}-{number}/{uid}", wants)
 
     def _demand(self) -> int:
-        return self._asking + sum(wish.size for wish in (*self._granted, *self._waiting))
+        return self._asking + sum(spec.size for spec in (*self._granted, *self._waiting))
 
-    async def _ask(self, wish: Wish) -> None:
+    async def _ask(self, spec: Wish) -> None:
         nodes = self._chance.sample(self._nodes, min(3, len(self._nodes)))
         for node in nodes:
-            answer = await self._claim(node, wish)
+            answer = await self._claim(node, spec)
             if answer is None:
                 return
             if not isinstance(answer, Refused):
-                await self._accept(node, wish, answer)
+                await self._accept(node, spec, answer)
                 return
         self.account.no += 1
-        self._waiting.append(wish)
+        self._waiting.append(spec)
 
-    async def _claim(self, node: str, wish: Wish) -> Grant | Refused | None:
-        """None: nobody knows."""
+    async def _claim(self, node: str, spec: Wish) -> Grant | Refused | None:
+        """None: the outcome is unknown."""
         terms = Terms(until=datetime.now(UTC) + timedelta(hours=1))
         began = time.monotonic()
         try:
-            return await self.manager.claim(node, Claim(wish.holder, (wish.wants,), terms))
+            return await self.manager.claim(node, Claim(spec.holder, (spec.wants,), terms))
         except KubeError as error:
             self.account.troubles.append(f"{type(error).__name__}: {error}")
-            self.account.unknown[wish.holder] = node
+            self.account.unknown[spec.holder] = node
             return None
         finally:
             self.account.slowest = max(self.account.slowest, time.monotonic() - began)
 
-    async def _accept(self, node: str, wish: Wish, grant: Grant) -> None:
+    async def _accept(self, node: str, spec: Wish, grant: Grant) -> None:
         account = self.account
         account.yes += 1
-        account.promised[wish.holder] = node, [(part.card, part.share) for part in grant]
-        account.live[wish.holder] = node
+        account.promised[spec.holder] = node, [(part.card, part.share) for part in grant]
+        account.live[spec.holder] = node
         fate = self._chance.random()
-        if fate < 0.05:  # as after an answer that was lost on its way to a scheduler
-            again = await self._claim(node, wish)
+        if fate < 0.05:  # a retry, as after a lost answer
+            again = await self._claim(node, spec)
             account.repeated += 1
             if again is not None and again != grant:
-                account.troubles.append(f"{wish.holder} asked twice and was told {grant} and {again}")
+                account.troubles.append(f"{spec.holder} claimed twice and got {grant} and {again}")
         elif fate < 0.5:
-            change = partial(ledgers.bind, holder=wish.holder)
+            change = partial(ledgers.bind, holder=spec.holder)
             await self._again(partial(self.manager.amend, node, change, lazy=fate < 0.1))
-        self._granted.append(wish)  # only now may it be dropped
+        self._granted.append(spec)  # from now on it may be released
 
     async def _drop(self) -> None:
-        """Somebody goes: one who runs, or one who waits in vain."""
+        """Drop a granted or a refused claim."""
         group = self._chance.choice([g for g in (self._granted, self._waiting) if g])
-        wish = group.pop(self._chance.randrange(len(group)))
-        node = self.account.live.get(wish.holder)
+        spec = group.pop(self._chance.randrange(len(group)))
+        node = self.account.live.get(spec.holder)
         if node is not None:
-            await self._again(partial(self.manager.release, wish.holder, node))
-            del self.account.live[wish.holder]
+            await self._again(partial(self.manager.release, spec.holder, node))
+            del self.account.live[spec.holder]
 
     async def _again(self, act: Any) -> None:
-        """Until it is known to be done; both acts are harmless to repeat."""
+        """Retry until success; both actions are idempotent."""
         for pause in (0.05, 0.2, 0.5, 1, 2, 4, 8, 16):
             try:
                 await act()
@@ -179,11 +178,11 @@ class Customer:
             except KubeError as error:
                 self.account.troubles.append(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(pause)
-        raise AssertionError("an act that may be repeated for ever was not done after half a minute")
+        raise AssertionError("an idempotent action failed for half a minute")
 
 
 class Weather:
-    """Of so many calls, a part is refused before it ran (429), a part fails after it ran (503)."""
+    """Refuses half of `part` of the calls before execution (429) and fails the other half after it (503)."""
 
     def __init__(self, part: float, seed: str) -> None:
         self._part = part / 2
@@ -191,19 +190,19 @@ class Weather:
 
     def permit(self) -> None:
         if self._chance.random() < self._part:
-            raise TooManyRequests(429, "TooManyRequests", "too many requests, by intent")
+            raise TooManyRequests(429, "TooManyRequests", "too many requests, injected")
 
     def observe(self, _verb: str, _resource: str, code: int, _seconds: float) -> None:
         if code and self._chance.random() < self._part:
-            raise ServerError(503, "ServiceUnavailable", "the answer is lost, by intent")
+            raise ServerError(503, "ServiceUnavailable", "lost answer, injected")
 
 
 @contextlib.asynccontextmanager
 async def writer(options: Any, number: int) -> AsyncIterator[Customer]:
-    """A customer with a connection, a watch and a manager of its own."""
-    weather = Weather(options.flaky, f"{options.seed}-{options.name}-{number}")
-    async with client.connect(config.load(options.kubeconfig), observe=weather.observe) as calm:
-        api = calm.fenced(weather.permit)
+    """A worker with its own connection, watch and manager."""
+    faults = Weather(options.flaky, f"{options.seed}-{options.name}-{number}")
+    async with client.connect(config.load(options.kubeconfig), observe=faults.observe) as connected:
+        api = connected.fenced(faults.permit)
         store: Store[NodeReservation] = Store(kinds.NODE_RESERVATIONS)
         reflector = Reflector(api, store, rules=QUICK)
         following = asyncio.create_task(reflector.run())
@@ -243,13 +242,13 @@ def main() -> int:
     parser.add_argument("--nodes", required=True)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--writers", type=int, default=1)
-    parser.add_argument("--requests", type=int, required=True, help="of each writer")
+    parser.add_argument("--requests", type=int, required=True, help="number of claims of each writer")
     parser.add_argument(
-        "--budget", type=int, required=True, help="percent of cards each writer asks for at a time"
+        "--budget", type=int, required=True, help="percent of cards that each writer claims at a time"
     )
-    parser.add_argument("--shares", default="10,20,25,40,50,75,100", help="percent of a card, one of these")
-    parser.add_argument("--at-once", type=int, default=8, help="requests a writer has under way")
-    parser.add_argument("--flaky", type=float, default=0.0, help="part of the calls that fail")
+    parser.add_argument("--shares", default="10,20,25,40,50,75,100", help="possible percentages of a card")
+    parser.add_argument("--at-once", type=int, default=8, help="concurrent claims of a writer")
+    parser.add_argument("--flaky", type=float, default=0.0, help="fraction of the calls that fail")
     log_aside()
     asyncio.run(start(parser.parse_args()))
     return 0

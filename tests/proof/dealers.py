@@ -1,7 +1,7 @@
-"""One scheduler with its extender, as a process of its own: pods are made, filtered, bound and deleted.
+"""One scheduler with its extender as its own process: it creates, filters, binds and deletes pods.
 
-Run as `python -m tests.proof.dealers`. It uses the index and the binder of the extender as kube-scheduler
-would through HTTP, on pods that are really there.
+Run as `python -m tests.proof.pod_load`. It calls the ranking and the binder of the extender like
+kube-scheduler does over HTTP, for real pods.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Pod
-from croupier.extender import asked as asking
+from croupier.extender import asked as pod_requests
 from croupier.extender.index import Chosen
 from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube import client, config
@@ -43,13 +43,13 @@ class Dealer:
         self._there: list[str] = []
         self.count: Counter[str] = Counter()
 
-    async def deal(self) -> None:
+    async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(AT_ONCE):
-                tasks.create_task(self._deal_on())
+                tasks.create_task(self._run_worker())
         await self._house.binder.drain()
 
-    async def _deal_on(self) -> None:
+    async def _run_worker(self) -> None:
         while self._made < self._quota:
             self._made += 1
             pod = await self._create(f"{self._name}-{self._made}")
@@ -59,19 +59,19 @@ class Dealer:
                 await self._remove(self._there.pop(self._chance.randrange(len(self._there))))
 
     async def _create(self, name: str) -> Pod:
-        wish = pod_manifest(name, self._chance.choice((1, 1, 2)), self._chance.choice((20, 50, 60, 100)))
-        return await self._api.create(kinds.PODS, wish, namespace=self._namespace)
+        manifest = pod_manifest(name, self._chance.choice((1, 1, 2)), self._chance.choice((20, 50, 60, 100)))
+        return await self._api.create(kinds.PODS, manifest, namespace=self._namespace)
 
     async def _place(self, pod: Pod) -> bool:
-        """As the scheduler does: filter, bind, and begin again if that was refused."""
+        """Like the scheduler: filter, bind, and retry if the bind was refused."""
         for _ in range(TRIES):
             seen = await self._api.get(kinds.PODS, pod.metadata.name, namespace=self._namespace)
-            found = self._house.index.choose(asking.read(seen), self._nodes)
-            if not isinstance(found, Chosen):
-                await asyncio.sleep(0.3)  # others leave meanwhile
+            choice = self._house.index.choose(pod_requests.read(seen), self._nodes)
+            if not isinstance(choice, Chosen):
+                await asyncio.sleep(0.3)  # other pods are deleted in the meantime
                 continue
-            where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, found.nodes[0])
-            if self._chance.random() < 0.1:  # a scheduler that lost its patience asks twice
+            where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, choice.nodes[0])
+            if self._chance.random() < 0.1:  # the scheduler retries after a timeout
                 answers = await asyncio.gather(*(self._house.binder.bind(where) for _ in range(2)))
                 why = answers[0]
             else:
@@ -96,7 +96,7 @@ async def start(options: Any) -> None:
         dealer = Dealer(api, house, options)
         say("ready")
         await told()
-        await dealer.deal()
+        await dealer.run()
         say(dealer.count)
         await told()
         await dealer.close()

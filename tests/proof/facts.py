@@ -1,7 +1,7 @@
-"""What happened, as a history tells it: small values that can be put in order and asked about.
+"""The facts of a recorded history, which can be ordered and checked.
 
-All objects of an API server are numbered by one counter, the revision of its etcd, so facts
-about ledgers and facts about pods have one common order.
+All objects of an API server share one revision counter of etcd, so facts about ledgers and pods
+have a common order.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 ALLOCATION = "gpu.mps.io/allocation"
 
 Grant: TypeAlias = frozenset[tuple[str, int, str]]
-"""Card, share and slot of everything somebody holds of a node."""
+"""Card, share and slot of each part of a holder's grant."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The cards of a node can give this much from now on; none for those cut into slots."""
+    """The new capacities of the cards of a node; 0 for MIG cards."""
 
     version: int
     node: str
@@ -42,7 +42,7 @@ class Promoted:
 
 @dataclass(frozen=True)
 class Left:
-    """A holder has nothing any more (or its `heir` has it), or a pod is over."""
+    """A holder was removed (or renamed to `heir`), or a pod has ended."""
 
     version: int
     node: str
@@ -60,7 +60,7 @@ class Placed:
     holder: str
     grant: Grant
     told: bool = True
-    """It has an allocation at all."""
+    """Whether the pod has an allocation."""
 
     @staticmethod
     def of(version: int, pod: dict[str, Any]) -> "Placed":
@@ -73,7 +73,7 @@ class Placed:
 
 
 def granted(allocation: str) -> Grant:
-    """What an allocation annotation says."""
+    """The grant of an allocation annotation."""
     parts: set[tuple[str, int, str]] = set()
     for entry in json.loads(allocation):
         if "slots" in entry:
@@ -88,15 +88,15 @@ Fact: TypeAlias = Cut | Took | Promoted | Left | Placed
 
 @dataclass
 class World:
-    """Ledgers and pods side by side, as the facts are told one by one."""
+    """The state of ledgers and pods during the replay of facts."""
 
     capacities: dict[str, Mapping[str, int]] = field(default_factory=dict)
     holders: dict[tuple[str, str], Grant] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
-    """Holders that are Bound in a ledger: on which node."""
+    """The node of each holder that is Bound in a ledger."""
     pods: dict[str, Placed] = field(default_factory=dict)
     placed: set[tuple[str, str]] = field(default_factory=set)
-    """Every pod that ever was bound: node and holder."""
+    """Node and holder of every pod that was ever bound."""
 
     def tell(self, fact: Fact) -> Iterator[str]:
         match fact:
@@ -119,8 +119,8 @@ class World:
         elsewhere = self.bound.setdefault(holder, node)
         if elsewhere != node:
             yield f"{holder} is bound on {node} and on {elsewhere}"
-        if (node, holder) not in self.placed:  # it may have ended since: who promotes is a little behind
-            yield f"{holder} is Bound on {node}, yet no such pod was bound there"
+        if (node, holder) not in self.placed:  # the pod may have ended: promotion is delayed
+            yield f"{holder} is Bound on {node}, but no such pod was bound there"
 
     def _leave(self, fact: Left) -> Iterator[str]:
         self.holders.pop((fact.node, fact.holder), None)
@@ -139,17 +139,17 @@ class World:
         if kept is None:
             yield f"{fact.holder} was bound to {fact.node} without a reservation"
         elif kept != fact.grant:
-            yield f"{fact.holder} was bound with another allocation than the ledger has for it"
+            yield f"{fact.holder} was bound with an allocation that differs from the ledger"
         yield from self._crowded(fact.node)
 
     def _crowded(self, node: str) -> Iterator[str]:
-        """The pods that are there, added up: what the hardware would see."""
+        """Overcommitted cards by the sum of the bound pods, as the hardware would see it."""
         here = [pod for pod in self.pods.values() if pod.node == node]
         yield from crowded(here, self.capacities.get(node, {}))
 
 
 def crowded(pods: Sequence[Placed], capacities: Mapping[str, int]) -> Iterator[str]:
-    """Cards and slots of which these pods of one node have more than there is."""
+    """Cards and slots that these pods of one node overcommit."""
     shares: dict[str, int] = {}
     slots: dict[tuple[str, str], str] = {}
     for pod in pods:
@@ -159,12 +159,12 @@ def crowded(pods: Sequence[Placed], capacities: Mapping[str, int]) -> Iterator[s
                 yield f"slot {slot} of {card} has two pods"
     for card, share in sorted(shares.items()):
         if share > capacities.get(card, 0):
-            yield f"pods have {share} of card {card}, which can give {capacities.get(card, 0)}"
+            yield f"pods have {share} of card {card}, which has {capacities.get(card, 0)}"
 
 
 def faults(facts: Sequence[Fact]) -> list[str]:
-    """What is wrong between ledgers and pods, at any moment (I1, I2, I4, I7)."""
-    world, found = World(), list[str]()
-    for fact in sorted(facts, key=lambda one: one.version):
-        found += [f"at {fact.version}: {fault}" for fault in world.tell(fact)]
-    return found
+    """Violated invariants between ledgers and pods, at any time (I1, I2, I4, I7)."""
+    world, violations = World(), list[str]()
+    for fact in sorted(facts, key=lambda fact: fact.version):
+        violations += [f"at {fact.version}: {fault}" for fault in world.tell(fact)]
+    return violations

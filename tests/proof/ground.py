@@ -1,4 +1,4 @@
-"""Where proofs are played: a lab of their own with our kinds and opened ledgers."""
+"""The environment of these tests: a private lab with our CRDs and ledgers."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tests.proof.judge import Judge
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a proof is run."""
+    """The size of a test."""
 
     name: str
     schedulers: int
@@ -24,10 +24,10 @@ class Size:
     nodes: int
     cards: int
     hot_requests: int
-    """Of each of the 64 writers on one node."""
+    """Claims of each of the 64 writers on one node."""
     pods: int
     at_once: int = 8
-    """Requests each scheduler has under way."""
+    """Concurrent claims of each scheduler."""
 
     def __str__(self) -> str:
         return (
@@ -43,7 +43,7 @@ FULL = Size(
 
 
 async def raised(private_lab: PrivateLab, **how: object) -> Lab:
-    lab = await private_lab(**how)  # type: ignore[arg-type]  # passed on as it was given
+    lab = await private_lab(**how)  # type: ignore[arg-type]  # passed on unchanged
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
     return lab
 
@@ -53,7 +53,7 @@ def free(node: str, cards: int) -> Ledger:
 
 
 async def opened(api: Client, nodes: list[str], cards: int) -> dict[str, NodeReservation]:
-    """The first ledger of each node, as the capacity controller would make it."""
+    """Create the ledger of each node like the capacity controller."""
     made = {}
     for node in nodes:
         body = NodeReservation(metadata=ObjectMeta(name=node), spec=translate.write(free(node, cards)))
@@ -62,5 +62,5 @@ async def opened(api: Client, nodes: list[str], cards: int) -> dict[str, NodeRes
 
 
 def holders(judge: Judge) -> dict[str, str]:
-    """Who holds something now, and where."""
+    """The node of each current holder."""
     return {holder: node for node, sheet in judge.sheets.items() for holder in sheet.grants}

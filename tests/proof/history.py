@@ -1,8 +1,8 @@
-"""Every revision of every ledger, from before the first write, and the verdict on all of them.
+"""Records every revision of every ledger from the start, and checks all of them.
 
-The end of a run says little: an overcommit may have healed by then. So a watch collects each
-revision as it is made. A recording with a hole proves nothing, and then the verdict is a failure:
-a hole is a generation that is missing, or a watch that had to start over at another place.
+The final state proves little, because an overcommit may be repaired by then. So a watch records each
+revision. An incomplete recording proves nothing and is a failure: a missing generation, or a watch that
+could not be resumed.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ PODS: Resource[Raw] = kinds.PODS.raw
 
 
 class Gap(AssertionError):
-    """The recording is not whole, so it proves nothing."""
+    """The recording is incomplete."""
 
 
 @dataclass
 class Tape:
-    """All that happened to one kind, in order, or a reason why that cannot be said."""
+    """All revisions of one kind in order, or the reason for a gap."""
 
     api: Client
     resource: Resource[Raw]
@@ -39,23 +39,23 @@ class Tape:
     version: str = ""
     gap: str = ""
     newest: dict[str, tuple[str, int, str]] = field(default_factory=dict)
-    """UID, generation and version of each object there is, by name."""
+    """UID, generation and version of each existing object, by name."""
     breaks: int = 0
 
     async def begin(self) -> None:
         listing = await self.api.list(self.resource, self.selection)
         if listing.items:
-            raise Gap(f"{len(listing.items)} {self.resource.plural} were there before the recording began")
+            raise Gap(f"{len(listing.items)} {self.resource.plural} existed before the recording started")
         self.version = listing.resource_version
 
     async def run(self) -> None:
-        """Until cancelled. A watch that ended goes on where it ended; one that cannot leaves a gap."""
+        """Run until cancelled. A watch that ended is resumed; a watch that cannot be resumed leaves a gap."""
         while not self.gap:
             try:
                 await self._watch()
             except Gone:
                 await self._compare()
-            except KubeError:  # the API server is away, by intent of the test
+            except KubeError:  # the test stopped the API server
                 self.breaks += 1
                 await asyncio.sleep(0.1)
 
@@ -79,67 +79,67 @@ class Tape:
             case watch.Skipped():
                 self.gap = f"an event could not be read: {event.reason}"
 
-    def _note(self, change: str, found: Raw) -> None:
-        meta = found["metadata"]
+    def _note(self, change: str, raw: Raw) -> None:
+        meta = raw["metadata"]
         self.version = meta["resourceVersion"]
-        name = _name(found)
+        name = _name(raw)
         if change == "DELETED":
             self.newest.pop(name, None)
         else:
-            self.newest[name] = _state(found)
+            self.newest[name] = _state(raw)
         if self.resource is PODS:
-            self.judge.pod(change, found)
+            self.judge.pod(change, raw)
         else:
-            self.judge.ledger(change, found)
+            self.judge.ledger(change, raw)
 
     async def _compare(self) -> None:
-        """The place where we were is forgotten. No harm if each object is where we left it, or one on."""
+        """Our version is compacted. There is no gap if each object has at most one newer generation."""
         try:
             listing = await self.api.list(self.resource, self.selection)
         except KubeError:
             return
-        listed = {_name(found): found for found in listing.items}
+        listed = {_name(raw): raw for raw in listing.items}
         if listed.keys() != self.newest.keys():
-            self.gap = f"410 Gone: {self.resource.plural} came or went unseen after {self.version}"
-        for name, found in sorted(listed.items(), key=lambda one: int(_state(one[1])[2])):
-            (uid, generation, version), known = _state(found), self.newest.get(name)
+            self.gap = f"410 Gone: {self.resource.plural} were created or deleted unseen after {self.version}"
+        for name, raw in sorted(listed.items(), key=lambda item: int(_state(item[1])[2])):
+            (uid, generation, version), known = _state(raw), self.newest.get(name)
             if known is None or known[2] == version:
                 continue
             if uid != known[0] or generation > known[1] + 1:
                 self.gap = f"410 Gone: revisions of {name} after {self.version} are lost"
-            self._note("MODIFIED", found)
+            self._note("MODIFIED", raw)
         self.version = listing.resource_version
 
     async def caught_up(self) -> bool:
-        """The tape is where the API server is now."""
+        """Whether the recording contains the current state of the API server."""
         listing = await self.api.list(self.resource, self.selection)
-        return bool(self.gap) or {_name(found): _state(found) for found in listing.items} == self.newest
+        return bool(self.gap) or {_name(raw): _state(raw) for raw in listing.items} == self.newest
 
 
-def _name(found: Raw) -> str:
-    return f"{found['metadata'].get('namespace', '')}/{found['metadata']['name']}"
+def _name(raw: Raw) -> str:
+    return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
 
 
-def _state(found: Raw) -> tuple[str, int, str]:
-    meta = found["metadata"]
+def _state(raw: Raw) -> tuple[str, int, str]:
+    meta = raw["metadata"]
     return meta["uid"], meta.get("generation", 0), meta["resourceVersion"]
 
 
 @dataclass
 class History:
-    """What was recorded. Ask only after `complete`."""
+    """The recordings. Query it only after `complete`."""
 
     tapes: list[Tape]
     judge: Judge
     with_pods: bool
 
     async def complete(self) -> None:
-        """Wait until everything up to now is on tape."""
+        """Wait until everything up to now is recorded."""
         for tape in self.tapes:
             await until_async(tape.caught_up, f"the recording of {tape.resource.plural}", within=120)
 
     def faults(self) -> list[str]:
-        """Everything that must never have been, in order; a gap in the recording is the first of them."""
+        """All violated invariants; gaps of the recording come first."""
         crossed = facts.faults(self.judge.facts) if self.with_pods else []
         return [*self.gaps(), *self.judge.faults, *crossed]
 
@@ -158,18 +158,18 @@ class History:
 
 
 SILENCE = 4.0
-"""Seconds without a write, and so several looks of every controller, that count as silence."""
+"""Seconds without a write that count as quiet; several resyncs of every controller."""
 
 
 async def silence(recording: History, others: Sequence[object] = ()) -> bool:
-    """Whether writing stops: what is still on its way may come, then a whole silence passes.
+    """Whether writes stop: after pending writes a whole quiet period passes.
 
     `others` grows with every other write that must stop, too.
     """
     for _ in range(5):
         await recording.complete()
         before = recording.revisions, len(others)
-        await asyncio.sleep(SILENCE)  # time passing in silence is what is to be seen
+        await asyncio.sleep(SILENCE)  # the quiet period itself is what the test observes
         await recording.complete()
         if (recording.revisions, len(others)) == before:
             return True
@@ -178,7 +178,7 @@ async def silence(recording: History, others: Sequence[object] = ()) -> bool:
 
 @contextlib.asynccontextmanager
 async def recorded(api: Client, *, pods: bool = False) -> AsyncIterator[History]:
-    """Record from now on. With `pods`, also what must hold between ledgers and the pods of all namespaces."""
+    """Record from now on. With `pods`, also check ledgers against the pods of all namespaces."""
     judge = Judge()
     resources = [LEDGERS, PODS] if pods else [LEDGERS]
     tapes = [Tape(api, resource, judge) for resource in resources]

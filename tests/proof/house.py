@@ -1,8 +1,8 @@
-"""The controllers of the ledger put together as a manager would, small enough to be started by the dozen.
+"""The ledger controllers assembled like in the manager, small enough to run many of them.
 
-Everything is quick here (look again every second, holds of two seconds), so that what takes minutes in
-a cluster ends within a proof. `only` narrows what is seen to one node and namespace, so that many of
-them can play side by side on one API server without meeting.
+Intervals are short (resync every second, holds of two seconds), so that processes that take minutes in a
+cluster end within a test. `Scope` restricts the caches to one node and namespace, so that many of them can
+run on one API server independently.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ PARTS = ("capacity", "holders", "reservation", "audit", "standing")
 
 @dataclass(frozen=True)
 class Scope:
-    """What a house sees; everything by default."""
+    """The node and namespace that the caches contain; everything by default."""
 
     node: str = ""
     namespace: str = ""
 
     def selection(self, resource: Resource[Any]) -> Selection:
         if resource.namespaced:
-            bound = "spec.nodeName!=" if resource is kinds.PODS else None  # as the manager follows them
+            bound = "spec.nodeName!=" if resource is kinds.PODS else None  # as in the manager
             return Selection(namespace=self.namespace or None, fields=bound)
         whole = not self.node or resource.group == "gpu.deckhouse.io"
         return Selection(fields=None if whole else f"metadata.name={self.node}")
@@ -101,7 +101,7 @@ class House:
         return CRDCapacityManager(self.api, self.ledgers.store, ttl=self.ttl, clock=self.clock, rules=rules)
 
     async def synced(self) -> None:
-        """Everything there is has been read."""
+        """Wait until all caches are synced."""
         await self.sight.complete()
         if not self.in_memory:
             await self.ledgers.cache.synced()
@@ -131,7 +131,7 @@ class House:
         return Standing(self.ledgers, self.api, book=self.book, notes=self.notes, settings=settings)
 
     def start(self, *parts: str, authority: Authority = ANYONE) -> None:
-        """Let these controllers work until the house closes, or as long as they may."""
+        """Run these controllers until `close`, or as long as they have the authority."""
         auditor = self.audit()
         self.notes = auditor.notes
         made: dict[str, Callable[[], Any]] = {
@@ -154,7 +154,7 @@ class House:
 
 @contextlib.asynccontextmanager
 async def living(house: House, parts: Sequence[str] = PARTS) -> AsyncIterator[House]:
-    """A house whose controllers work within."""
+    """Run the controllers within the block."""
     await house.synced()
     if house.in_memory:
         await house.capacity().prime()

@@ -1,7 +1,7 @@
-"""The point where a process dies or stands still: around its n-th write, or with the answer to it lost.
+"""Fault injection at the n-th write of a process: kill or freeze it, or lose the answer.
 
-The client asks its permit before every attempt to write and tells its observer after every answer, so
-the writes of a flow can be counted once and then be interrupted one by one, all of them.
+The client calls `permit` before every write attempt and `observe` after every answer, so the writes of a flow
+can be counted once and then be interrupted one by one.
 """
 
 import os
@@ -16,29 +16,29 @@ WRITES = frozenset({"create", "update", "patch", "apply", "delete", "deletecolle
 
 
 def die() -> None:
-    """As the kernel would have it: nothing is flushed, closed or said."""
+    """Kill the own process with SIGKILL: nothing is flushed or closed."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stand_still() -> None:
-    """Until somebody sends SIGCONT; the rest of the world goes on."""
+    """Stop the own process until it receives SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @dataclass
 class Injection:
-    """Something happens at the `number`-th write (from 1)."""
+    """Injects a fault at the `number`-th write (from 1)."""
 
     number: int = 0
     when: When = "never"
     begun: int = 0
     writes: list[str] = field(default_factory=list)
-    """What was written, in the order the answers came."""
+    """The answered writes, in order."""
 
     @property
     def quiet(self) -> bool:
-        """Every write that was begun has its answer."""
-        return len(self.writes) >= self.begun  # one that is repeated has an answer for each try
+        """Whether every started write is answered."""
+        return len(self.writes) >= self.begun  # a retried write has an answer for each attempt
 
     def permit(self) -> None:
         self.begun += 1
@@ -58,4 +58,4 @@ class Injection:
         if self.when == "after":
             die()
         if self.when == "lost":
-            raise Unreachable("the answer was lost on its way, by intent")
+            raise Unreachable("lost answer, injected")

@@ -1,8 +1,8 @@
-"""What no history of a ledger may show, told from the raw objects alone.
+"""Checks the invariants of the history of a ledger, from the raw objects alone.
 
-It shares no code with what it judges, and is as plain as can be: every revision is added up
-again from nothing, then compared with the one before. A judge that used the ledger's own
-functions would believe their mistakes.
+It shares no code with the ledger and is deliberately simple: every revision is summed up from the raw
+object, then compared with the previous one. A checker that used the functions of the ledger would share
+their bugs.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sheet:
-    """One revision of one NodeReservation, read the plainest way."""
+    """One revision of one NodeReservation."""
 
     node: str
     version: int
@@ -30,8 +30,8 @@ class Sheet:
     card_count: int
 
 
-def read(found: Raw) -> Sheet:
-    spec, meta = found["spec"], found["metadata"]
+def read(raw: Raw) -> Sheet:
+    spec, meta = raw["spec"], raw["metadata"]
     grants: dict[str, set[tuple[str, int, str]]] = {}
     for card in spec["cards"]:
         for holder, share in (card.get("holders") or {}).items():
@@ -53,15 +53,15 @@ def read(found: Raw) -> Sheet:
 
 
 def standing(sheet: Sheet) -> Iterator[str]:
-    """What is wrong with one revision by itself (I1, I2)."""
+    """Violated invariants of one revision (I1, I2)."""
     if sheet.card_count != len(sheet.cards):
-        yield "two cards have one id"
+        yield "two cards have the same id"
     for name, card in sheet.cards.items():
         yield from _card(name, card)
     for holder in sorted(sheet.held - sheet.grants.keys()):
-        yield f"{holder} is held, yet holds nothing"
+        yield f"{holder} is held but holds no card"
     for holder in sorted(sheet.reservations - sheet.grants.keys()):
-        yield f"{holder} comes from a Reservation, yet holds nothing"
+        yield f"{holder} comes from a Reservation but holds no card"
     yield from _namesakes(sheet.grants)
 
 
@@ -69,16 +69,16 @@ def _card(name: str, card: Raw) -> Iterator[str]:
     holders: Mapping[str, int] = card.get("holders") or {}
     given, most = sum(holders.values()), _most(card)
     if given > most:
-        yield f"card {name} gave {given} of {most}"
+        yield f"card {name} has {given} of {most} allocated"
     if any(share < 1 for share in holders.values()):
-        yield f"card {name} has a holder of nothing"
+        yield f"card {name} has a holder with an empty share"
     if card["mode"] == "Exclusive" and (len(holders) > 1 or given not in (0, 100)):
         yield f"card {name} is exclusive and has {len(holders)} holders of {given} %"
     yield from _slots(name, card.get("slots") or [])
 
 
 def _most(card: Raw) -> int:
-    """What the shares of a card may sum up to."""
+    """The maximum sum of the shares of a card."""
     by_mode = {"Percent": card.get("capacityPercent"), "TimeSlice": card.get("slices"), "Exclusive": 100}
     return by_mode.get(card["mode"]) or 0
 
@@ -87,9 +87,9 @@ def _slots(name: str, slots: list[Raw]) -> Iterator[str]:
     if len({slot["id"] for slot in slots}) != len(slots):
         yield f"card {name} has a slot twice"
     spans = sorted((slot["start"], slot["start"] + slot["size"], slot["id"]) for slot in slots)
-    for (_, end, one), (start, _, other) in pairwise(spans):
+    for (_, end, slot), (start, _, other) in pairwise(spans):
         if start < end:
-            yield f"slots {one} and {other} of card {name} overlap"
+            yield f"slots {slot} and {other} of card {name} overlap"
 
 
 def _namesakes(grants: Mapping[str, Grant]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _namesakes(grants: Mapping[str, Grant]) -> Iterator[str]:
     for holder in sorted(grants):
         uid = uid_of(holder)
         if uid and seen.setdefault(uid, holder) != holder:
-            yield f"{seen[uid]} and {holder} are one UID"
+            yield f"{seen[uid]} and {holder} have the same UID"
 
 
 def uid_of(holder: str) -> str:
@@ -106,7 +106,7 @@ def uid_of(holder: str) -> str:
 
 
 def turning(old: Sheet, new: Sheet) -> Iterator[str]:
-    """What is wrong with going from one revision to the next (I2, I3)."""
+    """Violated invariants of the transition from one revision to the next (I2, I3)."""
     if new.generation not in (old.generation, old.generation + 1):
         yield f"GAP: generation {old.generation} is followed by {new.generation}"
     for holder in sorted(old.grants.keys() & new.grants.keys()):
@@ -121,13 +121,15 @@ def turning(old: Sheet, new: Sheet) -> Iterator[str]:
         yield from _epochs(name, old.cards[name], new.cards[name])
     for name in sorted(old.cards.keys() - new.cards.keys()):
         if any(card == name for grant in old.grants.values() for card, _, _ in grant):
-            yield f"card {name} vanished under its holders"
+            yield f"card {name} was removed while it had holders"
 
 
 def renamed(old: Sheet, new: Sheet) -> list[tuple[str, str]]:
-    """`ns/pod` that went in the very revision in which `ns/pod/uid` came."""
+    """`ns/pod` that was removed in the revision that added `ns/pod/uid`."""
     went, came = old.grants.keys() - new.grants.keys(), new.grants.keys() - old.grants.keys()
-    return [(one, other) for one in went for other in came if not uid_of(one) and other.startswith(f"{one}/")]
+    return [
+        (old_, new_) for old_ in went for new_ in came if not uid_of(old_) and new_.startswith(f"{old_}/")
+    ]
 
 
 def _epochs(name: str, old: Raw, new: Raw) -> Iterator[str]:
@@ -146,7 +148,7 @@ def _told(grant: Grant) -> str:
 
 @dataclass
 class Judge:
-    """Fed every revision in order, it keeps what was wrong, and what happened for those who ask more."""
+    """Receives every revision in order and records violated invariants and facts."""
 
     faults: list[str] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
@@ -154,10 +156,10 @@ class Judge:
     """The newest revision of each ledger that exists."""
     revisions: int = 0
     pods: dict[str, str] = field(default_factory=dict)
-    """UID to node, of pods that are bound and have not ended."""
+    """The node of every bound pod that has not ended, by UID."""
 
-    def ledger(self, change: str, found: Raw) -> None:
-        new = read(found)
+    def ledger(self, change: str, raw: Raw) -> None:
+        new = read(raw)
         self.revisions += 1
         old = self.sheets.pop(new.node, None)
         if change == "DELETED":
@@ -194,13 +196,13 @@ class Judge:
         for holder in sorted(gone):
             self.facts.append(Left(sheet.version, sheet.node, holder, follows.get(holder, "")))
 
-    def pod(self, change: str, found: Raw) -> None:
-        meta, node = found["metadata"], found["spec"].get("nodeName", "")
+    def pod(self, change: str, raw: Raw) -> None:
+        meta, node = raw["metadata"], raw["spec"].get("nodeName", "")
         uid, version = meta["uid"], int(meta["resourceVersion"])
-        over = change == "DELETED" or found.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        over = change == "DELETED" or raw.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if over:
             if self.pods.pop(uid, ""):
                 self.facts.append(Left(version, "", f"{meta['namespace']}/{meta['name']}/{uid}", pod=True))
         elif node and uid not in self.pods:
             self.pods[uid] = node
-            self.facts.append(Placed.of(version, found))
+            self.facts.append(Placed.of(version, raw))

@@ -1,4 +1,4 @@
-"""All controllers of the ledger as one process: elected or not, by a right clock or a wrong one.
+"""All ledger controllers as one process, with or without leader election and clock skew.
 
 Run as `python -m tests.proof.replica --kubeconfig ... --name a [--elected] [--shift SECONDS]`.
 """
@@ -26,7 +26,7 @@ TERMS = Terms(duration=3, renew_deadline=2.0, every=0.25)
 
 @dataclass(frozen=True)
 class Shifted:
-    """A clock that is wrong by so much."""
+    """A clock with an offset."""
 
     by: timedelta
 
@@ -47,14 +47,14 @@ def made(api: Client, options: Any) -> House:
 
 async def elected(api: Client, options: Any) -> None:
     async def work(term: Leadership) -> None:
-        one = made(api.fenced(term.require), options)
-        await one.synced()
-        one.start(*house.PARTS, authority=term)
+        env = made(api.fenced(term.require), options)
+        await env.synced()
+        env.start(*house.PARTS, authority=term)
         say("leading")
         try:
             await asyncio.Event().wait()
         finally:
-            await one.close()
+            await env.close()
 
     elector = Elector(api, "proof", "default", options.name, terms=TERMS)
     await elector.run(work, asyncio.Event())

@@ -1,8 +1,8 @@
-"""Killed before and after every write, or left without its answer: nothing overcommitted, lost or leaked.
+"""Processes killed around every write, or without its answer: nothing is overcommitted, lost or leaked.
 
-The writes of each flow are counted by playing it once. Then it is played again for every write and every
-way to be interrupted, each time in a world of its own; then controllers that know nothing of all this are
-started, and every world must come to a good end, stay so, and cause no more writes.
+The writes of each flow are counted in a first run. Then the flow runs again for every write and every kind of
+fault, each time in its own environment. Afterwards new controllers are started, and every environment must
+reach its expected state, keep it, and cause no more writes.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from croupier.kube.client import Client
 from croupier.kube.events import Recorder
 from croupier.lab.lab import Lab
 from tests.kube.waiting import until_async
+from tests.proof import actor as flow_module
 from tests.proof import ground, history, house, worlds
 from tests.proof.company import Start, company
 from tests.proof.house import House
@@ -26,7 +27,7 @@ SECONDS = 140
 
 FLOWS = (
     *("reserve", "bind", "release", "expire", "promote", "free", "takeover", "finalize"),
-    *("open", "recut", "close", "audit", "status"),
+    *("open", "sync", "close", "audit", "status"),
 )
 WAYS = ("before", "after", "lost")
 AT_ONCE = 4
@@ -37,13 +38,13 @@ ENDINGS = {
     ("takeover", "unbound"): "reserved",
     ("takeover", "bound"): "reserved and bound",
     ("promote", ""): "bound",
-    ("recut", ""): "free, 6 cards",
+    ("sync", ""): "free, 6 cards",
     ("status", ""): "free, 6 cards",
     ("close", ""): "closed",
     ("memory-bind", "unbound"): GONE,
     ("memory-bind", "bound"): "bound",
 }
-"""The others end with everything free."""
+"""All other flows end with everything free."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Played:
 
 @dataclass
 class Theatre:
-    """Plays flows in processes of their own."""
+    """Runs flows in child processes."""
 
     lab: Lab
     api: Client
@@ -87,18 +88,18 @@ class Theatre:
             await SETUPS[point.flow](world)
             known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
             known += [f"--namespace={world.namespace}", f"--number={point.number}", f"--when={point.when}"]
-            actor = await self.start("tests.proof.actor", point.name, point.flow, *known)
+            actor = await self.start(flow_module.__name__, point.name, point.flow, *known)
             if point.when in ("before", "after"):
                 code = await actor.ended(120)
                 assert code == -signal.SIGKILL, f"{point} was never reached: {actor.log.read_text()}"
                 return Played(point, world, expected(point)), []
-            told = await actor.hear()
-            assert told["refused"] == ""
+            report = await actor.hear()
+            assert report["refused"] == ""
             assert await actor.ended() == 0
-            return Played(point, world, expected(point)), told["writes"]
+            return Played(point, world, expected(point)), report["writes"]
 
     async def play_all(self, flows: tuple[str, ...]) -> list[Played]:
-        """Each flow once to count its writes, then once for every point."""
+        """Run each flow once to count its writes, then once for every crash point."""
         counted = await asyncio.gather(*(self.play(Point(flow)) for flow in flows))
         points = [point for played, writes in counted for point in _points(played.point.flow, writes)]
         interrupted = await asyncio.gather(*(self.play(point) for point in points))
@@ -113,15 +114,15 @@ def _points(flow: str, writes: list[str]) -> Iterator[Point]:
 
 
 def expected(point: Point) -> str:
-    """How a world must end once everybody had time to mend it."""
+    """The expected final state of the environment."""
     if point.flow in ("bind", "takeover"):
         unbound = point.number == 1 or (point.number == 2 and point.when == "before")
         return ENDINGS[point.flow, "unbound" if unbound and point.when != "lost" else "bound"]
-    if point.flow == "memory-bind":  # its one write is the Binding
+    if point.flow == "memory-bind":  # its only write is the Binding
         return ENDINGS[point.flow, "unbound" if point.when == "before" else "bound"]
-    if point.flow == "memory-reservation":  # its third write comes after the deletion
+    if point.flow == "memory-reservation":  # its third write is after the deletion
         return GONE if point.number in (0, 3) or point.when == "lost" else "reserved"
-    if point.flow == "finalize":  # its fourth write comes after a person deleted the Reservation
+    if point.flow == "finalize":  # its fourth write is after the deletion of the Reservation
         deleted = point.number in (0, 4, 5) or point.when == "lost"
         return GONE if deleted else "reserved"
     return ENDINGS.get((point.flow, ""), GONE)
@@ -149,17 +150,17 @@ def table(plays: list[Played]) -> str:
 
 
 async def finalize_the_rest(plays: list[Played]) -> list[Played]:
-    """Those whose person never came to delete the Reservation: now it does."""
+    """Delete the Reservations that are left."""
     rest = [played for played in plays if played.ending.startswith("reserved")]
     for played in rest:
         await played.world.remove_reservation()
         if played.point.flow == "takeover" and played.ending == "reserved":
-            await played.world.remove_pod()  # on its way it would keep the cards for two minutes
+            await played.world.remove_pod()  # an unbound pod would keep the cards for two minutes
     ends = {"reserved": GONE, "reserved and bound": "bound"}
     return [Played(played.point, played.world, ends[played.ending]) for played in rest]
 
 
-async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
+async def test_every_crash_point_recovers(private_lab, tell, tmp_path: Path):
     lab = await ground.raised(private_lab)
     loaded = config.load(lab.kubeconfig)
     counting = Injection()
@@ -175,7 +176,7 @@ async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
             await all_well(plays, "worlds that did not come to a good end")
             assert await history.silence(recording, counting.writes)
             rest = await finalize_the_rest(plays)
-            await all_well(rest, "Reservations that did not let go")
+            await all_well(rest, "Reservations that were not released")
             assert await history.silence(recording, counting.writes)
         tell(f"Crash points: {len(plays) - len(FLOWS)} in {len(FLOWS)} flows\n{table(plays)}")
 
@@ -185,8 +186,8 @@ async def test_every_crash_point_ends_well(private_lab, tell, tmp_path: Path):
 MEMORY_FLOWS = ("memory-bind", "memory-reservation")
 
 
-async def test_every_crash_point_ends_well_with_the_book_in_memory(private_lab, tell, tmp_path: Path):
-    """What died takes its book with it; the next one, and the one after, make the same of the records."""
+async def test_every_crash_point_recovers_with_the_in_memory_manager(private_lab, tell, tmp_path: Path):
+    """The in-memory ledgers are lost; two successive processes rebuild them from the records."""
     lab = await ground.raised(private_lab)
     loaded = config.load(lab.kubeconfig)
     counting = Injection()
@@ -198,21 +199,21 @@ async def test_every_crash_point_ends_well_with_the_book_in_memory(private_lab, 
     ):
         plays = await Theatre(lab, api, start).play_all(MEMORY_FLOWS)
 
-        for successor in ("the next process", "the one after it"):
-            one = House(recovering, Recorder(api, "proof"), in_memory=True)
-            async with house.living(one):
-                await all_well(plays, f"worlds that {successor} did not bring to a good end", in_book(one))
+        for successor in ("the next process", "the process after it"):
+            env = House(recovering, Recorder(api, "proof"), in_memory=True)
+            async with house.living(env):
+                await all_well(plays, f"environments that {successor} did not recover", in_book(env))
                 assert await history.silence(recording, counting.writes)
                 if successor != "the next process":
                     rest = await finalize_the_rest(plays)
-                    await all_well(rest, "Reservations that did not let go", in_book(one))
+                    await all_well(rest, "Reservations that were not released", in_book(env))
         tell(f"Crash points in memory: {len(plays) - len(MEMORY_FLOWS)}\n{table(plays)}")
 
     assert recording.revisions == 0, "in memory mode no NodeReservation is written"
 
 
-def in_book(one: House) -> Look:
+def in_book(env: House) -> Look:
     async def look(world: World) -> str:
-        return await world.ending_by(worlds.from_memory(one.book.ledger(world.node)))
+        return await world.ending_by(worlds.from_memory(env.book.ledger(world.node)))
 
     return look

@@ -1,4 +1,4 @@
-"""Many schedulers with real pods: every Binding has its hold, and a pod that goes leaves nothing behind."""
+"""Many schedulers with real pods: every Binding has a hold, and deleted pods leave nothing behind."""
 
 import asyncio
 import time
@@ -6,7 +6,9 @@ from collections import Counter
 
 from croupier.kube import client, config
 from tests.kube.waiting import until
+from tests.proof import dealers as pod_module
 from tests.proof import ground, history
+from tests.proof import replica as replica_module
 from tests.proof.company import company
 from tests.proof.test_storm import PATIENCE, contents
 from tests.proof.worlds import World
@@ -27,7 +29,7 @@ async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
             await world.lay(size.cards)
         nodes = ",".join(world.node for world in places)
         controllers = await start(
-            "tests.proof.replica", "controllers", f"--kubeconfig={lab.kubeconfig}", "--name=c"
+            replica_module.__name__, "controllers", f"--kubeconfig={lab.kubeconfig}", "--name=c"
         )
         await controllers.hear()
         await until(lambda: len(recording.sheets()) == size.nodes, "all ledgers to be opened")
@@ -37,7 +39,7 @@ async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
         for number in range(size.schedulers):
             known = [f"--kubeconfig={lab.kubeconfig}", f"--name=d{number}", f"--nodes={nodes}"]
             known += [f"--namespace={places[0].namespace}", f"--pods={size.pods // size.schedulers}"]
-            dealers.append(await start("tests.proof.dealers", f"d{number}", *known))
+            dealers.append(await start(pod_module.__name__, f"d{number}", *known))
         assert [await dealer.hear() for dealer in dealers] == ["ready"] * size.schedulers
         for dealer in dealers:
             dealer.tell("go")
@@ -51,8 +53,8 @@ async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
         await recording.complete()
         tell(
             f"Pods, {size.name}: {size.pods} by {size.schedulers} schedulers on {size.nodes} nodes in "
-            f"{time.monotonic() - began:.0f} s: {dict(total)}; {recording.revisions} revisions judged"
+            f"{time.monotonic() - began:.0f} s: {dict(total)}; {recording.revisions} revisions checked"
         )
     assert recording.faults() == []
     assert total["bound"] + total["waits"] == size.pods // size.schedulers * size.schedulers
-    assert all(count.get("bound", 0) > 0 for count in counts), "every scheduler got something placed"
+    assert all(count.get("bound", 0) > 0 for count in counts), "every scheduler placed a pod"

@@ -1,8 +1,8 @@
-"""Whoever stands still at the worst moment and goes on later does no harm.
+"""A process that is frozen at the worst time and resumed later causes no overcommit.
 
-A scheduler may sleep between its hold and its Binding, and so may the one who expires the hold between
-making sure and releasing. The other side acts meanwhile. Nothing but the order of the writes protects the
-cards then (docs/decisions/0007-an-expiry-fences-its-pod.md).
+A scheduler may be frozen between its hold and its Binding, and the holder controller between verifying and
+releasing a hold, while the other side continues. Only the order of the writes protects the cards
+(docs/decisions/0007-an-expiry-fences-its-pod.md).
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from croupier.kube.client import Client
 from croupier.kube.events import Recorder
 from croupier.lab.lab import Lab
 from tests.kube.waiting import until, until_async
+from tests.proof import actor as flow_module
 from tests.proof import ground, history, house
 from tests.proof.actor import POD
 from tests.proof.company import Player, Start, company
@@ -33,7 +34,7 @@ SECONDS = 40
 
 HOLD, BINDING, PROMOTION = 1, 2, 3
 FENCE, RELEASE = 1, 2
-"""The writes of a bind, and of an expiry, by their number."""
+"""The numbers of the writes of a bind and of an expiry."""
 
 
 @dataclass
@@ -49,10 +50,10 @@ class Scene:
         return made
 
     async def frozen(self, flow: str, world: World, before: int) -> Player:
-        """An actor that stands still before that write."""
+        """A flow process that is frozen before the given write."""
         known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
         known += [f"--namespace={world.namespace}", f"--number={before}", "--when=freeze"]
-        player = await self.start("tests.proof.actor", f"{flow}-{world.name}", flow, *known)
+        player = await self.start(flow_module.__name__, f"{flow}-{world.name}", flow, *known)
         process = psutil.Process(player.child.pid)
         await until(lambda: process.status() == psutil.STATUS_STOPPED, f"{flow} to stand still")
         return player
@@ -62,7 +63,7 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def extender(self, *worlds: World, ttl: float = 2) -> AsyncIterator[House]:
-        """Another extender; it sees one world, or all."""
+        """Another extender, for one environment or all."""
         made = self.house(_scope(*worlds), ttl=timedelta(seconds=ttl))
         await made.synced()
         try:
@@ -91,17 +92,17 @@ async def ended(world: World, how: str) -> None:
 async def a_late_binding_is_refused_once_its_hold_has_expired(scene: Scene):
     world = await scene.world("late")
     await world.pod()
-    sleeper = await scene.frozen("bind", world, before=BINDING)
+    frozen = await scene.frozen("bind", world, before=BINDING)
     async with house.living(scene.house(_scope(world))) as awake:
         await ended(world, "free, 2 cards")
         rival = await world.pod("rival")
-        assert await bind(awake, rival, world.node) == "", "the cards are free for another"
+        assert await bind(awake, rival, world.node) == "", "another pod can get the cards"
 
-        sleeper.thaw()
-        told = await sleeper.hear()
+        frozen.thaw()
+        report = await frozen.hear()
         await awake.binder.drain()
 
-    assert "too little left" in told["refused"] or "short" in told["refused"], told
+    assert "too little capacity left" in report["refused"] or "short" in report["refused"], report
     sheet = await world.sheet()
     assert sheet is not None
     assert set(sheet.grants) == {rival}
@@ -111,14 +112,14 @@ async def a_late_binding_is_refused_once_its_hold_has_expired(scene: Scene):
 async def a_late_binding_gets_other_cards_where_there_are_some(scene: Scene):
     world = await scene.world("late-again", cards=4)
     await world.pod()
-    sleeper = await scene.frozen("bind", world, before=BINDING)
+    frozen = await scene.frozen("bind", world, before=BINDING)
     async with house.living(scene.house(_scope(world))) as awake:
         await ended(world, "free, 4 cards")
         rival = await world.pod("rival")
         assert await bind(awake, rival, world.node) == ""
 
-        sleeper.thaw()
-        assert (await sleeper.hear())["refused"] == ""
+        frozen.thaw()
+        assert (await frozen.hear())["refused"] == ""
         await awake.binder.drain()
 
     sheet = await world.sheet()
@@ -126,8 +127,8 @@ async def a_late_binding_gets_other_cards_where_there_are_some(scene: Scene):
     assert len(sheet.grants) == 2
 
 
-async def an_expiry_that_slept_does_not_free_a_pod_that_was_bound_meanwhile(scene: Scene):
-    """Fenced but not yet released: the old hold is still there, and a new bind leans on it."""
+async def a_frozen_expiry_does_not_release_a_pod_that_was_bound(scene: Scene):
+    """The pod is fenced but not released yet: a new bind uses the old hold."""
     world = await scene.world("woken")
     holder = await world.pod()
     await world.hold(holder, -1)
@@ -140,7 +141,7 @@ async def an_expiry_that_slept_does_not_free_a_pod_that_was_bound_meanwhile(scen
     await ended(world, "bound")
 
 
-async def an_expiry_that_slept_before_its_fence_reads_again(scene: Scene):
+async def an_expiry_that_was_frozen_before_its_fence_reads_again(scene: Scene):
     world = await scene.world("unfenced")
     holder = await world.pod()
     await world.hold(holder, -1)
@@ -153,87 +154,85 @@ async def an_expiry_that_slept_before_its_fence_reads_again(scene: Scene):
     await ended(world, "bound")
 
 
-async def the_same_bind_in_another_extender_meanwhile(scene: Scene, before: int):
+async def the_same_bind_in_another_extender(scene: Scene, before: int):
     world = await scene.world(f"twice-{before}")
     holder = await world.pod()
-    sleeper = await scene.frozen("bind", world, before=before)
+    frozen = await scene.frozen("bind", world, before=before)
     async with scene.extender(world) as extender:
         twice = await asyncio.gather(*(bind(extender, holder, world.node) for _ in range(2)))
         assert twice == ["", ""]
-        assert await bind(extender, holder, world.node) == "", "and once more, later"
-        sleeper.thaw()
-        assert (await sleeper.hear())["refused"] == ""
+        assert await bind(extender, holder, world.node) == "", "and again later"
+        frozen.thaw()
+        assert (await frozen.hear())["refused"] == ""
 
     await ended(world, "bound")
 
 
-async def the_pod_went_to_another_node_meanwhile(scene: Scene):
+async def the_pod_is_bound_to_another_node(scene: Scene):
     here, there = await scene.world("here"), await scene.world("there")
     holder = await here.pod()
-    sleeper = await scene.frozen("bind", here, before=BINDING)
+    frozen = await scene.frozen("bind", here, before=BINDING)
     async with scene.extender() as extender:
         assert await bind(extender, holder, there.node) == ""
-        sleeper.thaw()
-        told = await sleeper.hear()
+        frozen.thaw()
+        report = await frozen.hear()
 
-    assert "is bound to there already" in told["refused"]
-    ledgers = [await one.sheet() for one in (here, there)]
+    assert "is already bound to there" in report["refused"]
+    ledgers = [await env.sheet() for env in (here, there)]
     assert [set(sheet.grants) for sheet in ledgers if sheet] == [set(), {holder}]
 
 
-async def the_pod_is_replaced_by_its_namesake_meanwhile(scene: Scene):
+async def the_pod_is_replaced_by_a_pod_of_the_same_name(scene: Scene):
     world = await scene.world("namesake")
     await world.pod()
-    sleeper = await scene.frozen("bind", world, before=BINDING)
+    frozen = await scene.frozen("bind", world, before=BINDING)
     await world.remove_pod()
     successor = await world.pod()
 
-    sleeper.thaw()
-    told = await sleeper.hear()
+    frozen.thaw()
+    report = await frozen.hear()
 
-    assert "is another one now" in told["refused"]
+    assert "was replaced by a pod with UID" in report["refused"]
     assert await world.ending() == "free, 2 cards"
     async with scene.extender(world) as extender:
         assert await bind(extender, successor, world.node) == ""
 
 
-async def the_pod_is_deleted_meanwhile(scene: Scene):
+async def the_pod_is_deleted(scene: Scene):
     world = await scene.world("deleted")
     await world.pod()
-    sleeper = await scene.frozen("bind", world, before=BINDING)
+    frozen = await scene.frozen("bind", world, before=BINDING)
     await world.remove_pod()
 
-    sleeper.thaw()
-    told = await sleeper.hear()
+    frozen.thaw()
+    report = await frozen.hear()
 
-    assert "is gone" in told["refused"]
+    assert "is gone" in report["refused"]
     assert await world.ending() == "free, 2 cards"
 
 
 STORIES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "a late binding is refused": a_late_binding_is_refused_once_its_hold_has_expired,
     "a late binding gets other cards": a_late_binding_gets_other_cards_where_there_are_some,
-    "an expiry that slept before its release": (
-        an_expiry_that_slept_does_not_free_a_pod_that_was_bound_meanwhile
+    "an expiry frozen before its release": (a_frozen_expiry_does_not_release_a_pod_that_was_bound),
+    "an expiry frozen before its fence": an_expiry_that_was_frozen_before_its_fence_reads_again,
+    "the same bind elsewhere, frozen before the hold": partial(
+        the_same_bind_in_another_extender, before=HOLD
     ),
-    "an expiry that slept before its fence": an_expiry_that_slept_before_its_fence_reads_again,
-    "the same bind elsewhere, slept before the hold": partial(
-        the_same_bind_in_another_extender_meanwhile, before=HOLD
+    "the same bind elsewhere, frozen before the Binding": partial(
+        the_same_bind_in_another_extender, before=BINDING
     ),
-    "the same bind elsewhere, slept before the Binding": partial(
-        the_same_bind_in_another_extender_meanwhile, before=BINDING
+    "the same bind elsewhere, frozen before the promotion": partial(
+        the_same_bind_in_another_extender, before=PROMOTION
     ),
-    "the same bind elsewhere, slept before the promotion": partial(
-        the_same_bind_in_another_extender_meanwhile, before=PROMOTION
-    ),
-    "the pod went to another node": the_pod_went_to_another_node_meanwhile,
-    "the pod was replaced by its namesake": the_pod_is_replaced_by_its_namesake_meanwhile,
-    "the pod was deleted": the_pod_is_deleted_meanwhile,
+    "the pod is bound to another node": the_pod_is_bound_to_another_node,
+    "the pod was replaced": the_pod_is_replaced_by_a_pod_of_the_same_name,
+    "the pod was deleted": the_pod_is_deleted,
 }
 
 
-async def test_whoever_sleeps_at_the_worst_moment_does_no_harm(private_lab, tell, tmp_path: Path):
-    """All stories at once on one API server, each in a world of its own."""
+async def test_frozen_processes_cause_no_overcommit(private_lab, tell, tmp_path: Path):
+    """All cases concurrently on one API server, each in its own environment."""
     lab = await ground.raised(private_lab)
     turns = asyncio.Semaphore(4)
     async with (
@@ -243,13 +242,13 @@ async def test_whoever_sleeps_at_the_worst_moment_does_no_harm(private_lab, tell
     ):
         scene = Scene(lab, api, start)
 
-        async def told(story: Callable[[Scene], Awaitable[None]]) -> None:
+        async def run(story: Callable[[Scene], Awaitable[None]]) -> None:
             async with turns:
                 await story(scene)
 
-        endings = await asyncio.gather(*map(told, STORIES.values()), return_exceptions=True)
+        endings = await asyncio.gather(*map(run, STORIES.values()), return_exceptions=True)
         await recording.complete()
     failed = {name: end for name, end in zip(STORIES, endings, strict=True) if end is not None}
-    tell(f"Frozen at the worst moment: {len(STORIES) - len(failed)} of {len(STORIES)} stories ended well")
+    tell(f"Frozen processes: {len(STORIES) - len(failed)} of {len(STORIES)} cases passed")
     assert failed == {}
     assert recording.faults() == []

@@ -1,4 +1,4 @@
-"""The judge of histories must itself be able to say no: it names every planted wrong, and no right."""
+"""The invariant checker finds every injected violation and accepts valid histories."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def exclusive(**holders: int) -> Raw:
 
 
 class Story:
-    """Revisions of node-1 and of pods, numbered as they are told."""
+    """Numbered revisions of node-1 and of pods."""
 
     def __init__(self) -> None:
         self.judge = Judge()
@@ -73,7 +73,7 @@ class Story:
         return [*self.judge.faults, *(facts.faults(self.judge.facts) if pods else [])]
 
 
-def told(*revisions: tuple[Raw, ...], **more: Any) -> list[str]:
+def faults_of(*revisions: tuple[Raw, ...], **more: Any) -> list[str]:
     story = Story()
     for number, cards in enumerate(revisions):
         story.ledger(*cards, **(more if number == len(revisions) - 1 else {}))
@@ -84,18 +84,18 @@ FREE = (percent(),)
 HALF = (percent(a=50),)
 
 WRONGS = {
-    "a card gave more than it has": ([(percent(a=60, b=50),)], {}, "gave 110 of 100"),
-    "more than a smaller card has": ([(percent(capacity=50, a=60),)], {}, "gave 60 of 50"),
-    "more slices than there are": ([(slices(4, x=3, y=2),)], {}, "gave 5 of 4"),
+    "an overcommitted card": ([(percent(a=60, b=50),)], {}, "has 110 of 100 allocated"),
+    "an overcommitted smaller card": ([(percent(capacity=50, a=60),)], {}, "has 60 of 50 allocated"),
+    "more slices than there are": ([(slices(4, x=3, y=2),)], {}, "has 5 of 4 allocated"),
     "two holders of an exclusive card": ([(exclusive(x=100, y=100),)], {}, "exclusive"),
     "half an exclusive card": ([(exclusive(x=50),)], {}, "exclusive"),
-    "shares of a card that is cut": ([({**cut(), "holders": {A: 1}},)], {}, "gave 1 of 0"),
+    "shares of a MIG card": ([({**cut(), "holders": {A: 1}},)], {}, "has 1 of 0 allocated"),
     "slots overlap": ([(cut(("s0", 0, 2, A), ("s1", 1, 2, B)),)], {}, "overlap"),
     "a slot twice": ([(cut(("s0", 0, 1, A), ("s0", 4, 1, B)),)], {}, "a slot twice"),
-    "a card twice": ([(percent(), percent())], {}, "two cards have one id"),
-    "one UID under two names": ([(percent(ml_a_u=10, ml_b_u=10),)], {}, "are one UID"),
-    "held without holding": ([FREE], {"held": [A]}, "held, yet holds nothing"),
-    "a Reservation of nothing": ([FREE], {"reservations": [A]}, "yet holds nothing"),
+    "a card twice": ([(percent(), percent())], {}, "two cards have the same id"),
+    "one UID under two names": ([(percent(ml_a_u=10, ml_b_u=10),)], {}, "have the same UID"),
+    "held without holding": ([FREE], {"held": [A]}, "held but holds no card"),
+    "a Reservation of nothing": ([FREE], {"reservations": [A]}, "but holds no card"),
     "a grant that grows": ([FREE, HALF, (percent(a=60),)], {}, "had 50 of c0, now 60 of c0"),
     "a grant that moves": (
         [(percent(a=50), percent("c1")), (percent(), percent("c1", a=50))],
@@ -108,7 +108,7 @@ WRONGS = {
         "had s0 of c0, now s1 of c0",
     ),
     "bound becomes held": ([HALF, HALF], {"held": [A]}, "was bound, now only held"),
-    "a pod gets other than its Reservation": (
+    "a pod gets other cards than its Reservation": (
         [(percent(ml_a=50),), (percent(a=40),)],
         {},
         "ml/a became ml/a/uid-a",
@@ -116,10 +116,10 @@ WRONGS = {
     "an epoch goes back": ([(percent(epoch=3),), (percent(epoch=2),)], {}, "went back"),
     "a mode changes within an epoch": ([FREE, (cut(),)], {}, "without a new epoch"),
     "health changes within an epoch": ([FREE, ({**percent(), "healthy": False},)], {}, "without a new epoch"),
-    "a card vanishes under a holder": (
+    "a card with a holder is removed": (
         [(percent(), percent("c1", a=50)), (percent(),)],
         {},
-        "vanished under its holders",
+        "was removed while it had holders",
     ),
     "a revision is missing": ([FREE, HALF], {"missed": 1}, "GAP"),
     "the beginning is missing": ([FREE], {"generation": 7}, "GAP"),
@@ -128,14 +128,14 @@ WRONGS = {
 
 
 @pytest.mark.parametrize(("revisions", "more", "named"), WRONGS.values(), ids=WRONGS)
-def test_a_planted_wrong_is_named(revisions, more, named):
-    found = told(*revisions, **more)
+def test_an_injected_violation_is_found(revisions, more, named):
+    violations = faults_of(*revisions, **more)
 
-    assert len(found) >= 1
-    assert any(named in fault for fault in found), found
+    assert len(violations) >= 1
+    assert any(named in fault for fault in violations), violations
 
 
-def test_a_good_story_has_no_faults():
+def test_a_valid_history_has_no_violations():
     story = (
         Story()
         .ledger(percent(), percent("c1"))
@@ -153,7 +153,7 @@ def test_a_good_story_has_no_faults():
     assert story.judge.pods == {"uid-b": "node-1"}
 
 
-def test_a_pod_that_comes_takes_its_reservation_over():
+def test_a_pod_takes_over_its_reservation():
     story = (
         Story()
         .ledger(percent())
@@ -166,30 +166,30 @@ def test_a_pod_that_comes_takes_its_reservation_over():
     assert story.faults(pods=True) == []
 
 
-def test_a_binding_without_a_reservation_is_named():
+def test_a_binding_without_a_hold_is_found():
     assert "without a reservation" in Story().ledger(percent()).pod(A, ("c0", 50)).faults(pods=True)[0]
 
 
-def test_a_binding_without_an_allocation_is_named():
+def test_a_binding_without_an_allocation_is_found():
     story = Story().ledger(percent()).ledger(percent(a=50), held=[A]).pod(A)
 
     assert "without an allocation" in story.faults(pods=True)[0]
 
 
-def test_a_binding_that_says_other_than_the_ledger_is_named():
+def test_a_binding_that_differs_from_the_ledger_is_found():
     story = Story().ledger(percent()).ledger(percent(a=50), held=[A]).pod(A, ("c0", 40))
 
-    assert "another allocation" in story.faults(pods=True)[0]
+    assert "an allocation that differs" in story.faults(pods=True)[0]
 
 
-def test_capacity_freed_under_a_bound_pod_is_named():
+def test_capacity_released_under_a_bound_pod_is_found():
     story = Story().ledger(percent(a=50), held=[A]).pod(A, ("c0", 50)).ledger(percent())
 
     assert "lost what it holds" in story.faults(pods=True)[0]
 
 
-def test_a_hold_given_to_another_before_a_late_binding_is_named():
-    """What a binding without a fence would do: the ledger is right at every moment, the card is not."""
+def test_a_late_binding_after_its_hold_was_reassigned_is_found():
+    """The effect of a binding without a fence: the ledger is always valid, but the card is overcommitted."""
     story = (
         Story()
         .ledger(percent(a=80), held=[A])
@@ -198,18 +198,18 @@ def test_a_hold_given_to_another_before_a_late_binding_is_named():
         .pod(A, ("c0", 80))
     )
 
-    found = story.faults(pods=True)
+    violations = story.faults(pods=True)
     assert story.faults() == []
-    assert any("pods have 160 of card c0, which can give 100" in fault for fault in found), found
+    assert any("pods have 160 of card c0, which has 100" in fault for fault in violations), violations
 
 
-def test_a_holder_bound_before_its_pod_is_named():
+def test_a_holder_bound_before_its_pod_is_found():
     story = Story().ledger(percent(a=50))
 
-    assert "yet no such pod was bound there" in story.faults(pods=True)[0]
+    assert "but no such pod was bound there" in story.faults(pods=True)[0]
 
 
-def test_one_pod_bound_on_two_nodes_is_named():
+def test_one_pod_bound_on_two_nodes_is_found():
     story = (
         Story()
         .ledger(percent(a=50), held=[A])

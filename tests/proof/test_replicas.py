@@ -1,8 +1,8 @@
-"""More than one who thinks it is in charge: two leaders, no leader, three clocks.
+"""Several active controllers: two leaders, no leader election, clock skew.
 
-Leader election spares work and fences nothing; only compare-and-swap does. So with any number of them
-at work, and with whatever time they think it is, no card is given twice, no bound pod loses what it
-holds, and when nothing is left to do nobody writes.
+Leader election saves work but does not fence; only compare-and-swap does. So with any number of active
+controllers and any clock, no card is allocated twice, no bound pod loses its cards, and writes stop when
+nothing is left to do.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from croupier.kube.client import Client
 from croupier.kube.events import Recorder
 from tests.kube.waiting import until_async
 from tests.proof import ground, history
+from tests.proof import replica as replica_module
 from tests.proof.company import Player, company
 from tests.proof.house import House
 from tests.proof.worlds import World
@@ -26,7 +27,7 @@ HOUR = 3600.0
 
 
 async def worlds(api: Client, count: int) -> list[World]:
-    """Nodes that the controllers shall open themselves."""
+    """Nodes whose ledgers the controllers create."""
     made = [World(api, f"world-{number}") for number in range(count)]
     for world in made:
         await world.lay()
@@ -43,7 +44,7 @@ async def opened(world: World) -> None:
 
 
 async def bound(house: House, world: World, name: str) -> str:
-    """Bind a pod as a patient scheduler does."""
+    """Bind a pod with retries."""
     holder = await world.pod(name)
     args = ExtenderBindingArgs(name, world.namespace, holder.rpartition("/")[2], world.node)
 
@@ -65,14 +66,14 @@ async def ends(world: World, *endings: str) -> None:
 
 
 async def a_day(api: Client, places: list[World]) -> None:
-    """Reservations come, pods come and are bound, both go; some Reservations go first, some pods do."""
+    """Create Reservations, bind pods, and delete both in different orders."""
     house = House(api, Recorder(api, "proof"), ttl=timedelta(seconds=60))
     await house.synced()
     for world in places:
         await world.reservation()
     await asyncio.gather(*(ends(world, "reserved") for world in places))
     for world in places:
-        await bound(house, world, "worker")  # takes the Reservation over
+        await bound(house, world, "worker")  # takes over the Reservation
         await bound(house, world, "other")
     await house.binder.drain()
     await house.close()
@@ -97,7 +98,7 @@ async def test_three_replicas_without_election_and_with_three_clocks(private_lab
     ):
         for name, shift in (("right", 0.0), ("ahead", HOUR), ("behind", -HOUR)):
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", f"--shift={shift}")
-            replica = await start("tests.proof.replica", name, *known)
+            replica = await start(replica_module.__name__, name, *known)
             assert await replica.hear() == "leading"
         places = await worlds(api, 3)
 
@@ -120,7 +121,7 @@ async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_pa
 
         async def replica(name: str) -> Player:
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", "--elected")
-            return await start("tests.proof.replica", name, *known)
+            return await start(replica_module.__name__, name, *known)
 
         first = await replica("first")
         assert await first.hear() == "leading"
@@ -129,7 +130,7 @@ async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_pa
         for world in places:
             await world.reservation()
 
-        await first.freeze()  # in the middle of its work
+        await first.freeze()  # while it is working
         assert await second.hear() == "leading"
         await asyncio.gather(*(ends(world, "reserved") for world in places))
         for world in places[:2]:

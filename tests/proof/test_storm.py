@@ -1,7 +1,7 @@
-"""Many schedulers, more demand than there is, and nobody ever gets what another has.
+"""Many schedulers with more demand than capacity never get the same cards.
 
-Every revision of every ledger is judged; what the schedulers were promised is held against the ledgers
-while they still hold it; and when all is given back, the ledgers are what they were.
+Every revision of every ledger is checked; the grants of the schedulers are compared with the ledgers while
+they are held; and after everything is released the ledgers are as before.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 
 from croupier.kube import client, config
 from croupier.lab.lab import Lab
+from tests.proof import customers as claim_module
 from tests.proof import ground, history
 from tests.proof.company import Player, company
 from tests.proof.facts import Took
@@ -24,9 +25,9 @@ PATIENCE = 1800.0
 
 
 async def gather(players: list[Player]) -> list[dict[str, Any]]:
-    """What every writer of every process has to tell."""
+    """The reports of all writers of all processes."""
     heard = await asyncio.gather(*(player.hear(PATIENCE) for player in players))
-    return [account for told in heard for account in told]
+    return [account for report in heard for account in report]
 
 
 def pick(accounts: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def pick(accounts: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def every_yes_is_in(recording: History, accounts: list[dict[str, Any]]) -> list[str]:
-    """Promises that the history does not know, or knows otherwise."""
+    """Grants that are missing in the history or differ from it."""
     took = {(fact.node, fact.holder): fact.grant for fact in recording.facts() if isinstance(fact, Took)}
     wrong = []
     for holder, (node, grant) in pick(accounts, "promised").items():
@@ -49,37 +50,39 @@ def contents(sheets: dict[str, Sheet]) -> dict[str, Any]:
 
 def summary(accounts: list[dict[str, Any]], recording: History, seconds: float) -> str:
     total = {
-        name: sum(one[name] for one in accounts) for name in ("asked", "yes", "no", "attempts", "conflicts")
+        name: sum(account[name] for account in accounts)
+        for name in ("asked", "yes", "no", "attempts", "conflicts")
     }
     return (
         f"{total['asked']} requests by {len(accounts)} writers in {seconds:.0f} s: {total['yes']} yes, "
-        f"{total['no']} no; {recording.revisions} revisions judged; {total['attempts']} writes, "
-        f"{total['conflicts']} conflicts; slowest answer {max(one['slowest'] for one in accounts):.1f} s"
+        f"{total['no']} no; {recording.revisions} revisions checked; {total['attempts']} writes, "
+        f"{total['conflicts']} conflicts; "
+        f"slowest answer {max(account['slowest'] for account in accounts):.1f} s"
     )
 
 
-Meanwhile = Callable[[list[Player]], Awaitable[None]]
+Failure = Callable[[list[Player]], Awaitable[None]]
 
 
 async def nothing(_players: list[Player]) -> None:
-    """Happens in good times."""
+    """No failure."""
 
 
 async def storm(
-    lab: Lab, recording: History, folder: Path, options: dict[str, Any], meanwhile: Meanwhile = nothing
+    lab: Lab, recording: History, folder: Path, options: dict[str, Any], failure: Failure = nothing
 ) -> list[dict[str, Any]]:
-    """Let them trade, judge while they hold, let them give back, judge again; what they told."""
+    """Run the schedulers, check while they hold cards, release everything, check again; returns reports."""
     count = options.pop("schedulers")
     async with company(folder) as start:
         players = []
         for number in range(count):
             flags = [f"--{name}={value}" for name, value in options.items()]
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name=s{number}")
-            players.append(await start("tests.proof.customers", f"s{number}", *known, *flags))
+            players.append(await start(claim_module.__name__, f"s{number}", *known, *flags))
         assert [await player.hear() for player in players] == ["ready"] * count
         for player in players:
             player.tell("go")
-        await meanwhile(players)
+        await failure(players)
         accounts = await gather(players)
         await recording.complete()
         assert recording.gaps() == []
@@ -96,7 +99,7 @@ async def storm(
 def fair(accounts: list[dict[str, Any]], each: int) -> None:
     for account in accounts:
         assert account["asked"] == each, account["name"]
-        assert account["yes"] > 0, f"{account['name']} never got anything"
+        assert account["yes"] > 0, f"{account['name']} got no grant"
 
 
 async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path):
@@ -119,7 +122,7 @@ async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path)
     assert every_yes_is_in(recording, accounts) == []
     assert contents(recording.sheets()) == before
     assert [account["troubles"] for account in accounts if account["troubles"]] == []
-    assert sum(account["no"] for account in accounts) > 0, "demand never exceeded what there is"
+    assert sum(account["no"] for account in accounts) > 0, "demand never exceeded capacity"
     fair(accounts, each)
 
 

@@ -1,7 +1,7 @@
-"""The same storm while things break: what schedulers were promised still holds, and all comes back.
+"""Concurrent claims during failures: all grants stay valid, and everything is released in the end.
 
-Answers may stay away here, so a scheduler may not know whether it got something. It never takes that for
-a yes, and gives it back in the end, whatever it was.
+Answers may be lost, so the outcome of a claim may be unknown. A scheduler never treats that as granted, and
+releases it in the end.
 """
 
 import asyncio
@@ -23,15 +23,18 @@ BUDGET = len(NODES) * CARDS * 130 // 8
 
 
 class Breakage:
-    """What happens to the API server while the schedulers trade."""
+    """Failures of the API server while the schedulers are running."""
 
     def __init__(self, lab, recording) -> None:
         self._lab = lab
         self._recording = recording
 
     async def dies(self, players: list[Player]) -> None:
-        """In the middle of requests. Before and after, nobody trades for a moment: the recording is cut off,
-        too, and must be able to tell that nothing is missing."""
+        """Kill it during requests.
+
+        The schedulers are frozen before and after, so that the recording, which is interrupted as well, can
+        prove that nothing is missing.
+        """
         await self._some_trade()
         await self._hold(players)
         for player in players:
@@ -40,7 +43,7 @@ class Breakage:
         await self._come_back(players)
 
     async def forgets(self, players: list[Player]) -> None:
-        """Every watch that goes on from before is answered 410 Gone."""
+        """Compact etcd, so that every resumed watch gets 410 Gone."""
         await self._some_trade()
         await self._hold(players)
         self._lab.kill("kube-apiserver")
@@ -63,18 +66,18 @@ class Breakage:
 
     async def _some_trade(self) -> None:
         seen = self._recording.revisions
-        await until(lambda: self._recording.revisions > seen + 40, "some trade", within=120)
+        await until(lambda: self._recording.revisions > seen + 40, "some writes", within=120)
 
 
 FAULTS = {
     "429 and 5xx on 20 % of calls": ("", {"flaky": 0.2}),
-    "the API server dies and comes back": ("dies", {}),
+    "the API server is killed and restarted": ("dies", {}),
     "every watch is compacted away": ("forgets", {}),
 }
 
 
 @pytest.mark.parametrize(("breakage", "options"), FAULTS.values(), ids=FAULTS)
-async def test_a_storm_in_which(private_lab, size, tell, tmp_path, breakage, options):
+async def test_concurrent_claims_with(private_lab, size, tell, tmp_path, breakage, options):
     lab = await ground.raised(private_lab, durable=True)
     each = max(40, size.requests // 40)
     async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
@@ -83,15 +86,17 @@ async def test_a_storm_in_which(private_lab, size, tell, tmp_path, breakage, opt
         before = contents(recording.sheets())
 
         began = time.monotonic()
-        meanwhile = getattr(Breakage(lab, recording), breakage) if breakage else nothing
-        wishes = {"nodes": ",".join(NODES), "requests": each, "budget": BUDGET, "schedulers": 8, **options}
-        accounts = await storm(lab, recording, tmp_path, wishes, meanwhile)
+        failure = getattr(Breakage(lab, recording), breakage) if breakage else nothing
+        options_ = {"nodes": ",".join(NODES), "requests": each, "budget": BUDGET, "schedulers": 8, **options}
+        accounts = await storm(lab, recording, tmp_path, options_, failure)
         await recording.complete()
 
         troubles = sum(len(account["troubles"]) for account in accounts)
-        tell(f"{summary(accounts, recording, time.monotonic() - began)}; {troubles} troubles survived")
+        tell(f"{summary(accounts, recording, time.monotonic() - began)}; {troubles} errors handled")
     assert recording.faults() == []
     assert every_yes_is_in(recording, accounts) == []
     assert contents(recording.sheets()) == before
-    assert not [one for account in accounts for one in account["troubles"] if "asked twice" in one]
+    assert not [
+        trouble for account in accounts for trouble in account["troubles"] if "claimed twice" in trouble
+    ]
     fair(accounts, each)

@@ -1,4 +1,4 @@
-"""The walk of examples/cards, played as it is printed, on a lab of its own: minutes, so only at full size."""
+"""Runs the commands of examples/cards on a private lab; takes minutes, so only at full size."""
 
 import re
 import subprocess
@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 WALK = ROOT / "examples/cards/README.md"
 
 
-def test_the_walk_works_as_printed(size: Size, tmp_path: Path) -> None:
+def test_the_example_works_as_printed(size: Size, tmp_path: Path) -> None:
     if size is not FULL:
-        pytest.skip("played by `make prove`")
+        pytest.skip("runs with `make prove`")
     if reason := realnode.obstacle():
         pytest.skip(reason)
     blocks = re.findall(r"```sh\n(.*?)```", WALK.read_text(), re.DOTALL)

@@ -1,6 +1,6 @@
-"""Small worlds, one node and one namespace each: how a flow finds things, and how they may end.
+"""Flow environments with one node and one namespace each: their set-up and their final states.
 
-What is set up here is written with plain objects, not with the code that is on trial.
+The set-up writes raw objects and does not use the code under test.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.proof.judge import Sheet, read
 
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 CARDS, PERCENT = 2, 60
-"""What the pod of every world asks for."""
+"""The card request of the pod of every environment."""
 
 
 def pod_manifest(name: str = POD, cards: int = CARDS, percent: int = PERCENT) -> Raw:
@@ -31,7 +31,7 @@ def pod_manifest(name: str = POD, cards: int = CARDS, percent: int = PERCENT) ->
             "annotations": {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(percent)},
         },
         "spec": {
-            "schedulerName": "nobody",
+            "schedulerName": "unused",
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
             "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
@@ -52,7 +52,7 @@ def card(node: str, index: int, **holders: int) -> Raw:
 
 
 def moment(seconds: float) -> str:
-    """So many seconds from now."""
+    """A timestamp `seconds` from now."""
     return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -70,7 +70,7 @@ class World:
         return self.name
 
     async def lay(self, cards: int = 4) -> None:
-        """A node with a namespace of its own."""
+        """Create the node and its namespace."""
         await self.api.create(kinds.NAMESPACES, {"metadata": {"name": self.namespace}})
         account = {"metadata": {"name": "default"}}
         await self.api.create(ACCOUNTS, account, namespace=self.namespace)
@@ -87,10 +87,10 @@ class World:
         return f"{self.namespace}/{name}/{made.metadata.uid}"
 
     async def hold(self, holder: str, seconds: float | None, reservation: str = "") -> None:
-        """Held for so long, or Bound; by a Reservation, for ever."""
+        """Add a holder: Held for `seconds`, Bound if None, or Held without expiry by a Reservation."""
         raw = await self.api.get(kinds.NODE_RESERVATIONS.raw, self.node)
-        for one in raw["spec"]["cards"][:CARDS]:
-            one.setdefault("holders", {})[holder] = PERCENT
+        for entry in raw["spec"]["cards"][:CARDS]:
+            entry.setdefault("holders", {})[holder] = PERCENT
         raw["spec"].setdefault("held", {}).pop(holder, None)
         if seconds is not None:
             raw["spec"]["held"][holder] = moment(seconds)
@@ -144,11 +144,11 @@ class World:
             return None
 
     async def ending(self) -> str:
-        """In one word how things stand, or `unsettled: ...` while they cannot stay so."""
+        """The state in one word, or `unsettled: ...` while it must still change."""
         return await self.ending_by(await self.sheet())
 
     async def ending_by(self, sheet: Sheet | None) -> str:
-        """The same, if that is the ledger."""
+        """The same for a given ledger."""
         pod, claim = await self.found(kinds.PODS, POD), await self.found(kinds.RESERVATIONS, RESERVATION)
         if claim is not None:
             return _reserved(sheet, claim) + (" and bound" if pod and pod["spec"].get("nodeName") else "")
@@ -162,11 +162,11 @@ class World:
 
 
 def from_memory(ledger: Ledger | None) -> Sheet | None:
-    """A ledger that is in no API server, read the plainest way."""
+    """The revision of an in-memory ledger."""
     if ledger is None:
         return None
     grants = {holder: frozenset(_parts(ledger, holder)) for holder in ledger.holders()}
-    cards = {one.id: {"id": one.id} for one in ledger.cards}
+    cards = {entry.id: {"id": entry.id} for entry in ledger.cards}
     held, reservations = frozenset(ledger.held), frozenset(ledger.reservations)
     return Sheet(ledger.node, 0, 0, "", cards, grants, held, reservations, len(cards))
 
@@ -182,17 +182,17 @@ def _bound(sheet: Sheet, pod: Raw) -> str:
     meta = pod["metadata"]
     holder = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
     if sheet.held or sheet.grants.keys() != {holder}:
-        return f"unsettled: {sorted(sheet.grants)} hold, {sorted(sheet.held)} of them only until later"
+        return f"unsettled: {sorted(sheet.grants)} hold, {sorted(sheet.held)} of them only Held"
     allocated = facts.granted(meta.get("annotations", {}).get(facts.ALLOCATION, "[]"))
     return "bound" if sheet.grants[holder] == allocated else "WRONG CARDS"
 
 
 def _reserved(sheet: Sheet | None, claim: Raw) -> str:
-    told = claim.get("status", {})
-    if sheet is None or told.get("phase") != "Reserved" or claim["metadata"].get("deletionTimestamp"):
-        return f"unsettled: the Reservation is {told.get('phase')}"
-    cards = frozenset((one["id"], one["percent"], "") for one in told["cards"])
-    return "reserved" if set(sheet.grants.values()) == {cards} else "PROMISED, NOT HELD"
+    status = claim.get("status", {})
+    if sheet is None or status.get("phase") != "Reserved" or claim["metadata"].get("deletionTimestamp"):
+        return f"unsettled: the Reservation is {status.get('phase')}"
+    cards = frozenset((entry["id"], entry["percent"], "") for entry in status["cards"])
+    return "reserved" if set(sheet.grants.values()) == {cards} else "RESERVED, NOT HELD"
 
 
 async def _reserve(world: World) -> None:
@@ -235,7 +235,7 @@ async def _finalize(world: World) -> None:
 
 
 async def _takeover(world: World) -> None:
-    """A Reservation holds for the pod, and the pod is there."""
+    """A Reservation holds cards for the pod, and the pod exists."""
     await world.lay()
     await world.open()
     holder = (await world.pod()).rpartition("/")[0]
@@ -243,7 +243,7 @@ async def _takeover(world: World) -> None:
     await world.hold(holder, None, reservation=RESERVATION)
 
 
-async def _recut(world: World) -> None:
+async def _sync(world: World) -> None:
     await world.lay()
     await world.open()
     await world.report(6)
@@ -274,10 +274,10 @@ SETUPS: Mapping[str, Callable[[World], Awaitable[None]]] = {
     "free": _free,
     "finalize": _finalize,
     "open": World.lay,
-    "recut": _recut,
+    "sync": _sync,
     "close": _close,
     "audit": _free,
-    "status": _recut,
+    "status": _sync,
     "takeover": _takeover,
     "memory-bind": _memory_bind,
     "memory-reservation": _memory_reservation,

@@ -1,1 +1,1 @@
-"""KEEP: the book of who holds what, in the API server or in memory, behind one protocol."""
+"""KEEP: the capacity manager, which stores the ledgers in the API server or in memory behind one protocol."""

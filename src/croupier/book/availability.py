@@ -1,7 +1,6 @@
-"""The availability index: kept by what the watches of nodes and pods bring, or counted for who asks once.
+"""Builds the availability index: maintained by the informers of nodes and pods, or counted once.
 
-Kept, it equals a recount of the two stores at every moment: it is as fresh as they are, and asking it needs
-no request to the API server.
+A maintained index always equals a recount of the two stores, and queries need no request to the API server.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ N = TypeVar("N", Node, LeanNode)
 P = TypeVar("P", Pod, LeanPod)
 
 Heard = Callable[[int], None]
-"""Is told how many pods more were read."""
+"""Called with the number of pods of each page."""
 
 
 def follow(nodes: Store[N], pods: Store[P]) -> Availability:
-    """What the stores hold now, and every change of them from now on."""
+    """An index of the stores that follows their changes."""
     index = Availability()
     for node in nodes:
         see_node(index, node)
@@ -37,18 +36,18 @@ def follow(nodes: Store[N], pods: Store[P]) -> Availability:
 
 
 async def take(api: Client, heard: Heard = lambda _: None) -> Availability:
-    """Every node as it is now; nothing is watched, kept or written."""
+    """Count all nodes once."""
     try:
         return await _counted(api, heard, page=PAGE)
-    except Gone:  # too slow for the token of the next page: all of it at once
+    except Gone:  # the continue token expired: list without paging
         return await _counted(api, heard, page=0)
 
 
 async def take_node(api: Client, name: str) -> Availability:
-    """One node alone, for the price of its own pods. NotFound if there is none of that name."""
+    """Count one node; lists only its own pods. Raises NotFound if the node does not exist."""
     index = Availability()
-    there = Selection(fields=f"spec.nodeName={name},{BOUND.fields}")
-    node, pods = await asyncio.gather(api.get(LEAN_NODES, name), api.list(LEAN_PODS, there))
+    on_node = Selection(fields=f"spec.nodeName={name},{BOUND.fields}")
+    node, pods = await asyncio.gather(api.get(LEAN_NODES, name), api.list(LEAN_PODS, on_node))
     see_node(index, node)
     for pod in pods.items:
         see_pod(index, pod)

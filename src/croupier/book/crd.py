@@ -1,7 +1,7 @@
-"""The book in the API server: one NodeReservation per node, any number of processes writing it.
+"""The capacity manager that stores ledgers in the API server: one NodeReservation per node, many writers.
 
-What keeps them from overcommitting is compare-and-swap on each object, not agreement between
-processes. Reading costs no request: the ledgers come from the watch, never behind our own writes.
+Compare-and-swap on each object prevents overcommitting; processes need no other coordination.
+Reads cost no request: the ledgers come from the watch and are never older than our own writes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from croupier.kube.store import Change, Store
 
 
 class CRDCapacityManager:
-    def __init__(  # noqa: PLR0913  # two it works on, the rest are settings with defaults
+    def __init__(  # noqa: PLR0913  # two dependencies, the rest are options with defaults
         self,
         api: Client,
         store: Store[NodeReservation],
@@ -48,8 +48,8 @@ class CRDCapacityManager:
         self._writers: dict[str, Writer] = {}
         self._views: dict[str, Ledger] = {}
         self._listeners = Listeners()
-        for found in store:
-            self._show(found)
+        for stored in store:
+            self._show(stored)
         self._unsubscribe = store.subscribe(self._changed, relisted=self._relisted)
 
     async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
@@ -82,7 +82,7 @@ class CRDCapacityManager:
         return self._listeners.add(changed)
 
     async def finish(self) -> None:
-        """Let what is queued be written, and hear no more of the watch. For the end of a process."""
+        """Stop following the watch and write all queued changes. Call it at shutdown."""
         self._unsubscribe()
         await asyncio.gather(*(writer.finish() for writer in tuple(self._writers.values())))
 
@@ -100,9 +100,9 @@ class CRDCapacityManager:
         elif change.old is not None:
             self._vanish(change.old)
 
-    def _show(self, found: NodeReservation) -> None:
-        page = self._page(found.metadata.name)
-        page.show(found)
+    def _show(self, stored: NodeReservation) -> None:
+        page = self._page(stored.metadata.name)
+        page.show(stored)
         self._look_at(page)
 
     def _vanish(self, last: NodeReservation) -> None:
@@ -120,7 +120,7 @@ class CRDCapacityManager:
             self._look_at(page)
 
     def _look_at(self, page: Page) -> None:
-        """Tell those who listen if the page reads differently than when we last looked."""
+        """Notify subscribers if the view of the ledger changed."""
         if page.sight.doubtful:
             self._writer(page.node).make_sure()
         before, now = self._views.get(page.node), page.view

@@ -1,8 +1,8 @@
-"""What becomes of a ledger when several changes of it are decided together. Pure.
+"""Applies a batch of changes to a ledger. Pure.
 
-What frees or corrects comes first, so that a claim in the same batch can have it; then the claims,
-the higher priority first and those of one priority as they came. What cannot be done leaves the
-ledger as it is and says why; the others do not notice.
+Releases and amendments come first, so that claims in the same batch can use the freed capacity; then the
+claims by priority, and in order of arrival within a priority. A change that fails leaves the ledger
+unchanged and returns the reason; it does not affect the other changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,28 +35,28 @@ class Amend:
 
 Step: TypeAlias = Take | Release | Amend
 Answer: TypeAlias = Grant | Refused | Exception | None
-"""What a claim got or why not; what was wrong with an amendment. None: it is done."""
+"""The grant or refusal of a claim; the error of an amendment; None: done."""
 
 
 class Unlawful(ValueError):
-    """An amendment that no ledger may undergo; the sentences say what would be wrong with it."""
+    """An amendment that would violate an invariant of the ledger; the message lists the violations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
     ledger: Ledger
     answers: tuple[Answer, ...]
-    """One for each step, in the order they were given in."""
+    """One result per change, in the order of the input."""
 
 
 def take(claim: Claim, strategy: Strategy) -> Take:
-    """A claim whose expiry can be written: what is decided is what stands in the ledger afterwards."""
+    """A claim with its expiry in whole seconds, the precision of the stored ledger."""
     until = translate.whole(claim.terms.until)
     return Take(replace(claim, terms=replace(claim.terms, until=until)), strategy)
 
 
 def writable(ledger: Ledger) -> Ledger:
-    """The same, every expiry in whole seconds."""
+    """The ledger with every expiry in whole seconds."""
     if not any(until is not None and until.microsecond for until in ledger.held.values()):
         return ledger
     return replace(ledger, held={holder: translate.whole(until) for holder, until in ledger.held.items()})
@@ -87,13 +87,16 @@ def _turn(step: Step) -> tuple[int, int]:
 def _amended(ledger: Ledger, change: Callable[[Ledger], Ledger]) -> tuple[Ledger, Answer]:
     try:
         changed = writable(change(ledger))
-    except Exception as bug:  # the caller's own mistake, and his alone: he gets it back
+    except Exception as bug:  # an error of the caller must not affect the other changes
         return ledger, bug
     if changed is ledger:
         return ledger, None
-    new = [fault for fault in ledgers.faults(changed) if fault not in ledgers.faults(ledger)]
+    violations = ledgers.faults(changed)
+    if violations:
+        known = ledgers.faults(ledger)
+        violations = [violation for violation in violations if violation not in known]
     if changed.node != ledger.node:
-        new.append(f"it would become the ledger of {changed.node}")
-    if new:
-        return ledger, Unlawful(f"the ledger of {ledger.node} cannot be changed so: {'; '.join(new)}")
+        violations.append(f"it would become the ledger of {changed.node}")
+    if violations:
+        return ledger, Unlawful(f"invalid change of the ledger of {ledger.node}: {'; '.join(violations)}")
     return changed, None

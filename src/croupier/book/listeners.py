@@ -1,4 +1,4 @@
-"""Those who want to hear that the ledger of a node changed."""
+"""Subscribers to changes of ledgers."""
 
 import logging
 from collections.abc import Callable
@@ -11,7 +11,7 @@ class Listeners:
         self._told: list[Callable[[str], None]] = []
 
     def add(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Tell `changed` from now on; the result ends that."""
+        """Call `changed` on every change; the returned function unsubscribes."""
         self._told.append(changed)
         return lambda: self._told.remove(changed) if changed in self._told else None
 
@@ -19,5 +19,5 @@ class Listeners:
         for changed in tuple(self._told):
             try:
                 changed(node)
-            except Exception:  # one listener's mistake must not blind the others, nor stop a commit
-                log.exception("a listener failed on the ledger of %s", node)
+            except Exception:  # an error of one subscriber must not affect the others or a commit
+                log.exception("a subscriber failed on a change of the ledger of node %s", node)

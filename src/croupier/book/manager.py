@@ -1,9 +1,8 @@
-"""What everyone may ask of the book: take, give back, see what is free and who holds.
+"""The interface of the capacity manager: claim and release cards, and read the ledgers.
 
-Two books answer the same questions. `crd.CRDCapacityManager` keeps the record in the API server, so
-that any number of schedulers can share it; `memory.InMemoryCapacityManager` keeps it in the one
-process that may place pods, and the record is what travels with each pod. Nobody else needs to know
-which one it is.
+It has two implementations. `crd.CRDCapacityManager` stores ledgers in the API server, so that any
+number of schedulers can share them. `in_memory.InMemoryCapacityManager` keeps them in the memory of the
+one process that may place pods, and the durable record is the allocation of each pod.
 """
 
 from collections.abc import Callable, Collection
@@ -16,19 +15,19 @@ from croupier.core.placing.placement import Strategy
 from croupier.core.pods.want import Shares
 
 Book: TypeAlias = Literal["InMemory", "CRD"]
-"""Where the record is kept; the setting `capacityManager`."""
+"""Where the ledgers are stored; the setting `capacityManager`."""
 
 TTL: Final = timedelta(seconds=120)
-"""How long a hold waits for its pod to be bound, unless a setting says otherwise."""
+"""Default time that a hold waits for its pod to be bound."""
 
 STRATEGY: Final[Strategy] = "Spread"
 
 Change = Callable[[Ledger], Ledger]
-"""Any pure change of `core.ledger`; it may run again on a newer ledger after a conflict."""
+"""Any pure function on a ledger; it may run again on a newer ledger after a conflict."""
 
 
 class UnknownNode(LookupError):
-    """A change of a ledger that was never opened, or is closed."""
+    """The node has no ledger: it was never opened, or is closed."""
 
     def __init__(self, node: str) -> None:
         super().__init__(missing(node).reason)
@@ -44,38 +43,38 @@ def hold(pod: str, *, cards: int, percent: int, until: datetime) -> Claim:
 
 
 class CapacityManager(Protocol):
-    """Raises a `KubeError` where the outcome could not be established; then nothing is assumed."""
+    """Methods raise a `KubeError` if the outcome is unknown; callers must then assume nothing."""
 
     async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
-        """Hold so many percent of so many cards for `pod` (its holder key) until the TTL is over."""
+        """Hold `percent` of each of `cards` cards for `pod` (its holder name) until the TTL expires."""
         ...
 
     async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused:
-        """All that is claimed or nothing; durable when it returns. A repeated claim gets the same again."""
+        """Grant the whole claim or refuse it; durable on return. A repeated claim gets the same grant."""
         ...
 
     async def release(self, pod: str, node: str) -> None:
-        """Whatever the holder key has is free again; repeating is harmless."""
+        """Release everything of the holder `pod`; idempotent."""
         ...
 
     async def amend(self, node: str, change: Change, *, lazy: bool = False) -> Ledger:
-        """The ledger after `change`, committed. A lazy one may wait a little to share another's write."""
+        """Commit `change` and return the ledger. A lazy change may wait to share the write of another one."""
         ...
 
     async def open(self, node: str, ledger: Ledger) -> Ledger:
-        """The first ledger of a node; if there is one already, that one, untouched."""
+        """Create the ledger of a node, or return the existing one unchanged."""
         ...
 
     async def close(self, node: str) -> bool:
-        """Forget a node nobody holds anything of; False if somebody does."""
+        """Remove the ledger of a node without holders; False if it has holders."""
         ...
 
     def ledger(self, node: str) -> Ledger | None:
-        """The newest known, never older than our own writes, with our claims on their way counted in."""
+        """The newest known ledger, never older than our own writes, including our uncommitted claims."""
         ...
 
     def nodes(self) -> Collection[str]: ...
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have `changed` told the node whenever `ledger(node)` changed; the result ends that."""
+        """Call `changed` with the node when `ledger(node)` changes; the returned function unsubscribes."""
         ...

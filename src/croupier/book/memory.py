@@ -1,9 +1,8 @@
-"""The book in the memory of the one process that places pods.
+"""The capacity manager in the memory of the one process that places pods.
 
-A change is decided and done between two turns of the event loop, so claims cannot cross each other
-and cost no write. What makes it durable is outside: the allocation that travels with each Binding,
-and the status of Reservations; after a restart the ledgers are opened again from those
-(`core.rebuild`). A Lease keeps a second process out (`switch.py`).
+A change is decided and applied without awaiting, so claims cannot race and cost no write. The durable
+records are the allocation in each Binding and the status of Reservations; after a restart the ledgers are
+rebuilt from them (core/ledgers/rebuild.py). A Lease excludes a second process (migration.py).
 """
 
 from collections.abc import Callable, Collection
@@ -40,7 +39,7 @@ class InMemoryCapacityManager:
             return missing(node)
         answer = self._apply(node, fold.take(claim, strategy or self._strategy))
         if answer is None or isinstance(answer, Exception):
-            raise AssertionError(f"a claim is granted or refused, not {answer!r}")
+            raise AssertionError(f"a claim must be granted or refused, not {answer!r}")
         return answer
 
     async def release(self, pod: str, node: str) -> None:
@@ -48,7 +47,7 @@ class InMemoryCapacityManager:
             self._apply(node, Release(pod))
 
     async def amend(self, node: str, change: Change, *, lazy: bool = False) -> Ledger:
-        """There is no write to share, so a lazy one is done like any other."""
+        """There is no write to share, so `lazy` has no effect."""
         if node not in self._ledgers:
             raise UnknownNode(node)
         answer = self._apply(node, Amend(change))
@@ -81,11 +80,11 @@ class InMemoryCapacityManager:
         return self._listeners.add(changed)
 
     async def carry_over(self, api: Client) -> tuple[str, ...]:
-        """Take every ledger out of the API server, before anybody else uses this book; whose it took."""
+        """Move all ledgers from the API server into memory, before any other use; returns their nodes."""
         return await switch.carry_over(api, self._place)
 
     async def finish(self) -> None:
-        """Nothing is ever on its way here."""
+        """There are never queued changes."""
 
     def _place(self, ledger: Ledger) -> None:
         self._ledgers[ledger.node] = ledger

@@ -1,4 +1,4 @@
-"""What writing the ledger costs: how often, how long, how many share a write, how often in vain."""
+"""Metrics of ledger writes: attempts, duration, batch size and conflicts."""
 
 from typing import Protocol
 
@@ -9,19 +9,19 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Gauge(Protocol):
-    """What the writers of the ledger tell."""
+    """The metrics that ledger writers report."""
 
     def attempted(self, changes: int, seconds: float) -> None:
-        """A guarded write of so many changes was answered, or was not, after so long."""
+        """A compare-and-swap write of `changes` changes ended after `seconds`, with or without success."""
         ...
 
     def conflicted(self) -> None:
-        """It was refused, because somebody else wrote first."""
+        """The write was refused because another process changed the ledger first."""
         ...
 
 
 class Unmeasured:
-    """For those who do not count."""
+    """Discards all metrics."""
 
     def attempted(self, changes: int, seconds: float) -> None: ...
 
@@ -29,25 +29,28 @@ class Unmeasured:
 
 
 class LedgerMetrics:
-    """One per process; fits `Gauge`."""
+    """Implements `LedgerWriteMetrics`; one per process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._attempts = Counter(
-            "croupier_ledger_cas_attempts", "Guarded writes of a ledger", registry=registry
+            "croupier_ledger_cas_attempts", "Compare-and-swap writes of a ledger", registry=registry
         )
         self._conflicts = Counter(
             "croupier_ledger_cas_conflicts",
-            "Guarded writes refused because the ledger had changed",
+            "Compare-and-swap writes of a ledger refused because it had changed",
             registry=registry,
         )
         self._seconds = Histogram(
             "croupier_ledger_cas_seconds",
-            "Time one guarded write of a ledger took",
+            "Duration of a compare-and-swap write of a ledger",
             buckets=SECONDS,
             registry=registry,
         )
         self._batch = Histogram(
-            "croupier_ledger_batch_size", "Changes that shared one write", buckets=BATCHES, registry=registry
+            "croupier_ledger_batch_size",
+            "Number of changes in one write of a ledger",
+            buckets=BATCHES,
+            registry=registry,
         )
 
     def attempted(self, changes: int, seconds: float) -> None:

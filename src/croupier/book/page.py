@@ -1,7 +1,7 @@
 """The ledger of one node as this process knows it. No I/O.
 
-It is the newer of what we last read or wrote and what the watch shows (`sight.py`). On top come our
-own claims that are not committed yet, so that nobody is offered what is being taken.
+It is the newer of our last read or write and the watched object (version_tracker.py). Our own
+uncommitted claims are added, so that their cards are not offered to other pods.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from croupier.kube.resource import Raw
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The whole object as the API server last gave it to us, and the ledger it says."""
+    """The whole object of our last read or write, and its ledger."""
 
     raw: Raw
     ledger: Ledger
@@ -44,7 +44,7 @@ class Page:
         self._claims: list[Take] = []
         self._view: Ledger | None = None
         self._current = False
-        """Whether `_view` is what it should be."""
+        """Whether `_view` is up to date."""
 
     @property
     def committed(self) -> Ledger | None:
@@ -61,7 +61,7 @@ class Page:
 
     @property
     def view(self) -> Ledger | None:
-        """The committed ledger with our claims on their way counted in."""
+        """The committed ledger including our uncommitted claims."""
         if not self._current:
             self._view, self._current = self.committed, True
             if self._view is not None and self._claims:
@@ -69,19 +69,19 @@ class Page:
         return self._view
 
     def expect(self, claim: Take) -> None:
-        """A claim is on its way."""
+        """Add an uncommitted claim."""
         self._claims.append(claim)
         if self._current and self._view is not None:
             self._view, _ = fold.apply(self._view, claim)
 
     def expect_only(self, steps: Iterable[Step]) -> None:
-        """These, and no others, are on their way."""
+        """Replace the uncommitted claims."""
         self._claims = [step for step in steps if isinstance(step, Take)]
         self._current = False
 
-    def show(self, found: NodeReservation) -> None:
-        self._shown, self._shown_ledger, self._current = found, None, False
-        self.sight.show(State(found.metadata.uid, found.metadata.resource_version))
+    def show(self, watched: NodeReservation) -> None:
+        self._shown, self._shown_ledger, self._current = watched, None, False
+        self.sight.show(State(watched.metadata.uid, watched.metadata.resource_version))
 
     def vanish(self, last: NodeReservation) -> None:
         self._shown, self._shown_ledger, self._current = None, None, False
@@ -94,8 +94,8 @@ class Page:
         self._forget_mine()
 
     def answer(self, raw: Raw, now: float) -> None:
-        """The API server gave us this object."""
-        raw["metadata"].pop("managedFields", None)  # long, and kept by the API server when left out
+        """The API server returned this object for our request."""
+        raw["metadata"].pop("managedFields", None)  # large, and the API server keeps it if it is left out
         spec = codec.convert(NodeReservationSpec, raw["spec"])
         self.mine = Read(raw, translate.read(self.node, spec))
         self.sight.answer(self.mine.state, now)
@@ -103,7 +103,7 @@ class Page:
         self._forget_mine()
 
     def absent(self) -> None:
-        """The API server has no such object any more."""
+        """The object does not exist in the API server any more."""
         self.sight.absent()
         self._current = False
         self._forget_mine()
@@ -114,7 +114,7 @@ class Page:
 
 
 def written(read: Read, ledger: Ledger) -> Raw:
-    """The object to PUT: `ledger` laid over the object as it was read, whatever else is in that."""
+    """The object to PUT: `ledger` merged into the object as it was read; unknown fields are kept."""
     spec = draft.overlay(read.raw["spec"], translate.write(ledger), keys=wire.SAME)
     return {**read.raw, "spec": spec}
 

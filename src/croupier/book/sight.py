@@ -1,10 +1,10 @@
-"""Which is newer: what we last read or wrote of an object, or what the watch shows. No I/O.
+"""Decides which is newer: our last read or write of an object, or the watched object. No I/O.
 
-A resourceVersion only tells whether two states are the same, not which came first. What orders them
-is known by other means: the watch shows every state once and in order; a live read is no older than
-anything shown before it was asked for; a write that was accepted follows the state it was laid over;
-a list holds everything that was answered before it was asked for. So until the watch has shown our
-own last state, what it shows is older, or in doubt. Doubt is resolved by the watch catching up, by a
+A resourceVersion is opaque: it only tells whether two versions are the same, not which came first. The
+order is derived from other rules: the watch delivers every version once and in order; a live read is not
+older than any version watched before its request; an accepted write follows the version it replaced; a list
+contains everything that was answered before its request. So until the watch has delivered our own last
+version, watched versions are older or uncertain. Uncertainty is resolved when the watch catches up, by a
 list, or by a live read.
 """
 
@@ -19,29 +19,29 @@ class State(NamedTuple):
 
 
 class Newest(Enum):
-    MINE = "what we last read or wrote"
-    SHOWN = "what the watch shows"
-    NOTHING = "there is no such object"
+    MINE = "our last read or write"
+    SHOWN = "the watched object"
+    NOTHING = "the object does not exist"
 
 
 @dataclass(slots=True)
 class Sight:
     mine: State | None = None
-    """What we last read or wrote."""
+    """The version of our last read or write."""
     shown: State | None = None
-    """What the watch shows now."""
+    """The last watched version."""
     doubtful: bool = False
-    """The watch showed something that may be older than ours, or newer."""
+    """A watched version may be older or newer than ours."""
     _since: float = 0.0
-    """When we had the answer that made `mine`."""
+    """When our last read or write was answered."""
     _settled: bool = True
-    """The watch has shown `mine`: whatever it shows from now on is newer."""
+    """The watch has delivered our last version, so later watched versions are newer."""
     _older: set[str] = field(default_factory=set)
-    """Versions known to come before `mine`, which the watch may still have to show."""
+    """Versions that precede our last one and that the watch may still deliver."""
     _flight: list[State] | None = None
-    """While a request of ours is under way: what was shown when it began, and since."""
+    """During a request of ours: the versions watched at its start and since then."""
     _dead: set[str] = field(default_factory=set)
-    """Uids that are gone for good, whatever a late watch still shows."""
+    """UIDs of deleted objects, which a delayed watch may still deliver."""
 
     @property
     def newest(self) -> Newest:
@@ -53,15 +53,15 @@ class Sight:
 
     @property
     def must_read(self) -> bool:
-        """What we last read or wrote may be outdated, or we have nothing to lay a write over."""
+        """Our last version may be outdated or does not exist, so a write needs a live read first."""
         return self.mine is None or self.doubtful or self.newest is not Newest.MINE
 
     def doubt(self) -> None:
-        """The API server contradicted what we know, or its answer to a write was lost."""
+        """The API server reported a conflict, or its answer to a write was lost."""
         self.doubtful = True
 
     def show(self, state: State) -> None:
-        """The watch, or a list, shows this state."""
+        """The watch or a list delivered this version."""
         self.shown = state
         if self._flight is not None:
             self._flight.append(state)
@@ -73,7 +73,7 @@ class Sight:
             self.doubtful = True
 
     def vanish(self, uid: str) -> None:
-        """The watch shows that the object of this uid is gone; it never comes back."""
+        """The watch delivered the deletion of the object with this UID."""
         self.shown = None
         self._dead.add(uid)
         if self.mine is not None and self.mine.uid == uid:
@@ -81,7 +81,7 @@ class Sight:
             self._settle()
 
     def relisted(self, asked_at: float) -> None:
-        """A list asked for then is in: if that was after our last answer, nothing shown is older."""
+        """A list requested at `asked_at` is complete; after our last answer, nothing watched is older."""
         if self.mine is None or self._settled or asked_at < self._since:
             return
         if self.shown is None:
@@ -90,13 +90,13 @@ class Sight:
         self._settle()
 
     def ask(self) -> None:
-        """A live read or a write begins."""
+        """A live read or a write starts."""
         self._flight = [] if self.shown is None else [self.shown]
 
     def answer(self, state: State, now: float) -> None:
-        """This is what we read or wrote."""
+        """Our read or write was answered with this version."""
         during, self._flight = self._flight or [], None
-        if state.uid in self._dead:  # it came, and was gone before we heard that it came
+        if state.uid in self._dead:  # created and deleted before our answer arrived
             self.mine = None
             self._settle()
             return
@@ -107,20 +107,20 @@ class Sight:
             self._settle()
             return
         self._settled = False
-        self._older.update(one.version for one in during[:1])
+        self._older.update(version.version for version in during[:1])
         self._older.discard(state.version)
-        self.doubtful = any(one.version not in self._older for one in during)
+        self.doubtful = any(version.version not in self._older for version in during)
 
     def fail(self) -> None:
-        """The request ended without an answer that tells the state."""
+        """The request ended without an object in its answer."""
         self._flight = None
 
     def absent(self) -> None:
-        """A live read found nothing, or we deleted it: whatever was shown before is gone for good."""
+        """A live read found nothing, or we deleted the object; the object watched before is gone."""
         during, self._flight = self._flight or [], None
         if self.mine is not None:
             self._dead.add(self.mine.uid)
-        self._dead.update(one.uid for one in during[:1])
+        self._dead.update(version.uid for version in during[:1])
         self.mine = None
         self._settle()
 

@@ -1,8 +1,8 @@
-"""The whole cluster at one moment, for somebody who asks once: nodes, cards, and who holds what.
+"""A snapshot of the whole cluster: nodes, cards and their holders.
 
-Nothing is watched, kept or written. A node that has a NodeReservation is shown as that says; the
-others, all of them where the book is kept in memory, are counted from their cards and their pods,
-by the same functions that open their ledgers.
+Nothing is watched or written. The ledger of a node comes from its NodeReservation; nodes without one (all
+nodes with the in-memory capacity manager) are counted from their cards and pods by the functions that
+open ledgers.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ BOUND: Final = Selection(fields="spec.nodeName!=,status.phase!=Succeeded,status.
 class Snapshot:
     nodes: Mapping[str, Node]
     ledgers: Mapping[str, Ledger]
-    """Of every node that has cards, or holders, by its name."""
+    """By node name, for every node with cards or holders."""
     findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
-    """What does not fit together, by node; nodes without findings are left out."""
+    """By node name; nodes without findings are left out."""
     recorded: frozenset[str] = frozenset()
-    """Nodes whose ledger stands in the API server; the others were counted just now."""
+    """Nodes whose ledger is stored in the API server; the other ledgers were counted."""
     reservations: tuple[Reservation, ...] = ()
     pools: tuple[GPUPool, ...] = ()
     devices: tuple[GPUDevice, ...] = ()
     pods: Mapping[str, Pod] = field(default_factory=dict)
-    """Pods that are bound and have not finished, by `namespace/name`; empty if nothing needed them."""
+    """Bound, unfinished pods by `namespace/name`; empty if they were not needed."""
 
 
 async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Snapshot:
-    """Everything but pods at once; pods if they are asked for, or a ledger has to be counted from them."""
+    """List everything; pods only if `with_pods` is set or a ledger must be counted from them."""
     nodes, records, (devices, inventories), pools, reservations, bound = await asyncio.gather(
         _all(api, kinds.NODES),
         _all(api, kinds.NODE_RESERVATIONS),
@@ -58,9 +58,9 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Snapsh
     )
     world = _World(
         nodes={node.metadata.name: node for node in nodes},
-        records={one.metadata.name: one for one in records},
+        records={record.metadata.name: record for record in records},
         devices=_by_node(devices),
-        inventories={one.metadata.name: one for one in inventories},
+        inventories={inventory.metadata.name: inventory for inventory in inventories},
         pools=tuple(pools),
         reservations=tuple(reservations),
     )
@@ -74,7 +74,7 @@ async def _none() -> None:
 
 
 async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
-    """None of a kind that is not installed."""
+    """Empty if the kind is not installed."""
     try:
         return (await api.list(resource, selection)).items
     except NotFound:
@@ -83,7 +83,7 @@ async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYT
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What was listed, before anything follows from it."""
+    """The listed objects."""
 
     nodes: Mapping[str, Node]
     records: Mapping[str, NodeReservation]
@@ -93,7 +93,7 @@ class _World:
     reservations: tuple[Reservation, ...]
 
     def unrecorded(self) -> list[str]:
-        """Nodes with cards whose ledger stands nowhere."""
+        """Nodes with cards but without a stored ledger."""
         names = (name for name in self.nodes if name not in self.records)
         return [name for name in names if name in self.devices or self.report(name).allocatable]
 
@@ -103,15 +103,15 @@ class _World:
 
 
 def _snapshot(world: _World, bound: Sequence[Pod], now: datetime) -> Snapshot:
-    ledgers = {name: translate.read(name, one.spec) for name, one in world.records.items()}
-    findings = {name: _findings(one) for name, one in world.records.items()}
+    ledgers = {name: translate.read(name, record.spec) for name, record in world.records.items()}
+    findings = {name: _findings(record) for name, record in world.records.items()}
     for rebuilt in _counted(world, bound, now):
         ledgers[rebuilt.ledger.node] = rebuilt.ledger
         findings[rebuilt.ledger.node] = rebuilt.findings
     return Snapshot(
         nodes=world.nodes,
         ledgers=dict(sorted(ledgers.items())),
-        findings={name: found for name, found in findings.items() if found},
+        findings={name: listed for name, listed in findings.items() if listed},
         recorded=frozenset(world.records),
         reservations=world.reservations,
         pools=world.pools,
@@ -120,22 +120,25 @@ def _snapshot(world: _World, bound: Sequence[Pod], now: datetime) -> Snapshot:
 
 
 def _findings(record: NodeReservation) -> tuple[Finding, ...]:
-    return tuple(Finding(one.kind, one.message, one.card, one.holder) for one in record.status.findings)
+    return tuple(
+        Finding(finding.kind, finding.message, finding.card, finding.holder)
+        for finding in record.status.findings
+    )
 
 
 def _counted(world: _World, bound: Sequence[Pod], now: datetime) -> Iterator[Rebuilt]:
-    """The ledgers that are recorded nowhere."""
+    """The ledgers of nodes without a stored ledger."""
     missing = world.unrecorded()
     if not missing:
         return
-    there = _grouped((pods.view(pod) for pod in bound), lambda pod: pod.node)
-    pledges = filter(None, map(pledge.read, world.reservations))
-    promised = _grouped(pledges, lambda one: one.node)
+    pods_by_node = _grouped((pods.view(pod) for pod in bound), lambda pod: pod.node)
+    holds = filter(None, map(pledge.read, world.reservations))
+    holds_by_node = _grouped(holds, lambda hold: hold.node)
     for name in missing:
-        using = there.get(name, ())
-        in_use = [part for pod in using for part in pod.grant]
+        on_node = pods_by_node.get(name, ())
+        in_use = [part for pod in on_node for part in pod.grant]
         cards = capacity.count(world.report(name), in_use).cards
-        yield rebuild.rebuild(name, cards, using, promised.get(name, ()), now)
+        yield rebuild.rebuild(name, cards, on_node, holds_by_node.get(name, ()), now)
 
 
 def _by_node(devices: Iterable[GPUDevice]) -> Mapping[str, Sequence[GPUDevice]]:

@@ -1,9 +1,9 @@
-"""From one book to the other with live reservations, and never both at once.
+"""Migrates live ledgers between the two capacity managers, which never run at the same time.
 
-A book in memory is kept by the one process that holds the Lease `croupier-book`. Whoever wants to
-keep the book in the API server first makes sure that nobody does (`guard`). The way back reads every
-NodeReservation into memory before it removes the first one, each guarded by the state that was read:
-a crash in between loses nothing, and what a late writer still changed is read again.
+The in-memory manager runs in the one process that holds the Lease `croupier-book`. A process that stores
+ledgers in the API server first makes sure that no process holds this Lease (`ensure_no_in_memory_manager`).
+The migration into memory reads all NodeReservations before it deletes the first one, and each deletion has
+the version that was read as precondition: a crash loses nothing, and late changes are read again.
 """
 
 from collections.abc import Callable
@@ -20,33 +20,33 @@ from croupier.kube.lease import LEASES, Acquire, Sighting, Terms
 
 LEASE: Final = "croupier-book"
 TRIES: Final = 20
-"""How often an object may change while it is carried over."""
+"""How often an object may change while it is moved."""
 
 
 class BookKept(KubeError):
-    """Another process keeps the book in its memory; the sentence says which and what to do."""
+    """Another process runs the in-memory capacity manager; the message says which, and what to do."""
 
 
 class NotCarried(KubeError):
-    """A ledger could not be taken over; the sentence says which and what to do."""
+    """A ledger could not be moved; the message says which, and what to do."""
 
 
 async def guard(
     api: Client, namespace: str, *, terms: Terms | None = None, clock: Clock | None = None
 ) -> None:
-    """Returns once it is certain that no process keeps the book in memory; BookKept if one does.
+    """Return when no process runs the in-memory capacity manager; raise if one does.
 
-    Clocks of two machines are not compared: a Lease that names a holder is watched for as long as it
-    is valid, and one that is renewed meanwhile has somebody who keeps it.
+    Clocks of two machines are not compared: a Lease with a holder is observed for its duration, and it is
+    active if it is renewed during that time.
     """
     terms, clock = terms or Terms(), clock or SystemClock()
     first: Sighting | None = None
     while True:
         try:
-            found = await api.get(LEASES, LEASE, namespace=namespace)
+            current = await api.get(LEASES, LEASE, namespace=namespace)
         except NotFound:
             return
-        seen = lease.sight(first, found, clock.monotonic())
+        seen = lease.sight(first, current, clock.monotonic())
         decision = lease.decide(seen, "", now=clock.monotonic(), terms=terms)
         if isinstance(decision, Acquire):
             return
@@ -58,37 +58,37 @@ async def guard(
 
 def _kept(holder: str, namespace: str) -> str:
     return (
-        f"{holder} keeps the book in memory (it renews the Lease {namespace}/{LEASE}); stop that extender, "
-        "or set its capacityManager to CRD, then start this process again"
+        f"{holder} runs the in-memory capacity manager (it renews the Lease {namespace}/{LEASE}); "
+        "stop that extender, or set its capacityManager to CRD, then start this process again"
     )
 
 
 async def carry_over(api: Client, place: Callable[[Ledger], None]) -> tuple[str, ...]:
-    """Give every ledger of the API server to `place`, then remove it there; the nodes carried over."""
-    found = await _all(api)
-    for one in found:
-        place(_ledger(one))
-    await together.all_of(_remove(api, one, place) for one in found)
-    return tuple(one.metadata.name for one in found)
+    """Pass every ledger of the API server to `place`, then delete it there; returns the nodes."""
+    records = await _all(api)
+    for record in records:
+        place(_ledger(record))
+    await together.all_of(_remove(api, record, place) for record in records)
+    return tuple(record.metadata.name for record in records)
 
 
 async def _all(api: Client) -> list[NodeReservation]:
     try:
         listing = await api.list(kinds.NODE_RESERVATIONS)
-    except NotFound:  # the kind is not installed: nothing was ever written
+    except NotFound:  # the kind is not installed, so there are no objects
         return []
     if listing.skipped:
         raise NotCarried(
-            f"{len(listing.skipped)} NodeReservations cannot be read and so not be carried into memory: "
+            f"{len(listing.skipped)} NodeReservations cannot be read and therefore not be moved into memory: "
             f"{'; '.join(listing.skipped[:3])}; correct or delete them first"
         )
     return list(listing.items)
 
 
-async def _remove(api: Client, one: NodeReservation, place: Callable[[Ledger], None]) -> None:
-    name = one.metadata.name
+async def _remove(api: Client, record: NodeReservation, place: Callable[[Ledger], None]) -> None:
+    name = record.metadata.name
     for _ in range(TRIES):
-        how = Deletion(uid=one.metadata.uid, resource_version=one.metadata.resource_version)
+        how = Deletion(uid=record.metadata.uid, resource_version=record.metadata.resource_version)
         try:
             await api.delete(kinds.NODE_RESERVATIONS, name, how=how)
             return
@@ -97,15 +97,15 @@ async def _remove(api: Client, one: NodeReservation, place: Callable[[Ledger], N
         except Conflict:
             pass
         try:
-            one = await api.get(kinds.NODE_RESERVATIONS, name)
+            record = await api.get(kinds.NODE_RESERVATIONS, name)
         except NotFound:
             return
-        place(_ledger(one))
+        place(_ledger(record))
     raise NotCarried(
-        f"the NodeReservation {name} changes all the time: another process still keeps the book in the API "
+        f"the NodeReservation {name} keeps changing: another process still stores ledgers in the API "
         "server; stop the extenders and managers whose capacityManager is CRD first"
     )
 
 
-def _ledger(found: NodeReservation) -> Ledger:
-    return translate.read(found.metadata.name, found.spec)
+def _ledger(record: NodeReservation) -> Ledger:
+    return translate.read(record.metadata.name, record.spec)

@@ -1,12 +1,12 @@
-"""The writer of one node's ledger: whoever wants a change queues here, and many share one write.
+"""The writer of one node's ledger: changes are queued here, and many of them share one write.
 
-While a write is under way the next changes gather; then all of them are decided together and
-committed in one PUT guarded by resourceVersion. On a conflict the object is read live and everything
-is decided again; after a lost reply too, which is harmless because every change is keyed by holder.
+Changes that arrive during a write form the next batch, which is decided together and committed in one PUT
+with the resourceVersion as precondition. After a conflict or a lost reply the object is read live and the
+batch is decided again; repetition is harmless because every change is keyed by holder.
 
-A caller that gives up before its turn is forgotten. If its change is under way already, it stays: a
-claim then waits for its TTL. To release it here would race with the caller's own retry, which has
-the same key and may have been told yes.
+A change whose caller gives up while it is queued is dropped. A change that is already being written stays: a
+claim then expires after its TTL. Releasing it here would race with the caller's retry, which has the same
+key and may have been granted.
 """
 
 import asyncio
@@ -40,34 +40,34 @@ log = structlog.get_logger(__name__)
 
 NODE_RESERVATIONS = kinds.NODE_RESERVATIONS.raw
 LONGEST_PAUSE = 1.0
-"""Seconds between two tries at most, while writes are quick."""
+"""Maximum seconds between two attempts if writes are fast."""
 CROWD = 32
-"""Or so many times what a write takes: there may be as many others, and each needs its turn."""
+"""Otherwise the maximum is this many write durations, one for each possible concurrent writer."""
 LOST = (Unreachable, ServerError)
-"""Errors after which a write may or may not have been carried out."""
+"""Errors after which the outcome of a write is unknown."""
 
 
 class Contended(KubeError):
-    """Others changed the ledger each time before we could; nothing of ours was committed."""
+    """Other processes changed the ledger before every attempt; nothing was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     tries: int = 40
-    """Writes before a batch is given up."""
+    """Maximum number of attempts per batch."""
     lost: int = 3
-    """Of them, writes whose reply may get lost."""
+    """Maximum number of attempts with an unknown outcome."""
     backoff: Backoff = field(default_factory=lambda: Backoff(0.004, factor=1.6, most=0.4, jitter=1.0))
     linger: float = 2.0
-    """Seconds a lazy change waits for company."""
+    """Seconds that a lazy change waits to share a write."""
     gather: float = 0.0
-    """Seconds a write waits for more to share it, while claims come faster than that."""
+    """Seconds that a write waits for more changes, while claims arrive faster than that."""
     doubt: float = 2.0
-    """Seconds the watch has to show what we are unsure of, before it is read."""
+    """Seconds to wait for the watch to resolve an uncertain version before a live read."""
 
 
 class Traffic:
-    """How close claims follow each other, on whichever node: whoever comes alone need not wait for others."""
+    """The arrival rate of claims on all nodes: a single claim must not wait for others."""
 
     def __init__(self) -> None:
         self._last = self._before = float("-inf")
@@ -76,13 +76,13 @@ class Traffic:
         self._before, self._last = self._last, now
 
     def is_dense(self, now: float, gap: float) -> bool:
-        """Whether the last two came within `gap` seconds of each other, and not long ago."""
+        """Whether the last two claims arrived within `gap` seconds, and the last one less than `gap` ago."""
         return self._last - self._before < gap and now - self._last < gap
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all writers of a process share."""
+    """The dependencies that all writers of a process share."""
 
     api: Client
     clock: Clock
@@ -90,12 +90,12 @@ class Desk:
     gauge: Gauge
     rules: Rules
     changed: Callable[[Page], None]
-    """Told whenever a page may look different."""
+    """Called when a cached ledger may have changed."""
     traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def company(self) -> float:
-        """Seconds to wait for others before a write."""
+        """Seconds to wait for more changes before a write."""
         gap, now = self.rules.gather, self.clock.monotonic()
         return gap if gap and self.traffic.is_dense(now, gap) else 0.0
 
@@ -116,26 +116,26 @@ class Writer:
         self._working: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
         self._due = 0.0
-        """When that ends, by the monotonic clock."""
+        """When the lazy flush is due, by the monotonic clock."""
         self._ending = False
         self._took = 0.0
-        """Seconds the last write took."""
+        """Duration of the last write in seconds."""
 
     @property
     def busy(self) -> bool:
         return bool(self._queue) or self._turn.locked() or self._working is not None
 
     async def submit(self, step: Step, *, lazy: bool = False) -> Any:
-        """What becomes of `step`, once that is committed."""
+        """Queue the change and return its result after the commit."""
         return await self._enqueue(step, within=self._desk.rules.linger if lazy else 0.0)
 
     def make_sure(self) -> None:
-        """Read the ledger live before long, unless the watch has resolved our doubts by then."""
+        """Schedule a live read, unless the watch resolves the uncertain version first."""
         if not (self.busy or self._ending):
             self._enqueue(Amend(_unchanged), within=self._desk.rules.doubt).add_done_callback(_ignore)
 
     async def finish(self) -> None:
-        """Write what is queued, at once, and rest."""
+        """Write all queued changes at once."""
         self._ending = True
         if self._queue:
             self._start()
@@ -166,10 +166,10 @@ class Writer:
                     return False
                 if await self._delete():
                     return True
-        raise Contended(f"the ledger of {self._page.node} changes all the time; close it again later")
+        raise Contended(f"the ledger of {self._page.node} keeps changing; try to close it again later")
 
     def _enqueue(self, step: Step, *, within: float) -> "asyncio.Future[Any]":
-        """To be written at once, or with the next write, but within so many seconds."""
+        """Queue a change to be written within `within` seconds; 0: at once."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(step, future))
         if isinstance(step, Take):
@@ -204,7 +204,7 @@ class Writer:
             self._working = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
-        """Until the queue is empty; an idle node has no task."""
+        """Write batches until the queue is empty; an idle node has no task."""
         try:
             while self._queue:
                 if not self._ending and (wait := self._desk.company):
@@ -220,16 +220,16 @@ class Writer:
             self.make_sure()
 
     async def _settle(self, batch: Sequence[Waiting]) -> None:
-        """Answer everyone in the batch; whatever goes wrong is the answer then."""
+        """Resolve every change in the batch; an error becomes its result."""
         try:
             await self._commit(batch)
         except Invalid as refusal:
             await self._one_by_one(batch, refusal)
-        except Exception as error:  # the waiters hear it, and the writer goes on for the next
+        except Exception as error:  # the callers get the error, and the writer continues
             self._fail(batch, error)
 
     async def _one_by_one(self, batch: Sequence[Waiting], refusal: Invalid) -> None:
-        """One of them makes an object the API server refuses; the others must not suffer for it."""
+        """Write the changes separately, because the API server rejects one of them as invalid."""
         if len(batch) == 1:
             self._fail(batch, refusal)
             return
@@ -240,7 +240,7 @@ class Writer:
         lost = 0
         for failures in range(1, self._desk.rules.tries + 1):
             await self._know()
-            waiting = [one for one in batch if not one.future.done()]
+            waiting = [change for change in batch if not change.future.done()]
             folded = self._fold(waiting)
             try:
                 await self._put(folded, len(waiting))
@@ -256,18 +256,18 @@ class Writer:
                 self._answer(waiting, folded)
                 return
         raise Contended(
-            f"others changed the ledger of {self._page.node} {self._desk.rules.tries} times in a row "
+            f"other processes changed the ledger of {self._page.node} {self._desk.rules.tries} times "
             "before this change could be written; try again"
         )
 
     def _fold(self, waiting: Sequence[Waiting]) -> Folded | None:
-        """None when the node has no ledger."""
+        """None if the node has no ledger."""
         if self._page.mine is None:
             return None
-        return fold.fold(self._page.mine.ledger, [one.step for one in waiting])
+        return fold.fold(self._page.mine.ledger, [change.step for change in waiting])
 
     async def _put(self, folded: Folded | None, changes: int) -> None:
-        """Nothing to write is the cheapest write."""
+        """Write the ledger if it changed."""
         mine = self._page.mine
         if folded is None or mine is None or folded.ledger == mine.ledger:
             return
@@ -307,7 +307,7 @@ class Writer:
         self._arrived()
 
     def _arrived(self) -> None:
-        """What was answered is not on its way any more."""
+        """Remove resolved changes from the uncommitted claims."""
         self._page.expect_only(w.step for w in (*self._batch, *self._queue) if not w.future.done())
         self._desk.changed(self._page)
 
@@ -322,7 +322,7 @@ class Writer:
             self._page.absent()
 
     async def _delete(self) -> bool:
-        """True when it is gone; False when it changed meanwhile, or nobody knows."""
+        """True if the object is deleted; False if it changed or the outcome is unknown."""
         if self._page.mine is None:
             return True
         state = self._page.mine.state
@@ -341,7 +341,7 @@ class Writer:
         return True
 
     async def _exchange(self, request: Any) -> None:
-        """Any request that is answered with the object."""
+        """Send a request that is answered with the object."""
         self._page.sight.ask()
         try:
             raw = await request
@@ -352,9 +352,9 @@ class Writer:
         self._desk.changed(self._page)
 
     async def _pause(self, failures: int) -> None:
-        """Longer when writes take longer: others need that time too, and a batch only grows meanwhile.
+        """Back off in proportion to the duration of writes, because other writers need that time, too.
 
-        Chance comes last: if many were cut to the same longest pause, all would come back at once.
+        The jitter is applied last: many writers at the same maximum would otherwise retry at once.
         """
         backoff = self._desk.rules.backoff
         slow = max(1.0, self._took / backoff.first)
@@ -367,6 +367,6 @@ def _unchanged(ledger: Ledger) -> Ledger:
 
 
 def _ignore(future: "asyncio.Future[Any]") -> None:
-    """Nobody waits for it; if it failed, the doubt stays and it is tried again."""
+    """Retrieve the exception: no caller waits, and an unresolved version is tried again."""
     if not future.cancelled():
         future.exception()

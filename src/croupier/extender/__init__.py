@@ -1,1 +1,1 @@
-"""PLACE. What kube-scheduler asks us about pods that want cards: where, and the binding itself."""
+"""PLACE: the kube-scheduler extender, which filters nodes for pods that request cards and binds the pods."""

@@ -1,4 +1,4 @@
-"""A pod that waits for a place, as filter and bind speak of it."""
+"""An unscheduled pod, as filter and bind need it."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from croupier.core.pods.want import Wants
 @dataclass(frozen=True, slots=True)
 class Asked:
     key: str
-    """`namespace/name`: how a person's Reservation names the pod."""
+    """`namespace/name`, the name of the pod in a Reservation."""
     uid: str
     version: str = ""
-    """The resourceVersion this was read from; a Binding for it fails once the pod has another."""
+    """The resourceVersion of the pod; a Binding with it fails after the pod has changed."""
     wants: Wants = ()
     trouble: str = ""
     """Why its request cannot be read."""
@@ -25,6 +25,6 @@ class Asked:
 
 
 def read(pod: Pod) -> Asked:
-    seen = pods.view(pod)
+    view = pods.view(pod)
     version = pod.metadata.resource_version
-    return Asked(seen.key, seen.uid, version, seen.wants, seen.trouble, seen.priority)
+    return Asked(view.key, view.uid, version, view.wants, view.trouble, view.priority)

@@ -1,11 +1,10 @@
-"""Bind a pod: hold its cards, then send the Binding that carries the allocation. Never the other way round.
+"""Binds a pod: first holds its cards, then sends the Binding that carries the allocation.
 
-Two writes stand between a pod and its node, and the process may end, or an answer be lost, around
-each of them; another extender may be asked to bind the same pod. So a hold is durable before the Binding
-is sent. It is given back only when the pod cannot be bound with it any more (it is gone, or bound
-elsewhere, or was fenced: docs/decisions/0007), and only if nobody claimed it again meanwhile; when that
-is not certain, its time to live decides. Asking twice is asking once: the same bind joins the one that
-runs, and a pod that is bound here with an allocation of ours is bound.
+The process may crash or lose an answer around each of the two writes, and another extender may bind the same
+pod. So the hold is durable before the Binding is sent. The hold is released only if the pod cannot be bound
+with it any more (the pod is gone, bound elsewhere or fenced: docs/decisions/0007) and the hold was not
+claimed again in the meantime; if that is uncertain, the hold expires by its TTL. Bind is idempotent: a
+repeated bind joins the running one, and a pod that is bound here with our allocation counts as bound.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from croupier.core.ledgers import settle
 from croupier.core.ledgers.claim import Claim
 from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
 from croupier.core.placing.placement import Strategy
-from croupier.extender import asked as asking
+from croupier.extender import asked as pod_requests
 from croupier.extender.asked import Asked
 from croupier.extender.index import Index
 from croupier.extender.protocol import ExtenderBindingArgs
@@ -37,19 +36,18 @@ from croupier.kube.errors import ApiError, Conflict, KubeError, NotFound, Server
 from croupier.kube.resource import Raw
 
 ROUNDS: Final = 3
-"""How often a Binding is tried on a pod that changes, or that answers nothing."""
+"""How often a Binding is sent if the pod changes or the answer is lost."""
 
 MOST_AT_ONCE: Final = 32
-"""Binds under way above which filter hesitates: the scheduler gives up a bind that takes 5 seconds."""
+"""Running binds above which filter waits: the scheduler gives up a bind after 5 seconds."""
 LONGEST_HESITATION: Final = 2.0
-"""Seconds."""
-
+"""Maximum seconds that filter waits for running binds."""
 
 log = structlog.get_logger(__name__)
 
 
 class Book(Protocol):
-    """The part of the CapacityManager that binding needs."""
+    """The methods of the CapacityManager that binding needs."""
 
     async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused: ...
     async def amend(self, node: str, change: Change, *, lazy: bool = False) -> Ledger: ...
@@ -58,7 +56,7 @@ class Book(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing is left to do; `why` is empty when the pod is bound here by us."""
+    """The end of a bind; `why` is empty if the pod is bound here by us."""
 
     why: str = ""
 
@@ -68,7 +66,7 @@ BOUND: Final = Ended()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One hold of a holder: claimed again it lasts longer, and is another."""
+    """Identifies one hold of a holder: a repeated claim changes `until`."""
 
     holder: str
     until: datetime | None
@@ -92,7 +90,7 @@ class Binder:
         self._promotions: set[asyncio.Task[None]] = set()
 
     async def bind(self, args: ExtenderBindingArgs) -> str:
-        """Empty when the pod is bound, else the sentence why not. Goes on when the caller stops waiting."""
+        """Empty if the pod is bound, else the reason. Continues if the caller stops waiting."""
         while (running := self._running.get(args.pod_uid)) is not None and running.node != args.node:
             await asyncio.wait({running.task})
         if running is None:
@@ -106,10 +104,10 @@ class Binder:
         self._room.set()
 
     async def room(self) -> None:
-        """Returns when another pod can be bound soon, or after a while.
+        """Wait until another bind can start soon, at most `MAX_SLOT_WAIT` seconds.
 
-        The scheduler binds in the background as many as it likes, faster than any API server. Without
-        this, binds queue until it gives them up, and everything is done twice.
+        The scheduler starts any number of binds in the background, faster than the API server can process
+        them. Without this limit binds would queue until the scheduler gives them up and repeats them.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_HESITATION):
@@ -118,8 +116,8 @@ class Binder:
                     await self._room.wait()
 
     async def drain(self, *, promotions: bool = True) -> None:
-        """Until everything that was begun is done; promotions can be left to the book, which ends later."""
-        while pending := {one.task for one in self._running.values()} | (
+        """Wait for all running binds; promotions can be left to the capacity manager, which stops later."""
+        while pending := {running.task for running in self._running.values()} | (
             self._promotions if promotions else set()
         ):
             await asyncio.wait(pending)
@@ -136,7 +134,7 @@ class Binder:
         return ended.why
 
     def _promote(self, holder: str, node: str) -> None:
-        """Held becomes Bound with somebody else's write; if it fails, those who watch the pods do it."""
+        """Make the holder Bound with the next ledger write; on failure the holder controller does it."""
         promotion = asyncio.create_task(self._promoted(holder, node))
         self._promotions.add(promotion)
         promotion.add_done_callback(self._promotions.discard)
@@ -145,28 +143,30 @@ class Binder:
         try:
             await self._book.amend(node, partial(ledgers.bind, holder=holder), lazy=True)
         except (KubeError, LookupError) as error:
-            log.warning("a bound pod is still Held", holder=holder, node=node, error=str(error))
+            log.warning(
+                "could not promote the holder of a bound pod", holder=holder, node=node, error=str(error)
+            )
 
     def promised(self, args: ExtenderBindingArgs) -> Asked | None:
-        """The pod as filter saw it, if that is still what is to be bound."""
-        promise = self._index.promise(args.pod_uid)
-        if promise is None or promise.asked.key != args.key or not promise.asked.version:
+        """The pod as filter read it, if it is still the pod to bind."""
+        assumed = self._index.promise(args.pod_uid)
+        if assumed is None or assumed.asked.key != args.key or not assumed.asked.version:
             return None
-        return promise.asked
+        return assumed.asked
 
     async def hold(self, asked: Asked, node: str, round_: int) -> Grant | Refused:
-        """Each round lasts a second longer, the unit of the record: it tells our hold from an older one."""
+        """Each attempt expires a second later, so that its hold differs from an older one in the ledger."""
         terms = Terms(until=self._clock.now() + self._ttl + timedelta(seconds=round_))
         claim = Claim(asked.holder, asked.wants, terms, asked.priority)
         return await self._book.claim(node, claim, self._index.strategy(asked.wants))
 
     def held(self, holder: str, node: str) -> Held | None:
-        """The hold as it is in the book now."""
+        """The hold in the current ledger."""
         ledger = self._book.ledger(node)
         return Held(holder, ledger.held[holder]) if ledger is not None and holder in ledger.held else None
 
     async def let_go(self, held: Held, node: str) -> None:
-        with contextlib.suppress(LookupError):  # the node left the ledger, and everything on it with it
+        with contextlib.suppress(LookupError):  # the node has no ledger any more, so the hold does not exist
             await self._book.amend(node, partial(_freed, held=held))
 
     async def pod(self, args: ExtenderBindingArgs) -> Pod | None:
@@ -183,14 +183,14 @@ class Binder:
         )
 
     async def fence(self, asked: Asked, args: ExtenderBindingArgs) -> None:
-        """Raise the pod's resourceVersion: a Binding that is still on its way will fail."""
+        """Change the pod's resourceVersion, so that a Binding in flight fails."""
         read = ObjectMeta(uid=asked.uid, resource_version=asked.version)
         patch = allocation.fence(read, self._clock.now())
         await self._api.patch(kinds.PODS, args.pod_name, patch, namespace=args.pod_namespace)
 
 
 class _Placing:
-    """One bind, from the first look at the pod to its end."""
+    """One bind, from reading the pod to its result."""
 
     def __init__(self, binder: Binder, args: ExtenderBindingArgs) -> None:
         self._binder = binder
@@ -199,10 +199,10 @@ class _Placing:
         self._grant: Grant = ()
         self._held: Held | None = None
         self._lost: KubeError | None = None
-        """An answer that never came: a Binding of ours may have been carried out, or may yet be."""
+        """The error of a Binding whose answer was lost: it may have taken effect, or may still do so."""
 
     async def run(self) -> Ended:
-        """Raises a KubeError when it cannot be known how it ended; the hold is left to its time to live."""
+        """Raises a KubeError if the outcome is unknown; the hold then expires by its TTL."""
         looked: Asked | Ended = self._binder.promised(self._args) or await self._look()
         for round_ in range(ROUNDS):
             if isinstance(looked, Ended):
@@ -212,7 +212,7 @@ class _Placing:
                 return Ended(str(granted))
             self._grant, self._held = granted, self._binder.held(self._holder, self._args.node)
             looked = await self._try(looked)
-        why = str(self._lost or f"it changed {ROUNDS} times meanwhile")
+        why = str(self._lost or f"the pod changed {ROUNDS} times during the bind")
         return looked if isinstance(looked, Ended) else await self._give_up(looked, why)
 
     async def _try(self, asked: Asked) -> Asked | Ended:
@@ -221,7 +221,7 @@ class _Placing:
         except (ServerError, Unreachable) as lost:
             self._lost = lost
         except (Conflict, NotFound):
-            pass  # the pod is not what it was
+            pass  # the pod changed or was deleted
         except (ApiError, ValueError) as refused:
             return await self._give_up(asked, str(refused))
         else:
@@ -232,7 +232,7 @@ class _Placing:
         return looked
 
     async def _give_up(self, asked: Asked, why: str) -> Ended:
-        """Give the cards back; first let nobody bind the pod any more who saw it while we held them."""
+        """Release the cards, after fencing every Binding that was prepared while we held them."""
         for _ in range(ROUNDS):
             try:
                 await self._binder.fence(asked, self._args)
@@ -252,33 +252,33 @@ class _Placing:
             await self._binder.let_go(self._held, self._args.node)
 
     async def _look(self) -> Asked | Ended:
-        """The pod as it is now, if it can be bound."""
+        """Read the pod, and end the bind if it cannot be bound."""
         args, pod = self._args, await self._binder.pod(self._args)
         if pod is None:
             return Ended(f"pod {args.key} is gone")
         if pod.metadata.uid != args.pod_uid:
-            return Ended(f"pod {args.key} is another one now, with UID {pod.metadata.uid}")
+            return Ended(f"pod {args.key} was replaced by a pod with UID {pod.metadata.uid}")
         if pod.spec.node_name:
             return self._found_bound(pod)
         if pod.metadata.deletion_timestamp is not None or pod.is_finished:
-            return Ended(f"pod {args.key} has ended, or is being deleted")
-        seen = asking.read(pod)
-        return Ended(seen.trouble) if seen.trouble else seen
+            return Ended(f"pod {args.key} has ended or is being deleted")
+        request = pod_requests.read(pod)
+        return Ended(request.trouble) if request.trouble else request
 
     def _found_bound(self, pod: Pod) -> Ended:
         node, args = pod.spec.node_name, self._args
         if node != args.node:
-            return Ended(f"pod {args.key} is bound to {node} already")
+            return Ended(f"pod {args.key} is already bound to {node}")
         granted = pods.view(pod).grant
         if not granted or (self._grant and set(granted) != set(self._grant)):
             return Ended(
-                f"pod {args.key} was bound to {node} by somebody else, without the cards held for it"
+                f"pod {args.key} was bound to {node} by another scheduler, without the cards held for it"
             )
         return BOUND
 
 
 def _freed(ledger: Ledger, held: Held) -> Ledger:
-    """A Reservation that the pod took over waits on for the next pod of that name."""
+    """Release the hold if it did not change; a hold of a Reservation returns to the Reservation."""
     still = held.holder in ledger.held and ledger.held[held.holder] == held.until
     return settle.free(ledger, held.holder) if still else ledger
 

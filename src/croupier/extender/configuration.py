@@ -1,10 +1,10 @@
-"""What kube-scheduler must be told to work with us: its configuration, as data.
+"""The kube-scheduler configuration for the extender, as data.
 
-Pods reach us by what they ask for. The two resources that only we count are ignored by the
-scheduler's own arithmetic; those that devices really have (`nvidia.com/gpu`, MIG, pools) stay
-counted by it as well, and are listed so that nobody gets cards past the ledger by leaving the mark
-out. Pods that ask for none of them never depend on us, so `ignorable` can stay false: were it
-true, the scheduler would bind without a reservation whenever we do not answer.
+The scheduler calls the extender for pods that request certain resources. The two resources that only the
+extender counts are ignored by the scheduler's own accounting. Resources of real devices (`nvidia.com/gpu`,
+MIG, pools) are counted by the scheduler as well, and are listed so that no pod can bypass the ledger by
+omitting `gpu.mps.io/ledger`. Other pods do not depend on the extender, so `ignorable` can stay false; if it
+were true, the scheduler would bind pods without a hold whenever the extender does not answer.
 """
 
 from collections.abc import Iterable
@@ -26,12 +26,12 @@ OURS_ALONE: Final = (MARK, PERCENT)
 
 
 class BadWish(ValueError):
-    """What is wanted cannot work; the sentence says why."""
+    """The options are invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """As the scheduler will find them: whom to trust, and whom to be."""
+    """Paths as the scheduler sees them: the CA of the extender, and the client certificate and key."""
 
     authority: str
     certificate: str
@@ -42,50 +42,50 @@ class Files:
 class Wish:
     url: str = DEFAULT_URL
     kubeconfig: str = ""
-    """The scheduler's own; empty if it is given to it in another way."""
+    """Path of the scheduler's kubeconfig; empty if it is configured in another way."""
     files: Files | None = None
     scheduler_name: str = DEFAULT_SCHEDULER
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
-    """Where a scheduler beside the default one keeps its Lease."""
+    """The namespace of the Lease of a scheduler other than the default one."""
     qps: int = 500
     timeout: int = 5
-    """Seconds. A filter that hangs holds up every other pod for so long."""
+    """HTTP timeout in seconds. A hanging filter call delays all other pods for this time."""
     resources: tuple[str, ...] = (GPU,)
 
 
-def configuration(wish: Wish) -> dict[str, Any]:
+def configuration(options: Wish) -> dict[str, Any]:
     """A KubeSchedulerConfiguration, kubescheduler.config.k8s.io/v1."""
-    _check(wish)
-    named = wish.scheduler_name != DEFAULT_SCHEDULER
-    connection = {"kubeconfig": wish.kubeconfig} if wish.kubeconfig else {}
-    election: dict[str, Any] = {"leaderElect": wish.leader_elect}
-    if named and wish.leader_elect:  # two schedulers must not wait for one Lease
-        election |= {"resourceNamespace": wish.lease_namespace, "resourceName": wish.scheduler_name}
+    _check(options)
+    named = options.scheduler_name != DEFAULT_SCHEDULER
+    connection = {"kubeconfig": options.kubeconfig} if options.kubeconfig else {}
+    election: dict[str, Any] = {"leaderElect": options.leader_elect}
+    if named and options.leader_elect:  # two schedulers must not share one Lease
+        election |= {"resourceNamespace": options.lease_namespace, "resourceName": options.scheduler_name}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": election,
-        "clientConnection": {**connection, "qps": wish.qps, "burst": 2 * wish.qps},
-        # With fewer, the scheduler shows us a part of the nodes and gives up when that part is full.
+        "clientConnection": {**connection, "qps": options.qps, "burst": 2 * options.qps},
+        # With a lower value the scheduler sends only some nodes and gives up if these are full.
         "percentageOfNodesToScore": 100,
-        "profiles": [{"schedulerName": wish.scheduler_name}],
-        "extenders": [extender(wish)],
+        "profiles": [{"schedulerName": options.scheduler_name}],
+        "extenders": [extender(options)],
     }
 
 
-def extender(wish: Wish) -> dict[str, Any]:
-    tls = {} if wish.files is None else {"enableHTTPS": True, "tlsConfig": _tls(wish.files)}
-    others = sorted(set(wish.resources) - set(OURS_ALONE))
+def extender(options: Wish) -> dict[str, Any]:
+    tls = {} if options.files is None else {"enableHTTPS": True, "tlsConfig": _tls(options.files)}
+    others = sorted(set(options.resources) - set(OURS_ALONE))
     return {
-        "urlPrefix": wish.url.rstrip("/"),
+        "urlPrefix": options.url.rstrip("/"),
         "filterVerb": FILTER,
         "prioritizeVerb": PRIORITIZE,
         "bindVerb": BIND,
         "weight": 1,
         "nodeCacheCapable": True,
         "ignorable": False,
-        "httpTimeout": f"{wish.timeout}s",
+        "httpTimeout": f"{options.timeout}s",
         **tls,
         "managedResources": [
             *({"name": name, "ignoredByScheduler": True} for name in OURS_ALONE),
@@ -95,7 +95,7 @@ def extender(wish: Wish) -> dict[str, Any]:
 
 
 def concerning(resources: Iterable[str]) -> set[str]:
-    """Those of a cluster's resources that are cards, and counted by the scheduler too."""
+    """The resources of a cluster that request cards and that the scheduler counts, too."""
     return {name for name in resources if request.concerns(name)} - set(OURS_ALONE)
 
 
@@ -103,17 +103,19 @@ def _tls(files: Files) -> dict[str, str]:
     return {"caFile": files.authority, "certFile": files.certificate, "keyFile": files.key}
 
 
-def _check(wish: Wish) -> None:
-    url = urlsplit(wish.url)
+def _check(options: Wish) -> None:
+    url = urlsplit(options.url)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise BadWish(f"{wish.url} is no address of an extender: write one such as {DEFAULT_URL}")
-    if url.scheme == "https" and wish.files is None:
-        # Without an authority kube-scheduler would trust whoever answers.
-        raise BadWish(f"{wish.url} needs --ca, --cert and --key, as the scheduler will find them")
-    if url.scheme == "http" and wish.files is not None:
-        raise BadWish(f"{wish.url} speaks no TLS: write https, or leave --ca, --cert and --key out")
+        raise BadWish(f"{options.url} is not the URL of an extender: use one such as {DEFAULT_URL}")
+    if url.scheme == "https" and options.files is None:
+        # Without a CA kube-scheduler would trust any server.
+        raise BadWish(
+            f"{options.url} needs --ca, --cert and --key, with the paths as the scheduler sees them"
+        )
+    if url.scheme == "http" and options.files is not None:
+        raise BadWish(f"{options.url} does not use TLS: use https, or omit --ca, --cert and --key")
     if url.scheme == "http" and not serving.is_loopback(url.hostname):
         raise BadWish(
-            f"{wish.url} would be spoken to without TLS over the network, which the extender refuses: "
+            f"{options.url} would be reached without TLS over the network, which the extender refuses: "
             "use https with --ca, --cert and --key"
         )

@@ -1,7 +1,7 @@
-"""Where somebody waits already: which nodes hold cards for a pod that is not bound yet.
+"""The nodes that hold cards for pods that are not bound yet.
 
-A person's Reservation holds under the pod's name, our own hold under its UID. Either way the pod
-belongs there and nowhere else. Kept from the ledgers, node by node, when they change.
+A Reservation holds cards under the pod's name, the extender's own hold includes the UID. In both cases the
+pod must go to that node. The index is updated when the ledger of a node changes.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,7 +16,7 @@ class Homes:
         return self._nodes.get(holder, ())
 
     def set(self, node: str, holders: Iterable[str]) -> None:
-        """Exactly these wait on `node` now."""
+        """Replace the Held holders of `node`."""
         before, after = self._held.get(node, frozenset()), frozenset(holders)
         for holder in before - after:
             nodes = self._nodes[holder]

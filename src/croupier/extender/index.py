@@ -1,17 +1,17 @@
-"""Which node a pod goes to, by a ranking that is kept instead of made.
+"""Chooses the node of a pod with rankings that are maintained incrementally.
 
-For every kind of request there is a ranking of the nodes it was asked about. When the ledger of a
-node changes, or a promise on it is made or ends, only that node is ranked again, and only when
-somebody asks. So a filter costs a look-up per candidate, whatever runs in the cluster.
+There is one ranking of nodes per distinct request. When the ledger of a node changes, or a pod is assumed on
+it or no longer assumed, only that node is ranked again, at the next query. So a filter call costs one
+look-up per candidate.
 
-Nothing here waits or writes: what filter decides is only remembered (`promises`).
+Nothing here waits or writes: the choice of filter is only assumed (assumed_pods.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from croupier.core.ledgers import claim as claiming
+from croupier.core.ledgers import claim as claims
 from croupier.core.ledgers.claim import Claim, Taken
 from croupier.core.ledgers.ledger import Ledger, Refused, Terms
 from croupier.core.placing import explain, placement
@@ -24,11 +24,11 @@ from croupier.extender.ranking import Ranking
 from croupier.kube.clock import Clock
 
 MOST_RANKINGS: Final = 64
-"""Kinds of requests whose ranking is kept; the one not asked for longest makes room."""
+"""Maximum number of rankings; the least recently used one is evicted."""
 
 
 class Ledgers(Protocol):
-    """The part of the book that is read here."""
+    """The methods of the CapacityManager that read ledgers."""
 
     def ledger(self, node: str) -> Ledger | None: ...
     def nodes(self) -> Collection[str]: ...
@@ -37,14 +37,14 @@ class Ledgers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Where the pod should go, the best first."""
+    """The nodes for the pod, the best first."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """Why not, node by node."""
+    """The reason of each node."""
 
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,37 +64,37 @@ class Index:
         self._promises = Promises(lasting)
         self._homes = Homes()
         self._rankings: dict[tuple[Wants, Strategy], Ranking] = {}
-        self._ledgers: dict[str, Ledger | None] = {}  # with the promises counted in
+        self._ledgers: dict[str, Ledger | None] = {}  # including assumed pods
         self._changed: set[str] = set(book.nodes())
         self.ranked = 0
-        """How often a node was ranked, since the beginning."""
+        """Total number of node rankings computed."""
         self._unsubscribe = book.subscribe(self._node_changed)
 
     def close(self) -> None:
         self._unsubscribe()
 
     def choose(self, asked: Asked, candidates: Sequence[str], *, most: int = 1) -> Chosen | Nowhere:
-        """The best of `candidates`, promised to the pod; whatever it was promised before is taken back."""
+        """Choose the best of `candidates` and assume the pod there, replacing an earlier assumption."""
         for node in self._promises.expire(self._clock.monotonic()):
             self._forget(node)
         self.take_back(asked.uid)
-        found = self._find(asked, candidates, most)
-        if isinstance(found, Chosen):
-            self._promise(asked, found.nodes[0])
-        return found
+        result = self._find(asked, candidates, most)
+        if isinstance(result, Chosen):
+            self._promise(asked, result.nodes[0])
+        return result
 
     def promise(self, uid: str) -> Promise | None:
-        """What the pod was promised, while that lasts."""
-        found = self._promises.of(uid)
-        return found if found is not None and found.until > self._clock.monotonic() else None
+        """Where the pod is assumed, until that expires."""
+        assumed = self._promises.of(uid)
+        return assumed if assumed is not None and assumed.until > self._clock.monotonic() else None
 
     def take_back(self, uid: str) -> None:
-        """The pod is bound, or asks anew: what it was promised is free for others."""
+        """The pod is bound or is filtered again: it is no longer assumed."""
         if (node := self._promises.drop(uid)) is not None:
             self._forget(node)
 
     def scores(self, asked: Asked, nodes: Sequence[str], highest: int) -> dict[str, int]:
-        """From `highest` for the best node down to 0; nodes that cannot take the pod have 0."""
+        """Scores from `highest` for the best node down to 0; nodes that do not fit have 0."""
         ranks = self._ranking(asked.wants, nodes).merits(nodes)
         fits = sorted((rank, node) for node in nodes if not isinstance(rank := ranks[node], Refused))
         steps = max(1, len(fits) - 1)
@@ -105,15 +105,15 @@ class Index:
         return self._strategy(wants)
 
     def fits(self, asked: Asked, node: str) -> bool:
-        """Whether the pod could have what it asks for there, now."""
+        """Whether the pod fits on the node now."""
         return isinstance(self._try(node, asked, self._strategy(asked.wants)), Taken)
 
     def _find(self, asked: Asked, candidates: Sequence[str], most: int) -> Chosen | Nowhere:
         if asked.trouble:
             return Nowhere(dict.fromkeys(candidates, asked.trouble))
         self._settle_homes()
-        if (home := self._home(asked, candidates)) is not None:
-            return home
+        if (held := self._home(asked, candidates)) is not None:
+            return held
         if not asked.wants:
             return Nowhere(dict.fromkeys(candidates, explain.ASKS_FOR_NOTHING.reason))
         possible = frozenset(candidates)
@@ -122,7 +122,7 @@ class Index:
         return Chosen(best) if best else Nowhere(ranking.reasons(candidates))
 
     def _home(self, asked: Asked, candidates: Sequence[str]) -> Chosen | Nowhere | None:
-        """Where cards are held for the pod already; None if nowhere."""
+        """The node that already holds cards for the pod; None if there is none."""
         held, reserved = self._homes.of(asked.holder), self._homes.of(asked.key)
         if not held and not reserved:
             return None
@@ -130,7 +130,7 @@ class Index:
         if ours := sorted(possible.intersection(held)):
             return Chosen((ours[0],))
         if not reserved:
-            return None  # the scheduler ruled out the node of our own hold: that one expires
+            return None  # the scheduler excluded the node of our own hold, which expires
         reasons = dict.fromkeys(candidates, explain.elsewhere(set(reserved)).reason)
         for node in sorted(possible.intersection(reserved)):
             taken = self._try(node, asked, self._strategy(asked.wants))
@@ -142,7 +142,7 @@ class Index:
     def _try(self, node: str, asked: Asked, strategy: Strategy) -> Taken | Refused:
         ledger = self._ledger(node)
         claim = Claim(asked.holder, asked.wants, Terms(), asked.priority)
-        return explain.NO_CARDS if ledger is None else claiming.decide(ledger, claim, strategy)
+        return explain.NO_CARDS if ledger is None else claims.decide(ledger, claim, strategy)
 
     def _promise(self, asked: Asked, node: str) -> None:
         strategy = self._strategy(asked.wants)
@@ -153,7 +153,7 @@ class Index:
             self._ledgers[node] = taken.ledger
 
     def _ranking(self, wants: Wants, candidates: Collection[str]) -> Ranking:
-        """The ranking for `wants`, with every candidate in it."""
+        """The ranking for `wants`, completed with all candidates."""
         key = (wants, strategy := self._strategy(wants))
         ranking = self._rankings.pop(key, None)
         if ranking is None:
@@ -173,7 +173,7 @@ class Index:
         return placement.rank(ledger, wants, strategy)
 
     def _ledger(self, node: str) -> Ledger | None:
-        """With everything promised on the node counted as taken."""
+        """The ledger of the node including assumed pods."""
         if node not in self._ledgers:
             self._ledgers[node] = self._with_promises(node)
         return self._ledgers[node]
@@ -182,11 +182,11 @@ class Index:
         ledger = self._book.ledger(node)
         if ledger is None:
             return None
-        for promise in self._promises.on(node):
-            asked = promise.asked
-            claim = Claim(asked.holder, asked.wants, Terms(), asked.priority)
-            # One that is in the book already gets the same again; one that no longer fits will be refused.
-            taken = claiming.decide(ledger, claim, promise.strategy)
+        for assumed in self._promises.on(node):
+            pod = assumed.asked
+            claim = Claim(pod.holder, pod.wants, Terms(), pod.priority)
+            # A pod that is already in the ledger keeps its grant; bind refuses a pod that no longer fits.
+            taken = claims.decide(ledger, claim, assumed.strategy)
             ledger = taken.ledger if isinstance(taken, Taken) else ledger
         return ledger
 

@@ -1,4 +1,4 @@
-"""How long the scheduler waits for us, and how its questions end."""
+"""Metrics of extender requests: duration and outcome."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -6,19 +6,19 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class ExtenderMetrics:
-    """Fits `server.Gauge`."""
+    """Implements `server.ExtenderRequestMetrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "croupier_extender_seconds",
-            "Time from a whole request of the scheduler to its answer",
+            "Time to answer a request of kube-scheduler",
             ["verb"],
             buckets=SECONDS,
             registry=registry,
         )
         self._answers = Counter(
             "croupier_extender_answers",
-            "Requests of the scheduler by how they ended",
+            "Requests of kube-scheduler by verb and outcome",
             ["verb", "outcome"],
             registry=registry,
         )

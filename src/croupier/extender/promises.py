@@ -1,9 +1,8 @@
-"""What filter has promised and bind has not taken yet.
+"""Pods that filter has assumed on a node and bind has not claimed yet.
 
-The scheduler binds one pod in the background while it asks about the next. Until the first one's
-claim is in the book, its promise is counted against the node; without that the next pod would be
-sent to a card that is just being taken. Nobody tells us when the scheduler gives a pod up, so a
-promise ends by itself after a while.
+The scheduler binds one pod in the background while it filters the next. Until the claim of the first pod is
+in the ledger, the pod is assumed on its node; otherwise the next pod would be sent to the same card. The
+scheduler does not report that it gives a pod up, so an assumption expires after `ASSUME_TTL`.
 """
 
 from collections.abc import Collection
@@ -13,7 +12,7 @@ from croupier.core.placing.placement import Strategy
 from croupier.extender.asked import Asked
 
 LASTING = 10.0
-"""Seconds a promise counts."""
+"""Seconds until an assumed pod expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +21,15 @@ class Promise:
     node: str
     strategy: Strategy
     until: float
-    """By the monotonic clock."""
+    """Expiry by the monotonic clock."""
 
 
 class Promises:
-    """At most one for each pod. Every method that changes them returns the nodes they changed for."""
+    """At most one entry per pod. Methods that remove entries return the affected nodes."""
 
     def __init__(self, lasting: float = LASTING) -> None:
         self._lasting = lasting
-        self._by_pod: dict[str, Promise] = {}  # in the order they end
+        self._by_pod: dict[str, Promise] = {}  # in order of expiry
         self._by_node: dict[str, dict[str, Promise]] = {}
 
     def __len__(self) -> int:
@@ -43,28 +42,28 @@ class Promises:
         return self._by_node.get(node, {}).values()
 
     def make(self, asked: Asked, node: str, strategy: Strategy, *, now: float) -> Promise:
-        """In place of an earlier one to the same pod, which `drop` has ended."""
-        promise = Promise(asked, node, strategy, now + self._lasting)
-        self._by_pod[asked.uid] = promise
-        self._by_node.setdefault(node, {})[asked.uid] = promise
-        return promise
+        """Assume the pod on the node; an earlier entry of the pod must be dropped first."""
+        assumed = Promise(asked, node, strategy, now + self._lasting)
+        self._by_pod[asked.uid] = assumed
+        self._by_node.setdefault(node, {})[asked.uid] = assumed
+        return assumed
 
     def drop(self, uid: str) -> str | None:
-        """The node that has more room now."""
-        promise = self._by_pod.pop(uid, None)
-        if promise is None:
+        """Remove the pod and return its node."""
+        assumed = self._by_pod.pop(uid, None)
+        if assumed is None:
             return None
-        there = self._by_node[promise.node]
-        del there[uid]
-        if not there:
-            del self._by_node[promise.node]
-        return promise.node
+        on_node = self._by_node[assumed.node]
+        del on_node[uid]
+        if not on_node:
+            del self._by_node[assumed.node]
+        return assumed.node
 
     def expire(self, now: float) -> set[str]:
-        """End those whose time is up."""
-        ended = []
-        for uid, promise in self._by_pod.items():
-            if promise.until > now:
+        """Remove expired entries and return their nodes."""
+        expired = []
+        for uid, assumed in self._by_pod.items():
+            if assumed.until > now:
                 break
-            ended.append(uid)
-        return {node for uid in ended if (node := self.drop(uid)) is not None}
+            expired.append(uid)
+        return {node for uid in expired if (node := self.drop(uid)) is not None}

@@ -1,8 +1,7 @@
-"""What kube-scheduler sends to an extender and understands as its answer. Data in, data out.
+"""The requests that kube-scheduler sends to an extender, and the responses. No I/O.
 
-The types of `k8s.io/kube-scheduler/extender/v1` carry no JSON names, so the fields are spelled as Go
-spells them. A request is one of ours or it is a `Malformed` with the sentence that says why: nothing
-that comes over the wire may raise anything else.
+The types of `k8s.io/kube-scheduler/extender/v1` have no JSON names, so the fields are spelled as in Go.
+Invalid input raises only `Malformed`, with a message that says why.
 """
 
 from typing import Annotated, Any, Final, TypeVar
@@ -17,7 +16,7 @@ from croupier.kube.errors import Undecodable
 T = TypeVar("T")
 
 HIGHEST_SCORE: Final = 10
-"""An extender scores from 0 to this; the scheduler stretches it to its own scale."""
+"""Maximum score of an extender; the scheduler scales it to its own range."""
 
 _NAMES: Final = {
     "pod_uid": "PodUID",
@@ -37,15 +36,15 @@ _NAME: Final = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 class Malformed(ValueError):
-    """What was sent is no request of a kube-scheduler."""
+    """The input is not a valid request of kube-scheduler."""
 
 
 class NodeList(Struct, frozen=True):
-    """Whole Node objects: megabytes that we do not read."""
+    """Whole Node objects, which are not decoded."""
 
 
 class ExtenderArgs(Struct, frozen=True, rename=_spelled):
-    """`nodes` comes instead of names from a scheduler that was not told that we know the nodes."""
+    """`nodes` is set instead of `node_names` if the scheduler lacks `nodeCacheCapable: true`."""
 
     pod: Pod
     node_names: tuple[str, ...] | None = None
@@ -53,7 +52,7 @@ class ExtenderArgs(Struct, frozen=True, rename=_spelled):
 
 
 class ExtenderFilterResult(Struct, frozen=True, rename=_spelled):
-    """`failed_nodes` are those the scheduler may try to make room on by removing pods."""
+    """`failed_nodes` are nodes on which the scheduler may try preemption."""
 
     node_names: tuple[str, ...] = ()
     failed_nodes: dict[str, str] = field(default_factory=dict)
@@ -82,15 +81,15 @@ class ExtenderBindingResult(Struct, frozen=True, rename=_spelled):
 
 
 def arguments(body: bytes) -> ExtenderArgs:
-    """The pod and the nodes it might go to."""
+    """The pod and its candidate nodes."""
     args = _decode(ExtenderArgs, body)
     if args.node_names is None and args.nodes is not None:
         raise Malformed(
-            "the request carries whole nodes: set nodeCacheCapable: true for this extender, "
+            "the request contains whole nodes: set nodeCacheCapable: true for this extender, "
             "as `croupier scheduler-config` prints it"
         )
     if not (args.pod.metadata.name and args.pod.metadata.namespace and args.pod.metadata.uid):
-        raise Malformed("the request names no pod: name, namespace and uid are needed")
+        raise Malformed("the request names no pod: name, namespace and uid are required")
     return args
 
 
@@ -109,7 +108,7 @@ def _decode(type_: type[T], body: bytes) -> T:
     try:
         return codec.decode(type_, body)
     except (Undecodable, msgspec.MsgspecError, RecursionError, UnicodeError) as bad:
-        raise Malformed(f"not a request of a kube-scheduler: {_short(bad)}") from bad
+        raise Malformed(f"not a valid request of kube-scheduler: {_short(bad)}") from bad
 
 
 def _short(error: Any) -> str:

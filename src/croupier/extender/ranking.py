@@ -1,7 +1,7 @@
-"""The nodes in order of merit for one kind of request, kept in order while single nodes change.
+"""The ranking of nodes for one kind of request, kept sorted while single nodes change.
 
-Looking through all candidates for the best one would cost every filter a step per node; in a sorted
-list the best candidate is nearly always the first.
+In a sorted list the best candidate is almost always the first one, so a filter call does not need to compare
+all candidates.
 """
 
 from bisect import bisect_left, insort
@@ -21,11 +21,11 @@ class Ranking:
         self._order: list[tuple[Rank, str]] = []
 
     def missing(self, candidates: Collection[str]) -> Collection[str]:
-        """Those that are not ranked, or not any more."""
+        """The candidates that are not ranked."""
         return frozenset(candidates).difference(self._merits)
 
     def set(self, node: str, merit: Merit) -> None:
-        """For a node that is missing."""
+        """Rank a node that is missing."""
         self._merits[node] = merit
         if not isinstance(merit, Refused):
             insort(self._order, (merit, node))
@@ -36,7 +36,7 @@ class Ranking:
             del self._order[bisect_left(self._order, (merit, node))]
 
     def best(self, candidates: Collection[str], most: int) -> tuple[str, ...]:
-        """The best of those that can take it, in order; ties end at the node's name."""
+        """The best candidates that fit, in order; ties are broken by the node's name."""
         possible = frozenset(candidates)
         fits = (node for _, node in self._order if node in possible)
         return tuple(islice(fits, most))
@@ -45,6 +45,6 @@ class Ranking:
         return {node: self._merits[node] for node in candidates}
 
     def reasons(self, candidates: Sequence[str]) -> dict[str, str]:
-        """Why not, for each that cannot take it."""
+        """The refusal of each candidate that does not fit."""
         merits = self.merits(candidates)
         return {node: merit.reason for node, merit in merits.items() if isinstance(merit, Refused)}

@@ -1,8 +1,8 @@
-"""How kube-scheduler gets its configuration: kubeadm, k3s, and a second one beside theirs.
+"""Manifests that configure kube-scheduler for the extender: kubeadm, k3s, or a second scheduler.
 
-kubeadm runs it as a static pod that sees no file but its kubeconfig, k3s inside of its own process, and where
-somebody else keeps the control plane a second scheduler runs as a Deployment, for pods that name it. All here
-is data in, data out: what is written, and when, is a person's decision.
+kubeadm runs the scheduler as a static pod that can read only its kubeconfig; k3s runs it in its own process.
+On a managed control plane a second scheduler runs as a Deployment, for pods that name it. This module only
+builds the manifests; it writes nothing.
 """
 
 import copy
@@ -31,44 +31,45 @@ PORT: Final = 10259
 
 
 class BadManifest(ValueError):
-    """It is not the manifest of a kube-scheduler; the sentence says why."""
+    """The manifest does not run kube-scheduler; the message says why."""
 
 
-def folders(wish: Wish, file: str) -> tuple[str, ...]:
-    """What a scheduler in a pod must see of its machine: folders, so that a renewed file is seen, too."""
-    files = wish.files
+def folders(options: Wish, file: str) -> tuple[str, ...]:
+    """Host folders that the scheduler's pod must mount: folders, so that renewed files are visible."""
+    files = options.files
     named = (file, *((files.authority, files.certificate, files.key) if files else ()))
-    return tuple(dict.fromkeys(str(PurePosixPath(one).parent) for one in named))
+    return tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in named))
 
 
-def kubeadm_manifest(manifest: Any, wish: Wish, file: str) -> dict[str, Any]:
-    """The static pod as it was, with our configuration. Doing it twice changes nothing more."""
+def kubeadm_manifest(manifest: Any, options: Wish, file: str) -> dict[str, Any]:
+    """The static pod with our configuration; idempotent."""
     changed: dict[str, Any] = copy.deepcopy(manifest)
     container = _scheduler(changed)
     command = [word for word in container["command"] if not word.startswith("--config=")]
     container["command"] = [*command, f"--config={file}"]
-    volumes = _volumes(folders(wish, file))
-    kept = {one["name"] for one in volumes}
+    volumes = _volumes(folders(options, file))
+    names = {volume["name"] for volume in volumes}
     spec = changed["spec"]
-    spec["volumes"] = [*_others(spec.get("volumes"), kept), *volumes]
+    spec["volumes"] = [*_others(spec.get("volumes"), names), *volumes]
     mounts = [
-        {"name": one["name"], "mountPath": one["hostPath"]["path"], "readOnly": True} for one in volumes
+        {"name": volume["name"], "mountPath": volume["hostPath"]["path"], "readOnly": True}
+        for volume in volumes
     ]
-    container["volumeMounts"] = [*_others(container.get("volumeMounts"), kept), *mounts]
+    container["volumeMounts"] = [*_others(container.get("volumeMounts"), names), *mounts]
     return changed
 
 
-def kubeadm_settings(wish: Wish, file: str) -> dict[str, Any]:
-    """The same for kubeadm's own configuration: without it the next `kubeadm upgrade` forgets us."""
+def kubeadm_settings(options: Wish, file: str) -> dict[str, Any]:
+    """The same in kubeadm's ClusterConfiguration; otherwise `kubeadm upgrade` would remove it."""
     extra = [
         {
-            "name": one["name"],
-            "hostPath": one["hostPath"]["path"],
-            "mountPath": one["hostPath"]["path"],
+            "name": volume["name"],
+            "hostPath": volume["hostPath"]["path"],
+            "mountPath": volume["hostPath"]["path"],
             "readOnly": True,
             "pathType": "Directory",
         }
-        for one in _volumes(folders(wish, file))
+        for volume in _volumes(folders(options, file))
     ]
     return {"scheduler": {"extraArgs": [{"name": "config", "value": file}], "extraVolumes": extra}}
 
@@ -79,45 +80,45 @@ def k3s_settings(file: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """A scheduler of our own beside that of the cluster."""
+    """Options of a second scheduler in addition to the cluster's own."""
 
     image: str
-    """Of the upstream kube-scheduler, of the cluster's version."""
+    """Image of the upstream kube-scheduler, in the cluster's version."""
     extender_image: str = ""
-    """Of Croupier, where the extender runs in the same pod and is asked on loopback."""
+    """Image of Croupier, if the extender runs in the same pod and listens on loopback."""
     tls_secret: str = ""
-    """With tls.crt, tls.key and ca.crt, where the extender is asked over the network."""
+    """Secret with tls.crt, tls.key and ca.crt, if the extender is reached over the network."""
     namespace: str = NAMESPACE
     replicas: int = 1
     book: str = "InMemory"
 
 
-def second(wish: Wish, wanted: Second) -> list[dict[str, Any]]:
-    """Everything a second scheduler needs: its account, its rights, its configuration, itself."""
-    beside = _is_beside(wish)
-    if beside and not wanted.extender_image:
+def second(options: Wish, scheduler: Second) -> list[dict[str, Any]]:
+    """All objects of a second scheduler: ServiceAccount, RBAC, ConfigMap and Deployment."""
+    in_same_pod = _is_beside(options)
+    if in_same_pod and not scheduler.extender_image:
         raise BadWish(
-            f"{wish.url} is asked within one pod: name Croupier's image with --extender-image, or "
-            "the address of an extender elsewhere with --url https://..."
+            f"{options.url} is a loopback address, so the extender must run in the scheduler's pod: set "
+            "Croupier's image with --extender-image, or use an extender elsewhere with --url https://..."
         )
-    if not beside and not wanted.tls_secret:
-        raise BadWish(f"{wish.url} needs --tls-secret: the Secret with tls.crt, tls.key and ca.crt")
-    account = "croupier-extender" if beside else wish.scheduler_name
-    settings = yaml.safe_dump(configuration.configuration(wish), sort_keys=False)
-    accounts = [] if beside else [_made("v1", "ServiceAccount", account, wanted.namespace)]
+    if not in_same_pod and not scheduler.tls_secret:
+        raise BadWish(f"{options.url} needs --tls-secret: the Secret with tls.crt, tls.key and ca.crt")
+    account = "croupier-extender" if in_same_pod else options.scheduler_name
+    settings = yaml.safe_dump(configuration.configuration(options), sort_keys=False)
+    accounts = [] if in_same_pod else [_made("v1", "ServiceAccount", account, scheduler.namespace)]
     return [
         *accounts,
-        *rights(wish.scheduler_name, account, wanted.namespace),
+        *rights(options.scheduler_name, account, scheduler.namespace),
         {
-            **_made("v1", "ConfigMap", wish.scheduler_name, wanted.namespace),
+            **_made("v1", "ConfigMap", options.scheduler_name, scheduler.namespace),
             "data": {"scheduler.yaml": settings},
         },
-        _deployment(wish, wanted, account),
+        _deployment(options, scheduler, account),
     ]
 
 
 def rights(name: str, account: str, namespace: str) -> list[dict[str, Any]]:
-    """Those of an upstream scheduler, and its own Lease, which they do not include."""
+    """The roles of the upstream scheduler, and access to its own Lease."""
     group = "rbac.authorization.k8s.io"
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
     bindings = [
@@ -146,19 +147,19 @@ def rights(name: str, account: str, namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-def _is_beside(wish: Wish) -> bool:
-    return wish.url.startswith("http://")  # `configuration` lets that be on loopback alone
+def _is_beside(options: Wish) -> bool:
+    return options.url.startswith("http://")  # `configuration` allows http only on loopback
 
 
-def _deployment(wish: Wish, wanted: Second, account: str) -> dict[str, Any]:
-    name, beside = wish.scheduler_name, _is_beside(wish)
-    labels = {"app": "croupier-extender" if beside else name, **PART_OF}
+def _deployment(options: Wish, scheduler: Second, account: str) -> dict[str, Any]:
+    name, in_same_pod = options.scheduler_name, _is_beside(options)
+    labels = {"app": "croupier-extender" if in_same_pod else name, **PART_OF}
     volumes: list[dict[str, Any]] = [{"name": "configuration", "configMap": {"name": name}}]
-    if not beside:
-        volumes.append({"name": "tls", "secret": {"secretName": wanted.tls_secret}})
-    containers = [_kube_scheduler(wanted, tls=not beside)]
-    if beside:
-        containers.insert(0, _extender(wish, wanted))
+    if not in_same_pod:
+        volumes.append({"name": "tls", "secret": {"secretName": scheduler.tls_secret}})
+    containers = [_kube_scheduler(scheduler, tls=not in_same_pod)]
+    if in_same_pod:
+        containers.insert(0, _extender(options, scheduler))
     spec = {
         "serviceAccountName": account,
         "priorityClassName": "system-cluster-critical",
@@ -172,23 +173,23 @@ def _deployment(wish: Wish, wanted: Second, account: str) -> dict[str, Any]:
         "volumes": volumes,
     }
     return {
-        **_made("apps/v1", "Deployment", "croupier-extender" if beside else name, wanted.namespace),
+        **_made("apps/v1", "Deployment", "croupier-extender" if in_same_pod else name, scheduler.namespace),
         "spec": {
-            "replicas": wanted.replicas,
+            "replicas": scheduler.replicas,
             "selector": {"matchLabels": {"app": labels["app"]}},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
 
 
-def _kube_scheduler(wanted: Second, *, tls: bool) -> dict[str, Any]:
+def _kube_scheduler(scheduler: Second, *, tls: bool) -> dict[str, Any]:
     probe = {"path": "/livez", "port": PORT, "scheme": "HTTPS"}
     mounts = [{"name": "configuration", "mountPath": CONFIG_FOLDER, "readOnly": True}]
     if tls:
         mounts.append({"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True})
     return {
         "name": "kube-scheduler",
-        "image": wanted.image,
+        "image": scheduler.image,
         "command": ["kube-scheduler", f"--config={CONFIG_FOLDER}/scheduler.yaml", f"--secure-port={PORT}"],
         "livenessProbe": {"httpGet": probe, "periodSeconds": 10, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
@@ -198,13 +199,13 @@ def _kube_scheduler(wanted: Second, *, tls: bool) -> dict[str, Any]:
     }
 
 
-def _extender(wish: Wish, wanted: Second) -> dict[str, Any]:
-    listens = wish.url.removeprefix("http://").rstrip("/")
+def _extender(options: Wish, scheduler: Second) -> dict[str, Any]:
+    listens = options.url.removeprefix("http://").rstrip("/")
     checks = {"port": "health"}
     return {
         "name": "extender",
-        "image": wanted.extender_image,
-        "args": ["extender", f"--listen={listens}", f"--capacity-manager={wanted.book}", "--health=:8080"],
+        "image": scheduler.extender_image,
+        "args": ["extender", f"--listen={listens}", f"--capacity-manager={scheduler.book}", "--health=:8080"],
         "ports": [{"name": "health", "containerPort": 8080}],
         "livenessProbe": {
             "httpGet": {"path": "/healthz", **checks},
@@ -237,13 +238,13 @@ def _volumes(paths: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _others(listed: Any, names: set[str]) -> list[Any]:
-    return [one for one in listed or () if one["name"] not in names]
+    return [entry for entry in listed or () if entry["name"] not in names]
 
 
 def _scheduler(manifest: Any) -> dict[str, Any]:
     containers = manifest.get("spec", {}).get("containers", []) if isinstance(manifest, dict) else []
-    for one in containers:
-        if one.get("command") and str(one["command"][0]).endswith("kube-scheduler"):
-            found: dict[str, Any] = one
-            return found
-    raise BadManifest(f"no container of it starts kube-scheduler: look for {KUBEADM_MANIFEST}")
+    for container in containers:
+        if container.get("command") and str(container["command"][0]).endswith("kube-scheduler"):
+            scheduler: dict[str, Any] = container
+            return scheduler
+    raise BadManifest(f"no container of the manifest runs kube-scheduler: use {KUBEADM_MANIFEST}")

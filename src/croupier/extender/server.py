@@ -1,7 +1,7 @@
-"""The extender as kube-scheduler reaches it: three POSTs, for those who may ask.
+"""The HTTP server of the extender, with one POST endpoint per verb.
 
-Whoever can call bind can have pods bound. So beyond loopback only TLS is spoken, and only with those
-whose certificate our authority signed.
+Every client that can call bind can bind pods. So except on loopback the server requires TLS with client
+certificates of our CA.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from croupier.kube.posting import Posts, Reply, Respond
 from croupier.kube.serving import Address, CannotListen, Listen
 
 LARGEST_BODY = 8 * 1024 * 1024
-"""Bytes: 20,000 node names and a large pod fit four times."""
+"""Bytes; four times the size of a request with 20,000 node names and a large pod."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +43,12 @@ class _Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an extender is given beside the book and the API server."""
+    """Optional dependencies of the extender."""
 
     ready: Callable[[], bool] = lambda: True
-    """Whether the book is complete; before that nothing is placed."""
+    """Whether all ledgers are loaded; until then nothing is placed."""
     of_pool: Callable[[str], Strategy | None] = lambda _pool: None
-    """The strategy a pool asks for."""
+    """The placement strategy of a pool."""
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=_Unmeasured)
 
@@ -85,13 +85,13 @@ class Extender:
         return Posts(answers, largest=LARGEST_BODY, refused=self._refused)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop`, then finish what was begun."""
+        """Serve until `stop`, then finish running binds."""
         async with self.serving():
             await stop.wait()
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Listen]:
-        """Serve while the block runs; yields where, with the port that was really taken."""
+        """Serve while the block runs; yields the address with the actual port."""
         waking = asyncio.create_task(self._waker.run())
         try:
             _check(self._listen)
@@ -111,7 +111,7 @@ class Extender:
             began = clock.monotonic()
             try:
                 answer = await verb(body)
-            except Exception as bug:  # one bad request must not end the connection of the others
+            except Exception as bug:  # a bug in one request must not close the connection
                 log.exception(f"{name} failed", error=repr(bug))
                 answer = Answer(b"", "crashed", 500)
             gauge.answered(name, answer.outcome, clock.monotonic() - began)
@@ -128,7 +128,6 @@ class Extender:
 def _check(listen: Listen) -> None:
     if listen.tls is None and not serving.is_loopback(listen.address.host):
         raise CannotListen(
-            f"the extender does not listen on {listen.address} without TLS, because whoever reaches it can "
-            "have pods bound: give it a certificate, a key and the authority of its clients, or let it "
-            "listen on 127.0.0.1"
+            f"the extender does not listen on {listen.address} without TLS, because every client that "
+            "reaches it can bind pods: configure a certificate, a key and a client CA, or listen on 127.0.0.1"
         )

@@ -1,11 +1,11 @@
-"""The three verbs of an extender: bytes of a request in, bytes of the answer out. HTTP is elsewhere.
+"""The three verbs of an extender: request bytes in, response bytes out. HTTP is in server.py.
 
-Refusals go out as nodes that removing pods would not help. kube-scheduler cannot ask us which pods
-to remove, and would otherwise look for victims, find that by its own count none is needed, and put
-that contradiction into the Event beside our sentence.
+Refusals are reported as unresolvable, so that kube-scheduler does not try preemption. It cannot ask the
+extender for victims, and would find that by its own accounting no preemption is needed and add that
+contradiction to the Event.
 
-It also formats the text of an Event as Go formats strings, so a percent sign is sent twice: else "50 %
-free" becomes "50 %!f(MISSING)ree". (The condition in the pod's status then shows both.)
+kube-scheduler formats the text of an Event with Go's format verbs, so percent signs are doubled; otherwise
+"50 % free" becomes "50 %!f(MISSING)ree". (The condition in the pod's status then shows two percent signs.)
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Final
 from croupier.book.manager import STRATEGY, TTL
 from croupier.core.placing.placement import Strategy
 from croupier.core.pods.want import Wants
-from croupier.extender import asked as asking
+from croupier.extender import asked as pod_requests
 from croupier.extender import protocol
 from croupier.extender.binder import Binder
 from croupier.extender.index import Chosen, Index
@@ -31,24 +31,24 @@ from croupier.extender.protocol import (
 from croupier.extender.turnstile import Turnstile
 from croupier.extender.waker import Waker
 
-NOT_YET: Final = "the ledger is not read yet"
+NOT_YET: Final = "the ledger is not loaded yet"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     strategy: Strategy = STRATEGY
-    """For pods whose pool names none."""
+    """The strategy for pods whose pool sets none."""
     ttl: timedelta = TTL
     """How long a hold waits for its Binding."""
     choices: int = 1
-    """How many nodes filter leaves. With more than one, scores and chance have a say, too."""
+    """How many nodes filter returns. With more than one, the scheduler chooses by score and randomly."""
     lasting: float = LASTING
-    """Seconds a promise made in filter counts."""
+    """Seconds that a pod stays assumed after filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`outcome` is one word, for counting."""
+    """`outcome` is a label value for metrics."""
 
     body: bytes
     outcome: str
@@ -56,11 +56,11 @@ class Answer:
 
 
 def strategist(settings: Settings, of_pool: Callable[[str], Strategy | None]) -> Callable[[Wants], Strategy]:
-    """How pods are placed: as their pool says, else as the setting does."""
+    """The strategy of a request: that of its pool, or the default."""
 
     def strategy(wants: Wants) -> Strategy:
         named = (of_pool(want.pool) for want in wants if want.pool)
-        return next((found for found in named if found is not None), settings.strategy)
+        return next((strategy for strategy in named if strategy is not None), settings.strategy)
 
     return strategy
 
@@ -91,16 +91,16 @@ class Service:
         if not self._ready():
             return _filtered(ExtenderFilterResult(error=NOT_YET), "unready")
         await self._binder.room()
-        asked = asking.read(args.pod)
-        found = self._index.choose(asked, args.node_names or (), most=self._choices)
-        if isinstance(found, Chosen):
-            self._waker.placed(asked.uid)
-            return _filtered(ExtenderFilterResult(node_names=found.nodes), "chosen")
-        self._waker.refused(asked)
-        sentences = {reason: _said(reason) for reason in set(found.reasons.values())}
-        reasons = {node: sentences[reason] for node, reason in found.reasons.items()}
+        request = pod_requests.read(args.pod)
+        choice = self._index.choose(request, args.node_names or (), most=self._choices)
+        if isinstance(choice, Chosen):
+            self._waker.placed(request.uid)
+            return _filtered(ExtenderFilterResult(node_names=choice.nodes), "chosen")
+        self._waker.refused(request)
+        sentences = {reason: _said(reason) for reason in set(choice.reasons.values())}
+        reasons = {node: sentences[reason] for node, reason in choice.reasons.items()}
         refused = ExtenderFilterResult(failed_and_unresolvable_nodes=reasons)
-        return _filtered(refused, "unreadable" if asked.trouble else "nowhere")
+        return _filtered(refused, "unreadable" if request.trouble else "nowhere")
 
     async def prioritize(self, body: bytes) -> Answer:
         try:
@@ -121,7 +121,9 @@ class Service:
         return _bound(why, "refused" if why else "bound")
 
     def _scores(self, args: ExtenderArgs) -> list[HostPriority]:
-        scores = self._index.scores(asking.read(args.pod), args.node_names or (), protocol.HIGHEST_SCORE)
+        scores = self._index.scores(
+            pod_requests.read(args.pod), args.node_names or (), protocol.HIGHEST_SCORE
+        )
         return [HostPriority(node, score) for node, score in scores.items()]
 
 

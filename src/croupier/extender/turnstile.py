@@ -1,9 +1,9 @@
-"""Lets answers out one at a time, so that kube-scheduler keeps its connections.
+"""Paces responses so that kube-scheduler reuses its connections.
 
-Its HTTP client keeps two idle connections and closes every further one. Binds that share a write end
-together: their connections would all fall idle at once, and the next binds open new ones, which costs
-both sides more than the question itself. An answer that leaves a little later finds the next question
-waiting for its connection. The pod is bound by then, so nobody loses anything.
+The HTTP client of kube-scheduler keeps two idle connections and closes all others. Binds that share a write
+end at the same time: their connections would become idle at once, and the next binds would open new ones,
+which costs more than the request itself. With paced responses the next request reuses the connection. The pod
+is already bound at that time, so the delay is harmless.
 """
 
 from typing import Final
@@ -11,9 +11,9 @@ from typing import Final
 from croupier.kube.clock import Clock
 
 GAP: Final = 0.006
-"""Seconds between two answers: more than a hundred a second, as binds come."""
+"""Seconds between two responses; allows more than a hundred binds per second."""
 LONGEST: Final = 0.25
-"""Seconds an answer is kept back at most."""
+"""Maximum delay of a response in seconds."""
 
 
 class Turnstile:
@@ -22,7 +22,7 @@ class Turnstile:
         self._gap = gap
         self._longest = longest
         self._free = float("-inf")
-        """When the next may leave."""
+        """When the next response may be sent."""
 
     async def leave(self) -> None:
         now = self._clock.monotonic()

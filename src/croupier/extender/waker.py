@@ -1,10 +1,10 @@
-"""Pods that were refused and could be placed now: tell the scheduler to ask again.
+"""Requeues refused pods that would fit now.
 
-kube-scheduler tries a refused pod again when something happens that it knows of, else after five
-minutes. It knows nothing of the ledger: a Reservation that ends, a hold that expires, and above all
-a pod's cards, which are free only a moment after the pod is gone, when the scheduler has asked
-already. So whoever was refused is remembered, and when a node has room for it and nobody asked
-meanwhile, its annotation `gpu.mps.io/look-again` is written: a change of the pod itself wakes it.
+kube-scheduler retries an unschedulable pod after an event that it knows, else after five minutes. It does
+not know about ledger changes: a Reservation that ends, a hold that expires, or a deleted pod, whose cards
+become free slightly after the scheduler's own retry. So refused pods are recorded, and when a node has
+enough capacity for one and the scheduler has not retried it, its annotation `gpu.mps.io/look-again` is
+written: an update of the pod moves it back to the scheduling queue.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Waker:
         self._room.leave(uid)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 await self._wake.wait()
@@ -54,7 +54,7 @@ class Waker:
             self._unsubscribe()
 
     def _fits(self, asked: Asked) -> bool:
-        """On a node that changed since we last looked."""
+        """Whether the pod fits on a node that changed since the last check."""
         return any(self._index.fits(asked, node) for node in self._changed)
 
     def _node_changed(self, node: str) -> None:
@@ -66,11 +66,11 @@ class Waker:
         namespace, _, name = asked.key.partition("/")
         patch = allocation.look_again(asked.uid, self._clock.now())
         try:
-            found = await self._api.patch(kinds.PODS, name, patch, namespace=namespace)
-        except (NotFound, Conflict):  # gone, or another of its name
+            pod = await self._api.patch(kinds.PODS, name, patch, namespace=namespace)
+        except (NotFound, Conflict):  # deleted, or replaced by another pod of that name
             self._room.leave(asked.uid)
         except KubeError as error:
-            log.warning("a pod that could be placed was not woken", pod=asked.key, error=str(error))
+            log.warning("could not requeue a pod that would fit now", pod=asked.key, error=str(error))
         else:
-            if found.spec.node_name:
+            if pod.spec.node_name:
                 self._room.leave(asked.uid)
