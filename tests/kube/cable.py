@@ -1,6 +1,6 @@
-"""A cable between a client and the API server that a test can cut, freeze or unplug.
+"""A TCP proxy between a client and the API server that a test can interrupt, freeze or disconnect.
 
-It carries TLS as it comes, so what is broken is the network and nothing else.
+It passes TLS through unchanged, so only the network is broken.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ class Cable:
         self.connections = 0
 
     def cut(self) -> None:
-        """Every open connection is reset; new ones work."""
+        """Reset all open connections; new ones work."""
         for writer in self._writers:
             writer.transport.abort()
 
     def freeze(self) -> None:
-        """Open connections stay open and carry nothing any more; new ones work."""
+        """Keep open connections open without passing data; new ones work."""
         self._frozen |= self._writers
 
     def unplug(self) -> None:
-        """Open connections are reset and new ones too, until `plug`."""
+        """Reset all open and new connections until `plug`."""
         self._plugged = False
         self.cut()
 
@@ -76,7 +76,7 @@ class Cable:
 
 @asynccontextmanager
 async def through(config: Config) -> AsyncIterator[tuple[Cable, Config]]:
-    """A cable to the API server of `config`, and the config that uses it."""
+    """A proxy to the API server of `config`, and the config that uses it."""
     url = urlsplit(config.server)
     cable = Cable(url.hostname or "", url.port or 443)
     server = await asyncio.start_server(cable.carry, "127.0.0.1", 0)

@@ -1,8 +1,8 @@
-"""A whole operator in one file, run by the stories as a process of its own.
+"""A complete operator in one file, which tests run as a separate process.
 
-It keeps a copy of every ConfigMap labelled `role=source`, and lets those
-labelled `role=beat` tick: each tick is two writes, so that a process frozen in
-between would do harm if it went on where it was.
+It copies every ConfigMap labelled `role=source`, and increments a counter in those
+labelled `role=beat`. Each increment is two writes, so that a process frozen between
+them would write stale data if it simply continued.
 """
 
 import argparse
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class Copier:
-    """The reconciler of one term of office; it writes only while that lasts."""
+    """The reconciler of one leadership; its client is fenced."""
 
     def __init__(self, operator: "Operator", leadership: Leadership) -> None:
         self._store = operator.store
@@ -60,7 +60,7 @@ class Copier:
         if copy is not None and copy.data == found.data:
             return DONE
         await self._write(key, found, copy)
-        return Result(again_after=0)  # at once: only an expectation keeps us from an old cache
+        return Result(again_after=0)  # immediately: only an expectation protects against a stale cache
 
     async def _write(self, key: Key, source: ConfigMap, copy: ConfigMap | None) -> None:
         if copy is None:
@@ -83,7 +83,7 @@ class Copier:
     async def _beat(self, key: Key, found: ConfigMap) -> Result:
         count = str(int(found.data.get("count", "0")) + 1)
         for step in ("begun", "ended"):
-            begun = str(time.monotonic())  # one clock for all processes of a machine
+            begun = str(time.monotonic())  # all processes of a machine share this clock
             patch = {"data": {"by": self._me, "count": count, "step": step, "begun": begun}}
             written = await self._api.patch(CONFIG_MAPS, key.name, patch, namespace=key.namespace)
             self.controller.wrote(key, CONFIG_MAPS, written)
@@ -126,9 +126,9 @@ async def start(options: Any) -> int:
     application = health.app(checks, metrics.registry)
     async with (
         client.connect(config.load(options.kubeconfig), observe=metrics.request) as api,
-        serving.serve(application, Listen(serving.parse("127.0.0.1:0"))) as taken,
+        serving.serve(application, Listen(serving.parse("127.0.0.1:0"))) as listener,
     ):
-        log.info("serving health and metrics", address=str(taken.address))
+        log.info("serving health and metrics", address=str(listener.address))
         operator = Operator(api, metrics, options)
         process = operator.process()
         checks.ready["cache"] = lambda: None if operator.reflector.has_synced else "not synced yet"

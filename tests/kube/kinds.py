@@ -1,4 +1,4 @@
-"""Small kinds for the tests of this room, and builders with good defaults."""
+"""Small kinds and builders for the tests of this package."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""A store that follows a real cluster, and a record of what its subscribers were told."""
+"""A store that is synced with a real cluster, with a record of its notifications."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ QUICK = Rules(backoff=Backoff(first=0.05, most=0.5), watch_seconds=300, silence=
 
 
 class Mirror(Generic[T]):
-    """`told` has one entry a notification: what happened, to which name."""
+    """`changes` has one entry per notification: the kind of change and the name of the object."""
 
     def __init__(self, store: Store[T], reflector: Reflector[T]) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""Replicas of the copier as real processes: started, frozen, killed, and asked how they are."""
+"""Replicas of the example operator as real processes, which can be started, frozen and killed."""
 
 import contextlib
 import json
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from tests.kube import copier
 from tests.kube.waiting import until, until_async
 
 ROOT = Path(__file__).parents[2]
@@ -66,10 +67,10 @@ class Replica:
         os.kill(self.child.pid, how)
 
     async def freeze(self) -> None:
-        """Stop it where it stands, and wait until it does."""
+        """Stop the process with SIGSTOP, and wait until it has stopped."""
         self.kill(signal.SIGSTOP)
         frozen = psutil.Process(self.child.pid)
-        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to stand still")
+        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to freeze")
 
     async def ended(self) -> int:
         await until(lambda: self.child.poll() is not None, f"{self.name} to end")
@@ -78,12 +79,12 @@ class Replica:
 
 @contextlib.contextmanager
 def troupe(kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Callable[[str], Replica]]:
-    """A factory of replicas; all are gone afterwards."""
+    """A factory of replicas, which are killed at the end."""
     replicas: list[Replica] = []
 
     def start(name: str) -> Replica:
         log = folder / f"{name}.log"
-        command = [sys.executable, "-m", "tests.kube.copier", "--identity", name]
+        command = [sys.executable, "-m", copier.__name__, "--identity", name]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", namespace]
         with log.open("wb") as output:
             child = subprocess.Popen(

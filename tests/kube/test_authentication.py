@@ -1,4 +1,4 @@
-"""Who we are to a real API server: certificates, tokens that are replaced, plugins, and clear refusals."""
+"""Authentication at a real API server: certificates, replaced tokens, exec plugins, and clear errors."""
 
 import asyncio
 import datetime as dt
@@ -43,7 +43,7 @@ async def admin(admin_config: Config) -> AsyncIterator[Client]:
 
 
 def known_by(admin_config: Config, auth: Auth) -> Config:
-    """The same cluster, reached with nothing but `auth`."""
+    """The same cluster, authenticated only by `auth`."""
     return replace(admin_config, auth=auth, certificate=None, key=None)
 
 
@@ -64,7 +64,7 @@ async def hire_robot(admin: Client, namespace: str) -> str:
 
 
 async def replace_robot(admin: Client, admin_config: Config, namespace: str, old: str) -> str:
-    """The account is made anew, so the old token is worth nothing; answers once that is so."""
+    """Recreate the service account and wait until its old token is refused; return a new token."""
     await admin.delete(ACCOUNTS, "robot", namespace=namespace)
     new = await hire_robot(admin, namespace)
 
@@ -81,7 +81,7 @@ async def replace_robot(admin: Client, admin_config: Config, namespace: str, old
 
 
 class Still:
-    """A clock that stands: nothing is read again because of time."""
+    """A clock that does not advance: nothing expires."""
 
     def now(self) -> dt.datetime:
         return dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -90,7 +90,7 @@ class Still:
         return 0.0
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody should wait {seconds} s here")
+        raise AssertionError(f"unexpected sleep of {seconds} s")
 
 
 def token_file(path: Path) -> Auth:
@@ -123,13 +123,13 @@ async def test_a_replaced_token_is_picked_up_on_the_first_refusal(
         assert await whoami(api) == f"system:serviceaccount:{namespace}:robot"
 
 
-async def test_a_fixed_token_that_is_refused_says_so(admin_config):
+async def test_a_refused_static_token_raises_unauthorized(admin_config):
     async with client.connect(known_by(admin_config, Token("nonsense"))) as api:
         with pytest.raises(Unauthorized):
             await whoami(api)
 
 
-async def test_acting_as_someone_else(admin_config):
+async def test_impersonation(admin_config):
     jane = replace(admin_config, impersonate={"Impersonate-User": ("jane",), "Impersonate-Group": ("a", "b")})
     async with client.connect(jane) as api:
         with pytest.raises(Forbidden, match='User "jane" cannot'):
@@ -146,14 +146,14 @@ def strangers_authority() -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-async def test_a_server_we_have_no_reason_to_trust_is_not_talked_to(admin_config):
+async def test_an_untrusted_server_certificate_is_refused(admin_config):
     suspicious = replace(admin_config, ca=strangers_authority(), verify=True)
     async with client.connect(suspicious, patience=Patience(tries=1)) as api:
-        with pytest.raises(ConfigError, match=r"shows a certificate that context .* does not trust"):
+        with pytest.raises(ConfigError, match=r"has a certificate that context .* does not trust"):
             await whoami(api)
 
 
-async def test_the_name_in_the_certificate_is_checked(admin_config):
+async def test_the_host_name_of_the_certificate_is_checked(admin_config):
     if not admin_config.verify:
         pytest.skip("this cluster's kubeconfig does not check certificates")
     wrong = replace(admin_config, tls_server_name="not.in.the.certificate")
@@ -162,28 +162,28 @@ async def test_the_name_in_the_certificate_is_checked(admin_config):
             await whoami(api)
 
 
-async def test_certificates_are_not_checked_when_told_so(admin_config):
+async def test_certificates_are_not_checked_with_insecure_skip_tls_verify(admin_config):
     careless = replace(admin_config, ca=strangers_authority(), verify=False)
     async with client.connect(careless) as api:
         assert await whoami(api)
 
 
 BAD_PEM: dict[str, tuple[dict[str, Any], str]] = {
-    "authority": ({"ca": b"not PEM"}, "certificate authority of .* is not usable PEM"),
+    "authority": ({"ca": b"not PEM"}, "certificate authority of .* is not valid PEM"),
     "certificate without key": ({"certificate": b"x", "key": None}, "without its key; add client-key"),
-    "certificate": ({"certificate": b"x", "key": b"y"}, "client certificate of .* is not usable"),
+    "certificate": ({"certificate": b"x", "key": b"y"}, "client certificate of .* cannot be used"),
 }
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), BAD_PEM.values(), ids=BAD_PEM)
-async def test_bad_pem_is_named(wrong, sentence):
+async def test_an_invalid_pem_is_named(wrong, sentence):
     broken = replace(Config("https://127.0.0.1:1", auth=Anonymous(), source="config x"), **wrong)
     async with client.connect(broken) as api:
         with pytest.raises(ConfigError, match=sentence):
             await whoami(api)
 
 
-async def test_a_certificate_is_who_we_are(lab):
+async def test_a_client_certificate_authenticates(lab):
     mine = config.load(lab.kubeconfig)
     assert mine.certificate, "the lab's own kubeconfig uses a client certificate"
     async with client.connect(mine) as api:

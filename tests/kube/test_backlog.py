@@ -1,4 +1,4 @@
-"""The work queue promises: no request is lost, no key is worked on twice at once, nobody starves."""
+"""The work queue guarantees: no request is lost, no key is processed concurrently, no key starves."""
 
 import pytest
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ def all_ready(queue: Backlog[str], now: float) -> list[str]:
     return keys
 
 
-def test_a_key_asked_for_twice_is_handed_out_once():
+def test_a_key_added_twice_is_taken_once():
     queue = backlog()
     assert queue.add("a", 0)
     assert not queue.add("a", 1)
@@ -37,7 +37,7 @@ def test_a_key_asked_for_twice_is_handed_out_once():
     assert [taken(queue, 2), taken(queue, 2)] == ["a", None]
 
 
-def test_a_busy_key_comes_back_once_after_it_is_done():
+def test_a_busy_key_that_was_added_again_is_ready_once_after_done():
     queue = backlog()
     queue.add("a", 0)
     queue.take(0)
@@ -53,10 +53,10 @@ def test_a_busy_key_comes_back_once_after_it_is_done():
 
 EARLIEST = {
     "the earlier of two delays": ([5.0, 3.0], 3.0),
-    "whatever the order": ([3.0, 5.0], 3.0),
-    "now beats later": ([5.0, 0.0], 0.0),
-    "later does not undo now": ([0.0, 5.0], 0.0),
-    "a moment in the past is now": ([-1.0], 0.0),
+    "in any order": ([3.0, 5.0], 3.0),
+    "an immediate request wins over a later one": ([5.0, 0.0], 0.0),
+    "a later request does not delay an immediate one": ([0.0, 5.0], 0.0),
+    "a due time in the past is immediate": ([-1.0], 0.0),
 }
 
 
@@ -70,7 +70,7 @@ def test_the_earliest_request_wins(delays, due):
         assert taken(queue, due - 0.01) is None
     assert taken(queue, due) == "a"
     queue.done("a", due)
-    assert taken(queue, 100) is None, "one look serves everyone who asked"
+    assert taken(queue, 100) is None, "one reconcile serves all requests"
 
 
 def test_a_busy_key_that_comes_due_waits_for_its_worker():
@@ -84,7 +84,7 @@ def test_a_busy_key_that_comes_due_waits_for_its_worker():
     assert taken(queue, 7) == "a"
 
 
-def test_failures_are_spaced_further_and_further_until_forgotten():
+def test_the_backoff_grows_with_failures_until_forget():
     queue = backlog()
     assert [queue.retry("a", 0, 0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert queue.failures("a") == 8
@@ -108,7 +108,7 @@ def test_all_retries_together_are_bounded():
     assert [len(all_ready(queue, moment)) for moment in (0.01, 1.0, 2.0)] == [5, 10, 10]
 
 
-def test_closing_hands_out_what_is_ready_and_drops_what_waits():
+def test_close_keeps_ready_keys_and_drops_waiting_keys():
     queue = backlog()
     queue.add("ready", 0)
     queue.add_at("later", 5, 0)
@@ -122,7 +122,7 @@ def test_closing_hands_out_what_is_ready_and_drops_what_waits():
     assert taken(queue, 12) is None
 
 
-def test_clearing_hands_out_nothing_more():
+def test_clear_drops_all_keys():
     queue = backlog()
     queue.add("a", 0)
     queue.take(0)
@@ -135,7 +135,7 @@ def test_clearing_hands_out_nothing_more():
     assert queue.drained
 
 
-def test_the_wait_is_counted_from_the_moment_a_key_was_due():
+def test_the_waiting_time_starts_when_a_key_is_due():
     queue = backlog()
     queue.add_at("a", 5, 0)
     queue.add("b", 6)
@@ -147,7 +147,7 @@ def test_the_wait_is_counted_from_the_moment_a_key_was_due():
 
 
 class Work(RuleBasedStateMachine):
-    """The queue beside the simplest model of what was asked: key -> the moment it is wanted."""
+    """The queue compared with a simple model of the requests: key -> due time."""
 
     @initialize()
     def start(self) -> None:
@@ -193,7 +193,7 @@ class Work(RuleBasedStateMachine):
 
     @rule()
     def everyone_gets_a_turn(self) -> None:
-        """Keys that keep asking wait behind all who are ready: as many hand-outs as keys serve everyone."""
+        """A key that is added again waits behind all ready keys: as many takes as keys serve every key."""
         due = {key for key, at in self.wanted.items() if at <= self.now} - self.busy
         served = set()
         for _ in range(len(due)):
@@ -213,7 +213,7 @@ class Work(RuleBasedStateMachine):
         assert not self.queue.drained
 
     def teardown(self) -> None:
-        """Whatever happened, every wanted key is handed out in the end."""
+        """Every requested key is eventually taken."""
         for key in sorted(self.busy):
             self.queue.done(key, self.now)
         assert set(all_ready(self.queue, self.now + 1e6)) == set(self.wanted)

@@ -1,4 +1,4 @@
-"""A bucket never grants more than burst + rate x time, whoever asks and however."""
+"""A token bucket never grants more than burst + rate x time."""
 
 import pytest
 from hypothesis import given
@@ -21,13 +21,13 @@ def test_no_more_than_burst_plus_rate(moments, rate):
             assert within <= rate.burst + (last - first) * rate.per_second + 1e-6
 
 
-def test_credit_is_paid_back_in_order():
+def test_tokens_on_credit_are_available_in_order():
     bucket = Bucket(Rate(per_second=2, burst=2))
     assert [bucket.delay(0) for _ in range(5)] == [0, 0, 0.5, 1.0, 1.5]
     assert bucket.delay(2.0) == 0
 
 
-def test_a_bucket_left_alone_is_full_again():
+def test_an_unused_bucket_refills():
     bucket = Bucket(Rate(per_second=1, burst=2))
     assert bucket.allows(0)
     assert not bucket.full(0.5)
@@ -35,6 +35,6 @@ def test_a_bucket_left_alone_is_full_again():
 
 
 @pytest.mark.parametrize(("per_second", "burst"), [(0, 1), (-1, 1), (1, 0)])
-def test_a_rate_that_never_grants_is_refused(per_second, burst):
+def test_a_rate_limit_of_zero_is_refused(per_second, burst):
     with pytest.raises(ValueError, match="more than 0 a second"):
         Rate(per_second, burst)

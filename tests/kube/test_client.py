@@ -45,7 +45,7 @@ async def test_a_struct_can_be_created_too(api, namespace):
     assert (await api.create(CONFIG_MAPS, body)).data == {"a": "b"}
 
 
-async def test_a_second_create_says_so(api, namespace):
+async def test_a_second_create_raises_already_exists(api, namespace):
     await api.create(CONFIG_MAPS, config_map(), namespace=namespace)
 
     with pytest.raises(AlreadyExists):
@@ -63,12 +63,12 @@ async def test_an_update_from_an_old_version_conflicts(api, namespace):
     assert (await api.get(CONFIG_MAPS, "settings", namespace=namespace)).data == {"n": "2"}
 
 
-async def test_a_partly_decoded_object_cannot_be_put_but_its_draft_can(api, namespace):
+async def test_a_partly_decoded_object_cannot_be_put_but_its_merge_can(api, namespace):
     await api.create(CONFIG_MAPS, {**config_map(n="1"), "binaryData": {"b": "AAAA"}}, namespace=namespace)
     whole = await api.get(CONFIG_MAPS.raw, "settings", namespace=namespace)
     changed = msgspec.structs.replace(msgspec.convert(whole, ConfigMap), data={"n": "2"})
 
-    with pytest.raises(TypeError, match=r"would erase.*draft\.overlay"):
+    with pytest.raises(TypeError, match=r"would erase.*merge\.typed"):
         await api.update(CONFIG_MAPS, changed)
     await api.update(CONFIG_MAPS, draft.overlay(whole, changed))
 
@@ -95,7 +95,7 @@ async def test_patch(api, namespace, kind, patch):
     assert patched.data == {"b": "2"}
 
 
-async def test_apply_creates_owns_and_yields_only_to_force(api, namespace):
+async def test_apply_creates_owns_and_conflicts_without_force(api, namespace):
     ours = {"metadata": {"name": "settings", "namespace": namespace}, "data": {"a": "ours"}}
     theirs = {**ours, "data": {"a": "theirs"}}
     await api.apply(CONFIG_MAPS, ours)
@@ -105,14 +105,14 @@ async def test_apply_creates_owns_and_yields_only_to_force(api, namespace):
     assert (await api.apply(CONFIG_MAPS, theirs, field_manager="other", force=True)).data == {"a": "theirs"}
 
 
-async def test_a_part_writes_under_its_own_name(api, namespace):
+async def test_a_client_writes_with_its_own_field_manager(api, namespace):
     await api.acting_as("pool-controller").create(CONFIG_MAPS, config_map(a="1"), namespace=namespace)
 
     found = await api.get(CONFIG_MAPS.raw, "settings", namespace=namespace)
     assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["pool-controller"]
 
 
-async def test_a_dry_run_is_checked_and_not_kept(api, namespace):
+async def test_a_dry_run_is_validated_and_not_stored(api, namespace):
     with pytest.raises(Invalid) as caught:
         await api.create(CONFIG_MAPS, config_map("Not A Name"), namespace=namespace, dry_run=True)
     assert caught.value.causes[0]["field"] == "metadata.name"
@@ -122,7 +122,7 @@ async def test_a_dry_run_is_checked_and_not_kept(api, namespace):
         await api.get(CONFIG_MAPS, "settings", namespace=namespace)
 
 
-async def test_a_guarded_delete_spares_the_successor(api, namespace):
+async def test_a_delete_with_preconditions_keeps_the_successor(api, namespace):
     first = await api.create(CONFIG_MAPS, config_map(n="1"), namespace=namespace)
     await api.delete(CONFIG_MAPS, "settings", namespace=namespace)
     second = await api.create(CONFIG_MAPS, config_map(n="2"), namespace=namespace)
@@ -160,7 +160,7 @@ async def test_orphans_outlive_their_owner(api, namespace):
     await until_async(orphaned)
 
 
-async def test_pages_add_up_and_come_from_one_moment(api, namespace):
+async def test_pages_are_complete_and_have_one_resource_version(api, namespace):
     await asyncio.gather(
         *(api.create(CONFIG_MAPS, config_map(f"c{n}"), namespace=namespace) for n in range(7))
     )
@@ -173,7 +173,7 @@ async def test_pages_add_up_and_come_from_one_moment(api, namespace):
     assert len((await api.list(CONFIG_MAPS, mine, limit=3)).items) == 7
 
 
-async def test_labels_select_for_lists_and_for_deleting_many(api, namespace):
+async def test_label_selectors_apply_to_list_and_delete_collection(api, namespace):
     for name, color in (("a", "red"), ("b", "red"), ("c", "blue")):
         body = {"metadata": {"name": name, "labels": {"color": color}}}
         await api.create(CONFIG_MAPS, body, namespace=namespace)
@@ -185,7 +185,7 @@ async def test_labels_select_for_lists_and_for_deleting_many(api, namespace):
     assert [found.metadata.name for found in left.items] == ["c"]
 
 
-async def test_a_watch_shows_what_happens_after_a_list(api, namespace):
+async def test_a_watch_shows_changes_after_a_list(api, namespace):
     mine = Selection(namespace=namespace, labels="seen")
     start = (await api.list(CONFIG_MAPS, mine)).resource_version
     body = {"metadata": {"name": "w", "labels": {"seen": "yes"}}, "data": {"n": "1"}}
@@ -203,7 +203,7 @@ async def test_a_watch_shows_what_happens_after_a_list(api, namespace):
     assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
 
 
-async def test_a_watch_ends_by_itself_after_its_time_with_a_bookmark(api, namespace):
+async def test_a_watch_ends_after_its_timeout_with_a_bookmark(api, namespace):
     mine = Selection(namespace=namespace)
     start = (await api.list(CONFIG_MAPS, mine)).resource_version
 
@@ -213,7 +213,7 @@ async def test_a_watch_ends_by_itself_after_its_time_with_a_bookmark(api, namesp
     assert all(mark.resource_version for mark in marks)
 
 
-async def test_a_very_long_line_is_no_problem(api, namespace):
+async def test_a_very_long_watch_line_is_decoded(api, namespace):
     start = (await api.list(CONFIG_MAPS, Selection(namespace=namespace))).resource_version
     huge = "x" * 900_000
     await api.create(CONFIG_MAPS, config_map("huge", text=huge), namespace=namespace)
@@ -227,11 +227,11 @@ async def test_a_very_long_line_is_no_problem(api, namespace):
 
 def bare_pod(name: str, namespace: str) -> Raw:
     container = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}
-    spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
+    spec = {"schedulerName": "none", "containers": [container], "terminationGracePeriodSeconds": 0}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-async def test_status_and_spec_are_written_apart(api, namespace):
+async def test_status_and_spec_are_written_separately(api, namespace):
     await api.create(PODS, bare_pod("p", namespace))
     patch = {"metadata": {"labels": {"from": "status"}}, "status": {"message": "hello"}}
 
@@ -280,7 +280,7 @@ async def test_a_token_for_a_service_account(api, namespace):
     assert answer["status"]["token"]
 
 
-async def test_errors_are_told_apart(api, namespace):
+async def test_errors_have_distinct_types(api, namespace):
     await api.create(CONFIG_MAPS, config_map(), namespace=namespace)
     with pytest.raises(BadRequest):
         await api.patch(CONFIG_MAPS, "settings", {}, namespace=namespace, patch_type=PatchType.JSON)
@@ -288,7 +288,7 @@ async def test_errors_are_told_apart(api, namespace):
         await api.get(Resource("no.such.group", "v1", "things", "Thing", False, dict), "x")
 
 
-async def test_any_path_can_be_asked_for_bytes(api):
+async def test_raw_requests_any_path(api):
     version = msgspec.json.decode(await api.raw(Request("GET", "/version")))
 
     assert int(version["major"]) >= 1
@@ -320,7 +320,7 @@ async def test_every_attempt_is_observed(cluster, namespace):
     ]
 
 
-async def test_others_get_their_turn_between_pages(api, namespace):
+async def test_pages_yield_to_the_event_loop(api, namespace):
     for number in range(6):
         await api.create(CONFIG_MAPS, config_map(f"c{number}"), namespace=namespace)
     turns = 0

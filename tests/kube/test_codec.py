@@ -1,4 +1,4 @@
-"""Objects and lists from JSON: typed, forgiving nulls, and one misfit never hides the others."""
+"""Objects and lists from JSON: typed, tolerant of nulls, and one invalid object never hides the others."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ def page(*items: object, token: str = "") -> bytes:
     )
 
 
-def test_a_page_arrives_typed_with_its_version_and_token():
+def test_a_page_is_typed_and_has_its_version_and_continue_token():
     read = listing.page(Pod, page(raw_pod("a"), raw_pod("b"), token="more"))
 
     assert [found.metadata.name for found in read.items] == ["a", "b"]
@@ -35,7 +35,7 @@ def test_nulls_in_an_item_count_as_absent():
     assert read.skipped == ()
 
 
-def test_a_poison_item_is_skipped_and_named():
+def test_an_invalid_item_is_skipped_and_named():
     read = listing.page(Pod, page(raw_pod("a"), raw_pod("bad", nodeName=7), raw_pod("c")))
 
     assert [found.metadata.name for found in read.items] == ["a", "c"]
@@ -45,12 +45,12 @@ def test_a_poison_item_is_skipped_and_named():
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"kind":"Status"}'])
-def test_what_is_no_list_says_so(body):
+def test_a_body_that_is_not_a_list_is_refused(body):
     with pytest.raises(Undecodable):
         listing.page(Pod, body)
 
 
-def test_kind_and_version_are_filled_in_for_the_object_but_not_for_a_binding():
+def test_kind_and_api_version_are_added_to_objects_but_not_to_bindings():
     assert msgspec.json.decode(codec.encode(PODS, pod()))["kind"] == "Pod"
     assert msgspec.json.decode(codec.encode(PODS, config_map(), subresource="status"))["apiVersion"] == "v1"
     assert "kind" not in msgspec.json.decode(codec.encode(PODS, {"target": {}}, subresource="binding"))
@@ -72,8 +72,8 @@ def test_paths(resource, where, path):
     assert resource.path(*where) == path
 
 
-def test_a_namespace_forgotten_or_given_in_vain_is_an_error():
-    with pytest.raises(ValueError, match="lives in a namespace"):
+def test_a_missing_or_superfluous_namespace_is_an_error():
+    with pytest.raises(ValueError, match="is namespaced; pass its namespace"):
         PODS.path(None, "web")
     with pytest.raises(ValueError, match="is cluster-scoped"):
         Resource("", "v1", "nodes", "Node", False, dict).path("shop", "n1")
@@ -85,16 +85,16 @@ ANSWERS: dict[str, tuple[int, bytes, type[ApiError]]] = {
     "gone": (410, b'{"reason":"Expired"}', Gone),
     "invalid": (422, b"{}", Invalid),
     "a proxy's page": (502, b"<html>bad gateway", ServerError),
-    "a code nobody knows": (418, b"", ApiError),
+    "an unknown code": (418, b"", ApiError),
 }
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), ANSWERS.values(), ids=ANSWERS)
-def test_answers_become_errors_one_can_tell_apart(status, body, kind):
+def test_responses_become_distinct_errors(status, body, kind):
     assert type(errors.from_answer(status, body)) is kind
 
 
-def test_an_error_carries_the_words_and_the_patience_of_the_api_server():
+def test_an_error_has_the_message_and_retry_after_of_the_api_server():
     body = (
         b'{"message":"too busy","reason":"TooManyRequests","details":{"retryAfterSeconds":3,"causes":null}}'
     )
@@ -120,7 +120,7 @@ REPEATS = {
 
 
 @pytest.mark.parametrize("repeat", Repeat)
-def test_what_is_sent_again_after_which_failure(repeat):
+def test_which_requests_are_retried_after_which_error(repeat):
     assert {error for error in (BUSY, CUT, UNSENT, BROKEN, NO) if may_repeat(error, repeat)} == REPEATS[
         repeat
     ]

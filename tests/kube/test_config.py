@@ -1,4 +1,4 @@
-"""Which cluster and as whom: every way a kubeconfig can say it, and a clear sentence when it says wrong."""
+"""Every form of kubeconfig and service account, and a clear message for each mistake."""
 
 import base64
 from pathlib import Path
@@ -21,7 +21,7 @@ def kubeconfig(
     context: Any = None,
     **more: Any,
 ) -> Path:
-    """A kubeconfig with one of each, all called `lab`."""
+    """A kubeconfig with one cluster, user and context, all named `lab`."""
     content = {
         "clusters": [{"name": "lab", "cluster": {"server": "https://lab:6443", **(cluster or {})}}],
         "users": [{"name": "lab", "user": user or {}}],
@@ -39,12 +39,12 @@ USERS = {
     "token": ({"token": "abc"}, Token("abc")),
     "a token file beats a token": ({"token": "old", "tokenFile": "/t"}, TokenFile(Path("/t"))),
     "name and password": ({"username": "a", "password": "b"}, Basic("a", "b")),
-    "nobody": ({}, Anonymous()),
+    "anonymous": ({}, Anonymous()),
 }
 
 
 @pytest.mark.parametrize(("user", "expected"), USERS.values(), ids=USERS)
-def test_who(tmp_path, user, expected):
+def test_credentials_of_a_user(tmp_path, user, expected):
     assert config.load(kubeconfig(tmp_path, user=user)).auth == expected
 
 
@@ -56,7 +56,7 @@ def test_tls_and_proxy(tmp_path):
     assert (loaded.tls_server_name, loaded.verify, loaded.proxy) == ("api", False, "http://proxy:1")
 
 
-def test_data_beats_the_file_beside_it(tmp_path):
+def test_inline_data_wins_over_the_file(tmp_path):
     (tmp_path / "ca.crt").write_bytes(b"from file")
     data = base64.b64encode(b"from data").decode()
     cluster = {"certificate-authority": "ca.crt", "certificate-authority-data": data}
@@ -64,7 +64,7 @@ def test_data_beats_the_file_beside_it(tmp_path):
     assert config.load(kubeconfig(tmp_path, cluster=cluster)).ca == b"from data"
 
 
-def test_relative_paths_count_from_the_kubeconfig(tmp_path, monkeypatch):
+def test_paths_are_relative_to_the_kubeconfig(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     path = kubeconfig(tmp_path / "deep", user={"client-certificate": "me.crt", "client-key": "me.key"})
     (tmp_path / "deep/me.crt").write_bytes(b"certificate")
@@ -99,7 +99,7 @@ def test_impersonation_becomes_headers(tmp_path):
     }
 
 
-def test_an_exec_plugin_beside_the_kubeconfig(tmp_path):
+def test_an_exec_plugin_in_the_folder_of_the_kubeconfig(tmp_path):
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "./login.sh",
@@ -130,7 +130,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a cluster that is not there": ({"clusters": []}, "names cluster 'lab', which"),
     "a user that is not there": ({"users": []}, "names user 'lab', which"),
     "no server": ({"cluster": {"server": ""}}, "has no server"),
-    "a server without scheme": ({"cluster": {"server": "lab:6443"}}, "must begin with https://"),
+    "a server without scheme": ({"cluster": {"server": "lab:6443"}}, "must start with https://"),
     "CA data that is not base64": ({"cluster": {"certificate-authority-data": "%"}}, "is not base64"),
     "a CA file that is not there": ({"cluster": {"certificate-authority": "no.crt"}}, "no.crt: No such file"),
     "a flag that is a text": ({"cluster": {"insecure-skip-tls-verify": "yes"}}, "must be true or false"),
@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_answered_with_the_file_and_what_to_do(tmp_path, wrong, sentence):
+def test_a_mistake_names_the_file_and_the_remedy(tmp_path, wrong, sentence):
     path = kubeconfig(tmp_path, **wrong)
 
     with pytest.raises(ConfigError) as caught:
@@ -181,7 +181,7 @@ def test_a_broken_file(tmp_path, content, sentence):
     assert str(path) in str(caught.value)
 
 
-def test_no_cluster_at_all_says_what_to_do(tmp_path, monkeypatch):
+def test_a_missing_configuration_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -190,7 +190,7 @@ def test_no_cluster_at_all_says_what_to_do(tmp_path, monkeypatch):
         config.load()
 
 
-def test_the_account_of_a_pod(tmp_path):
+def test_the_service_account_of_a_pod(tmp_path):
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(b"ca")
     (tmp_path / "namespace").write_text("shop\n")
@@ -203,7 +203,7 @@ def test_the_account_of_a_pod(tmp_path):
     assert (loaded.auth, loaded.ca, loaded.namespace) == (TokenFile(tmp_path / "token"), b"ca", "shop")
 
 
-def test_a_pod_without_its_account_is_told_how_to_get_one(tmp_path):
+def test_a_pod_without_service_account_token_names_the_remedy(tmp_path):
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
         config.in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     with pytest.raises(ConfigError, match="this is not a pod"):

@@ -1,4 +1,4 @@
-"""Changes in stores become reconciles of keys: never too early, never twice at once, never forgotten."""
+"""Changes in stores become reconciles of keys: never too early, never concurrent, never lost."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Act = Callable[[str], Awaitable[Result]]
 
 
 class World:
-    """A store fed by hand, and a controller whose reconciles are written down."""
+    """A store filled by the test, and a controller whose reconciles are recorded."""
 
     def __init__(self, options: Options = QUICK, expectations: Expectations[str] | None = None) -> None:
         self.store: Store[Pod] = Store(PODS)
@@ -75,7 +75,7 @@ class World:
             await asyncio.wait_for(task, 10)
 
     def writes_at_first(self, key: str, written: Pod) -> None:
-        """The first look at `key` ends in a write that the API server answers with `written`."""
+        """The first reconcile of `key` ends in a write with the response `written`."""
 
         async def writes(key: str) -> Result:
             if self.looks[key] == 1:
@@ -89,7 +89,7 @@ class World:
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Everything that is ready has been done."""
+        """Wait until all ready keys are done."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -98,7 +98,7 @@ def version(name: str, number: str) -> Pod:
     return pod(name, version=number)
 
 
-async def test_nothing_is_reconciled_before_the_stores_are_complete():
+async def test_nothing_is_reconciled_before_the_caches_have_synced():
     world = World()
     async with world.running(complete=False):
         world.store.put(pod("early"))
@@ -109,7 +109,7 @@ async def test_nothing_is_reconciled_before_the_stores_are_complete():
         await world.looked(early=1)
 
 
-async def test_what_is_there_at_the_start_and_what_comes_later_is_looked_at():
+async def test_existing_and_new_objects_are_reconciled():
     world = World()
     world.store.put(pod("old"))
     async with world.running():
@@ -122,7 +122,7 @@ async def test_what_is_there_at_the_start_and_what_comes_later_is_looked_at():
         await until(lambda: sum(world.looks.values()) == 4)
 
 
-async def test_what_changes_together_is_looked_at_once():
+async def test_changes_within_the_delay_are_reconciled_once():
     world = World()
     herd: Store[Pod] = Store(PODS)
     world.controller.watch(herd, world, lambda _: ["herd"], within=0.05)
@@ -137,7 +137,7 @@ async def test_what_changes_together_is_looked_at_once():
         assert world.looks == {"herd": 2}
 
 
-async def test_one_key_is_never_worked_on_twice_at_once():
+async def test_one_key_is_never_reconciled_concurrently():
     world = World()
     running, most = 0, 0
 
@@ -158,7 +158,7 @@ async def test_one_key_is_never_worked_on_twice_at_once():
     assert most == 1
 
 
-async def test_different_keys_are_worked_on_side_by_side():
+async def test_different_keys_are_reconciled_concurrently():
     world = World()
     together = asyncio.Barrier(4)
 
@@ -173,7 +173,7 @@ async def test_different_keys_are_worked_on_side_by_side():
         await until(lambda: world.count("done") == 4)
 
 
-async def test_again_after_looks_again_without_a_change():
+async def test_requeue_after_reconciles_without_a_change():
     world = World()
 
     async def patient(key: str) -> Result:
@@ -186,7 +186,7 @@ async def test_again_after_looks_again_without_a_change():
         assert (world.count("again"), world.count("done")) == (2, 1)
 
 
-async def test_a_failure_is_retried_until_it_works():
+async def test_a_failure_is_retried_until_it_succeeds():
     world = World()
 
     async def flaky(key: str) -> Result:
@@ -201,7 +201,7 @@ async def test_a_failure_is_retried_until_it_works():
         assert (world.count("error"), world.count("done")) == (3, 1)
 
 
-async def test_a_terminal_failure_rests_until_the_object_changes():
+async def test_a_terminal_error_is_not_retried_until_the_object_changes():
     world = World(Options(retries=Backoff(first=0.001), resync=0.01))
 
     async def hopeless(key: str) -> Result:
@@ -220,7 +220,7 @@ async def test_a_terminal_failure_rests_until_the_object_changes():
         await world.looked(a=2)
 
 
-async def test_resync_looks_at_everything_now_and_then():
+async def test_resync_reconciles_all_keys_periodically():
     world = World(Options(resync=0.01))
     world.store.put(pod("a"))
     world.store.put(pod("b"))
@@ -228,7 +228,7 @@ async def test_resync_looks_at_everything_now_and_then():
         await world.looked(a=3, b=3)
 
 
-async def test_a_reconcile_that_hangs_is_cut_off_and_tried_again():
+async def test_a_reconcile_that_times_out_is_retried():
     world = World(Options(timeout=0.02, retries=Backoff(first=0.001)))
 
     async def hangs(key: str) -> Result:
@@ -241,10 +241,10 @@ async def test_a_reconcile_that_hangs_is_cut_off_and_tried_again():
         async with world.running():
             world.store.put(pod("a"))
             await world.looked(a=2)
-    assert "cut off after 0.02 s" in [line.get("error") for line in said]
+    assert "timed out after 0.02 s" in [line.get("error") for line in said]
 
 
-async def test_a_reconcile_that_cancels_itself_does_not_take_the_worker_with_it():
+async def test_a_reconcile_that_cancels_itself_does_not_end_the_worker():
     world = World(Options(workers=1, retries=Backoff(first=0.001)))
 
     async def suicidal(key: str) -> Result:
@@ -258,7 +258,7 @@ async def test_a_reconcile_that_cancels_itself_does_not_take_the_worker_with_it(
         await world.looked(a=2)
 
 
-async def test_a_reconcile_that_forgets_to_return_is_told_so():
+async def test_a_reconcile_without_a_result_is_an_error():
     world = World()
 
     async def forgetful(key: str) -> Any:
@@ -269,7 +269,7 @@ async def test_a_reconcile_that_forgets_to_return_is_told_so():
         async with world.running():
             world.store.put(pod("a"))
             await world.looked(a=2)
-    assert any("ends with DONE or a Result, not None" in str(line.get("error")) for line in said)
+    assert any("must return DONE or a Result, not None" in str(line.get("error")) for line in said)
 
 
 async def test_log_lines_of_a_reconcile_carry_controller_key_and_id():
@@ -292,7 +292,7 @@ async def test_log_lines_of_a_reconcile_carry_controller_key_and_id():
     ]
 
 
-async def test_a_lost_race_is_no_reason_to_shout():
+async def test_a_conflict_is_logged_as_info():
     world = World()
 
     async def races(key: str) -> Result:
@@ -308,7 +308,7 @@ async def test_a_lost_race_is_no_reason_to_shout():
     assert {line["log_level"] for line in said} == {"info"}
 
 
-async def test_a_key_rests_until_the_store_shows_its_own_write():
+async def test_a_key_is_held_back_until_the_store_shows_its_write():
     world = World()
     world.writes_at_first("a", version("a", "7"))
     async with world.running():
@@ -324,7 +324,7 @@ async def test_a_key_rests_until_the_store_shows_its_own_write():
         assert world.looks["a"] == 2
 
 
-async def test_a_list_that_began_after_the_write_frees_the_key():
+async def test_a_list_after_the_write_releases_the_key():
     world = World()
     world.writes_at_first("a", version("a", "7"))
     async with world.running():
@@ -337,8 +337,8 @@ async def test_a_list_that_began_after_the_write_frees_the_key():
         await world.looked(a=2)
 
 
-async def test_a_write_that_changed_nothing_holds_nobody_back():
-    """The API server answers it with the version that is in the store already, and tells no watch."""
+async def test_a_write_without_effect_holds_no_key_back():
+    """The response has the version that is already in the store, and no watch event follows."""
     world = World()
     world.store.put(version("a", "5"))
 
@@ -354,7 +354,7 @@ async def test_a_write_that_changed_nothing_holds_nobody_back():
     assert world.controller.expectations.held == 0
 
 
-async def test_a_deleted_child_is_waited_for():
+async def test_a_key_is_held_back_until_a_deletion_is_observed():
     world = World()
 
     async def deletes(key: str) -> Result:
@@ -374,7 +374,7 @@ async def test_a_deleted_child_is_waited_for():
         await world.looked(a=2)
 
 
-async def test_a_write_that_is_never_shown_holds_a_key_only_so_long():
+async def test_a_write_that_is_never_observed_holds_a_key_until_its_timeout():
     world = World(expectations=Expectations(patience=0.05))
     world.writes_at_first("a", version("elsewhere", "7"))
     async with world.running():
@@ -386,7 +386,7 @@ async def test_a_write_that_is_never_shown_holds_a_key_only_so_long():
     assert missed == 1
 
 
-async def test_who_no_longer_leads_does_not_begin_another_reconcile():
+async def test_no_reconcile_starts_after_the_lease_is_lost():
     world = World()
     async with world.running():
         world.store.put(pod("a"))
@@ -400,7 +400,7 @@ async def test_who_no_longer_leads_does_not_begin_another_reconcile():
         assert world.looks == {"a": 1}, "and does not come back before a new shift"
 
 
-async def test_stopping_finishes_what_is_ready_and_begins_nothing_new():
+async def test_stopping_finishes_ready_keys_and_accepts_no_new_ones():
     world = World(Options(workers=1))
     gate = asyncio.Event()
 
@@ -420,14 +420,14 @@ async def test_stopping_finishes_what_is_ready_and_begins_nothing_new():
     assert world.looks == {"a": 1, "b": 1, "c": 1}
 
 
-async def test_stopping_before_the_stores_are_complete_just_ends():
+async def test_stopping_before_the_caches_have_synced_ends_the_run():
     world = World()
     async with world.running(complete=False):
         world.store.put(pod("a"))
     assert world.looks == {}
 
 
-async def test_a_second_shift_starts_afresh():
+async def test_a_second_run_starts_without_state():
     world = World()
     world.store.put(pod("a"))
     for shift in (1, 2):
@@ -435,7 +435,7 @@ async def test_a_second_shift_starts_afresh():
             await world.looked(a=shift)
 
 
-async def test_cancelling_ends_at_once():
+async def test_cancelling_ends_immediately():
     world = World()
     ended: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A draft keeps one promise: what we did not change is written back as it was read."""
+"""A merge keeps every field that the typed change does not contain."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def with_spec(raw: dict[str, Any], **changes: Any) -> Pod:
     return msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, **changes))
 
 
-def test_a_nested_change_leaves_its_unknown_neighbours_alone():
+def test_a_nested_change_keeps_unknown_fields():
     raw = raw_pod()
 
     written = draft.overlay(raw, with_spec(raw, node_name="n1"))
@@ -42,7 +42,7 @@ def test_unknown_fields_of_a_list_item_survive_when_its_key_is_named():
     assert main == {**raw["spec"]["containers"][0], "image": "app:2"}
 
 
-def test_map_keys_of_the_schema_need_no_second_naming():
+def test_map_keys_of_the_schema_are_used():
     raw = raw_pod()
     named = Container(name="main", image="app:1", ports=[Port(container_port=80, name="http")])
 
@@ -53,7 +53,7 @@ def test_map_keys_of_the_schema_need_no_second_naming():
     ]
 
 
-def test_without_a_key_an_equal_item_is_recognised_wherever_it_moved():
+def test_without_a_key_equal_items_match_at_any_position():
     raw = raw_pod()
     same = read(raw).spec.containers[0]
 
@@ -70,7 +70,7 @@ EMPTIED = {
 
 
 @pytest.mark.parametrize(("had", "change", "gone"), EMPTIED.values(), ids=EMPTIED)
-def test_what_is_emptied_is_left_out(had, change, gone):
+def test_emptied_fields_are_removed(had, change, gone):
     raw = raw_pod(**had)
 
     written = draft.overlay(raw, with_spec(raw, **change))
@@ -106,7 +106,7 @@ specs = st.builds(
 
 
 def strangers(draw: Any, value: Any) -> Any:
-    """The same JSON with fields nobody knows sprinkled over every object that has known ones."""
+    """The same JSON with unknown fields added to every object that has known ones."""
     if isinstance(value, list):
         return [strangers(draw, item) for item in value]
     if not isinstance(value, dict):
@@ -128,14 +128,14 @@ def test_an_unchanged_object_is_written_exactly_as_it_was_read(raw):
 
 
 @given(raws(), specs)
-def test_reading_the_result_gives_the_change(raw, spec):
+def test_decoding_the_result_gives_the_change(raw, spec):
     new = msgspec.structs.replace(read(raw), spec=spec)
 
     assert read(draft.overlay(raw, new, keys=BY_NAME)) == new
 
 
 @given(raws(), specs)
-def test_strangers_stay_on_whatever_stays(raw, spec):
+def test_unknown_fields_stay_on_remaining_objects(raw, spec):
     new = msgspec.structs.replace(read(raw), spec=spec)
 
     written = draft.overlay(raw, new, keys=BY_NAME)

@@ -23,7 +23,7 @@ from tests.kube.waiting import until, until_async
 
 BRISK = Terms(duration=3, renew_deadline=2.0, every=0.2)
 UNHURRIED = Terms(duration=3600, renew_deadline=1800, every=0.2)
-"""Whoever takes over under these terms did not wait for anything to run out."""
+"""With these timings, a fast takeover cannot be an expiry."""
 
 
 @pytest_asyncio.fixture
@@ -34,7 +34,7 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
 
 @dataclass
 class Replica:
-    """A candidate whose work is to lead until it is told to stop."""
+    """A candidate that leads until it is stopped."""
 
     name: str
     elector: Elector
@@ -86,7 +86,7 @@ async def town(api: Client, namespace: str) -> AsyncIterator[Town]:
             await replica.task
 
 
-async def test_the_first_candidate_leads_and_the_lease_says_so(town, cluster):
+async def test_the_first_candidate_becomes_leader_and_holds_the_lease(town, cluster):
     replica = town.candidate("a")
     await until(lambda: replica.leads)
 
@@ -107,7 +107,7 @@ async def test_the_lease_is_renewed_for_as_long_as_the_work_lasts(town):
     assert (replica.leads, replica.terms_of_office) == (True, 1)
 
 
-async def test_of_many_candidates_one_leads(town):
+async def test_one_of_many_candidates_leads(town):
     replicas = [town.candidate(name) for name in "abcde"]
     await until(lambda: any(replica.leads for replica in replicas))
     deadline = time.monotonic() + 1.0
@@ -117,7 +117,7 @@ async def test_of_many_candidates_one_leads(town):
     await until(lambda: sum(replica.leads for replica in replicas) == 1, "one to lead still, or again")
 
 
-async def test_stopping_hands_over_at_once(town):
+async def test_stopping_releases_the_lease_immediately(town):
     first = town.candidate("a", UNHURRIED)
     await until(lambda: first.leads)
     second = town.candidate("b", UNHURRIED)
@@ -131,7 +131,7 @@ async def test_stopping_hands_over_at_once(town):
     assert lease.read(await town.lease()).transitions == 1
 
 
-async def test_work_that_ends_by_itself_hands_the_lease_back(town):
+async def test_work_that_ends_releases_the_lease(town):
     async def brief(leadership: Leadership) -> None:
         return None
 
@@ -141,7 +141,7 @@ async def test_work_that_ends_by_itself_hands_the_lease_back(town):
     assert await town.holder() == ""
 
 
-async def test_work_that_crashes_hands_the_lease_back_and_is_heard(town):
+async def test_work_that_crashes_releases_the_lease_and_raises(town):
     async def broken(leadership: Leadership) -> None:
         raise RuntimeError("out of cards")
 
@@ -162,7 +162,7 @@ async def test_a_candidate_that_is_stopped_never_leads(town):
     assert second.terms_of_office == 0
 
 
-async def test_a_lease_taken_by_another_ends_the_work_and_we_campaign_again(town, api):
+async def test_a_lease_taken_by_another_ends_the_work_and_is_acquired_again(town, api):
     replica = town.candidate("a")
     await until(lambda: replica.leads)
     stolen = {
@@ -179,7 +179,7 @@ async def test_a_lease_taken_by_another_ends_the_work_and_we_campaign_again(town
     assert await town.holder() == "a"
 
 
-async def test_a_foreign_change_of_the_lease_does_not_cost_the_lead(town, api):
+async def test_a_foreign_change_of_the_lease_keeps_the_leadership(town, api):
     replica = town.candidate("a")
     await until(lambda: replica.leads)
     for n in range(5):
@@ -195,7 +195,7 @@ async def test_a_foreign_change_of_the_lease_does_not_cost_the_lead(town, api):
     assert (await town.lease())["metadata"]["labels"] == {"n": "4"}
 
 
-async def test_a_deleted_lease_is_made_again(town, api):
+async def test_a_deleted_lease_is_created_again(town, api):
     replica = town.candidate("a")
     await until(lambda: replica.leads)
     await api.delete(LEASES, "boss", namespace=town.namespace)
@@ -210,8 +210,8 @@ async def test_a_deleted_lease_is_made_again(town, api):
     assert replica.leads
 
 
-async def test_a_dead_holder_is_waited_for_by_our_own_clock(town, api):
-    """Its clock is an hour ahead; what counts is that its record does not change."""
+async def test_a_dead_holder_is_timed_by_the_local_clock(town, api):
+    """The holder's clock is an hour ahead; only the unchanged record counts."""
     dead = lease.claimed(lease.new("boss", town.namespace), "dead", now=SystemClock().now(), terms=BRISK)
     dead["spec"] |= {"renewTime": "2099-01-01T00:00:00.000000Z", "leaseDurationSeconds": 2}
     await api.create(LEASES, dead)
@@ -223,8 +223,8 @@ async def test_a_dead_holder_is_waited_for_by_our_own_clock(town, api):
     assert lease.read(await town.lease()).transitions == 1
 
 
-async def test_when_renewal_fails_the_work_is_over_before_another_leads(api, namespace, town):
-    """The holder is cut off from the API server, and a rival waits for the lease to run out."""
+async def test_when_renewal_fails_the_work_ends_before_another_leads(api, namespace, town):
+    """The holder cannot reach the API server, and another candidate waits for the lease to expire."""
     connected = True
 
     def permit() -> None:
@@ -261,7 +261,7 @@ async def test_work_that_will_not_stop_is_an_error(namespace, api):
     stolen = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}}
     await api.patch(LEASES, "boss", stolen, namespace=namespace)
 
-    with pytest.raises(StillWorking, match="goes on after the lease was lost"):
+    with pytest.raises(StillWorking, match="still runs after the lease was lost"):
         await asyncio.wait_for(task, 30)
     let_go.set()
 
@@ -270,12 +270,12 @@ async def test_a_former_leader_is_refused_before_it_writes(api, namespace):
     leadership = Leadership("a", SystemClock(), until=time.monotonic() - 1)
     fenced = api.fenced(leadership.require)
 
-    with pytest.raises(NotLeading, match="a no longer leads"):
+    with pytest.raises(NotLeading, match="a is no longer the leader"):
         await fenced.create(CONFIG_MAPS, config_map(), namespace=namespace)
-    assert (await fenced.list(CONFIG_MAPS)).items is not None, "reading harms nobody"
+    assert (await fenced.list(CONFIG_MAPS)).items is not None, "reading is always allowed"
 
 
-async def test_the_lead_is_told_to_the_metrics(api, namespace):
+async def test_the_leadership_is_in_the_metrics(api, namespace):
     said: list[bool] = []
 
     class Ear:
@@ -290,11 +290,11 @@ async def test_the_lead_is_told_to_the_metrics(api, namespace):
     assert said == [False, True, False]
 
 
-async def test_an_api_server_that_is_away_is_reported_not_fatal(api, namespace):
+async def test_an_unreachable_api_server_is_logged_and_not_fatal(api, namespace):
     town = Town(api.fenced(lambda: (_ for _ in ()).throw(NotLeading("no writes"))), namespace)
     with structlog.testing.capture_logs() as said:
         replica = town.candidate("a")
-        await until(lambda: sum(line["event"] == "cannot campaign" for line in said) >= 2)
+        await until(lambda: sum(line["event"] == "cannot acquire the lease" for line in said) >= 2)
     assert not replica.leads
     assert replica.task is not None
     replica.task.cancel()

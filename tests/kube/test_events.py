@@ -1,4 +1,4 @@
-"""Events on a real API server: they show up where people look, and never get in the way."""
+"""Events on a real API server: visible in kubectl, and never blocking."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ async def test_an_event_shows_up_in_kubectl_describe(api, subject, namespace, cl
     assert "configmap/ledger" in listed
 
 
-async def test_every_field_is_where_it_belongs(api, subject, namespace):
+async def test_every_field_of_the_event_is_set(api, subject, namespace):
     pod = Reference("v1", "Pod", namespace, "train", "uid-of-train")
     async with recording(api) as (recorder, _):
         recorder.record(subject, "NoRoom", "no card", action="Reserve", type="Warning", related=pod)
@@ -100,7 +100,7 @@ async def test_every_field_is_where_it_belongs(api, subject, namespace):
     assert event["metadata"]["name"].startswith("ledger.")
 
 
-async def test_the_same_again_becomes_a_series(api, subject, namespace):
+async def test_repetitions_become_a_series(api, subject, namespace):
     async with recording(api, series_every=0.0) as (recorder, tally):
         recorder.record(subject, "NoRoom", "no card", action="Reserve")
         await until(lambda: tally.recorded_by["Normal"] == 1)
@@ -111,7 +111,7 @@ async def test_the_same_again_becomes_a_series(api, subject, namespace):
     assert event["series"]["count"] == 5
 
 
-async def test_stopping_writes_what_is_still_unwritten(api, subject, namespace):
+async def test_stopping_writes_pending_events(api, subject, namespace):
     async with recording(api, series_every=3600.0) as (recorder, tally):
         recorder.record(subject, "NoRoom", "no card", action="Reserve")
         await until(lambda: tally.recorded_by["Normal"] == 1)
@@ -125,7 +125,7 @@ async def test_stopping_writes_what_is_still_unwritten(api, subject, namespace):
     assert tally.dropped_for == {"closed": 1}
 
 
-async def test_an_expired_series_goes_on_in_a_new_event(api, subject, namespace):
+async def test_an_expired_series_continues_in_a_new_event(api, subject, namespace):
     async with recording(api, series_every=0.0) as (recorder, tally):
         recorder.record(subject, "NoRoom", "no card", action="Reserve")
         await until(lambda: tally.recorded_by["Normal"] == 1)
@@ -136,7 +136,7 @@ async def test_an_expired_series_goes_on_in_a_new_event(api, subject, namespace)
         async def written_again() -> bool:
             return [event["series"]["count"] for event in await told(api, namespace)] == [2]
 
-        await until_async(written_again, "the series to be written anew")
+        await until_async(written_again, "the series to continue in a new Event")
 
 
 async def test_a_cluster_scoped_object_has_its_events_in_default(api, namespace, cluster):
@@ -160,7 +160,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-async def test_odd_words_are_still_written(api, subject, namespace, odd):
+async def test_unusual_text_is_written(api, subject, namespace, odd):
     async with recording(api) as (recorder, tally):
         recorder.record(subject, **{"reason": "Odd", "note": "n", "action": "Test", **odd})
 
@@ -168,7 +168,7 @@ async def test_odd_words_are_still_written(api, subject, namespace, odd):
     assert len(await told(api, namespace)) == 1
 
 
-async def test_an_object_with_a_name_no_event_may_have(api, namespace):
+async def test_an_object_name_that_is_invalid_for_an_event(api, namespace):
     role = Reference("rbac.authorization.k8s.io/v1", "Role", namespace, "system:Odd:" + "x" * 240, "uid-role")
     async with recording(api) as (recorder, tally):
         recorder.record(role, "Seen", "n", action="Look")
@@ -176,14 +176,14 @@ async def test_an_object_with_a_name_no_event_may_have(api, namespace):
     assert tally.dropped_for == {}
 
 
-async def test_what_the_api_server_refuses_is_counted_and_forgotten(api, namespace):
+async def test_a_refused_event_is_counted_and_dropped(api, namespace):
     nowhere = Reference("v1", "ConfigMap", "no-such-namespace-anywhere", "x", "uid-x")
     async with recording(api) as (recorder, tally):
         recorder.record(nowhere, "Seen", "n", action="Look")
         await until(lambda: tally.dropped_for == {"refused": 1})
 
 
-async def test_without_an_api_server_recording_neither_waits_nor_fails(cluster):
+async def test_without_an_api_server_recording_neither_blocks_nor_fails(cluster):
     lost: Config = replace(config.load(cluster.kubeconfig), server="https://127.0.0.1:1")
     about = Reference("v1", "ConfigMap", "shop", "x", "uid-x")
     async with client.connect(lost, patience=Patience(tries=1)) as api:

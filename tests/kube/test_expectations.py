@@ -1,4 +1,4 @@
-"""A key that wrote rests until its write came by; it never rests for ever."""
+"""A key is held back until its write is observed, but not forever."""
 
 import pytest
 from hypothesis import strategies as st
@@ -14,12 +14,12 @@ def version(number: str, uid: str = "uid-1", kind: str = "configmaps") -> Versio
 
 def waiting(*written: Version, at: float = 0.0) -> Expectations[str]:
     expected: Expectations[str] = Expectations(patience=10)
-    for one in written:
-        expected.wrote("key", one, at)
+    for version_ in written:
+        expected.wrote("key", version_, at)
     return expected
 
 
-def test_who_wrote_nothing_waits_for_nothing():
+def test_a_key_without_writes_is_not_held_back():
     assert waiting().holds("key", 0) is None
 
 
@@ -40,7 +40,7 @@ def test_what_meets_an_expectation(seen, freed):
     assert (expected.holds("key", 1) is None) == bool(freed)
 
 
-def test_the_watch_may_be_faster_than_the_answer():
+def test_the_watch_event_may_precede_the_response():
     expected = waiting()
     expected.saw(version("7"))
     expected.saw(version("8"))
@@ -49,7 +49,7 @@ def test_the_watch_may_be_faster_than_the_answer():
     assert expected.holds("key", 0) is None
 
 
-def test_an_object_deleted_before_the_answer_came_is_not_waited_for():
+def test_an_object_deleted_before_the_response_is_not_expected():
     expected = waiting()
     expected.saw(version("9").gone)
     expected.wrote("key", version("7"), 0)
@@ -57,7 +57,7 @@ def test_an_object_deleted_before_the_answer_came_is_not_waited_for():
     assert expected.holds("key", 0) is None
 
 
-def test_every_write_must_come_by():
+def test_every_write_must_be_observed():
     expected = waiting(version("7"), version("8"), version("3", uid="uid-2"))
 
     assert expected.saw(version("7")) == []
@@ -72,15 +72,15 @@ LISTS = {
 
 
 @pytest.mark.parametrize(("began", "freed"), LISTS.values(), ids=LISTS)
-def test_a_list_shows_what_was_written_before_it_began(began, freed):
+def test_a_list_contains_earlier_writes(began, freed):
     assert waiting(version("7"), at=5.0).relisted("configmaps", began) == freed
 
 
-def test_a_list_of_another_kind_shows_nothing():
+def test_a_list_of_another_kind_meets_no_expectation():
     assert waiting(version("7")).relisted("pods", 100.0) == []
 
 
-def test_patience_ends_and_is_counted():
+def test_a_missed_expectation_is_dropped_and_counted():
     expected = waiting(version("7"), at=5.0)
 
     assert expected.holds("key", 6.0) == 9.0
@@ -90,14 +90,14 @@ def test_patience_ends_and_is_counted():
     assert expected.held == 0
 
 
-def test_a_deletion_is_met_by_the_end_only():
+def test_a_deletion_is_met_only_by_the_deleted_event():
     expected = waiting(version("7").gone)
 
     assert expected.saw(version("8")) == []
     assert expected.saw(version("9").gone) == ["key"]
 
 
-def test_memory_of_what_came_by_is_bounded(monkeypatch):
+def test_memory_of_observed_versions_is_bounded(monkeypatch):
     monkeypatch.setattr(expectations, "REMEMBERED", 3)
     expected = waiting()
     for number in range(100):
@@ -112,7 +112,7 @@ KEYS = st.sampled_from(["a", "b", "c"])
 
 
 class Writes(RuleBasedStateMachine):
-    """Beside a model that knows what is in the cache: a key is free exactly when all its writes are there."""
+    """Compared with a model of the cache: a key is free exactly if the cache contains all its writes."""
 
     @initialize()
     def start(self) -> None:

@@ -71,7 +71,7 @@ ADMIN = {
 
 
 class Impatient:
-    """A clock on which waiting takes no time, and that remembers how long was waited."""
+    """A clock whose sleeps take no time, and which records them."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -89,14 +89,14 @@ class Impatient:
 
 @asynccontextmanager
 async def no_seat_for(busy: Config, admin: Client) -> AsyncIterator[None]:
-    """Within, every request of the user `busy` is refused."""
+    """Inside the block, every request of the user `busy` is refused."""
     for resource, body in ((BINDINGS, ADMIN), (LEVELS, NO_SEATS), (SCHEMAS, FOR_BUSY)):
         await admin.apply(resource, body)
     done = asyncio.Event()
     async with client.connect(busy, patience=Patience(tries=1)) as api, asyncio.TaskGroup() as group:
 
         async def refused_by_now() -> bool:
-            """One that came before the level was in force sits elsewhere, so send another each time."""
+            """A request from before the level was active has another seat, so send a new one each time."""
             group.create_task(take_the_seat(busy, done))
             await asyncio.sleep(0.2)
             return await refused(api)
@@ -109,7 +109,7 @@ async def no_seat_for(busy: Config, admin: Client) -> AsyncIterator[None]:
 
 
 async def take_the_seat(busy: Config, done: asyncio.Event) -> None:
-    """A request whose body does not end before `done`."""
+    """A request whose body does not end before `done` is set."""
 
     async def body() -> AsyncIterator[bytes]:
         yield b'{"kind":'
@@ -134,7 +134,7 @@ async def refused(api: Client) -> bool:
     return False
 
 
-async def test_retry_after_is_honoured_within_bounds_and_then_the_write_goes_through(private_lab):
+async def test_retry_after_is_honoured_within_bounds_and_then_the_write_succeeds(private_lab):
     lab = await private_lab()
     mine = config.load(lab.kubeconfig)
     busy = replace(mine, impersonate={"Impersonate-User": ("busy",)})
@@ -160,7 +160,7 @@ async def test_retry_after_is_honoured_within_bounds_and_then_the_write_goes_thr
         await api.create(CONFIG_MAPS, config_map(), namespace="default")
 
 
-async def test_a_write_waits_until_there_is_a_seat(private_lab):
+async def test_a_write_is_retried_until_there_is_a_free_seat(private_lab):
     lab = await private_lab()
     mine = config.load(lab.kubeconfig)
     busy = replace(mine, impersonate={"Impersonate-User": ("busy",)})

@@ -1,4 +1,4 @@
-"""A store that follows the API server, in bad times: each test breaks a real one, or the cable to it."""
+"""A store that follows a failing API server: each test breaks a real API server or the connection to it."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ def truth(lab: Any) -> list[str]:
     return sorted(found.stdout.split())
 
 
-async def test_an_api_server_that_dies_and_comes_back(private_lab):
+async def test_an_api_server_that_restarts(private_lab):
     lab = await private_lab(durable=True)
     async with (
         client.connect(config.load(lab.kubeconfig)) as api,
@@ -59,7 +59,7 @@ async def test_an_api_server_that_dies_and_comes_back(private_lab):
     )
 
 
-async def test_a_cut_watch_resumes_without_listing_again(private_lab):
+async def test_an_interrupted_watch_resumes_without_a_list(private_lab):
     lab = await private_lab()
     straight = config.load(lab.kubeconfig)
     async with (
@@ -79,7 +79,7 @@ async def test_a_cut_watch_resumes_without_listing_again(private_lab):
     assert mirror.reflector.figures.lists == 1
 
 
-async def test_a_half_open_watch_is_noticed_by_its_silence(private_lab):
+async def test_a_half_open_watch_times_out(private_lab):
     lab = await private_lab()
     straight = config.load(lab.kubeconfig)
     impatient = Rules(backoff=QUICK.backoff, silence=1.5)
@@ -98,7 +98,7 @@ async def test_a_half_open_watch_is_noticed_by_its_silence(private_lab):
     assert mirror.told == [("came", "unseen")]
 
 
-async def test_a_version_too_old_means_list_again_and_only_real_changes_are_told(private_lab):
+async def test_an_expired_version_lists_again_and_notifies_only_real_changes(private_lab):
     lab = await private_lab(durable=True)
     straight = config.load(lab.kubeconfig)
     async with (
@@ -133,18 +133,18 @@ async def change_unseen(api: Client, mirror: Mirror[ConfigMap]) -> None:
     await api.delete(CONFIG_MAPS, "goes", namespace="default")
     await api.delete(CONFIG_MAPS, "reborn", namespace="default")
     await create(api, "reborn", "new")
-    assert mirror.told == [], "the cable is unplugged"
+    assert mirror.told == [], "the connection is down"
 
 
 async def forget_history(lab: Any) -> None:
-    """etcd drops every old version, and the API server its own memory of them."""
+    """Compact etcd, and make the API server forget old versions too."""
     lab.etcd_compact()
     lab.kill("kube-apiserver")
     await lab.start("kube-apiserver")
     await lab.ready()
 
 
-async def test_a_list_whose_token_expires_under_way_starts_over(private_lab):
+async def test_a_list_with_an_expired_continue_token_starts_over(private_lab):
     lab = await private_lab(extra={"kube-apiserver": ("--watch-cache=false",)})
     plain = config.load(lab.kubeconfig)
     async with client.connect(plain) as api:
@@ -173,7 +173,7 @@ async def test_a_list_whose_token_expires_under_way_starts_over(private_lab):
     assert answered == 3, "one page, one refusal, one whole list"
 
 
-async def test_an_api_server_that_is_away_is_named_in_one_sentence(private_lab):
+async def test_an_unreachable_api_server_is_named_in_the_error(private_lab):
     lab = await private_lab()
     here = config.load(lab.kubeconfig)
     patience = Patience(tries=2)
@@ -186,7 +186,7 @@ async def test_an_api_server_that_is_away_is_named_in_one_sentence(private_lab):
     assert "\n" not in str(caught.value)
 
 
-async def test_a_short_absence_is_not_even_noticed_by_a_writer(private_lab):
+async def test_a_write_survives_a_short_outage(private_lab):
     lab = await private_lab(durable=True)
     async with client.connect(config.load(lab.kubeconfig), patience=Patience(tries=40)) as api:
         lab.kill("kube-apiserver")

@@ -1,4 +1,4 @@
-"""The kubelet and Prometheus ask over real HTTP."""
+"""The health and metrics endpoints over real HTTP."""
 
 import signal
 from collections.abc import AsyncIterator
@@ -35,11 +35,11 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_without_complaints_all_is_well(server, path):
+async def test_without_failing_checks_the_process_is_healthy(server, path):
     assert await server.get(path) == (200, "ok\n")
 
 
-async def test_a_failing_check_is_named_with_its_sentence(server):
+async def test_a_failing_check_is_named_with_its_reason(server):
     server.health.ready["stores"] = lambda: "pods are not synced yet"
     server.health.ready["leader"] = lambda: None
 
@@ -47,7 +47,7 @@ async def test_a_failing_check_is_named_with_its_sentence(server):
     assert await server.get("/livez") == (200, "ok\n"), "not ready is no reason for a restart"
 
 
-async def test_verbose_shows_what_was_checked(server):
+async def test_verbose_shows_all_checks(server):
     server.health.live["event loop"] = lambda: None
 
     assert await server.get("/healthz?verbose") == (200, "[+] event loop\nok\n")
@@ -61,7 +61,7 @@ async def test_a_check_that_raises_has_failed(server):
     assert "the check itself failed: ZeroDivisionError" in text
 
 
-async def test_metrics_are_those_of_the_registry(server):
+async def test_metrics_come_from_the_registry(server):
     Counter("croupier_test", "A test", registry=server.registry).inc(3)
 
     status, text = await server.get("/metrics")
@@ -70,13 +70,13 @@ async def test_metrics_are_those_of_the_registry(server):
     assert "python_gc" not in text
 
 
-async def test_signals_are_left_alone():
+async def test_the_server_does_not_handle_signals():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     async with serving.serve(health.app(Health(), CollectorRegistry()), LOOPBACK):
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-async def test_a_taken_port_is_explained(server):
+async def test_a_port_in_use_is_explained(server):
     with pytest.raises(
         CannotListen, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use; choose"
     ):
@@ -97,6 +97,6 @@ def test_addresses(text, address):
 
 
 @pytest.mark.parametrize("text", ["8080", "host:", "host:http", ":70000"])
-def test_what_is_no_address_is_refused(text):
+def test_an_invalid_address_is_refused(text):
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         serving.parse(text)

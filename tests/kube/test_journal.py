@@ -1,4 +1,4 @@
-"""Many words, few Events: repeats are counted, floods are dammed, memory is bounded."""
+"""Event series: repetitions are counted, floods are rate limited, memory is bounded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ def happening(note: str = "no card has 50 % left", name: str = "train") -> Happe
 
 
 class Book:
-    """A journal and an API server that takes whatever is due."""
+    """An aggregator and an API server that accepts all due Events."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.journal = Journal(limits)
@@ -35,54 +35,54 @@ class Book:
             self.journal.written(replace(entry, name=entry.name or "e"), now)
 
 
-def test_the_first_time_is_an_event():
-    book = Book()
-    assert book.say(happening(), 0) is None
-    book.write(0)
+def test_the_first_record_creates_an_event():
+    env = Book()
+    assert env.say(happening(), 0) is None
+    env.write(0)
 
-    assert book.writes == [("create", 1)]
-    assert book.journal.waiting == 0
+    assert env.writes == [("create", 1)]
+    assert env.journal.waiting == 0
 
 
-def test_the_same_again_raises_the_count_now_and_then():
-    book = Book()
+def test_repetitions_update_the_count_at_intervals():
+    env = Book()
     for second in range(25):
-        book.say(happening(), second)
-        book.write(second)
+        env.say(happening(), second)
+        env.write(second)
 
-    assert book.writes == [("create", 1), ("update", 11), ("update", 21)]
-    assert book.journal.next_due() == 30
+    assert env.writes == [("create", 1), ("update", 11), ("update", 21)]
+    assert env.journal.next_due() == 30
 
 
-def test_repeats_before_the_first_write_are_in_it():
-    book = Book()
+def test_repetitions_before_the_first_write_are_counted_in_it():
+    env = Book()
     for _ in range(5):
-        book.say(happening(), 0)
-    book.write(0)
+        env.say(happening(), 0)
+    env.write(0)
 
-    assert book.writes == [("create", 5)]
-
-
-def test_what_happens_while_it_is_written_is_not_lost():
-    book = Book()
-    book.say(happening(), 0)
-    (entry,) = book.journal.due(0)
-    book.say(happening(), 0)
-    book.journal.written(replace(entry, name="e"), 0)
-
-    assert book.journal.waiting == 1
-    book.write(10)
-    assert book.writes == [("update", 2)]
+    assert env.writes == [("create", 5)]
 
 
-def test_after_a_long_silence_it_is_a_new_event():
-    book = Book()
-    book.say(happening(), 0)
-    book.write(0)
-    book.say(happening(), 400)
-    book.write(400)
+def test_repetitions_during_a_write_are_not_lost():
+    env = Book()
+    env.say(happening(), 0)
+    (entry,) = env.journal.due(0)
+    env.say(happening(), 0)
+    env.journal.written(replace(entry, name="e"), 0)
 
-    assert book.writes == [("create", 1), ("create", 1)]
+    assert env.journal.waiting == 1
+    env.write(10)
+    assert env.writes == [("update", 2)]
+
+
+def test_after_a_long_pause_a_repetition_is_a_new_event():
+    env = Book()
+    env.say(happening(), 0)
+    env.write(0)
+    env.say(happening(), 400)
+    env.write(400)
+
+    assert env.writes == [("create", 1), ("create", 1)]
 
 
 DIFFERENT = {
@@ -93,76 +93,76 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("other", DIFFERENT.values(), ids=DIFFERENT)
-def test_what_differs_is_an_event_of_its_own(other):
-    book = Book()
-    book.say(happening(), 0)
-    book.say(other, 0)
-    book.write(0)
+def test_different_content_is_a_separate_event(other):
+    env = Book()
+    env.say(happening(), 0)
+    env.say(other, 0)
+    env.write(0)
 
-    assert book.writes == [("create", 1), ("create", 1)]
+    assert env.writes == [("create", 1), ("create", 1)]
 
 
-def test_one_object_cannot_flood():
-    book = Book()
-    refused = [book.say(happening(note=f"try {n}"), 0) for n in range(6)]
+def test_events_of_one_object_are_rate_limited():
+    env = Book()
+    refused = [env.say(happening(note=f"try {n}"), 0) for n in range(6)]
     assert refused == [None, None, None, "spam", "spam", "spam"]
 
-    assert book.say(happening(name="innocent"), 0) is None
-    assert book.say(happening(note="later"), 10) is None
+    assert env.say(happening(name="innocent"), 0) is None
+    assert env.say(happening(note="later"), 10) is None
 
 
-def test_a_full_journal_says_so():
-    book = Book()
+def test_a_full_aggregator_drops_events():
+    env = Book()
     for n in range(8):
-        book.say(happening(name=f"pod-{n}"), 0)
+        env.say(happening(name=f"pod-{n}"), 0)
 
-    assert book.say(happening(name="one too many"), 0) == "full"
-
-
-def test_an_event_the_api_server_forgot_is_written_anew():
-    book = Book()
-    book.say(happening(), 0)
-    book.write(0)
-    book.say(happening(), 5)
-    (entry,) = book.journal.due(10)
-    book.journal.vanished(entry)
-    book.write(10)
-
-    assert book.writes == [("create", 1), ("create", 2)]
+    assert env.say(happening(name="one too many"), 0) == "full"
 
 
-def test_a_failed_write_waits_and_keeps_its_name():
-    book = Book()
-    book.say(happening(), 0)
-    (entry,) = book.journal.due(0)
-    book.journal.failed(replace(entry, name="e.1"), retry_at=2.5)
+def test_an_event_that_expired_is_created_again():
+    env = Book()
+    env.say(happening(), 0)
+    env.write(0)
+    env.say(happening(), 5)
+    (entry,) = env.journal.due(10)
+    env.journal.vanished(entry)
+    env.write(10)
 
-    assert book.journal.due(2) == []
-    (again,) = book.journal.due(2.5)
+    assert env.writes == [("create", 1), ("create", 2)]
+
+
+def test_a_failed_write_is_delayed_and_keeps_its_name():
+    env = Book()
+    env.say(happening(), 0)
+    (entry,) = env.journal.due(0)
+    env.journal.failed(replace(entry, name="e.1"), retry_at=2.5)
+
+    assert env.journal.due(2) == []
+    (again,) = env.journal.due(2.5)
     assert (again.name, again.attempts) == ("e.1", 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.booleans()), max_size=200))
-def test_memory_stays_bounded_whatever_is_said(words):
-    book = Book()
+def test_memory_is_bounded(words):
+    env = Book()
     for now, (name, note, write) in enumerate(words):
-        book.say(happening(name=f"pod-{name}", note=f"note {note}"), now)
+        env.say(happening(name=f"pod-{name}", note=f"note {note}"), now)
         if write:
-            book.write(now)
-        assert book.journal.remembered <= LIMITS.remembered
-        assert book.journal.waiting <= LIMITS.remembered
-    assert all(isinstance(entry, Entry) for entry in book.journal.unwritten())
+            env.write(now)
+        assert env.journal.remembered <= LIMITS.remembered
+        assert env.journal.waiting <= LIMITS.remembered
+    assert all(isinstance(entry, Entry) for entry in env.journal.unwritten())
 
 
 @given(st.text(max_size=3000))
-def test_a_note_fits_and_says_that_it_was_cut(note):
+def test_a_long_note_is_truncated_with_an_ellipsis(note):
     kept = journal.cut(note)
 
     assert len(kept.encode()) <= journal.NOTE_BYTES
     assert kept == note or (kept.endswith("…") and note.startswith(kept[:-1].rstrip()))
 
 
-def test_a_long_note_ends_at_a_word():
+def test_a_truncated_note_ends_at_a_word():
     kept = journal.cut("one two three four", limit=14)
 
     assert kept == "one two…"

@@ -1,4 +1,4 @@
-"""Two rules decide everything: wait as long as the holder said, and stop before the others may start."""
+"""The two rules of leader election: wait for the full lease duration, and stop before others may start."""
 
 from datetime import UTC, datetime
 
@@ -30,8 +30,8 @@ DECISIONS = {
     "ours from a lost answer": (seen("me"), 101, None, Renew()),
     "ours": (seen("me"), 101, 110, Renew()),
     "our deadline is over": (seen("me"), 110, 110, Lost("the lease was not renewed within 10 s")),
-    "taken from us": (seen("other"), 101, 110, Lost("the lease is held by other now")),
-    "emptied by somebody while we lead": (seen(""), 101, 110, Lost("the lease is held by nobody now")),
+    "taken by another": (seen("other"), 101, 110, Lost("the lease is now held by other")),
+    "released by another client while leading": (seen(""), 101, 110, Lost("the lease was released")),
     "deleted while we lead": (None, 101, 110, Acquire()),
 }
 
@@ -41,7 +41,7 @@ def test_decisions(sighting, now, leads_until, decision):
     assert lease.decide(sighting, "me", now=now, terms=TERMS, leads_until=leads_until) == decision
 
 
-def test_time_starts_again_only_when_the_record_changes():
+def test_the_observation_time_changes_only_with_the_record():
     first = lease.claimed(lease.new("l", "ns"), "other", now=NOON, terms=TERMS)
     once = lease.sight(None, first, 100)
     relabelled = {**first, "metadata": {"labels": {"a": "b"}, "resourceVersion": "9"}}
@@ -51,7 +51,7 @@ def test_time_starts_again_only_when_the_record_changes():
     assert lease.sight(once, renewed, 105).at == 105
 
 
-def test_a_life_of_a_lease_on_the_wire():
+def test_the_lease_object_through_its_life_cycle():
     fresh = lease.claimed(lease.new("l", "ns"), "a", now=NOON, terms=TERMS)
     assert fresh["spec"] == {
         "holderIdentity": "a",
@@ -71,7 +71,7 @@ def test_a_life_of_a_lease_on_the_wire():
     assert (lease.read(taken).holder, lease.read(taken).transitions) == ("b", 1)
 
 
-def test_what_others_wrote_into_the_lease_stays():
+def test_unknown_fields_of_the_lease_stay():
     theirs: Raw = {
         "metadata": {"name": "l", "labels": {"team": "x"}},
         "spec": {"strategy": "OldestEmulationVersion"},
@@ -83,18 +83,18 @@ def test_what_others_wrote_into_the_lease_stays():
 
 
 @pytest.mark.parametrize(("every", "deadline", "duration"), [(0, 10, 15), (10, 10, 15), (2, 15, 15)])
-def test_terms_that_could_make_two_leaders_are_refused(every, deadline, duration):
+def test_timings_that_allow_two_leaders_are_refused(every, deadline, duration):
     with pytest.raises(ValueError, match="every < renew_deadline < duration"):
         Terms(duration=duration, renew_deadline=deadline, every=every)
 
 
-def test_looks_are_spread():
+def test_attempts_have_jitter():
     assert TERMS.pause(0.0) == pytest.approx(1.8)
     assert TERMS.pause(1.0) == pytest.approx(2.2)
 
 
 class Candidate:
-    """One replica with a clock of its own, whose writes may reach the API server late."""
+    """One replica with its own clock, whose writes may reach the API server late."""
 
     def __init__(self, name: str, offset: float) -> None:
         self.name = name
@@ -109,7 +109,7 @@ CANDIDATES = st.sampled_from(["a", "b", "c"])
 
 
 class Election(RuleBasedStateMachine):
-    """Real time runs in `now`; no candidate knows it. Requests take any time; replicas stop and go on."""
+    """`now` is the real time, unknown to the candidates. Requests are delayed; replicas freeze and resume."""
 
     @initialize(offsets=st.lists(st.floats(-1000, 1000), min_size=3, max_size=3))
     def start(self, offsets: list[float]) -> None:
@@ -124,40 +124,42 @@ class Election(RuleBasedStateMachine):
 
     @rule(name=CANDIDATES)
     def look(self, name: str) -> None:
-        one = self.all[name]
-        one.lease = (self.version, self.stored) if self.stored is not None else None
-        one.seen = (
-            lease.sight(one.seen, self.stored, self.now + one.offset) if self.stored is not None else None
+        candidate = self.all[name]
+        candidate.lease = (self.version, self.stored) if self.stored is not None else None
+        candidate.seen = (
+            lease.sight(candidate.seen, self.stored, self.now + candidate.offset)
+            if self.stored is not None
+            else None
         )
 
     @rule(name=CANDIDATES)
     def send(self, name: str) -> None:
-        """Decide by what was seen, and put a claim on its way."""
-        one = self.all[name]
-        mine = self.now + one.offset
-        match lease.decide(one.seen, name, now=mine, terms=TERMS, leads_until=one.until):
+        """Decide by the last observation, and send a write."""
+        candidate = self.all[name]
+        mine = self.now + candidate.offset
+        match lease.decide(candidate.seen, name, now=mine, terms=TERMS, leads_until=candidate.until):
             case Acquire() | Renew():
-                version, known = one.lease or (0, lease.new("l", "ns"))
+                version, known = candidate.lease or (0, lease.new("l", "ns"))
                 stamp = datetime.fromtimestamp(1e9 + self.now, UTC)
-                one.sending = (mine, version, lease.claimed(known, name, now=stamp, terms=TERMS))
+                candidate.sending = (mine, version, lease.claimed(known, name, now=stamp, terms=TERMS))
             case Lost():
-                one.until = None
+                candidate.until = None
 
     @rule(name=CANDIDATES, answer_lost=st.booleans())
     def arrive(self, name: str, answer_lost: bool) -> None:
-        """The API server compares and swaps; the answer may be lost."""
-        one = self.all[name]
-        if one.sending is None:
+        """The API server compares and swaps; the response may be lost."""
+        candidate = self.all[name]
+        if candidate.sending is None:
             return
-        (sent, version, body), one.sending = one.sending, None
+        (sent, version, body), candidate.sending = candidate.sending, None
         if version != (self.version if self.stored is not None else 0):
             return
         self.version += 1
         self.stored = body
         if not answer_lost:
-            one.until = sent + TERMS.renew_deadline
-            one.lease = (self.version, body)
-            one.seen = lease.sight(one.seen, body, sent)
+            candidate.until = sent + TERMS.renew_deadline
+            candidate.lease = (self.version, body)
+            candidate.seen = lease.sight(candidate.seen, body, sent)
 
     @rule(name=CANDIDATES)
     def a_whole_round(self, name: str) -> None:
@@ -167,10 +169,10 @@ class Election(RuleBasedStateMachine):
 
     @rule(name=CANDIDATES)
     def hand_back(self, name: str) -> None:
-        one = self.all[name]
-        if one.until is None or self.stored is None or lease.read(self.stored).holder != name:
+        candidate = self.all[name]
+        if candidate.until is None or self.stored is None or lease.read(self.stored).holder != name:
             return
-        one.until = None
+        candidate.until = None
         self.version += 1
         self.stored = lease.released(self.stored, now=NOON)
 

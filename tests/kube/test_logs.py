@@ -1,4 +1,4 @@
-"""Every line is structured, wherever it comes from, and none carries a credential."""
+"""Every log line is structured, including those of libraries, and none contains a credential."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from croupier.kube import logs
 
 @pytest.fixture(autouse=True)
 def unchanged_logging():
-    """What `setup` changes for the whole process is put back."""
+    """Restore the global state that `setup` changes."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -24,13 +24,13 @@ def unchanged_logging():
 
 @pytest.fixture
 def lines():
-    """Logs in JSON from debug up; answers with the lines so far."""
+    """Log JSON from debug up; returns a function that reads the lines."""
     stream = io.StringIO()
     logs.setup(level="debug", form="auto", stream=stream)
     return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_says_what_when_and_how_bad(lines):
+def test_a_line_has_message_time_and_level(lines):
     structlog.get_logger("croupier.test").warning("will retry", retry_in=3)
 
     (line,) = lines()
@@ -38,7 +38,7 @@ def test_a_line_says_what_when_and_how_bad(lines):
     assert line == {"message": "will retry", "level": "warning", "logger": "croupier.test", "retry_in": 3}
 
 
-def test_the_context_is_in_every_line_also_of_libraries(lines):
+def test_the_context_is_in_every_line_including_libraries(lines):
     with structlog.contextvars.bound_contextvars(controller="pools", key="a"):
         structlog.get_logger().info("ours")
         logging.getLogger("aiohttp").info("theirs: %d", 7)
@@ -62,7 +62,7 @@ def test_a_traceback_is_one_field(lines):
         assert "ValueError: broken" in line["exception"]
 
 
-def test_the_level_holds_for_all():
+def test_the_level_applies_to_all_loggers():
     stream = io.StringIO()
     logs.setup(level="warning", stream=stream)
     structlog.get_logger().info("quiet")
@@ -72,7 +72,7 @@ def test_the_level_holds_for_all():
     assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["loud"]
 
 
-def test_for_the_eye_there_is_no_json():
+def test_the_console_format_is_not_json():
     stream = io.StringIO()
     logs.setup(form="console", stream=stream)
     structlog.get_logger().info("hello", key="a/b")
@@ -101,7 +101,7 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("fields", LEAKS.values(), ids=LEAKS)
-def test_credentials_do_not_get_through(lines, fields):
+def test_credentials_are_hidden(lines, fields):
     structlog.get_logger().info("asked", **fields)
 
     text = json.dumps(lines())
@@ -119,7 +119,7 @@ def test_a_credential_in_a_traceback_is_hidden_too(lines):
     assert "s3cr3t" not in json.dumps(lines())
 
 
-def test_harmless_words_stay(lines):
+def test_harmless_text_is_not_hidden(lines):
     structlog.get_logger().info("counted", tokens_left=3, key="shop/web", secrets_store="configmaps")
 
     (line,) = lines()

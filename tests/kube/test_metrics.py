@@ -1,4 +1,4 @@
-"""What is counted can be scraped, and what is gone is no longer shown."""
+"""All metrics can be scraped, and series of removed objects disappear."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def scrape(metrics: Metrics) -> list[str]:
     return [line for line in lines if not line.startswith("#") and "_created{" not in line]
 
 
-def test_two_registries_do_not_share_anything():
+def test_two_registries_are_independent():
     one, other = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
     one.request("get", "pods", 200, 0.01)
 
@@ -24,13 +24,13 @@ def test_two_registries_do_not_share_anything():
     assert not [line for line in scrape(other) if line.startswith("croupier_client_requests_total")]
 
 
-def test_every_name_is_ours():
+def test_every_metric_has_the_croupier_prefix():
     metrics = Metrics(CollectorRegistry())
 
     assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier"}
 
 
-def test_a_controller_that_is_gone_leaves_no_series():
+def test_a_removed_controller_leaves_no_series():
     metrics = Metrics(CollectorRegistry())
     gauge = metrics.controller("pools")
     gauge.added()
@@ -48,7 +48,7 @@ def test_a_controller_that_is_gone_leaves_no_series():
     metrics.controller("never-used").gone()
 
 
-async def test_a_cache_shows_its_size_and_history_and_goes_away():
+async def test_a_cache_shows_its_counters_until_it_is_removed():
     metrics = Metrics(CollectorRegistry())
     store: Store[Pod] = Store(PODS)
     reflector: Reflector[Pod] = Reflector(None, store)  # type: ignore[arg-type]  # it never runs here
@@ -67,7 +67,7 @@ async def test_a_cache_shows_its_size_and_history_and_goes_away():
     assert not [line for line in scrape(metrics) if 'resource="pods"' in line]
 
 
-def test_who_leads_and_what_was_told():
+def test_leadership_and_event_metrics():
     metrics = Metrics(CollectorRegistry())
     metrics.leading("ns/lease", True)
     metrics.recorded("Warning")
@@ -79,7 +79,7 @@ def test_who_leads_and_what_was_told():
     assert 'croupier_events_dropped_total{why="spam"} 1.0' in lines
 
 
-async def test_the_event_loop_is_watched():
+async def test_the_event_loop_delay_is_measured():
     metrics = Metrics(CollectorRegistry())
     measuring = asyncio.create_task(metrics.measure_loop(every=0.001))
     await until(lambda: (metrics.registry.get_sample_value("croupier_loop_lag_seconds_count") or 0) >= 3)

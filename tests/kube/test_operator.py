@@ -1,4 +1,4 @@
-"""The whole runtime as an operator on a real API server: it converges, hands over, and survives."""
+"""The whole runtime as an operator on a real API server: it converges, fails over, and survives outages."""
 
 import asyncio
 import contextlib
@@ -71,15 +71,15 @@ async def test_sources_are_copied_changed_and_removed(api, namespace, start, clu
 
     await until_async(gone)
 
-    async def told() -> bool:
+    async def recorded() -> bool:
         described = cluster.kubectl("describe", "configmap", "one", "-n", namespace).stdout
         return "copied to one-copy" in described
 
-    await until_async(told, "the Event")
+    await until_async(recorded, "the Event")
 
 
-async def test_own_writes_are_not_done_twice(api, namespace, start):
-    """Each reconcile that writes asks for another at once, when the cache cannot know of the write yet."""
+async def test_own_writes_are_not_repeated(api, namespace, start):
+    """Each reconcile that writes requeues its key immediately, before the cache shows the write."""
     names = [f"source-{n}" for n in range(40)]
     await give(api, namespace, *names)
     replica = start("a")
@@ -94,7 +94,7 @@ async def test_own_writes_are_not_done_twice(api, namespace, start):
     assert await replica.metric("croupier_reconciles_total", outcome="error") == 0
 
 
-async def test_sigterm_ends_well_and_hands_over(api, namespace, start):
+async def test_sigterm_releases_the_lease_and_exits_with_0(api, namespace, start):
     first = start("a")
     await until_async(first.leads, "a to lead")
     second = start("b")
@@ -103,7 +103,7 @@ async def test_sigterm_ends_well_and_hands_over(api, namespace, start):
 
     first.kill(signal.SIGTERM)
     assert await first.ended() == 0
-    assert first.said("handed the lease back")
+    assert first.said("released the lease")
     held = await api.get(LEASES, "copier", namespace=namespace)
     assert held["spec"]["holderIdentity"] in ("", "b")
     await until_async(second.leads, "b to lead")
@@ -111,7 +111,7 @@ async def test_sigterm_ends_well_and_hands_over(api, namespace, start):
     await copied(api, namespace, "after")
 
 
-async def test_when_the_leader_is_killed_the_other_goes_on(api, namespace, start):
+async def test_when_the_leader_is_killed_the_other_takes_over(api, namespace, start):
     first = start("a")
     await until_async(first.leads, "a to lead")
     second = start("b")
@@ -129,11 +129,11 @@ async def test_when_the_leader_is_killed_the_other_goes_on(api, namespace, start
 class Write(NamedTuple):
     by: str
     begun: float
-    """When its writer set out to do it."""
+    """When the writer started the write."""
 
 
 class History:
-    """The beats in the order the API server took them."""
+    """The increments in the order in which the API server stored them."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
@@ -155,7 +155,7 @@ class History:
         return [write for write in self.writes[since:] if write.by == writer]
 
 
-async def test_a_frozen_leader_does_not_write_again_when_it_thaws(api, namespace, start):
+async def test_a_frozen_leader_does_not_write_after_it_resumes(api, namespace, start):
     await give(api, namespace, *(f"beat-{n}" for n in range(6)), role="beat")
     listed = await api.list(CONFIG_MAPS, Selection(namespace))
     history = History()
@@ -186,7 +186,7 @@ async def freeze_and_thaw(frozen: Replica, other: Replica, history: History) -> 
     assert len(late) <= 4, "more than one request of each worker was under way"
 
 
-async def test_it_survives_the_api_server(private_lab, tmp_path):
+async def test_the_operator_survives_an_api_server_outage(private_lab, tmp_path):
     lab = await private_lab()
     lab.kubectl("create", "namespace", "story")
     with replicas.troupe(lab.kubeconfig, "story", tmp_path) as start:

@@ -1,4 +1,4 @@
-"""Workers that wait for keys: woken when there is work, and only as many as there is work for."""
+"""Workers that wait for keys: as many are woken as there are ready keys."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -18,13 +18,13 @@ async def soon(awaitable: Awaitable[T]) -> T:
 
 
 async def asleep(task: "asyncio.Task[str | None]") -> bool:
-    """The task had every chance to run, and still waits."""
+    """Whether the task still waits after it could run."""
     for _ in range(5):
         await asyncio.sleep(0)
     return not task.done()
 
 
-async def test_a_resting_worker_is_woken_by_a_key():
+async def test_an_idle_worker_is_woken_by_a_key():
     queue: WorkQueue[str] = WorkQueue()
     worker = asyncio.create_task(queue.take())
     assert await asleep(worker)
@@ -53,7 +53,7 @@ async def test_a_delayed_key_wakes_a_worker_in_time():
     assert [await soon(queue.take()), await soon(queue.take())] == ["early", "late"]
 
 
-async def test_a_failed_key_comes_back():
+async def test_a_failed_key_is_retried():
     queue: WorkQueue[str] = WorkQueue(Backlog(retries=Backoff(first=0.01)), chance=lambda: 0.5)
     queue.add("a")
     await soon(queue.take())
@@ -63,7 +63,7 @@ async def test_a_failed_key_comes_back():
     assert await soon(queue.take()) == "a"
 
 
-async def test_a_key_is_not_lost_with_the_worker_that_was_called_for_it():
+async def test_a_key_is_not_lost_with_a_cancelled_worker():
     queue: WorkQueue[str] = WorkQueue()
     leaving = asyncio.create_task(queue.take())
     staying = asyncio.create_task(queue.take())
@@ -75,7 +75,7 @@ async def test_a_key_is_not_lost_with_the_worker_that_was_called_for_it():
     assert leaving.cancelled()
 
 
-async def test_a_cancelled_worker_does_not_swallow_a_later_key():
+async def test_a_cancelled_worker_does_not_take_a_later_key():
     queue: WorkQueue[str] = WorkQueue()
     leaving = asyncio.create_task(queue.take())
     assert await asleep(leaving)
@@ -86,7 +86,7 @@ async def test_a_cancelled_worker_does_not_swallow_a_later_key():
     assert await soon(queue.take()) == "a"
 
 
-async def test_many_keys_due_at_once_reach_all_resting_workers():
+async def test_many_due_keys_reach_all_idle_workers():
     queue: WorkQueue[int] = WorkQueue()
     workers = [asyncio.create_task(queue.take()) for _ in range(8)]
     for n in range(8):
@@ -95,7 +95,7 @@ async def test_many_keys_due_at_once_reach_all_resting_workers():
     assert set(await soon(asyncio.gather(*workers))) == set(range(8))
 
 
-async def test_closing_sends_workers_home_after_the_last_key():
+async def test_close_ends_the_workers_after_the_last_key():
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     queue.add_after("never", 3600)
@@ -112,7 +112,7 @@ async def test_closing_sends_workers_home_after_the_last_key():
     await soon(drained)
 
 
-async def test_abandoning_drops_what_is_ready():
+async def test_abandon_drops_ready_keys():
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     queue.abandon()

@@ -1,4 +1,4 @@
-"""Every ending of a reconcile has one meaning, decided in one place."""
+"""Every result of a reconcile has exactly one outcome."""
 
 import pytest
 
@@ -25,10 +25,10 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("ending", "verdict"), ENDINGS.values(), ids=ENDINGS)
-def test_endings(ending, verdict):
+def test_every_result_has_one_outcome(ending, verdict):
     assert reconcile.judge(ending) == verdict
 
 
-def test_time_does_not_run_backwards():
-    with pytest.raises(ValueError, match="cannot be -1"):
+def test_a_negative_delay_is_refused():
+    with pytest.raises(ValueError, match="must not be negative, but is -1"):
         Result(again_after=-1)

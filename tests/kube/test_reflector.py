@@ -1,4 +1,4 @@
-"""A store that follows the API server, in good times."""
+"""A store that follows a healthy API server."""
 
 import asyncio
 import math
@@ -26,7 +26,7 @@ OURS = "metadata.name!=kube-root-ca.crt"
 
 
 class Picky(Struct, frozen=True):
-    """A kind whose `data` may only say "good": everything else is poison to it."""
+    """A kind whose `data` may only be "good": every other value is invalid."""
 
     metadata: Metadata
     data: dict[str, Literal["good"]] = {}
@@ -44,7 +44,7 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
         yield connected
 
 
-async def test_it_starts_with_what_is_there_and_follows_what_happens(api, namespace):
+async def test_the_store_lists_existing_objects_and_follows_changes(api, namespace):
     await api.create(CONFIG_MAPS, config_map("old"), namespace=namespace)
 
     async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS)) as mirror:
@@ -58,7 +58,7 @@ async def test_it_starts_with_what_is_there_and_follows_what_happens(api, namesp
     assert mirror.names() == ["new"]
 
 
-async def test_a_watch_that_ends_is_taken_up_again_where_it_was(api, namespace):
+async def test_a_closed_watch_resumes_at_its_version(api, namespace):
     rules = Rules(backoff=QUICK.backoff, watch_seconds=1)
 
     async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS), rules) as mirror:
@@ -72,7 +72,7 @@ async def test_a_watch_that_ends_is_taken_up_again_where_it_was(api, namespace):
     assert mirror.reflector.figures.lists == 1
 
 
-async def test_poison_is_counted_and_hides_nobody(api, namespace):
+async def test_an_invalid_object_is_counted_and_hides_no_other(api, namespace):
     await api.create(CONFIG_MAPS, config_map("bad-early", say="ugh"), namespace=namespace)
     await api.create(CONFIG_MAPS, config_map("good-early", say="good"), namespace=namespace)
 
@@ -90,7 +90,7 @@ async def test_poison_is_counted_and_hides_nobody(api, namespace):
     assert mirror.reflector.figures.lists == 1
 
 
-async def test_an_index_that_chokes_on_one_object_hides_nobody(api, namespace):
+async def test_an_index_that_fails_on_one_object_hides_no_other(api, namespace):
     async with following(api, CONFIG_MAPS, Selection(namespace, fields=OURS)) as mirror:
         by_color = mirror.store.index(lambda found: [found.data["color"]])
         await api.create(CONFIG_MAPS, config_map("odd"), namespace=namespace)
@@ -101,7 +101,7 @@ async def test_an_index_that_chokes_on_one_object_hides_nobody(api, namespace):
     assert mirror.reflector.figures.skipped == 1
 
 
-async def test_staleness_says_how_old_our_knowledge_is(api, namespace):
+async def test_staleness_is_the_age_of_the_last_response(api, namespace):
     reflector = Reflector(api, Store(CONFIG_MAPS), selection=Selection(namespace))
     assert reflector.staleness() == math.inf
     assert not reflector.has_synced
@@ -111,7 +111,7 @@ async def test_staleness_says_how_old_our_knowledge_is(api, namespace):
         assert mirror.reflector.has_synced
 
 
-async def test_what_cannot_be_listed_is_retried_and_said(api):
+async def test_a_failed_list_is_retried_and_reported(api):
     store = Store(Resource("no.such.group", "v1", "things", "Thing", False, dict))
     reflector = Reflector(api, store, rules=QUICK)
     task = asyncio.create_task(reflector.run())
@@ -124,7 +124,7 @@ async def test_what_cannot_be_listed_is_retried_and_said(api):
     assert "404" in str(reflector.last_error)
 
 
-async def test_subscribers_learn_when_the_list_was_asked_for(api, namespace):
+async def test_subscribers_get_the_time_of_the_list_request(api, namespace):
     store = Store(CONFIG_MAPS)
     moments: list[float] = []
     store.subscribe(lambda _: None, relisted=moments.append)
@@ -137,7 +137,7 @@ async def test_subscribers_learn_when_the_list_was_asked_for(api, namespace):
     assert len(moments) == 1
 
 
-async def test_an_optional_kind_has_no_objects_until_the_api_server_knows_it(api, cluster):
+async def test_an_optional_kind_has_no_objects_until_it_is_installed(api, cluster):
     made_up = f"{secrets.token_hex(4)}.test.croupier.io"
     widgets: Resource[dict[str, Any]] = Resource(made_up, "v1", "widgets", "Widget", False, dict)
 

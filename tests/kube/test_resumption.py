@@ -1,4 +1,4 @@
-"""What the list-and-watch loop does next, in every case operators have been bitten by."""
+"""The next step of the list-and-watch loop, for all known failure cases."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ CUT = Broke(Unreachable("cut"))
 STEPS = {
     "a list says where to watch from": (Position(), Listed("5"), Position("5")),
     "an event moves on": (Position("5", failures=2), Progress("6"), Position("6")),
-    "a sign of life without a version resets failures": (
+    "progress without a version resets failures": (
         Position("5", failures=2),
         Progress(""),
         Position("5"),
@@ -39,7 +39,7 @@ def test_next(before, what, expected):
 
 
 @pytest.mark.parametrize("what", [CUT, GONE, Ended(alive=False), Broke(ServerError(500))], ids=repr)
-def test_waits_grow_to_a_limit(what):
+def test_delays_grow_to_a_limit(what):
     rules = Rules(backoff=Backoff(first=1, factor=2, most=8, jitter=0))
     position, waits = Position("5"), []
     for _ in range(6):
@@ -49,19 +49,19 @@ def test_waits_grow_to_a_limit(what):
     assert waits == [1, 2, 4, 8, 8, 8]
 
 
-def test_no_wait_in_good_times():
+def test_no_delay_without_failures():
     assert resumption.wait(Position("5"), Ended(alive=True), Rules(), 0.9) == 0
     assert resumption.wait(Position("5", failures=3), Listed("5"), Rules(), 0.9) == 0
 
 
-def test_the_api_server_may_ask_for_more_patience():
+def test_a_retry_after_extends_the_delay():
     busy = Broke(TooManyRequests(429, retry_after=40))
 
     assert resumption.wait(Position("5", failures=1), busy, Rules(), 0.0) == 40
 
 
 @given(st.integers(1, 1000), st.floats(0, 1, exclude_max=True))
-def test_chance_spreads_waits_but_never_lifts_the_limit(failures, chance):
+def test_jitter_spreads_delays_within_the_limit(failures, chance):
     backoff = Backoff(first=0.5, most=30)
 
     assert 0 < backoff.delay(failures, chance) <= 30
@@ -69,5 +69,5 @@ def test_chance_spreads_waits_but_never_lifts_the_limit(failures, chance):
 
 
 @given(st.floats(0, 1, exclude_max=True))
-def test_watches_do_not_all_end_together(chance):
+def test_watch_durations_have_jitter(chance):
     assert 300 <= Rules().seconds(chance) <= 600

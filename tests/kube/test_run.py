@@ -1,4 +1,4 @@
-"""A process ends in order, or loudly."""
+"""A process stops its components in order, and reports every failure."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ def said():
 
 
 class Story:
-    """Parts that write down what happens to them."""
+    """Components that record their events."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -64,7 +64,7 @@ async def stopped(story: Story, *parts: Part, by: signal.Signals = signal.SIGTER
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_parts_in_reverse_order(by):
+async def test_a_signal_stops_the_components_in_reverse_order(by):
     story = Story()
 
     assert await stopped(story, story.part("client"), story.part("events"), story.part("lease"), by=by) == 0
@@ -78,14 +78,14 @@ async def test_a_signal_ends_the_parts_in_reverse_order(by):
     ]
 
 
-async def test_a_part_that_does_not_stop_is_cut_off_and_the_others_still_end_well():
+async def test_a_component_that_does_not_stop_is_cancelled_and_the_others_stop_normally():
     story = Story()
 
     assert await stopped(story, story.part("events"), story.stubborn("controller")) == 1
     assert story.lines == ["events up", "controller cut off", "events down"]
 
 
-async def test_a_second_signal_insists(said):
+async def test_a_second_signal_stops_immediately(said):
     story = Story()
     slow = Part("slow", story.stubborn("slow").run, grace=3600)
     process = Process([slow, story.last()])
@@ -97,10 +97,10 @@ async def test_a_second_signal_insists(said):
 
     assert await asyncio.wait_for(running, 10) == 1
     assert story.lines == ["slow cut off"]
-    assert "asked again: stopping at once" in [line["event"] for line in said]
+    assert "second stop request: stopping immediately" in [line["event"] for line in said]
 
 
-async def test_a_crash_ends_everything_with_a_sentence_and_a_traceback(said):
+async def test_a_crash_stops_the_process_with_a_message_and_a_traceback(said):
     story = Story()
 
     async def broken(stop: asyncio.Event) -> None:
@@ -114,19 +114,19 @@ async def test_a_crash_ends_everything_with_a_sentence_and_a_traceback(said):
     assert await Process([story.part("events"), Part("audit", broken)]).run() == 1
     assert story.lines == ["events up", "events down"]
     (line,) = [line for line in said if line["log_level"] == "error"]
-    assert line["event"] == "audit crashed, so the process ends: the ledger is upside down"
+    assert line["event"] == "audit crashed, stopping the process: the ledger is upside down"
     assert line["exc_info"] is not None
 
 
-async def test_a_part_that_just_ends_is_a_failure_too(said):
+async def test_a_component_that_ends_early_is_a_failure(said):
     async def brief(stop: asyncio.Event) -> None:
         await asyncio.sleep(0)
 
     assert await Process([Part("watch", brief)]).run() == 1
-    assert "watch ended without being asked, so the process ends" in [line["event"] for line in said]
+    assert "watch ended unexpectedly, stopping the process" in [line["event"] for line in said]
 
 
-async def test_a_crash_while_stopping_counts(said):
+async def test_a_crash_during_shutdown_is_a_failure(said):
     story = Story()
 
     async def clumsy(stop: asyncio.Event) -> None:
@@ -134,10 +134,10 @@ async def test_a_crash_while_stopping_counts(said):
         raise RuntimeError("could not flush")
 
     assert await stopped(story, Part("events", clumsy)) == 1
-    assert "events crashed, so the process ends: could not flush" in [line["event"] for line in said]
+    assert "events crashed, stopping the process: could not flush" in [line["event"] for line in said]
 
 
-async def test_an_endless_part_is_cancelled_when_asked():
+async def test_a_cancellable_component_is_cancelled_on_stop():
     story = Story()
 
     async def reflector() -> None:
@@ -150,14 +150,14 @@ async def test_an_endless_part_is_cancelled_when_asked():
     assert story.lines == ["reflector cancelled"]
 
 
-async def test_an_endless_part_that_crashes_is_heard():
+async def test_a_crash_of_a_cancellable_component_is_reported():
     async def reflector() -> None:
         raise RuntimeError("no")
 
     assert await Process([run.endless("reflector", reflector)]).run() == 1
 
 
-async def test_what_cannot_be_cancelled_ends_the_process(monkeypatch):
+async def test_a_component_that_cannot_be_cancelled_aborts_the_process(monkeypatch):
     monkeypatch.setattr(run, "LAST_GRACE", 0.05)
     story = Story()
     let_go = asyncio.Event()
@@ -179,17 +179,17 @@ async def test_what_cannot_be_cancelled_ends_the_process(monkeypatch):
     let_go.set()
 
 
-def test_what_stops_us_from_starting_is_one_sentence(said):
+def test_a_failed_start_is_logged_in_one_sentence(said):
     async def start() -> int:
         raise ConfigError("no kubeconfig at /nowhere; name one with --kubeconfig")
 
     assert run.main(start) == 1
     assert [line["event"] for line in said] == [
-        "cannot run: no kubeconfig at /nowhere; name one with --kubeconfig"
+        "cannot start: no kubeconfig at /nowhere; name one with --kubeconfig"
     ]
 
 
-def test_main_passes_the_exit_code_on():
+def test_main_returns_the_exit_code():
     async def start() -> int:
         return 3
 

@@ -1,4 +1,4 @@
-"""The store: equal to what it was told, its indexes too, and subscribers hear of real changes only."""
+"""The store and its indexes equal their inputs, and subscribers are notified only of real changes."""
 
 import logging
 from typing import Any
@@ -31,7 +31,7 @@ def told(store: Store[Pod]) -> list[tuple[str | None, str | None]]:
     return heard
 
 
-def test_the_same_version_again_is_no_news():
+def test_the_same_version_is_no_change():
     store = Store(PODS)
     heard = told(store)
 
@@ -44,7 +44,7 @@ def test_the_same_version_again_is_no_news():
     assert heard == [(None, "1"), ("1", "opaque"), ("opaque", None)]
 
 
-def test_a_successor_of_the_same_name_is_told_as_a_death_and_a_birth():
+def test_a_recreated_object_is_a_deletion_and_an_addition():
     store = Store(PODS)
     store.put(pod(version="1"))
     heard = told(store)
@@ -68,7 +68,7 @@ def test_an_index_follows_its_objects_and_forgets_empty_values():
     assert on.get("n1") == []
 
 
-def test_an_index_is_kept_up_while_it_is_open_and_costs_nothing_before_and_after():
+def test_an_index_is_updated_only_while_it_is_open():
     store = Store(PODS)
     on = store.index(by_node)
     with kept(on):
@@ -94,7 +94,7 @@ def test_plain_dicts_can_be_stored_too():
     assert store.get(Key("", "n1")) is store.named("n1")
 
 
-def test_one_failing_subscriber_does_not_silence_the_others(caplog):
+def test_one_failing_subscriber_does_not_affect_the_others(caplog):
     store = Store(PODS)
 
     def fails(_: Change[Pod]) -> None:
@@ -109,7 +109,7 @@ def test_one_failing_subscriber_does_not_silence_the_others(caplog):
     assert "a bug" in caplog.text
 
 
-def test_an_object_its_index_cannot_read_changes_nothing():
+def test_an_object_that_fails_its_index_changes_nothing():
     store = Store(PODS)
     heard = told(store)
     store.index(lambda found: [found.spec.containers[0].name])
@@ -120,7 +120,7 @@ def test_an_object_its_index_cannot_read_changes_nothing():
     assert (len(store), heard) == (0, [])
 
 
-def test_who_unsubscribed_hears_no_more():
+def test_an_unsubscribed_callback_is_not_called():
     store, heard = Store(PODS), list[Any]()
     end = store.subscribe(heard.append)
     end()
@@ -130,7 +130,7 @@ def test_who_unsubscribed_hears_no_more():
     assert heard == []
 
 
-def test_subscribers_hear_when_a_whole_list_is_in():
+def test_subscribers_are_notified_of_complete_lists():
     store, moments = Store(PODS), list[float]()
     store.subscribe(lambda _: None, relisted=moments.append)
     store.relisted(12.5)
@@ -138,7 +138,7 @@ def test_subscribers_hear_when_a_whole_list_is_in():
     assert moments == [12.5]
 
 
-def test_what_a_list_lacks_is_known():
+def test_keys_missing_from_a_list_are_found():
     store = Store(PODS)
     store.put(pod("stays"))
     store.put(pod("goes"))
@@ -147,7 +147,7 @@ def test_what_a_list_lacks_is_known():
 
 
 class StoreStory(RuleBasedStateMachine):
-    """Any order of changes: the store, its index and a replica built from notifications all agree."""
+    """For any order of changes, the store, its index and a replica built from notifications agree."""
 
     names = st.sampled_from(["a", "b", "c"])
 
@@ -160,8 +160,8 @@ class StoreStory(RuleBasedStateMachine):
         self.store.subscribe(self.replicate)
 
     def replicate(self, change: Change[Pod]) -> None:
-        assert self.replica.get(change.key) == change.old, "old must be what was told before"
-        assert change.old != change.new, "only real changes are told"
+        assert self.replica.get(change.key) == change.old, "old must be the last notified version"
+        assert change.old != change.new, "only real changes are notified"
         if change.new is None:
             del self.replica[change.key]
         else:

@@ -1,4 +1,4 @@
-"""Several requests at once: all are made, no more than allowed run at a time, and a failure is told."""
+"""Concurrent requests: all run, at most the limit at a time, and a failure is raised."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from croupier.kube import together
 from tests.kube.waiting import until
 
 
-async def test_what_each_came_to_in_the_order_of_asking():
+async def test_results_are_in_the_order_of_the_steps():
     running, most = 0, 0
 
     async def ask(number: int) -> int:
@@ -23,7 +23,7 @@ async def test_what_each_came_to_in_the_order_of_asking():
     assert most == 2
 
 
-async def test_one_that_fails_stops_no_other():
+async def test_a_failing_step_does_not_stop_the_others():
     done = []
 
     async def ask(number: int) -> None:
@@ -37,7 +37,7 @@ async def test_one_that_fails_stops_no_other():
     assert done == [0, 2]
 
 
-async def test_a_cancelled_one_takes_all_with_it():
+async def test_cancelling_cancels_all_steps():
     begun = []
 
     async def ask(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The watch protocol: bytes in whatever pieces, what happened out, and no line may blind us to the next."""
+"""The watch protocol: bytes in chunks of any size, events out, and no line hides the next."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def expired() -> bytes:
     return line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
 
-def test_an_object_arrives_typed():
+def test_an_event_has_a_typed_object():
     (event,) = Reader(Pod).feed(line("ADDED", raw_pod("web")))
 
     assert isinstance(event, Change)
@@ -34,14 +34,14 @@ def test_a_bookmark_only_moves_the_version():
     assert Reader(Pod).feed(bookmark("42")) == [Bookmark("42")]
 
 
-def test_410_in_the_stream_is_gone():
+def test_a_410_in_the_stream_raises_gone():
     (event,) = Reader(Pod).feed(expired())
 
     assert isinstance(event, Failed)
     assert isinstance(event.error, Gone)
 
 
-def test_any_other_error_keeps_the_words_of_the_api_server():
+def test_any_other_error_keeps_the_message_of_the_api_server():
     (event,) = Reader(Pod).feed(line("ERROR", {"code": 500, "message": "etcd is away"}))
 
     assert isinstance(event, Failed)
@@ -49,7 +49,7 @@ def test_any_other_error_keeps_the_words_of_the_api_server():
     assert "etcd is away" in str(event.error)
 
 
-def test_events_before_an_error_in_the_same_piece_are_not_lost():
+def test_events_before_an_error_in_the_same_chunk_are_not_lost():
     kinds = [type(event) for event in Reader(Pod).feed(line("ADDED", raw_pod()) + expired())]
 
     assert kinds == [Change, Failed]
@@ -72,7 +72,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
-def test_poison_is_reported_and_the_next_event_still_arrives(poison):
+def test_an_invalid_line_is_skipped_and_the_next_event_is_decoded(poison):
     skipped, after = Reader(Pod).feed(poison + line("ADDED", raw_pod("after")))
 
     assert isinstance(skipped, Skipped)
@@ -80,7 +80,7 @@ def test_poison_is_reported_and_the_next_event_still_arrives(poison):
     assert isinstance(after, Change)
 
 
-def test_poison_still_says_which_object_and_version_it_was():
+def test_an_invalid_object_keeps_its_name_and_version():
     (event,) = Reader(Pod).feed(line("DELETED", raw_pod("bad", nodeName=7)))
 
     assert isinstance(event, Skipped)
@@ -92,7 +92,7 @@ def test_poison_still_says_which_object_and_version_it_was():
     )
 
 
-def test_a_line_longer_than_any_object_ends_the_watch(monkeypatch):
+def test_a_too_long_line_ends_the_watch(monkeypatch):
     monkeypatch.setattr(watch, "LONGEST", 100)
     reader = Reader(Pod)
 
@@ -117,7 +117,7 @@ lines = st.lists(
 
 
 @given(lines, st.lists(st.integers(1, 50)), st.booleans())
-def test_how_the_bytes_are_cut_makes_no_difference(stream, sizes, cut_off):
+def test_chunk_boundaries_make_no_difference(stream, sizes, cut_off):
     data = b"".join(stream) + (b'{"type":"ADD' if cut_off else b"")
     whole = Reader(Pod).feed(data)
 

@@ -1,4 +1,4 @@
-"""Waiting for a state of the world with a deadline, never for an amount of time."""
+"""Polling for a state with a deadline, instead of fixed sleeps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,11 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 50.0
-"""Seconds. Long on a busy machine, and less than the minute after which much is looked at again unasked."""
+"""Seconds. Enough on a busy machine, and less than the resync interval of most controllers (one minute)."""
 
 
 async def until(look: Callable[[], T], what: str = "it", within: float = PATIENCE) -> T:
-    """Poll `look` until it answers something true, and answer that."""
+    """Poll `look` until its result is true, and return that."""
 
     async def looking() -> T:
         return look()
@@ -22,7 +22,7 @@ async def until(look: Callable[[], T], what: str = "it", within: float = PATIENC
 async def until_async(look: Callable[[], Awaitable[T]], what: str = "it", within: float = PATIENCE) -> T:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
-    while not (found := await look()):
+    while not (result := await look()):
         assert loop.time() < deadline, f"waited {within:g} s for {what}"
         await asyncio.sleep(0.02)
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""What the doctor asks for each account, the manifests grant: else it would cry wolf on every cluster."""
+"""The manifests grant all permissions that the doctor checks; else it would complain in every cluster."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,7 +18,7 @@ MANIFEST = Path(__file__).resolve().parents[2] / "deployments/default/croupier.y
 @cache
 def in_memory() -> list[dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [one for one in yaml.load_all(MANIFEST.read_text(), Loader=loader) if one]
+    return [document for document in yaml.load_all(MANIFEST.read_text(), Loader=loader) if document]
 
 
 BOOKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -28,14 +28,17 @@ BOOKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
 
 
 def granted(documents: list[dict[str, Any]], account: str) -> Iterator[tuple[dict[str, Any], bool]]:
-    """The rules of an account, and whether they hold in our namespace only."""
-    roles = {(one["kind"], one["metadata"]["name"]): one.get("rules") or [] for one in documents}
-    for one in documents:
-        if one["kind"] in ("RoleBinding", "ClusterRoleBinding"):
-            subjects = [subject["name"] for subject in one.get("subjects") or []]
-            role = (one["roleRef"]["kind"], one["roleRef"]["name"])
+    """The rules of a service account, and whether they are limited to Croupier's namespace."""
+    roles = {
+        (document["kind"], document["metadata"]["name"]): document.get("rules") or []
+        for document in documents
+    }
+    for document in documents:
+        if document["kind"] in ("RoleBinding", "ClusterRoleBinding"):
+            subjects = [subject["name"] for subject in document.get("subjects") or []]
+            role = (document["roleRef"]["kind"], document["roleRef"]["name"])
             if account in subjects:
-                yield from ((rule, one["kind"] == "RoleBinding") for rule in roles.get(role, []))
+                yield from ((rule, document["kind"] == "RoleBinding") for rule in roles.get(role, []))
 
 
 def allows(rule: dict[str, Any], here: bool, right: Right, verb: str) -> bool:
@@ -49,9 +52,11 @@ def allows(rule: dict[str, Any], here: bool, right: Right, verb: str) -> bool:
 
 
 @pytest.mark.parametrize("book", BOOKS.values(), ids=BOOKS)
-def test_what_is_asked_for_is_granted(book):
+def test_checked_permissions_are_granted_by_the_manifests(book):
     documents = book()
-    accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
+    accounts = {
+        document["metadata"]["name"] for document in documents if document["kind"] == "ServiceAccount"
+    }
     needed = doctor_rights.needs(accounts)
     lacking = [
         (account, verb, right.resource, right.name)

@@ -1,4 +1,4 @@
-"""The processes as a person starts them, with the real kube-scheduler: killed, switched, kept out."""
+"""The processes as started from the command line, with the real kube-scheduler: killed, migrated, refused."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class House:
         await dealer.join(self.lab, book, QUIET, kubeconfigs=kubeconfigs)
 
     def account(self, name: str) -> Path:
-        """A kubeconfig that speaks as the service account of that process."""
+        """A kubeconfig with the service account of that process."""
         groups = [
             "system:serviceaccounts",
             f"system:serviceaccounts:{dealer.NAMESPACE}",
@@ -70,7 +70,7 @@ class House:
         return json.loads(self.lab.kubectl("get", *what, "-o", "json").stdout)
 
     def cards_of(self, pod: str) -> list[tuple[str, int]]:
-        """What came with its Binding; nothing while it waits."""
+        """The cards of a bound pod; empty for a pending pod."""
         written = self.get("pod", pod)["metadata"]["annotations"].get("gpu.mps.io/allocation", "[]")
         return [(entry["card"], entry["percent"]) for entry in json.loads(written)]
 
@@ -78,7 +78,7 @@ class House:
         return str(self.get("rsv", reservation).get("status", {}).get("phase", ""))
 
     def shares(self) -> dict[str, int]:
-        """Percent taken of every card, by what the pods carry."""
+        """The used percentage of every card, from the annotations of the pods."""
         taken: dict[str, int] = {}
         for pod in self.get("pods")["items"]:
             for card, percent in self.cards_of(pod["metadata"]["name"]):
@@ -94,7 +94,7 @@ async def house(private_lab: Callable[..., Any]) -> House:
     return House(lab)
 
 
-async def test_the_book_in_memory_survives_a_kill_and_a_switch_there_and_back(house):
+async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_directions(house):
     await house.deals("InMemory")
     house.lab.kubectl("apply", "-f", "-", stdin=MISSION)
     await until(lambda: house.phase("example-reservation") == "Reserved", "the Reservation to be held")
@@ -107,14 +107,14 @@ async def test_the_book_in_memory_survives_a_kill_and_a_switch_there_and_back(ho
     house.lab.kill(dealer.EXTENDER)
     house.ask("third", cards=2, ratio=20)
     await house.deals("InMemory")
-    await until(lambda: house.cards_of("third"), "the third pod to be placed by the next book")
+    await until(lambda: house.cards_of("third"), "the third pod to be placed by the next capacity manager")
     assert house.cards_of("second") == cards
 
     await house.deals("CRD")
     await until(lambda: len(house.get("nodereservations")["items"]) == 2, "the ledgers to be written")
     house.ask("my-pod", cards=2, ratio=50)
     await until(lambda: house.cards_of("my-pod"), "the reserved pod to get its cards")
-    ledgers = {one["metadata"]["name"]: one["spec"] for one in house.get("nodereservations")["items"]}
+    ledgers = {item["metadata"]["name"]: item["spec"] for item in house.get("nodereservations")["items"]}
     held = {
         (card["id"], key.split("/")[1]): share
         for spec in ledgers.values()
@@ -138,7 +138,7 @@ async def test_the_book_in_memory_survives_a_kill_and_a_switch_there_and_back(ho
 
 
 @pytest.mark.parametrize("book", ["InMemory", "CRD"])
-async def test_the_accounts_of_the_manifests_may_do_all_that_is_needed(house, book):
+async def test_the_service_accounts_of_the_manifests_have_all_permissions(house, book):
     house.lab.kubectl("apply", "-k", str(MANIFESTS))
     accounts = {name: house.account(name) for name in (dealer.EXTENDER, dealer.MANAGER)}
     await house.deals(book, accounts)
@@ -156,7 +156,7 @@ async def test_the_accounts_of_the_manifests_may_do_all_that_is_needed(house, bo
     assert "forbidden" not in said.lower()
 
 
-async def test_a_second_book_is_kept_out(house):
+async def test_a_second_capacity_manager_is_refused(house):
     await house.deals("InMemory")
 
     ended = await asyncio.to_thread(
@@ -178,21 +178,21 @@ async def test_a_second_book_is_kept_out(house):
     )
 
     assert ended.returncode == 1
-    assert "keeps the book in memory" in ended.stderr
+    assert "runs the in-memory capacity manager" in ended.stderr
     assert process.alive(house.lab.process(dealer.EXTENDER))
 
 
-async def test_whoever_keeps_the_ledgers_stops_when_a_book_in_memory_is_opened_beside_them(house):
+async def test_the_manager_stops_when_an_in_memory_capacity_manager_becomes_active(house):
     await house.deals("CRD")
     both = [house.lab.process(dealer.EXTENDER), house.lab.process(dealer.MANAGER)]
 
     options = ("--listen=127.0.0.1:0", "--health=127.0.0.1:0", f"--kubeconfig={house.lab.kubeconfig}")
-    beside = Program("beside", (sys.executable, "-m", "croupier.cli", "extender", *options))
-    house.lab.adopt(process.start(beside, house.lab.logs))  # ends with the lab
+    second = Program("second", (sys.executable, "-m", "croupier.cli", "extender", *options))
+    house.lab.adopt(process.start(second, house.lab.logs))  # ends with the lab
 
     await until(lambda: not any(map(process.alive, both)), "the others to stop", within=60)
-    assert all("keeps the book in memory" in _log(one) for one in both)
-    assert process.alive(house.lab.process("beside"))
+    assert all("runs the in-memory capacity manager" in _log(program) for program in both)
+    assert process.alive(house.lab.process("second"))
 
 
 def _log(of: Process) -> str:
@@ -201,4 +201,4 @@ def _log(of: Process) -> str:
 
 def _refusal(house: House, pod: str) -> bool:
     events = house.get("events", f"--field-selector=involvedObject.name={pod},reason=FailedScheduling")
-    return any("needs 2 cards with 60 % free but has" in one["message"] for one in events["items"])
+    return any("needs 2 cards with 60 % free but has" in event["message"] for event in events["items"])

@@ -1,4 +1,4 @@
-"""Settings that change while a process runs: on the real API server, where they stand."""
+"""Settings that change while a process runs, on a real API server."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
 
 @pytest.fixture(autouse=True)
 def _level() -> Iterator[None]:
-    """What is logged is the same for the whole test run."""
+    """Restore the log level after each test."""
     before = logging.getLogger().level
     yield
     logging.getLogger().setLevel(before)
@@ -74,7 +74,7 @@ def config_map(namespace: str, text: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def followed(following: Following) -> AsyncIterator[Orders]:
-    """The process that follows, as long as the block runs."""
+    """The live settings of a running watcher."""
     await following.begin()
     stop = asyncio.Event()
     running = [asyncio.ensure_future(part.run(stop)) for part in following.parts()]
@@ -91,10 +91,10 @@ def direction(orders: Orders) -> str:
 
 async def events(api: Client, namespace: str) -> dict[str, str]:
     found = await api.list(EVENTS, Selection(namespace))
-    return {one["reason"]: one["note"] for one in found.items}
+    return {event["reason"]: event["note"] for event in found.items}
 
 
-async def test_a_config_map_is_followed_and_what_cannot_be_meant_is_refused(api, namespace):
+async def test_a_config_map_is_watched_and_invalid_settings_are_refused(api, namespace):
     await api.create(MAPS, config_map(namespace, "fallback: {direction: down}"))
     async with followed(Following(api, "configmap", namespace, levels=False)) as orders:
         assert direction(orders) == "down"
@@ -104,17 +104,17 @@ async def test_a_config_map_is_followed_and_what_cannot_be_meant_is_refused(api,
 
         await api.apply(MAPS, config_map(namespace, "fallback: {direction: sideways}\nloud: 1"), force=True)
         refused = await until_async(
-            lambda: _event(api, namespace, "SettingsRefused"), "the refusal to be told", PATIENCE
+            lambda: _event(api, namespace, "SettingsRefused"), "the Event of the refusal", PATIENCE
         )
-        assert "fallback.direction: 'sideways' is none of" in refused
+        assert "fallback.direction: 'sideways' is not one of" in refused
         assert "loud: there is no such setting" in refused
         assert direction(orders) == "up"
 
         await api.apply(MAPS, config_map(namespace, "capacityManager: CRD"), force=True)
         later = await until_async(
-            lambda: _event(api, namespace, "SettingsNeedRestart"), "the need to be told", PATIENCE
+            lambda: _event(api, namespace, "SettingsNeedRestart"), "the Event of the needed restart", PATIENCE
         )
-        assert later.endswith("started again: capacityManager")
+        assert later.endswith("restart of the processes: capacityManager")
 
         await api.delete(MAPS, "croupier-settings", namespace=namespace)
         await api.create(MAPS, config_map(namespace, "logLevel: Error"))
@@ -125,20 +125,20 @@ async def _event(api: Client, namespace: str, reason: str) -> str:
     return (await events(api, namespace)).get(reason, "")
 
 
-async def test_bad_settings_keep_a_process_from_starting(api, namespace):
+async def test_invalid_settings_prevent_the_start(api, namespace):
     await api.create(MAPS, config_map(namespace, "logLevel: Loud\ninventory: {resyncPeriod: soon}"))
-    with pytest.raises(BadSettings, match=r"inventory.resyncPeriod: .*; logLevel: 'Loud' is none of"):
+    with pytest.raises(BadSettings, match=r"inventory.resyncPeriod: .*; logLevel: 'Loud' is not one of"):
         await Following(api, "configmap", namespace).begin()
 
 
-async def test_without_settings_the_defaults_are_in_force(api, namespace):
+async def test_without_settings_the_defaults_apply(api, namespace):
     assert await Following(api, "configmap", namespace).begin() == Order()
     assert await Following(api, "module", namespace).begin() == Order()
 
 
 @pytest_asyncio.fixture
 async def modules(api: Client) -> AsyncIterator[None]:
-    """ModuleConfigs are known, and ours is on."""
+    """The ModuleConfig CRD with an enabled gpu-operator module."""
     await api.create(CRDS, MODULE_KIND)
     await until_async(lambda: _can_make(api), "the kind to be served", PATIENCE)
     yield
@@ -159,7 +159,7 @@ async def switch(api: Client, on: bool, **wanted: Any) -> None:
 
 
 @pytest.mark.usefixtures("modules")
-async def test_a_module_is_switched_off_and_on(api, namespace):
+async def test_a_module_is_disabled_and_enabled(api, namespace):
     async with followed(Following(api, "module", namespace, levels=False)) as orders:
         assert orders.now == Order()
         await switch(api, on=False)
@@ -170,7 +170,7 @@ async def test_a_module_is_switched_off_and_on(api, namespace):
 
 @dataclass(frozen=True)
 class Running:
-    """A process of ours, by its health address."""
+    """A Croupier process and its health address."""
 
     process: asyncio.subprocess.Process
     health: int
@@ -199,9 +199,7 @@ async def started(cluster: Any, namespace: str, *command: str) -> AsyncIterator[
 
 
 @pytest.mark.usefixtures("modules", "clean_cluster")
-async def test_processes_rest_while_they_are_off_and_follow_changes_without_a_restart(
-    api, cluster, namespace
-):
+async def test_processes_pause_while_disabled_and_apply_changes_without_a_restart(api, cluster, namespace):
     port = free_port()
     await switch(api, on=False)
     inventory, placing = ("manager", "--controllers=inventory"), ("extender", f"--listen=127.0.0.1:{port}")
@@ -229,8 +227,8 @@ async def test_processes_rest_while_they_are_off_and_follow_changes_without_a_re
 
 
 async def _managed(api: Client, node: str, wanted: bool) -> bool:
-    cards = [one for one in (await api.list(kinds.GPU_DEVICES)).items if one.status.node_name == node]
-    return bool(cards) and all(one.status.managed is wanted for one in cards)
+    cards = [card for card in (await api.list(kinds.GPU_DEVICES)).items if card.status.node_name == node]
+    return bool(cards) and all(card.status.managed is wanted for card in cards)
 
 
 async def _listens(port: int) -> bool:
@@ -246,7 +244,7 @@ async def _deaf(port: int) -> bool:
     return not await _listens(port)
 
 
-def test_a_webhook_that_is_off_lets_nobody_into_a_pool_and_changes_nothing():
+def test_a_disabled_webhook_refuses_access_to_pools_and_changes_nothing():
     class Everybody:
         def mutate(self, request: AdmissionRequest) -> Verdict:
             return Verdict(warnings=("asked",))
@@ -274,7 +272,7 @@ async def _can_make(api: Client) -> bool:
     return True
 
 
-async def test_a_file_is_followed_even_through_bad_moments(tmp_path):
+async def test_a_file_is_watched_even_if_it_is_invalid_or_missing_for_a_while(tmp_path):
     path = tmp_path / "settings.yaml"
     path.write_text("logLevel: Warning")
     no_api: Any = None
@@ -290,7 +288,7 @@ async def test_a_file_is_followed_even_through_bad_moments(tmp_path):
 
 
 class Worker:
-    """Works by settings, and remembers by which."""
+    """Records the settings with which it runs."""
 
     def __init__(self) -> None:
         self.shifts: list[str] = []
@@ -303,13 +301,15 @@ class Worker:
         self.at_work = False
 
 
-async def test_who_works_by_settings_begins_anew_when_they_change():
+async def test_work_restarts_when_its_settings_change():
     orders, worker, stop = Orders(), Worker(), asyncio.Event()
-    working = asyncio.create_task(orders.obeyed(worker.work, stop, lambda one: one.fallback))
+    working = asyncio.create_task(
+        orders.obeyed(worker.work, stop, lambda configuration: configuration.fallback)
+    )
     await until(lambda: worker.shifts == ["nearest"])
 
     orders.give(Order(Configuration(log_level="Error")))
-    for _ in range(50):  # as many turns as anybody could need who minds it
+    for _ in range(50):  # enough event-loop iterations for a restart
         await asyncio.sleep(0)
     assert worker.shifts == ["nearest"]
     changed = settings_with("up")
@@ -327,7 +327,7 @@ async def test_who_works_by_settings_begins_anew_when_they_change():
     assert not worker.at_work
 
 
-async def test_work_that_crashes_is_heard_of():
+async def test_a_crash_of_the_work_is_raised():
     async def work(stop: asyncio.Event, today: Configuration) -> None:
         raise RuntimeError("broken")
 
@@ -335,7 +335,7 @@ async def test_work_that_crashes_is_heard_of():
         await Orders().obeyed(work, asyncio.Event())
 
 
-async def test_work_is_cancelled_with_whoever_waits_for_it():
+async def test_work_is_cancelled_with_its_caller():
     worker = Worker()
     working = asyncio.create_task(Orders().obeyed(worker.work, asyncio.Event()))
     await until(lambda: worker.at_work)

@@ -1,4 +1,4 @@
-"""What every process has: it is not ready before it is known what that takes."""
+"""A process is not ready before its readiness checks are registered."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.admission.desk import free_port
 from tests.kube.waiting import until_async
 
 
-async def test_nobody_is_ready_who_has_not_begun(cluster):
+async def test_a_process_is_not_ready_before_it_starts(cluster):
     health = Address("127.0.0.1", free_port())
 
     async def says() -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Whoever works in terms of office leaves nothing behind: what is kept for a term ends with it."""
+"""Controllers leave nothing behind after a leadership: indexes and subscribers end with it."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ WORKED_ON = (
     "leases of node agents",
     "pods that wait for a pool",
 )
-"""Caches that some controller listens to in a term."""
+"""Caches with subscribers during a leadership."""
 
 
 @pytest_asyncio.fixture
@@ -49,7 +49,7 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def managed(api: Client, namespace: str) -> AsyncIterator[Surface]:
-    """All controllers of a manager that is switched off, in this process."""
+    """All controllers of a disabled manager, in this process."""
     settings = Settings(book="CRD", namespace=namespace)
     surface = Surface(api, Metrics(CollectorRegistry()), Health(), settings, Orders(OFF))
     stop = asyncio.Event()
@@ -65,24 +65,26 @@ async def managed(api: Client, namespace: str) -> AsyncIterator[Surface]:
 def listeners(surface: Surface) -> dict[tuple[str, str], float]:
     """Indexes and subscribers, by cache and kind."""
     return {
-        (one.labels["resource"], one.labels["kind"]): one.value
+        (sample.labels["resource"], sample.labels["kind"]): sample.value
         for family in surface.metrics.registry.collect()
-        for one in family.samples
-        if one.name == "croupier_store_listeners"
+        for sample in family.samples
+        if sample.name == "croupier_store_listeners"
     }
 
 
 def in_office(surface: Surface) -> bool:
-    """Every election is won, and the book that goes with one is open, besides whoever only reads it."""
+    """All leases are held, and the ledger's capacity manager has subscribed to its cache."""
     families = surface.metrics.registry.collect()
-    leaders = [one.value for family in families for one in family.samples if one.name == "croupier_leader"]
+    leaders = [
+        sample.value for family in families for sample in family.samples if sample.name == "croupier_leader"
+    ]
     readers = listeners(surface)[kinds.NODE_RESERVATIONS.full_name, "subscriber"]
     return sum(leaders) == len(manager.CONTROLLERS) and readers == 2
 
 
 @pytest.mark.usefixtures("clean_cluster")
-async def test_ten_terms_leave_as_many_indexes_and_subscribers_as_one(api, namespace):
-    wish = {"namespace": namespace, "podName": "nobody", "desiredCPULimit": "1"}
+async def test_ten_leaderships_leave_as_many_indexes_and_subscribers_as_one(api, namespace):
+    wish = {"namespace": namespace, "podName": "missing", "desiredCPULimit": "1"}
     await api.create(
         kinds.POD_ALLOCATIONS.raw, {"metadata": {"name": "a", "namespace": namespace}, "spec": wish}
     )
@@ -92,7 +94,7 @@ async def test_ten_terms_leave_as_many_indexes_and_subscribers_as_one(api, names
 
         def at_work() -> bool:
             now = listeners(surface)
-            return all(now[one, "subscriber"] > idle[one, "subscriber"] for one in WORKED_ON)
+            return all(now[cache, "subscriber"] > idle[cache, "subscriber"] for cache in WORKED_ON)
 
         for _ in range(TERMS):
             surface.orders.give(Order())

@@ -1,4 +1,4 @@
-"""Leaving a cluster: nothing waits for us, what people wrote stays, and running pods go on."""
+"""Uninstalling: no finalizer blocks, objects of users stay, and running pods continue."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ PART_OF = {"app.kubernetes.io/part-of": "croupier"}
 
 
 async def settle(api: Client, lab: Lab) -> None:
-    """What an installation leaves: everything there is to take away, and what is not ours to take."""
+    """A cluster with all objects that must be removed, and objects of others that must stay."""
     lab.kubectl("create", "namespace", OURS)
     lab.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={OURS}", "--timeout=60s")
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
@@ -82,7 +82,7 @@ def _deployment() -> dict[str, Any]:
 
 
 async def _people(api: Client) -> None:
-    """A pool that is being deleted, one that stays, a Reservation, a pod that runs."""
+    """A pool that is being deleted, a pool that stays, a Reservation and a running pod."""
     for name in ("team-a", "team-b"):
         spec = {"provider": "Nvidia", "resource": {"unit": "Card"}, "allocation": {"mode": "Exclusive"}}
         meta = {"name": name, "finalizers": [POOL_FINALIZER]}
@@ -101,7 +101,7 @@ async def _people(api: Client) -> None:
 
 
 async def hold(api: Client, holder: str) -> None:
-    """The Lease of a manager, as fresh as can be if somebody holds it."""
+    """The Lease of a manager, renewed just now if it has a holder."""
     await _lease(api, "croupier-pools", holder)
 
 
@@ -125,7 +125,7 @@ async def is_gone(api: Client, kind: Any, name: str, namespace: str | None = Non
     return False
 
 
-async def test_everything_goes_in_its_order_and_what_people_wrote_stays(private_lab):
+async def test_everything_is_removed_in_order_and_user_objects_stay(private_lab):
     lab = await private_lab(parts=PARTS)
     borrowed.install(lab.cluster, crds.definitions())
     async with client.connect(config.load(lab.kubeconfig), field_manager="test") as api:
@@ -139,7 +139,7 @@ async def test_everything_goes_in_its_order_and_what_people_wrote_stays(private_
         await _theirs_stays(api)
 
         again = croupier("uninstall", kubeconfig=lab.kubeconfig)
-        assert (again.code, again.out) == (0, "Nothing of ours is left, except kinds and their objects.\n")
+        assert (again.code, again.out) == (0, "Nothing to remove except the CRDs and their objects.\n")
         assert croupier("uninstall", "--check", kubeconfig=lab.kubeconfig).code == 0
 
         await _with_kinds(api, lab)
@@ -148,7 +148,7 @@ async def test_everything_goes_in_its_order_and_what_people_wrote_stays(private_
 async def _check_lists_what_waits(lab: Lab) -> None:
     checked = croupier("uninstall", "--check", "-o", "json", kubeconfig=lab.kubeconfig)
     assert checked.code == 1
-    blocking = {(one["kind"], one["name"]) for one in checked.data["goes"] if one["blocks"]}
+    blocking = {(remnant["kind"], remnant["name"]) for remnant in checked.data["goes"] if remnant["blocks"]}
     assert blocking >= {
         (MUTATING, "croupier-webhook"),
         ("ValidatingAdmissionPolicyBinding", "croupier-protect-cards"),
@@ -157,9 +157,9 @@ async def _check_lists_what_waits(lab: Lab) -> None:
         ("Reservation", "default/held"),
         ("Node", NODE),
     }
-    stays = {one["name"]: one["what"] for one in checked.data["stays"]}
+    stays = {remnant["name"]: remnant["what"] for remnant in checked.data["stays"]}
     assert stays["gpupools.gpu.deckhouse.io"] == "2 objects"
-    stages = [one["stage"] for one in checked.data["goes"]]
+    stages = [remnant["stage"] for remnant in checked.data["goes"]]
     assert stages.index("webhook") < stages.index("process") < stages.index("pool") < stages.index("node")
 
 
@@ -169,7 +169,7 @@ async def _nothing_is_taken_from_under_a_process(api: Client, lab: Lab) -> None:
     working.cancel()
     await asyncio.wait({working})
     assert refused.code == 1
-    assert "manager-elsewhere (Lease croupier-pools) still works" in refused.err
+    assert "manager-elsewhere (Lease croupier-pools) is still running" in refused.err
     pool = await api.get(kinds.GPU_POOLS, "team-b")
     assert pool.metadata.finalizers == (POOL_FINALIZER,)
 
@@ -178,7 +178,7 @@ async def _ours_is_gone(api: Client) -> None:
     for kind in REGISTRATIONS.values():
         assert await is_gone(api, kind, configurations.NAME)
     for kind in (POLICIES, BINDINGS):
-        names = [one["metadata"]["name"] for one in (await api.list(kind)).items]
+        names = [item["metadata"]["name"] for item in (await api.list(kind)).items]
         assert not [name for name in names if name.startswith("croupier-")]
     assert await is_gone(api, DEPLOYMENTS, "gpupool-controller", OURS)
     assert await is_gone(api, kinds.GPU_POOLS, "team-a"), "its deletion ended"
@@ -198,10 +198,10 @@ async def _theirs_stays(api: Client) -> None:
     ]
     assert "gpu.deckhouse.io/pool-taints" not in node.metadata.annotations
     assert node.metadata.annotations["kept"] == "by a person"
-    taints = {one.key for one in node.spec.taints}
+    taints = {taint.key for taint in node.spec.taints}
     assert "theirs" in taints
     assert "gpu" not in taints
-    assert "GPUResourcesServed" not in {one.type for one in node.status.conditions}
+    assert "GPUResourcesServed" not in {condition.type for condition in node.status.conditions}
     assert "gpu.deckhouse.io/team-a" not in node.status.capacity
     assert "nvidia.com/gpu" in node.status.capacity
     pool, held = (
@@ -223,8 +223,8 @@ async def _with_kinds(api: Client, lab: Lab) -> None:
     done = croupier("uninstall", "--with-crds", "--yes", kubeconfig=lab.kubeconfig)
     assert done.code == 0, done.err
     await until_async(lambda: is_gone(api, kinds.GPU_POOLS, "team-b"), "the kind to go", 60)
-    assert croupier("uninstall", kubeconfig=lab.kubeconfig).out == "Nothing of ours is left.\n"
+    assert croupier("uninstall", kubeconfig=lab.kubeconfig).out == "Nothing to remove.\n"
 
 
-def test_a_wait_must_be_one():
+def test_the_wait_must_be_positive():
     assert croupier("uninstall", "--wait", "0").code == 2

@@ -1,4 +1,4 @@
-"""`croupier webhook` as a person starts it: ready when it can answer, frozen, thawed, ended in a rush."""
+"""`croupier webhook` as started from the command line: readiness, freeze and resume, shutdown under load."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ class House:
         return Replica(process, port, health, self.web)
 
     async def create(self, name: str, spec: dict[str, Any], namespace: str) -> str:
-        """Empty if the pod was marked, `unmarked` if not, else why it was refused."""
+        """Empty if the pod was marked, `unmarked` if not, else the reason of the refusal."""
         body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
         try:
             pod = await self.api.create(kinds.PODS, body, dry_run=True)
@@ -89,11 +89,11 @@ class House:
         return "" if MARK in pod.spec.containers[0].resources.requests else "unmarked"
 
     async def send_to(self, replica: Replica) -> None:
-        """As a Service does when one of two is not ready any more."""
+        """Route requests to one replica, as a Service does when the other is not ready."""
         base = f"https://127.0.0.1:{replica.port}"
         for kind in KINDS:
-            names = [one.name for one in (await self.api.get(kind, "croupier-webhook")).webhooks]
-            there = [{"name": one, "clientConfig": {"url": base + PATHS[one]}} for one in names]
+            names = [hook.name for hook in (await self.api.get(kind, "croupier-webhook")).webhooks]
+            there = [{"name": name, "clientConfig": {"url": base + PATHS[name]}} for name in names]
             patch = {"webhooks": there}
             await self.api.patch(kind, "croupier-webhook", patch, patch_type=PatchType.STRATEGIC)
 
@@ -112,7 +112,7 @@ async def house(lab: Lab, namespace: str) -> AsyncIterator[House]:
 
 @pytest_asyncio.fixture
 async def guarded(house: House) -> AsyncIterator[str]:
-    """Where pods are looked at; the certificate is elsewhere, as our own namespace is left out."""
+    """A namespace that the webhook matches; the certificate is in another one, which is excluded."""
     name = f"{house.namespace}-guarded"
     house.lab.kubectl("create", "namespace", name)
     house.lab.kubectl("label", "namespace", name, f"guarded-by={house.namespace}")
@@ -123,9 +123,7 @@ async def guarded(house: House) -> AsyncIterator[str]:
     house.lab.kubectl("delete", "namespace", name, "--wait=false")
 
 
-async def test_two_replicas_share_a_certificate_survive_a_freeze_and_end_without_cutting_anybody_off(
-    house, guarded
-):
+async def test_two_replicas_share_a_certificate_survive_a_freeze_and_drain_requests(house, guarded):
     one, other = await asyncio.gather(
         house.start("--failure-policy=Fail", "--drain=3"), house.start("--no-register", "--drain=0")
     )
@@ -155,11 +153,11 @@ async def test_two_replicas_share_a_certificate_survive_a_freeze_and_end_without
     assert ended == [0, 0]
 
 
-async def test_before_it_knows_the_nodes_it_says_so_and_nobody_reaches_it(house, tmp_path):
-    """An answer from an empty memory would be a wrong one."""
+async def test_before_its_caches_have_synced_it_is_not_ready_and_does_not_listen(house, tmp_path):
+    """A response from an empty cache would be wrong."""
     nowhere = yaml.safe_load(house.lab.kubeconfig.read_text())
-    for one in nowhere["clusters"]:
-        one["cluster"]["server"] = "https://127.0.0.1:9"
+    for entry in nowhere["clusters"]:
+        entry["cluster"]["server"] = "https://127.0.0.1:9"
     unreachable = tmp_path / "nowhere.kubeconfig"
     unreachable.write_text(yaml.safe_dump(nowhere))
     replica = await house.start(f"--kubeconfig={unreachable}")
@@ -170,7 +168,7 @@ async def test_before_it_knows_the_nodes_it_says_so_and_nobody_reaches_it(house,
             return said if status == 503 and "cannot reach" in said else ""
 
         said = await until_async(heard, "it to say why it is not ready", within=WITHIN)
-        assert "not listed yet: pods as they come, nodes, secrets" in said
+        assert "not synced yet: created pods, nodes, secrets" in said
         assert "no certificate yet: " in said
         assert "not answering yet" in said
         with pytest.raises(ConnectionRefusedError):
@@ -180,23 +178,23 @@ async def test_before_it_knows_the_nodes_it_says_so_and_nobody_reaches_it(house,
 
 
 NONSENSE = {
-    "--failure-policy=Maybe": "it is Ignore or Fail",
-    "--url=http://127.0.0.1:1": "it is https://HOST:PORT",
-    "--only-labelled=team": "it is KEY=VALUE",
+    "--failure-policy=Maybe": "must be Ignore or Fail",
+    "--url=http://127.0.0.1:1": "must be https://HOST:PORT",
+    "--only-labelled=team": "must be KEY=VALUE",
     "--listen=here": "is not HOST:PORT",
-    "--fallback=sideways": "it is nearest, down, up or off",
+    "--fallback=sideways": "must be nearest, down, up or off",
 }
 
 
 @pytest.mark.parametrize(("option", "words"), NONSENSE.items(), ids=NONSENSE)
-def test_what_cannot_be_meant_is_refused_with_a_sentence(option, words):
+def test_invalid_options_are_refused_with_a_message(option, words):
     ended = CliRunner().invoke(app, ["webhook", option])
 
     assert ended.exit_code == 2
     assert words in ended.stderr
 
 
-def test_the_printed_configurations_are_accepted_as_they_are(lab):
+def test_the_printed_configurations_are_valid(lab):
     printed = CliRunner().invoke(app, ["webhook-config", "--inject-ca-from=gpu/cert"])
 
     said = lab.kubectl("apply", "--dry-run=server", "-f", "-", stdin=printed.stdout).stdout
@@ -204,7 +202,7 @@ def test_the_printed_configurations_are_accepted_as_they_are(lab):
 
 
 async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], namespace: str) -> list[str]:
-    """What pods were refused with while the first replica was ended and the second took over."""
+    """The refusals of pods while the first replica stopped and the second took over."""
     leaving, staying = replicas
     done, refused, passed = asyncio.Event(), [], 0
 

@@ -1,13 +1,13 @@
-"""Which key is worked on next: the pure half of the work queue.
+"""The pure half of the work queue: which key is processed next.
 
-A key is in one of four places: nowhere, *waiting* for a moment, *ready*, or
-*busy*; a busy key may also be waiting or be wanted *again*. At most one request
-for a key is pending, and the earliest wins: a reconciler looks at the whole
-state of its object, so one look serves everyone who asked before it.
+A key is absent, *waiting* for its due time, *ready*, or *busy*. A busy key may
+also be waiting, or be marked to run *again*. At most one request per key is
+pending, and the earliest wins: a reconciler reads the whole state of its object,
+so one reconcile serves every request made before it.
 
-Busy keys are not handed out a second time; asked for meanwhile, they come back
-once when the worker is done. Ready keys leave in the order they became ready,
-so a key that is asked for all the time cannot starve the others.
+A busy key is never handed out twice. If it is added while a worker processes it,
+it becomes ready once when the worker is done. Ready keys leave in FIFO order, so
+a key that is added constantly cannot starve the others.
 """
 
 import heapq
@@ -27,7 +27,7 @@ RETRY_RATE = Rate(per_second=20, burst=200)
 
 @dataclass(frozen=True, slots=True)
 class Handout(Generic[K]):
-    """A key to work on, and how long it was ready before a worker came."""
+    """A key to process, and how many seconds it was ready before a worker took it."""
 
     key: K
     waited: float
@@ -35,7 +35,7 @@ class Handout(Generic[K]):
 
 @dataclass(slots=True)
 class Backlog(Generic[K]):
-    """`retries` spaces the tries of one key, `retry_rate` bounds the retries of all keys together."""
+    """`retries` is the backoff of one key; `retry_rate` bounds the retries of all keys together."""
 
     retries: Backoff = RETRIES
     retry_rate: Rate = RETRY_RATE
@@ -54,7 +54,7 @@ class Backlog(Generic[K]):
         self._bucket = Bucket(self.retry_rate)
 
     def add(self, key: K, now: float) -> bool:
-        """Ask for `key` now; False if that changes nothing."""
+        """Make `key` ready; False if the request is redundant."""
         if self.closed or key in self._since or key in self._again:
             return False
         self._due.pop(key, None)
@@ -66,7 +66,7 @@ class Backlog(Generic[K]):
         return True
 
     def add_at(self, key: K, due: float, now: float) -> bool:
-        """Ask for `key` at the moment `due`, unless it is asked for earlier."""
+        """Make `key` ready at `due`, unless it is already requested for an earlier time."""
         if due <= now:
             return self.add(key, now)
         if self.closed or key in self._since or key in self._again:
@@ -74,12 +74,12 @@ class Backlog(Generic[K]):
         if due >= self._due.get(key, float("inf")):
             return False
         self._due[key] = due
-        self._alarm_count += 1  # of equal moments the first asked is the first served
+        self._alarm_count += 1  # equal due times are served in the order of their requests
         heapq.heappush(self._alarms, (due, self._alarm_count, key))
         return True
 
     def retry(self, key: K, now: float, chance: float, no_sooner: float = 0.0) -> float:
-        """Ask for a key that failed, after its own back-off and as all retries together allow."""
+        """Requeue a failed key after its own backoff, within the rate of all retries; return the delay."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         delay = max(self.retries.delay(failures, chance), self._bucket.delay(now), no_sooner)
@@ -87,14 +87,14 @@ class Backlog(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """The key is well again: its next failure is a first one."""
+        """Reset the failure count of `key` after a success."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
         return self._failures.get(key, 0)
 
     def take(self, now: float) -> Handout[K] | None:
-        """The next key, which is busy until `done`; None if none is ready."""
+        """The next ready key, which stays busy until `done`; None if no key is ready."""
         self._ring(now)
         if not self._ready:
             return None
@@ -103,7 +103,7 @@ class Backlog(Generic[K]):
         return Handout(key, waited=max(0.0, now - self._since.pop(key)))
 
     def done(self, key: K, now: float) -> None:
-        """The worker has let go of `key`."""
+        """The worker has finished `key`."""
         self._busy.remove(key)
         if key in self._again:
             self._since[key] = self._again.pop(key)
@@ -111,13 +111,13 @@ class Backlog(Generic[K]):
         self._ring(now)
 
     def close(self) -> None:
-        """Take no more requests and drop what waits for later; what is ready is still handed out."""
+        """Accept no more requests and drop waiting keys; ready keys are still handed out."""
         self.closed = True
         self._due.clear()
         self._alarms.clear()
 
     def clear(self) -> None:
-        """Hand out nothing more."""
+        """Close the queue and drop ready keys too."""
         self.close()
         self._ready.clear()
         self._since.clear()
@@ -129,12 +129,12 @@ class Backlog(Generic[K]):
 
     @property
     def ready(self) -> int:
-        """How many keys a worker could have now."""
+        """Number of keys that a worker could take now."""
         return len(self._ready)
 
     @property
     def waiting(self) -> int:
-        """How many keys wait for their moment."""
+        """Number of keys that wait for their due time."""
         return len(self._due)
 
     @property
@@ -147,7 +147,7 @@ class Backlog(Generic[K]):
         return self._alarms[0][0] if self._alarms else None
 
     def _ring(self, now: float) -> None:
-        """Waiting keys whose moment has come are ready from that moment on."""
+        """Make due keys ready, counted from their due time."""
         self._drop_stale_alarms()
         while self._alarms and self._alarms[0][0] <= now:
             due, _, key = heapq.heappop(self._alarms)
@@ -155,6 +155,6 @@ class Backlog(Generic[K]):
             self._drop_stale_alarms()
 
     def _drop_stale_alarms(self) -> None:
-        """A key asked for earlier leaves its old alarm in the heap."""
+        """Remove alarms of keys that were requested again for an earlier time."""
         while self._alarms and self._due.get(self._alarms[0][2]) != self._alarms[0][0]:
             heapq.heappop(self._alarms)

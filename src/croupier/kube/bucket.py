@@ -1,8 +1,8 @@
-"""A token bucket: so many at once, so many a second after that. Pure: time is an argument.
+"""A token bucket rate limiter. Pure: time is an argument.
 
-It answers in two ways. `delay` always grants and says how long to wait, for
-work that must happen in the end (retries). `allows` grants or refuses, for
-what may be left out (Events).
+`delay` always grants a token and returns how long to wait for it, for work that
+must happen eventually (retries). `allows` grants or refuses, for work that may be
+dropped (Events).
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`burst` at once, then `per_second`."""
+    """`burst` tokens at once, then `per_second` tokens a second."""
 
     per_second: float
     burst: int
@@ -30,13 +30,13 @@ class Bucket:
         self._tokens = float(self.rate.burst)
 
     def delay(self, now: float) -> float:
-        """Take a token, on credit if need be: seconds until it is really there."""
+        """Take a token, on credit if necessary; return the seconds until it is available."""
         self._refill(now)
         self._tokens -= 1
         return max(0.0, -self._tokens / self.rate.per_second)
 
     def allows(self, now: float) -> bool:
-        """Take a token if there is one."""
+        """Take a token if one is available."""
         self._refill(now)
         if self._tokens < 1:
             return False
@@ -44,7 +44,7 @@ class Bucket:
         return True
 
     def full(self, now: float) -> bool:
-        """As if it had never been used: whoever keeps many buckets may forget this one."""
+        """The bucket equals a new one, so a holder of many buckets may discard it."""
         self._refill(now)
         return self._tokens >= self.rate.burst
 

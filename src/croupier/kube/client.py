@@ -1,8 +1,8 @@
-"""Every verb of the API server, typed by the resource it is used on.
+"""Client for every verb of the API server, typed by resource.
 
-Reading gives Structs of the few fields we know; writing whole objects takes
-dicts only, because a PUT of a partly decoded object would erase the rest
-(`draft.py` lays typed changes over the whole object).
+Reads return Structs with the few fields that Croupier knows. `update` takes whole
+objects as dicts only, because a PUT of a partly decoded object would erase the
+other fields; `merge.py` merges typed changes into the whole object.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 PAGE = 500
 SILENCE = 90.0
-"""Seconds without a byte after which a watch counts as dead; bookmarks come about once a minute."""
+"""Seconds without a byte after which a watch counts as dead; bookmarks arrive about once a minute."""
 
 
 class PatchType(Enum):
@@ -42,7 +42,7 @@ class PatchType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind; everything by default."""
+    """Namespace, label and field selectors of a list or watch; all objects by default."""
 
     namespace: str | None = None
     labels: str | None = None
@@ -58,7 +58,7 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """How to delete; `uid` and `resource_version` guard against deleting a successor."""
+    """Delete options; `uid` and `resource_version` are preconditions against deleting a successor."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -67,7 +67,7 @@ class Deletion:
 
     def body(self, *, dry_run: bool) -> bytes:
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if dry_run:  # in the query it would be ignored beside a body, and the delete be real
+        if dry_run:  # as a query parameter it is ignored when there is a body: the delete would be real
             options["dryRun"] = ["All"]
         guards = {"uid": self.uid, "resourceVersion": self.resource_version}
         if given := {name: value for name, value in guards.items() if value is not None}:
@@ -105,11 +105,11 @@ class Client:
         self.field_manager = field_manager
 
     def acting_as(self, field_manager: str) -> "Client":
-        """The same connections, writing under another field manager."""
+        """A client with the same connections that writes with another field manager."""
         return Client(self._sender, config=self.config, field_manager=field_manager)
 
     def fenced(self, permit: Callable[[], None]) -> "Client":
-        """The same connections, asking `permit` before every attempt to write; it raises to refuse."""
+        """A client with the same connections that calls `permit` before every write; it raises to refuse."""
         sender = self._sender.fenced(permit)
         return Client(sender, config=self.config, field_manager=self.field_manager)
 
@@ -127,15 +127,15 @@ class Client:
     async def list(
         self, resource: Resource[T], selection: Selection = EVERYTHING, *, limit: int = PAGE
     ) -> Listing[T]:
-        """All objects at one moment, fetched in pages. A list too slow for its token starts over, unpaged."""
+        """All objects at one version, fetched in pages. If the continue token expires, list again unpaged."""
         items: list[T] = []
         skipped: tuple[str, ...] = ()
         version = ""
         try:
-            async for part in self.pages(resource, selection, limit=limit):
-                items += part.items
-                skipped += part.skipped
-                version = part.resource_version
+            async for page in self.pages(resource, selection, limit=limit):
+                items += page.items
+                skipped += page.skipped
+                version = page.resource_version
         except Gone:
             if not limit:
                 raise
@@ -145,18 +145,18 @@ class Client:
     async def pages(
         self, resource: Resource[T], selection: Selection = EVERYTHING, *, limit: int = PAGE
     ) -> AsyncIterator[Page[T]]:
-        """Page by page, letting others run in between. Gone: the token expired under way."""
+        """Page by page, yielding to the event loop in between. Raises Gone if the continue token expires."""
         query = selection.query()
         if limit:
             query["limit"] = str(limit)
         while True:
             request = Request("GET", resource.path(selection.namespace), query)
             body = await self._send(resource, "list", request, Repeat.HARMLESS)
-            part = listing.page(resource.type, body)
-            yield part
-            if not part.next:
+            page = listing.page(resource.type, body)
+            yield page
+            if not page.next:
                 return
-            query = {**query, "continue": part.next}
+            query = {**query, "continue": page.next}
             await asyncio.sleep(0)
 
     async def watch(
@@ -168,18 +168,19 @@ class Client:
         seconds: int = 300,
         silence: float = SILENCE,
     ) -> AsyncGenerator[Sequence[Event[T]], None]:
-        """What happens after `resource_version`, in batches as they arrive, for about `seconds`.
+        """Events after `resource_version`, in batches as they arrive, for about `seconds`.
 
-        Ends quietly when the API server closes it; raises Unreachable after `silence` seconds without a byte.
+        Returns when the API server closes the watch; raises Unreachable after `idle_timeout` seconds
+        without a byte.
         """
         query = {**selection.query(), "watch": "true", "allowWatchBookmarks": "true"}
         query |= {"timeoutSeconds": str(seconds), "resourceVersion": resource_version}
         request = Request("GET", resource.path(selection.namespace), query)
         reader = watch.Reader(resource.type)
         call = Call(request, "watch", resource.full_name, Repeat.NEVER)
-        async with self._sender.stream(call, silence=silence) as pieces:
-            async for piece in pieces:
-                if events := reader.feed(piece):
+        async with self._sender.stream(call, silence=silence) as chunks:
+            async for chunk in chunks:
+                if events := reader.feed(chunk):
                     yield events
 
     @overload
@@ -209,7 +210,7 @@ class Client:
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> T | Raw:
-        """A new object; with `name` and `subresource` a Binding, Eviction or TokenRequest for an old one."""
+        """Create an object, or with `name` and `subresource` a Binding, Eviction or TokenRequest of one."""
         request = Request(
             "POST",
             resource.path(namespace or _of(body, "namespace"), name, subresource),
@@ -217,10 +218,10 @@ class Client:
             codec.encode(resource, body, subresource=subresource),
         )
         repeat = Repeat.NEVER if subresource == "eviction" else Repeat.RISKY
-        answer = await self._send(resource, "create", request, repeat)
+        response = await self._send(resource, "create", request, repeat)
         if subresource is None:
-            return codec.decode(resource.type, answer)
-        return codec.decode(dict, answer)
+            return codec.decode(resource.type, response)
+        return codec.decode(dict, response)
 
     async def update(
         self,
@@ -231,11 +232,11 @@ class Client:
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Replace the whole object; guarded by `metadata.resourceVersion` when the body carries one."""
+        """Replace the whole object; `metadata.resourceVersion` in the body is the precondition."""
         if isinstance(body, msgspec.Struct):
             raise TypeError(
                 f"a PUT of a {type(body).__name__} would erase the fields it does not know; "
-                "lay it over the whole object with draft.overlay, or patch"
+                "merge it into the whole object with merge.typed, or use patch"
             )
         request = Request(
             "PUT",
@@ -245,7 +246,7 @@ class Client:
         )
         return codec.decode(resource.type, await self._send(resource, "update", request, Repeat.RISKY))
 
-    async def patch(  # noqa: PLR0913  # what, which, how: the parts of a PATCH
+    async def patch(  # noqa: PLR0913  # the parts of a PATCH
         self,
         resource: Resource[T],
         name: str,
@@ -265,7 +266,7 @@ class Client:
         )
         return codec.decode(resource.type, await self._send(resource, "patch", request, Repeat.RISKY))
 
-    async def apply(  # noqa: PLR0913  # what, as whom, how: the parts of an apply
+    async def apply(  # noqa: PLR0913  # the parts of an apply
         self,
         resource: Resource[T],
         body: Body,
@@ -276,7 +277,7 @@ class Client:
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> T:
-        """Server-side apply: these fields are ours. Creates what is missing; `force` takes from others."""
+        """Server-side apply: own these fields. Creates a missing object; `force` takes over conflicts."""
         query = self._writing(dry_run, field_manager)
         if force:
             query["force"] = "true"
@@ -298,7 +299,7 @@ class Client:
         how: Deletion | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Ask for deletion; finalizers and grace periods may let the object live on for a while."""
+        """Delete an object; finalizers and grace periods may keep it for a while."""
         body = (how or Deletion()).body(dry_run=dry_run)
         request = Request("DELETE", resource.path(namespace, name), body=body)
         await self._send(resource, "delete", request, Repeat.HARMLESS)
@@ -316,7 +317,7 @@ class Client:
         await self._send(resource, "deletecollection", request, Repeat.HARMLESS)
 
     async def raw(self, request: Request, *, repeat: Repeat = Repeat.NEVER) -> bytes:
-        """Any path at all, bytes in and out: /version, /readyz, subresources we have no type for."""
+        """Request any path, bytes in and out: /version, /readyz, subresources without a type."""
         return await self._sender.send(Call(request, request.method.lower(), "raw", repeat))
 
     async def _send(self, resource: Resource[Any], verb: str, request: Request, repeat: Repeat) -> bytes:
@@ -330,7 +331,7 @@ class Client:
 def _of(body: Body, field: str) -> str | None:
     """A field of the body's metadata, whether it is a Struct or a dict."""
     if isinstance(body, dict):
-        found = (body.get("metadata") or {}).get(field)
+        value = (body.get("metadata") or {}).get(field)
     else:
-        found = getattr(getattr(body, "metadata", None), field, None)
-    return found or None
+        value = getattr(getattr(body, "metadata", None), field, None)
+    return value or None

@@ -1,7 +1,7 @@
-"""Time as an argument: shells receive a clock, so that tests decide what time it is.
+"""Clocks are injected, so that tests control time.
 
-Durations are measured with `monotonic`, which no one can set; `now` is only
-for what is written into objects.
+Durations are measured with `monotonic`, which cannot be set back; `now` is only
+for timestamps that are written into objects.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """The current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment, never set back."""
+        """Seconds since an arbitrary start; never goes back."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...

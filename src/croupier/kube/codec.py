@@ -1,8 +1,8 @@
-"""Objects from and to JSON, typed in one pass, forgiving what Go programs send.
+"""Decodes and encodes objects as typed JSON, tolerating the nulls that Go programs send.
 
-Go writes an empty slice as `null`, which no strict type accepts. The fast way
-decodes straight into the type; only an object that refuses takes the slow way,
-in which a null counts as absent (as it does in Kubernetes).
+Go writes an empty slice as `null`, which a strict type does not accept. The fast
+path decodes directly into the type. Only an object that does not validate takes
+the slow path, in which a null counts as absent (as it does in Kubernetes).
 """
 
 from functools import cache
@@ -16,15 +16,15 @@ from croupier.kube.resource import Raw, Resource
 T = TypeVar("T")
 
 Body = msgspec.Struct | Raw
-"""What can be written: a Struct, or the object as a dict."""
+"""A request body: a Struct, or the object as a dict."""
 
 SAME_KIND = frozenset({None, "status", "resize", "ephemeralcontainers"})
-"""Subresources whose body is the object itself; the others have kinds of their own."""
+"""Subresources whose body is the object itself; other subresources have their own kinds."""
 
 
 @cache
 def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """Decoders are costly to make and free to share."""
+    """Cached, because decoders are expensive to create and safe to share."""
     return msgspec.json.Decoder(type_)
 
 
@@ -39,7 +39,7 @@ def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
 
 
 def convert(type_: type[T], raw: Raw) -> T:
-    """The typed view of an object that was read whole."""
+    """The typed view of a whole object."""
     try:
         return msgspec.convert(raw, type_)
     except msgspec.ValidationError:
@@ -47,7 +47,7 @@ def convert(type_: type[T], raw: Raw) -> T:
 
 
 def encode(resource: Resource[Any], body: Body, *, subresource: str | None = None) -> bytes:
-    """JSON with apiVersion and kind filled in, which custom resources insist on."""
+    """JSON with apiVersion and kind, which custom resources require."""
     fields = msgspec.to_builtins(body) if isinstance(body, msgspec.Struct) else body
     if subresource in SAME_KIND:
         fields = {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
@@ -55,7 +55,7 @@ def encode(resource: Resource[Any], body: Body, *, subresource: str | None = Non
 
 
 def without_nulls(value: Any) -> Any:
-    """The same value, null fields left out (nulls in lists stay: they hold a place)."""
+    """The value without null fields. Nulls in lists stay, because they hold a position."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

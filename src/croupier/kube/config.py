@@ -1,8 +1,7 @@
-"""Which API server to talk to, and as whom: a kubeconfig or the pod's own account.
+"""Client configuration from a kubeconfig or the pod's service account: server, TLS and credentials.
 
-Everything here is a value. Reading credentials that change while we run (token
-files, exec plugins) is left to `credentials.py`; this module only says where
-they are.
+Everything here is a value. Credentials that change at run time (token files, exec
+plugins) are read by `credentials.py`; this module only names their source.
 """
 
 import os
@@ -20,7 +19,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """No token; a client certificate may still say who we are."""
+    """No token; a client certificate may still authenticate the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token that someone else renews in place, as the kubelet does for pods."""
+    """A token file that is renewed in place, as the kubelet does for pods."""
 
     path: Path
 
@@ -43,14 +42,14 @@ class Basic:
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """A program that prints a credential."""
+    """An exec credential plugin."""
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_version: str = "client.authentication.k8s.io/v1"
     cluster: Mapping[str, object] | None = None
-    """What the program is told about the cluster, when the kubeconfig asks for that."""
+    """Cluster information for the plugin, if the kubeconfig sets provideClusterInfo."""
     install_hint: str = ""
     interactive: str = "IfAvailable"
 
@@ -62,23 +61,23 @@ Auth = Anonymous | Token | TokenFile | Basic | Exec
 class Config:
     server: str
     namespace: str = "default"
-    """Where a person means when they say no namespace."""
+    """The namespace to use when none is given."""
     auth: Auth = Anonymous()
     ca: bytes | None = None
-    """PEM; None is the system's own list."""
+    """CA bundle in PEM; None means the system's trust store."""
     certificate: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
     verify: bool = True
     tls_server_name: str | None = None
     proxy: str | None = None
     impersonate: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Headers that make us act as someone else."""
+    """Impersonation headers."""
     source: str = "given in code"
-    """Where this came from, for error messages."""
+    """The origin of this configuration, for error messages."""
 
 
 def load(kubeconfig: Path | None = None, context: str | None = None) -> Config:
-    """The named kubeconfig, else $KUBECONFIG, else ~/.kube/config, else the pod's account."""
+    """Load `kubeconfig`, else $KUBECONFIG, else ~/.kube/config, else the pod's service account."""
     if kubeconfig is not None:
         return from_kubeconfig([kubeconfig], context)
     if named := [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]:
@@ -89,13 +88,13 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> Config:
     if (ACCOUNT / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ:
         return in_cluster()
     raise ConfigError(
-        f"no cluster to talk to: {home} does not exist and this is not a pod; "
-        "set KUBECONFIG or name a kubeconfig file"
+        f"no cluster configured: {home} does not exist and this is not a pod; "
+        "set KUBECONFIG or pass a kubeconfig file"
     )
 
 
 def from_kubeconfig(paths: list[Path], context: str | None = None, *, missing_ok: bool = False) -> Config:
-    """One or several kubeconfigs, merged as kubectl merges them: the first to name a thing wins."""
+    """One or several kubeconfigs, merged as kubectl does: the first file that names an entry wins."""
     merged = files.merge([files.read(path) for path in paths if path.exists() or not missing_ok])
     if not merged.sources:
         raise ConfigError(f"none of {', '.join(map(str, paths))} exists; check $KUBECONFIG")
@@ -117,11 +116,11 @@ def from_kubeconfig(paths: list[Path], context: str | None = None, *, missing_ok
 
 
 def in_cluster(account: Path = ACCOUNT, environ: Mapping[str, str] | None = None) -> Config:
-    """The account every pod is given; its token is renewed in place and read again."""
+    """The pod's service account; its token is renewed in place and read again."""
     environ = os.environ if environ is None else environ
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this is not a pod; name a kubeconfig file")
+        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this is not a pod; pass a kubeconfig file")
     if not (account / "token").exists():
         raise ConfigError(
             f"{account / 'token'} does not exist; "
@@ -142,7 +141,7 @@ def _server(cluster: files.Entry) -> str:
     if not server:
         raise ConfigError(f"{cluster.where} has no server; add `server: https://…`")
     if not server.startswith(("https://", "http://")):
-        raise ConfigError(f"{cluster.where} has server {server!r}; it must begin with https:// or http://")
+        raise ConfigError(f"{cluster.where} has server {server!r}; it must start with https:// or http://")
     return server.rstrip("/")
 
 
@@ -152,13 +151,13 @@ def _proxy(cluster: files.Entry) -> str | None:
         return _proxy_of_environment(_server(cluster))
     if not proxy.startswith(("http://", "https://")):
         raise ConfigError(
-            f"{cluster.where} has proxy-url {proxy!r}; only http:// and https:// proxies work here"
+            f"{cluster.where} has proxy-url {proxy!r}; only http:// and https:// proxies are supported"
         )
     return proxy
 
 
 def _proxy_of_environment(server: str) -> str | None:
-    """$HTTPS_PROXY and its kin, never for this machine itself (as Go programs do)."""
+    """The proxy of $HTTPS_PROXY or $HTTP_PROXY, never for localhost (as Go programs do)."""
     url = urlsplit(server)
     host = url.hostname or ""
     if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
@@ -185,7 +184,7 @@ def _auth(user: files.Entry, cluster: files.Entry) -> Auth:
 def _exec(plugin: files.Entry, cluster: files.Entry) -> Exec:
     command, version = plugin.text("command"), plugin.text("apiVersion")
     if not command:
-        raise ConfigError(f"{plugin.where} has no command; say which program prints the credential")
+        raise ConfigError(f"{plugin.where} has no command; set it to the program that prints the credential")
     if version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
         raise ConfigError(f"{plugin.where} has apiVersion {version!r}; use client.authentication.k8s.io/v1")
     if os.sep in command:
@@ -226,8 +225,6 @@ def _impersonation(user: files.Entry) -> dict[str, tuple[str, ...]]:
         headers["Impersonate-Group"] = tuple(str(group) for group in groups)
     if extra := user.entry("as-user-extra"):
         for key in extra.fields:
-            name = quote(
-                key, safe="!#$&'*+-.^_`|~"
-            )  # most keys have a slash, which no header's name may have
+            name = quote(key, safe="!#$&'*+-.^_`|~")  # a header name must not contain the slash of most keys
             headers[f"Impersonate-Extra-{name}"] = tuple(str(value) for value in extra.items(key))
     return headers

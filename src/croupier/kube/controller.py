@@ -1,9 +1,9 @@
-"""From what changed to what is done about it: stores, keys, queue, workers, reconcile.
+"""The control loop: changes in stores enqueue keys, and workers reconcile them.
 
-Nothing is reconciled before every store is complete: half a world leads to
-wrong decisions. A key whose own writes the stores have not shown yet is held
-back; a reconcile that takes too long is cut off; and before each one the
-controller asks whether it may still act.
+Reconciling starts only after every cache has synced, because decisions on a
+partial cache are wrong. A key is held back until the stores show the controller's
+own writes for it. A reconcile that exceeds its timeout is cancelled, and
+leadership is checked before each one.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Cache(Protocol):
-    """The part of a reflector that a controller waits for."""
+    """The part of a reflector that a controller waits for before it starts."""
 
     async def synced(self) -> None: ...
 
@@ -40,16 +40,16 @@ class Cache(Protocol):
 class Options:
     workers: int = 4
     timeout: float = 60.0
-    """Seconds one reconcile may take."""
+    """Seconds that one reconcile may take."""
     resync: float | None = None
-    """Every so many seconds all keys are looked at, changed or not."""
+    """Interval in seconds at which all keys are reconciled, changed or not."""
     retries: Backoff = RETRIES
     retry_rate: Rate = RETRY_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class _Source(Generic[K]):
-    """One store and how its objects map to keys, the object type folded away."""
+    """One store and the mapping of its objects to keys, with the object type erased."""
 
     kind: str
     synced: Callable[[], Awaitable[None]]
@@ -60,7 +60,7 @@ class _Source(Generic[K]):
 
 @dataclass(slots=True)
 class Controller(Generic[K]):
-    """`reconcile` gets keys of the sort that `watch` maps objects to."""
+    """`reconcile` gets the keys to which `watch` maps objects."""
 
     name: str
     reconcile: Reconcile[K]
@@ -73,17 +73,17 @@ class Controller(Generic[K]):
     def watch(
         self, store: Store[T], cache: Cache, keys: Callable[[T], Iterable[K]], *, within: float = 0.0
     ) -> None:
-        """Reconcile `keys(object)` whenever an object of `store` comes, changes or goes.
+        """Reconcile `keys(object)` whenever an object of `store` is added, changed or deleted.
 
-        At once, or within so many seconds where several objects of one key mostly change together.
+        `within` is a delay in seconds that collects several changes of one key into one reconcile.
         """
         kind = store.resource.full_name
 
         def subscribe(shift: Shift[K]) -> Callable[[], None]:
             def changed(change: Change[T]) -> None:
                 self._note(kind, change, shift)
-                for found in (change.old, change.new):
-                    for key in keys(found) if found is not None else ():
+                for version in (change.old, change.new):
+                    for key in keys(version) if version is not None else ():
                         _wake(shift, key, within)
 
             def relisted(began: float) -> None:
@@ -93,35 +93,35 @@ class Controller(Generic[K]):
             return store.subscribe(changed, relisted=relisted)
 
         def every_key() -> Iterator[K]:
-            return (key for found in tuple(store) for key in keys(found))
+            return (key for item in tuple(store) for key in keys(item))
 
         self._sources.append(_Source(kind, cache.synced, every_key, subscribe, store.get))
 
     def wrote(self, key: K, resource: Resource[Any], written: Any) -> None:
-        """To be called by the reconciler with what the API server answered to a write of its own."""
-        who = identity.reader(type(written))(written)
-        if self._shows(resource.full_name, who):
-            return  # a write that changed nothing gets no new version, and no watch will tell of it
-        version = Version(resource.full_name, who.uid, who.version)
+        """To be called by the reconciler with the API server's response to each of its writes."""
+        written_id = identity.reader(type(written))(written)
+        if self._shows(resource.full_name, written_id):
+            return  # a write without effect gets no new version, so no watch event follows
+        version = Version(resource.full_name, written_id.uid, written_id.version)
         self.expectations.wrote(key, version, asyncio.get_running_loop().time())
 
     def deleted(self, key: K, resource: Resource[Any], last: Any) -> None:
-        """To be called after a deletion that takes effect at once; `last` is the object as last seen."""
-        who = identity.reader(type(last))(last)
-        version = Version(resource.full_name, who.uid, "").gone
+        """To be called after an immediate deletion; `last` is the last known object."""
+        uid = identity.reader(type(last))(last).uid
+        version = Version(resource.full_name, uid, "").gone
         self.expectations.wrote(key, version, asyncio.get_running_loop().time())
 
     def add(self, key: K, *, within: float = 0.0) -> None:
-        """Have a key reconciled for a reason no store knows of, at once or within so many seconds.
+        """Enqueue a key for a reason outside the stores, now or after `within` seconds.
 
-        Nothing happens while we do not run.
+        Does nothing while the controller does not run.
         """
         if self._shift is None:
             return
         _wake(self._shift, key, within)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        """Work until `stop`, then finish what is ready. Cancel to end at once."""
+        """Run until `stop`, then finish the ready keys. Cancel to end immediately."""
         shift = self._shift = Shift(
             Rules(self.name, self.options.timeout, self.options.retries, self.options.retry_rate),
             self.reconcile,
@@ -132,7 +132,7 @@ class Controller(Generic[K]):
         subscriptions = [source.subscribe(shift) for source in self._sources]
         try:
             if await self._synced(stop):
-                log.info("controller starts", controller=self.name, workers=self.options.workers)
+                log.info("starting controller", controller=self.name, workers=self.options.workers)
                 await self._work(shift, stop)
         finally:
             self._shift = None
@@ -140,7 +140,7 @@ class Controller(Generic[K]):
                 unsubscribe()
 
     async def _synced(self, stop: asyncio.Event) -> bool:
-        """All stores are complete; False if we were stopped before."""
+        """Wait for all caches to sync; False if stopped before that."""
         stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         complete: asyncio.Future[Any] = asyncio.gather(*(source.synced() for source in self._sources))
         try:
@@ -172,16 +172,16 @@ class Controller(Generic[K]):
             for key in source.every_key():
                 shift.look_again(key)
 
-    def _shows(self, kind: str, who: Identity) -> bool:
-        """A store of that kind holds this very version."""
-        found = [source.find(who.key) for source in self._sources if source.kind == kind]
-        return any(one is not None and identity.reader(type(one))(one) == who for one in found)
+    def _shows(self, kind: str, wanted: Identity) -> bool:
+        """A store of that kind holds exactly this version."""
+        cached = [source.find(wanted.key) for source in self._sources if source.kind == kind]
+        return any(item is not None and identity.reader(type(item))(item) == wanted for item in cached)
 
     def _note(self, kind: str, change: Change[Any], shift: Shift[K]) -> None:
-        """Tell the expectations which state the watch showed."""
+        """Report the observed version to the expectations."""
         shown = change.new if change.new is not None else change.old
-        who = identity.reader(type(shown))(shown)
-        version = Version(kind, who.uid, who.version)
+        shown_id = identity.reader(type(shown))(shown)
+        version = Version(kind, shown_id.uid, shown_id.version)
         for key in self.expectations.saw(version if change.new is not None else version.gone):
             shift.wake(key)
 

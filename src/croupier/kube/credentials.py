@@ -1,8 +1,8 @@
-"""Who we are, right now: the headers and certificate of the next request.
+"""The current credential: the Authorization header and client certificate of the next request.
 
-Tokens change while we run. A token file is read again every few seconds (the
-kubelet renews it in place); an exec plugin runs again when its credential
-expires; both are asked anew when the API server says it does not know us.
+Tokens change at run time. A token file is read again every few seconds, because
+the kubelet renews it in place. An exec plugin runs again when its credential
+expires. Both are refreshed when the API server answers 401.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from croupier.kube.config import Anonymous, Auth, Basic, Exec, Token, TokenFile
 from croupier.kube.errors import ConfigError
 
 REREAD = 10.0
-"""Seconds a token file is trusted before it is read again."""
+"""Seconds after which a token file is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Credential:
 
 
 class Credentials:
-    """The current credential of one Auth, renewed when it must be."""
+    """The current credential of one Auth, renewed when necessary."""
 
     def __init__(self, auth: Auth, clock: Clock) -> None:
         self._auth = auth
@@ -46,10 +46,10 @@ class Credentials:
             return self._current
 
     def refused(self, used: Credential) -> bool:
-        """The API server answered 401 to `used`; true if asking anew may help."""
+        """The API server answered 401 to `used`; true if a new credential may help."""
         if isinstance(self._auth, Anonymous | Token | Basic):
             return False
-        if self._current == used:  # else someone has renewed it meanwhile
+        if self._current == used:  # otherwise another task has already renewed it
             self._current = None
         return True
 
@@ -75,15 +75,15 @@ class Credentials:
                 return Credential()
 
     async def _run(self, plugin: Exec) -> Credential:
-        answer = await exec_plugin.run(plugin)
+        output = await exec_plugin.run(plugin)
         self._expires = None
-        if answer.expires is not None:
-            left = (answer.expires - self._clock.now()).total_seconds()
+        if output.expires is not None:
+            left = (output.expires - self._clock.now()).total_seconds()
             self._expires = self._clock.monotonic() + left
         return Credential(
-            authorization=f"Bearer {answer.token}" if answer.token else None,
-            certificate=answer.certificate,
-            key=answer.key,
+            authorization=f"Bearer {output.token}" if output.token else None,
+            certificate=output.certificate,
+            key=output.key,
         )
 
 
@@ -93,5 +93,5 @@ def _read_token(path: Path) -> str:
     except OSError as bad:
         raise ConfigError(f"cannot read the token file {path}: {bad.strerror}") from bad
     if not token:
-        raise ConfigError(f"the token file {path} is empty; whoever writes it has to write a token")
+        raise ConfigError(f"the token file {path} is empty; check the program that writes it")
     return token

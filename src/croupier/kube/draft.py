@@ -1,9 +1,9 @@
-"""Typed changes laid over the whole object, so that a PUT erases nothing we do not know.
+"""Merges typed changes into the whole object, so that a PUT erases no unknown field.
 
-Our types hold only the fields we read. What is written back must still carry
-the others: fields of a newer version of our kinds, or of someone else's. So
-the typed view before and after are compared, and only what differs is changed
-in the object as it was read, at any depth. Pure.
+Croupier's types hold only the fields it reads. A written object must keep the
+other fields, such as those of a newer version of the CRD or of another controller.
+So the typed views before and after the change are compared, and only the
+differences are written into the raw object, at any depth. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,19 @@ from croupier.kube import codec
 from croupier.kube.resource import Raw
 
 Keys = Mapping[Any, Sequence[str]]
-"""Which attributes tell items of a list apart: `{Container: ("name",)}`."""
+"""The attributes that identify items of a list: `{Container: ("name",)}`."""
 
 MAP_KEYS = "x-kubernetes-list-map-keys"
-"""Where a type can say the same of one of its lists, in the words of its schema."""
+"""The schema extension with which a type declares the same for one of its lists."""
 
 _NO_KEYS: Keys = {}
 
 
 def overlay(raw: Raw, new: msgspec.Struct, *, keys: Keys = _NO_KEYS) -> Raw:
-    """`raw` with its known fields as in `new`; reading the result as `new`'s type gives `new`.
+    """`raw` with its known fields as in `new`; decoding the result to the type of `new` gives `new`.
 
-    Items of lists are recognised by the list's own map keys, by `keys`, else by being equal to what
-    was read; an item that is none of these is written as it is typed.
+    Items of lists are matched by the list's own map keys, then by `keys`, then by equality with the
+    old item. An item without a match is written as it is typed.
     """
     return _struct(raw, codec.convert(type(new), raw), new, keys)
 
@@ -51,18 +51,18 @@ def _struct(raw: Raw, old: msgspec.Struct, new: msgspec.Struct, keys: Keys) -> R
 
 @cache
 def _fields(type_: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
-    """Looked up once: msgspec reads the annotations of the type anew each time, which takes a while."""
+    """Cached, because msgspec reads the annotations of the type again on each call, which is slow."""
     return msgspec.structs.fields(type_)
 
 
 def _both_structs(old: Any, new: Any) -> bool:
-    """Such a field is never left out whole, even when emptied: strangers may live in it."""
+    """Such a field is never removed as a whole, even when empty: it may contain unknown fields."""
     return isinstance(new, msgspec.Struct) and type(old) is type(new)
 
 
 @cache
 def _declared(owner: type[msgspec.Struct], name: str) -> Keys:
-    """The map keys that the schema of this list declares for its items, by Python names."""
+    """The map keys that the schema of this list declares for its items, as Python names."""
     (hint,) = (field.type for field in msgspec.structs.fields(owner) if field.name == name)
     wire_names: list[str] = []
     items: list[type[msgspec.Struct]] = []
@@ -112,28 +112,28 @@ def _list(raw: list[Any], old: Sequence[Any], new: Sequence[Any], keys: Keys) ->
     known = list(zip(raw, old, strict=True))
     result = []
     for item in new:
-        place = _find(item, known, keys)
-        if place is None:
+        position = _find(item, known, keys)
+        if position is None:
             result.append(_plain(item))
             continue
-        raw_item, old_item = known.pop(place)
+        raw_item, old_item = known.pop(position)
         result.append(raw_item if old_item == item else _value(raw_item, old_item, item, keys))
     return result
 
 
 def _find(item: Any, known: list[tuple[Any, Any]], keys: Keys) -> int | None:
-    """Where among the items as read this one is, if it is there."""
+    """The position of `item` among the old items, if it is there."""
     names = keys.get(type(item))
-    for place, (_, old) in enumerate(known):
+    for position, (_, old) in enumerate(known):
         if names is None or type(old) is not type(item):
             same = old == item
         else:
             same = all(getattr(old, name) == getattr(item, name) for name in names)
         if same:
-            return place
+            return position
     return None
 
 
 def _plain(value: Any) -> Any:
-    """As JSON would give it back: tuples are lists, times are texts."""
+    """The value as decoded JSON: tuples become lists, times become strings."""
     return msgspec.json.decode(msgspec.json.encode(value))

@@ -1,8 +1,8 @@
-"""Runs work while we hold a Lease, and not a moment longer.
+"""Leader election: runs work only while this process holds a Lease.
 
-The decisions are in `lease`; here are the requests, the deadline, and the order
-of ending: when the lease is lost the work is cancelled first; when the work
-ends, the lease is handed back, so that the next candidate need not wait.
+The decisions are in `lease`. This module sends the requests, enforces the deadline
+and orders the shutdown: when the lease is lost, the work is cancelled first; when
+the work ends, the lease is released, so that the next candidate need not wait.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ log = structlog.get_logger(__name__)
 
 
 class NotLeading(KubeError):
-    """Refused before it was sent: somebody else may be leading by now."""
+    """A write refused before it was sent, because another process may be the leader now."""
 
 
 class StillWorking(KubeError):
-    """The work did not stop when the lease was lost; only the end of the process can stop it."""
+    """The work did not stop when the lease was lost; only ending the process can stop it."""
 
 
 class Gauge(Protocol):
@@ -41,7 +41,7 @@ class Gauge(Protocol):
 
 @dataclass(slots=True)
 class Leadership:
-    """Our term of office. `until` moves on with every renewal."""
+    """One period as leader. Every renewal extends `until`."""
 
     identity: str
     clock: Clock
@@ -51,13 +51,13 @@ class Leadership:
         return self.clock.monotonic() < self.until
 
     def require(self) -> None:
-        """For those about to write: a frozen process wakes up here before it does harm."""
+        """Raise before a write if the lease has expired, for example in a process that was frozen."""
         if not self.held():
-            raise NotLeading(f"{self.identity} no longer leads: its lease was not renewed in time")
+            raise NotLeading(f"{self.identity} is no longer the leader: its lease was not renewed in time")
 
 
 def unique_name() -> str:
-    """A name no other process has: the host (in a cluster the pod) and a random part."""
+    """A unique identity: the pod name or the host name, and a random suffix."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -66,7 +66,7 @@ Work = Callable[[Leadership], Awaitable[None]]
 
 @dataclass(slots=True)
 class Elector:
-    """A candidate for the Lease `namespace`/`name`. `identity` must differ from every other candidate's."""
+    """A candidate for the Lease `namespace`/`name`. `identity` must be unique among the candidates."""
 
     api: Client
     name: str
@@ -80,7 +80,10 @@ class Elector:
     _lease: Raw | None = field(init=False, default=None)
 
     async def run(self, work: Work, stop: asyncio.Event) -> None:
-        """Campaign and lead, again after a loss, until `work` ends. `work` must heed `stop` too."""
+        """Acquire the lease and run `work`, again after a loss, until `work` ends or `stop` is set.
+
+        `work` must observe `stop` too.
+        """
         self._tell(False)
         while (leadership := await self._campaign(stop)) is not None:
             self._tell(True)
@@ -91,7 +94,7 @@ class Elector:
                 self._tell(False)
 
     async def _campaign(self, stop: asyncio.Event) -> Leadership | None:
-        """Wait for our turn; None if `stop` came first."""
+        """Wait until the lease is acquired; None if `stop` is set first."""
         while not stop.is_set():
             pause = self.terms.pause(self.chance())
             try:
@@ -103,15 +106,15 @@ class Elector:
                         case Wait(until=until):
                             pause = min(pause, max(0.0, until - self.clock.monotonic()))
             except Conflict:
-                pause *= self.chance()  # another candidate was faster, or the holder lives
+                pause *= self.chance()  # another candidate was faster, or the holder renewed
             except (KubeError, TimeoutError) as error:
-                log.warning("cannot campaign", lease=self._path, error=str(error) or "timed out")
+                log.warning("cannot acquire the lease", lease=self._path, error=str(error) or "timed out")
             await _first(stop.wait(), pause)
         return None
 
     async def _lead(self, leadership: Leadership, work: Work) -> bool:
-        """True when the work is over, False when the lease was lost. A crash of the work is raised."""
-        log.info("leading", lease=self._path, identity=self.identity)
+        """True when the work has ended, False when the lease was lost. Errors of the work are raised."""
+        log.info("became leader", lease=self._path, identity=self.identity)
         working = asyncio.ensure_future(work(leadership))
         renewing = asyncio.create_task(self._renew(leadership))
         deadline = _Deadline(leadership, on_expiry=working.cancel)
@@ -129,27 +132,27 @@ class Elector:
             await self._end(renewing, working)
 
     async def _abandon(self, leadership: Leadership, working: "asyncio.Future[None]") -> None:
-        """Cancel the work, which must have ended before another may take the lease."""
+        """Cancel the work, which must end before another candidate may take the lease."""
         leadership.until = float("-inf")
         await self._end(working)
         if not working.done():
-            raise StillWorking(f"the work under lease {self._path} goes on after the lease was lost")
+            raise StillWorking(f"work under lease {self._path} still runs after the lease was lost")
         if not working.cancelled() and (error := working.exception()):
-            log.warning("work failed while it was cancelled", lease=self._path, exc_info=error)
+            log.warning("work failed during cancellation", lease=self._path, exc_info=error)
         log.warning("stopped leading", lease=self._path, identity=self.identity)
 
     async def _renew(self, leadership: Leadership) -> None:
-        """Renew for as long as we may lead; returns when we may not."""
+        """Renew the lease until it is lost."""
         while leadership.held():
             await self.clock.sleep(self.terms.pause(self.chance()))
             try:
                 async with asyncio.timeout(max(0.0, leadership.until - self.clock.monotonic())):
                     await self._renew_once(leadership)
             except (KubeError, TimeoutError) as error:
-                log.warning("cannot renew", lease=self._path, error=str(error) or "timed out")
+                log.warning("cannot renew the lease", lease=self._path, error=str(error) or "timed out")
 
     async def _renew_once(self, leadership: Leadership) -> None:
-        """Usually one PUT; if the Lease changed meanwhile, look who holds it."""
+        """Usually one PUT; if the Lease has changed, read its holder."""
         try:
             leadership.until = (await self._claim()).until
             return
@@ -163,15 +166,15 @@ class Elector:
                 leadership.until = (await self._claim()).until
 
     async def _release(self, leadership: Leadership) -> None:
-        """Hand the lease back. If that fails, it runs out by itself."""
+        """Release the lease. If that fails, it expires."""
         try:
             async with asyncio.timeout(max(0.0, leadership.until - self.clock.monotonic())):
                 await self._look()
                 if self._lease is not None and lease.read(self._lease).holder == self.identity:
                     await self.api.update(LEASES, lease.released(self._lease, now=self.clock.now()))
-                    log.info("handed the lease back", lease=self._path, identity=self.identity)
+                    log.info("released the lease", lease=self._path, identity=self.identity)
         except (KubeError, TimeoutError) as error:
-            log.warning("cannot hand the lease back", lease=self._path, error=str(error) or "timed out")
+            log.warning("cannot release the lease", lease=self._path, error=str(error) or "timed out")
 
     async def _look(self) -> None:
         try:
@@ -185,7 +188,7 @@ class Elector:
         return lease.decide(self._seen, self.identity, now=now, terms=self.terms, leads_until=leads_until)
 
     async def _claim(self) -> Leadership:
-        """Take or renew the Lease as last seen; Conflict if it changed since."""
+        """Acquire or renew the Lease as last read; raises Conflict if it has changed since."""
         sent = self.clock.monotonic()
         known = self._lease or lease.new(self.name, self.namespace)
         body = lease.claimed(known, self.identity, now=self.clock.now(), terms=self.terms)
@@ -195,7 +198,7 @@ class Elector:
         return Leadership(self.identity, self.clock, until=sent + self.terms.renew_deadline)
 
     async def _end(self, *tasks: "asyncio.Future[None]") -> None:
-        """Cancel them and wait, but no longer than it is sure that no other leads."""
+        """Cancel the tasks and wait, but only as long as no other candidate can acquire the lease."""
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=self.terms.duration - self.terms.renew_deadline)
@@ -210,7 +213,7 @@ class Elector:
 
 
 class _Deadline:
-    """Calls `on_expiry` the moment the leadership has run out, however often it is extended before."""
+    """Calls `on_expiry` when the leadership expires; extensions move that time."""
 
     def __init__(self, leadership: Leadership, on_expiry: Callable[[], object]) -> None:
         self._leadership = leadership
@@ -232,6 +235,6 @@ class _Deadline:
 
 
 async def _first(event: Awaitable[object], seconds: float) -> None:
-    """Wait for `event`, but no longer than `seconds`."""
+    """Wait for `event` for at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event, seconds)

@@ -1,7 +1,7 @@
-"""What can go wrong between us and an API server, as types a caller can tell apart.
+"""Errors of the API server and of the connection to it.
 
-The API server explains itself in a Status object; its sentence is the one a
-person gets to read, with the request it answered.
+The API server explains a failure in a Status object. Its message becomes the
+message of the exception, together with the request.
 """
 
 from typing import Any
@@ -10,23 +10,23 @@ import msgspec
 
 
 class KubeError(Exception):
-    """Anything this room raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class ConfigError(KubeError):
-    """The kubeconfig or the service account cannot be used; says which file and what to do."""
+    """The kubeconfig or service account is unusable; the message names the file and the remedy."""
 
 
 class Unreachable(KubeError):
-    """No answer came: refused, cut or timed out. The request may or may not have been carried out."""
+    """No response: connection refused, closed or timed out. The request may or may not have been executed."""
 
 
 class Undecodable(KubeError):
-    """An object that does not fit the type it was asked for as; says which and why."""
+    """An object does not match its type; the message names the object and the reason."""
 
 
 class ApiError(KubeError):
-    """The API server answered, and the answer was no."""
+    """The API server answered with an error."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class ApiError(KubeError):
         self.details = details or {}
         self.retry_after = retry_after
         self.request = request
-        said = message or reason or "no reason given"
-        super().__init__(f"{said} ({status}{f' to {request}' if request else ''})")
+        explanation = message or reason or "no reason given"
+        super().__init__(f"{explanation} ({status}{f' to {request}' if request else ''})")
 
     @property
     def causes(self) -> list[dict[str, Any]]:
-        """Field by field what the API server objects to."""
+        """The API server's objections by field."""
         return self.details.get("causes") or []
 
 
@@ -58,11 +58,11 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: the API server does not know who we are."""
+    """401: not authenticated."""
 
 
 class Forbidden(ApiError):
-    """403: it knows, and RBAC, quota or admission says no."""
+    """403: refused by RBAC, quota or admission."""
 
 
 class NotFound(ApiError):
@@ -74,7 +74,7 @@ class MethodNotAllowed(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object changed since it was read; read it again and decide again."""
+    """409: the object changed since it was read; read it and decide again."""
 
 
 class AlreadyExists(Conflict):
@@ -82,7 +82,7 @@ class AlreadyExists(Conflict):
 
 
 class Gone(ApiError):
-    """410: the resourceVersion or continue token is too old; list again, never retry it."""
+    """410: the resourceVersion or continue token is too old; list again instead of retrying."""
 
 
 class TooLarge(ApiError):
@@ -94,15 +94,15 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object breaks the schema or a rule."""
+    """422: the object violates its schema or a validation rule."""
 
 
 class TooManyRequests(ApiError):
-    """429: refused before it was carried out; always safe to repeat later."""
+    """429: refused before it was executed; always safe to retry later."""
 
 
 class ServerError(ApiError):
-    """5xx: it may or may not have been carried out."""
+    """5xx: the request may or may not have been executed."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -121,7 +121,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The API server's own account of a failure."""
+    """The API server's description of a failure."""
 
     code: int | None = None
     reason: str | None = None
@@ -130,12 +130,12 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None = None, request: str = "") -> ApiError:
-    """The error for an HTTP answer; a body that is no Status (a proxy's page) is quoted in short."""
+    """The error for an HTTP response; a body that is not a Status (such as a proxy's page) is truncated."""
     try:
-        said = msgspec.json.decode(body, type=Status)
+        explanation = msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
-        said = Status(message=body[:200].decode(errors="replace").strip())
-    return from_status(said, status=status, retry_after=retry_after, request=request)
+        explanation = Status(message=body[:200].decode(errors="replace").strip())
+    return from_status(explanation, status=status, retry_after=retry_after, request=request)
 
 
 def from_status(
@@ -157,7 +157,7 @@ def from_status(
 
 
 def _seconds(header: str | None, field: object) -> float | None:
-    """Retry-After in seconds. (The API server sends no dates; a proxy's date is left to our back-off.)"""
+    """Retry-After in seconds. The API server sends no dates; for a proxy's date the backoff applies."""
     if header is not None and header.strip().isdigit():
         return float(header)
     if isinstance(field, int) and field > 0:

@@ -1,8 +1,8 @@
-"""Writes Kubernetes Events: what `kubectl describe` shows about an object.
+"""Records Kubernetes Events, as shown by `kubectl describe`.
 
-Recording never waits and never fails: an Event is a courtesy, and no decision
-may depend on it. What cannot be written is counted. The journal decides what
-is written; here it is sent, one after the other, and flushed on stop.
+`record` never blocks and never fails: Events are best effort, and no decision may
+depend on them. Dropped Events are counted. `event_series` decides which Events are
+written; this module sends them one after the other and flushes them on stop.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class _Unmeasured:
 
 @dataclass(slots=True)
 class Recorder:
-    """`controller` is who reports (`gpupool-controller`), `instance` which replica of it."""
+    """`controller` is the reporting controller (`gpupool-controller`), `instance` its replica."""
 
     api: Client
     controller: str
@@ -55,7 +55,7 @@ class Recorder:
     journal: Journal = field(default_factory=Journal)
     chance: Callable[[], float] = random.random
     naming: Callable[[Happening], str] = lambda what: name(what, secrets.token_hex(8))
-    """What an Event is called. One made from the happening alone lets several replicas tell it once."""
+    """Names an Event. A name made only from its content lets several replicas write it once."""
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _closed: bool = field(init=False, default=False)
 
@@ -69,7 +69,7 @@ class Recorder:
         type: Literal["Normal", "Warning"] = "Normal",
         related: Reference | None = None,
     ) -> None:
-        """Tell people about `regarding`. Returns at once, whatever happens."""
+        """Record an Event about `regarding`. Returns immediately and never fails."""
         what = Happening(regarding, reason[:128], journal.cut(note), action[:128], type, related)
         waiting = self.journal.waiting
         refused: str | None = "closed"
@@ -81,7 +81,7 @@ class Recorder:
             self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Write what is due until `stop`, then everything that is left."""
+        """Write due Events until `stop`, then all remaining ones."""
         stopped = asyncio.ensure_future(stop.wait())
         stopped.add_done_callback(lambda _: self._wake.set())
         try:
@@ -94,7 +94,7 @@ class Recorder:
             stopped.cancel()
 
     async def _rest(self) -> None:
-        """Until something is due, is recorded, or we are stopped."""
+        """Wait until an Event is due, a new one is recorded, or `stop` is set."""
         due = self.journal.next_due()
         left = None if due is None else max(0.0, due - self.clock.monotonic())
         with contextlib.suppress(TimeoutError):
@@ -105,7 +105,7 @@ class Recorder:
     async def _flush(self) -> None:
         self._closed = True
         for entry in self.journal.unwritten():
-            await self._write(replace(entry, attempts=TRIES))  # the last chance
+            await self._write(replace(entry, attempts=TRIES))  # the last attempt
         for entry in self.journal.unwritten():
             self._drop(entry, "stopped")
 
@@ -117,9 +117,9 @@ class Recorder:
             self._postpone(named, error)
         except KubeError as error:
             if isinstance(error, NotFound) and entry.told:
-                self.journal.vanished(named)  # Events live an hour; this series goes on in a new one
+                self.journal.vanished(named)  # Events expire after an hour; the series continues in a new one
                 return
-            log.warning("an Event was refused", reason=entry.what.reason, error=str(error))
+            log.warning("the API server refused an Event", reason=entry.what.reason, error=str(error))
             self._drop(named, "refused")
         else:
             self.journal.written(named, self.clock.monotonic())
@@ -130,12 +130,12 @@ class Recorder:
         if entry.told:
             await self.api.patch(EVENTS, entry.name, {"series": _series(entry)}, namespace=namespace)
             return
-        with contextlib.suppress(AlreadyExists):  # written before, and the answer was lost
+        with contextlib.suppress(AlreadyExists):  # already written, but the response was lost
             await self.api.create(EVENTS, self._body(entry, namespace))
 
     def _postpone(self, entry: Entry, error: KubeError) -> None:
         if entry.attempts >= TRIES:
-            log.warning("an Event was not written", reason=entry.what.reason, error=str(error))
+            log.warning("cannot write an Event", reason=entry.what.reason, error=str(error))
             self._drop(entry, "unreachable")
             return
         delay = RETRIES.delay(entry.attempts + 1, self.chance())
@@ -167,8 +167,9 @@ class Recorder:
 
 def about(resource: Resource[Any], found: Any) -> Reference:
     """The reference to an object that was read or written."""
-    who = identity.reader(type(found))(found)
-    return Reference(resource.api_version, resource.kind, who.key.namespace, who.key.name, who.uid)
+    object_id = identity.reader(type(found))(found)
+    key = object_id.key
+    return Reference(resource.api_version, resource.kind, key.namespace, key.name, object_id.uid)
 
 
 def _series(entry: Entry) -> Raw:
@@ -187,6 +188,6 @@ def _wire(reference: Reference) -> Raw:
 
 
 def name(what: Happening, distinction: str) -> str:
-    """Recognisable in `kubectl get events`, and as unique as `distinction` is."""
+    """A name that is recognisable in `kubectl get events` and as unique as `distinction`."""
     readable = re.sub(r"[^a-z0-9.-]", "-", what.regarding.name.lower())[:230].strip(".-") or "object"
     return f"{readable}.{distinction}"

@@ -1,7 +1,7 @@
-"""Credentials printed by a program (client.authentication.k8s.io/v1 and v1beta1).
+"""Exec credential plugins (client.authentication.k8s.io/v1 and v1beta1), as cloud clusters use them.
 
-How cloud clusters log in: the kubeconfig names a command, it prints an
-ExecCredential, and that holds until it expires.
+The kubeconfig names a command, which prints an ExecCredential that is valid until
+it expires.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ TIMEOUT = 60.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the program gave us."""
+    """The credential printed by the plugin."""
 
     token: str | None = None
     certificate: bytes | None = None
@@ -42,7 +42,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 async def run(plugin: Exec, *, timeout: float = TIMEOUT) -> Answer:  # noqa: ASYNC109  # the child must be killed too
     if plugin.interactive == "Always":
         raise ConfigError(
-            f"exec plugin {plugin.command!r} has interactiveMode Always, but nobody is at the keyboard; "
+            f"exec plugin {plugin.command!r} has interactiveMode Always, but there is no terminal; "
             "use Never or IfAvailable"
         )
     env = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": request(plugin)}
@@ -58,19 +58,19 @@ async def run(plugin: Exec, *, timeout: float = TIMEOUT) -> Answer:  # noqa: ASY
         async with asyncio.timeout(timeout):
             out, err = await child.communicate()
     except TimeoutError as late:
-        raise ConfigError(f"exec plugin {plugin.command!r} gave no answer in {timeout:g} s") from late
+        raise ConfigError(f"exec plugin {plugin.command!r} did not finish within {timeout:g} s") from late
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
     if child.returncode:
-        said = err.decode(errors="replace").strip().replace("\n", " ")[-300:] or "it printed nothing"
-        raise ConfigError(f"exec plugin {plugin.command!r} failed with {child.returncode}: {said}")
+        output = err.decode(errors="replace").strip().replace("\n", " ")[-300:] or "no error output"
+        raise ConfigError(f"exec plugin {plugin.command!r} failed with {child.returncode}: {output}")
     return parse(plugin, out)
 
 
 def request(plugin: Exec) -> str:
-    """What the program finds in KUBERNETES_EXEC_INFO."""
+    """The value of KUBERNETES_EXEC_INFO for the plugin."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = dict(plugin.cluster)
@@ -79,7 +79,7 @@ def request(plugin: Exec) -> str:
 
 
 def parse(plugin: Exec, output: bytes) -> Answer:
-    """The program's output as a credential, or a sentence that says what is wrong with it."""
+    """Parse the plugin's output; raises ConfigError with an explanation if it is invalid."""
     name = f"exec plugin {plugin.command!r}"
     try:
         credential = msgspec.json.decode(output, type=_ExecCredential)
@@ -87,7 +87,7 @@ def parse(plugin: Exec, output: bytes) -> Answer:
         raise ConfigError(f"{name} printed no ExecCredential: {bad}") from bad
     if credential.api_version != plugin.api_version:
         raise ConfigError(
-            f"{name} speaks {credential.api_version}, not {plugin.api_version} as the kubeconfig says"
+            f"{name} printed apiVersion {credential.api_version}, but the kubeconfig has {plugin.api_version}"
         )
     status = credential.status or _Status()
     if not status.token and not status.client_certificate_data:

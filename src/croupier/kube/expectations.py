@@ -1,16 +1,16 @@
-"""Read your own writes: a key rests until the cache has seen what we wrote for it.
+"""Read your own writes: a key is held back until the cache shows the controller's writes for it.
 
-A reconciler that writes and is called again at once would decide from a cache
-that does not know of the write yet, and write again. So it says here what it
-wrote, and its key is held back until the watch has shown that very version.
+A reconciler that writes and runs again immediately would decide from a cache
+without that write, and write again. So it records each write here, and its key is
+held back until the watch has shown exactly that version.
 
-resourceVersion is opaque, so there is no "newer": a write counts as seen when
-its exact version came by, when the object is gone (deleted, or replaced by one
-with another uid), or when a list that began after the write has been stored.
-The watch is often faster than the answer to the write; the last versions that
-came by are therefore remembered for a while. An expectation that is not met by
-its deadline is dropped and counted: better to act on an old cache, where the
-API server's compare-and-swap still guards us, than never.
+resourceVersion is opaque, so versions have no order. A write counts as observed
+when its exact version was observed, when the object is gone (deleted, or replaced
+by one with another uid), or when a list that began after the write is stored. The
+watch event often arrives before the response to the write, so recently observed
+versions are remembered. An expectation that is not met by its deadline is dropped
+and counted: acting on an old cache, guarded by the API server's compare-and-swap,
+is better than never acting.
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ REMEMBERED = 8192
 
 
 class Version(NamedTuple):
-    """One state of one object. `kind` names the store it will show up in."""
+    """One version of one object. `kind` names the store that will show it."""
 
     kind: str
     uid: str
@@ -33,7 +33,7 @@ class Version(NamedTuple):
 
     @property
     def gone(self) -> "Version":
-        """The state after the last: deleted for good."""
+        """The version that stands for the deleted object."""
         return self._replace(version="")
 
 
@@ -45,7 +45,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class Expectations(Generic[K]):
-    """Of one controller. `missed` counts those given up at their deadline."""
+    """The expectations of one controller. `missed` counts those dropped at their deadline."""
 
     patience: float = PATIENCE
     missed: int = field(init=False, default=0)
@@ -54,42 +54,46 @@ class Expectations(Generic[K]):
     _recent: OrderedDict[Version, None] = field(init=False, default_factory=OrderedDict)
 
     def wrote(self, key: K, version: Version, now: float) -> None:
-        """`key` wrote, and this is the state the API server answered with."""
+        """Expect `version`, the API server's response to a write for `key`."""
         if version in self._recent or version.gone in self._recent:
             return
         self._by_key.setdefault(key, set()).add(_Expected(version, now))
         self._by_object.setdefault(version[:2], set()).add(key)
 
     def saw(self, version: Version) -> list[K]:
-        """The watch showed this state; answers with the keys that need wait no longer."""
+        """Record that the watch showed `version`; return the keys that are no longer held back."""
         self._remember(version)
-        if version == version.gone:  # nothing else will ever be seen of it
+        if version == version.gone:  # no other version of the object will follow
             return self._meet(version[:2], lambda _: True)
         return self._meet(version[:2], lambda expected: expected.seen == version)
 
     def relisted(self, kind: str, began: float) -> list[K]:
-        """A list of `kind` that was asked for at `began` is stored: earlier writes are in it."""
-        objects = [each for each in self._by_object if each[0] == kind]
-        return [key for each in objects for key in self._meet(each, lambda one: one.since <= began)]
+        """A list of `kind` that was requested at `began` is stored: it contains all earlier writes."""
+        objects = [object_ for object_ in self._by_object if object_[0] == kind]
+        return [
+            key
+            for object_ in objects
+            for key in self._meet(object_, lambda expected: expected.since <= began)
+        ]
 
     def holds(self, key: K, now: float) -> float | None:
-        """Seconds `key` must wait at most, or None when it may be reconciled."""
+        """The longest time in seconds that `key` is held back, or None if it may be reconciled."""
         expected = self._by_key.get(key)
         if not expected:
             return None
-        late = {one for one in expected if one.since + self.patience <= now}
-        left = [one.since + self.patience - now for one in expected - late]
+        late = {write for write in expected if write.since + self.patience <= now}
+        left = [write.since + self.patience - now for write in expected - late]
         self.missed += len(late)
         self._drop(key, late)
         return max(left, default=None)
 
     def forget(self, key: K) -> None:
-        """Expect nothing more for `key`."""
+        """Drop all expectations of `key`."""
         self._drop(key, set(self._by_key.get(key, ())))
 
     @property
     def held(self) -> int:
-        """How many keys are held back."""
+        """Number of keys that are held back."""
         return len(self._by_key)
 
     def _remember(self, version: Version) -> None:
@@ -100,14 +104,16 @@ class Expectations(Generic[K]):
     def _meet(self, object_: tuple[str, str], met: Callable[[_Expected], bool]) -> list[K]:
         freed = []
         for key in tuple(self._by_object.get(object_, ())):
-            self._drop(key, {one for one in self._by_key[key] if one.seen[:2] == object_ and met(one)})
+            self._drop(
+                key, {write for write in self._by_key[key] if write.seen[:2] == object_ and met(write)}
+            )
             if key not in self._by_key:
                 freed.append(key)
         return freed
 
     def _drop(self, key: K, dropped: set[_Expected]) -> None:
         left = self._by_key.get(key, set()) - dropped
-        for object_ in {one.seen[:2] for one in dropped} - {one.seen[:2] for one in left}:
+        for object_ in {write.seen[:2] for write in dropped} - {write.seen[:2] for write in left}:
             keys = self._by_object[object_]
             keys.discard(key)
             if not keys:

@@ -1,8 +1,8 @@
-"""Tells the kubelet whether we live and are ready, and Prometheus how we are doing.
+"""Liveness, readiness and metrics endpoints.
 
-/livez says whether a restart would help; /readyz whether we should get work;
-/healthz is the old name of /livez. Each is the sum of named checks: 200 when
-all pass, 503 and the names of those that do not; `?verbose` shows all of them.
+/livez fails if a restart would help; /readyz fails if the process should get no
+work; /healthz is the old name of /livez. Each runs named checks and answers 200 if
+all pass, else 503 with the results; `?verbose` always shows all results.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 Check = Callable[[], str | None]
-"""None when all is well, else the sentence that says what is not. Must not block."""
+"""Returns None if the check passes, else the reason of the failure. Must not block."""
 
 
 @dataclass(slots=True)
 class Health:
-    """The checks of one process; names are what `?verbose` prints."""
+    """The liveness and readiness checks of one process, by name."""
 
     live: dict[str, Check] = field(default_factory=dict)
     ready: dict[str, Check] = field(default_factory=dict)

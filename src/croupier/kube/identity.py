@@ -1,7 +1,7 @@
-"""Which object this is, read off a Struct or a dict alike.
+"""The identity of an object, read from a Struct or a dict.
 
-The store needs four fields of any object and must not care which room's type
-carries them.
+The store needs four metadata fields of any object, regardless of the package that
+defines its type.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ class Identity(NamedTuple):
     key: Key
     uid: str
     version: str
-    """resourceVersion: opaque, only good for telling whether two are the same."""
+    """The resourceVersion: opaque, only comparable for equality."""
 
 
 class Metadata(Protocol):
-    """What a type's `metadata` must offer to be kept in a store."""
+    """The metadata fields that an object in a store must have."""
 
     @property
     def name(self) -> str | None: ...
@@ -55,5 +55,5 @@ def of_dict(found: dict[str, Any]) -> Identity:
 
 
 def reader(type_: Any) -> Callable[[Any], Identity]:
-    """How to read the identity of objects decoded to `type_`."""
+    """The function that reads the identity of objects decoded to `type_`."""
     return of_dict if type_ is dict else of_struct

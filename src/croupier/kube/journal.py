@@ -1,9 +1,9 @@
-"""Which happenings become Kubernetes Events, and which only raise a count. Pure.
+"""Aggregates Kubernetes Events into series and limits their rate. Pure.
 
-The same thing said again about the same object is a series: one Event whose
-count grows. Each object may cause only so many Events, a burst and then a slow
-trickle, because a controller in a loop could otherwise fill etcd. Memory is
-bounded: what was said long ago is forgotten, and said anew the next time.
+Repetitions of the same Event about the same object form a series: one Event with a
+growing count. The number of Events per object is rate limited, because a
+controller in a loop could otherwise fill etcd. Memory is bounded: old series are
+forgotten, and their next repetition starts a new Event.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 from croupier.kube.bucket import Bucket, Rate
 
 NOTE_BYTES = 1024
-"""The API server refuses longer notes."""
+"""Maximum length of a note; the API server refuses longer ones."""
 
 
 SPARSE = Rate(per_second=1 / 300, burst=25)
 
 
 class Reference(NamedTuple):
-    """An object an Event is about."""
+    """The object that an Event is about."""
 
     api_version: str
     kind: str
@@ -31,7 +31,7 @@ class Reference(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """Something worth telling the people who look at an object."""
+    """The content of an Event, without its time and count."""
 
     regarding: Reference
     reason: str
@@ -47,21 +47,21 @@ class Limits:
     series_every: float = 10.0
     """Seconds between two updates of one series."""
     series_quiet: float = 360.0
-    """Seconds of silence after which the same words begin a new Event."""
+    """Seconds without repetition after which the same content starts a new Event."""
     remembered: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One Event. `told` is the count the API server knows: 0 before it exists."""
+    """One Event. `written_count` is the count in the API server: 0 before the Event exists."""
 
     what: Happening
     first: datetime
     last: datetime
     heard: float
-    """When it last happened, monotonic."""
+    """When it was last recorded, monotonic."""
     due: float
-    """When it may be written next, monotonic."""
+    """The earliest time of the next write, monotonic."""
     count: int = 1
     told: int = 0
     attempts: int = 0
@@ -80,7 +80,7 @@ class Journal:
     _buckets: OrderedDict[Reference, Bucket] = field(init=False, default_factory=OrderedDict)
 
     def note(self, what: Happening, now: float, at: datetime) -> str | None:
-        """Take it down; a word why not, if not."""
+        """Add an Event; return the reason if it is dropped."""
         old = self._entries.get(what)
         if old is not None and (old.unwritten or now - old.heard < self.limits.series_quiet):
             self._keep(replace(old, count=old.count + 1, last=at, heard=now))
@@ -93,7 +93,7 @@ class Journal:
         return None
 
     def due(self, now: float) -> list[Entry]:
-        """What may be written now, oldest first."""
+        """Events that may be written now, oldest first."""
         return [entry for entry in self.unwritten() if entry.due <= now]
 
     def unwritten(self) -> list[Entry]:
@@ -101,14 +101,14 @@ class Journal:
 
     @property
     def waiting(self) -> int:
-        """How many Events the API server does not know, or knows with too low a count."""
+        """Number of Events that are not written, or written with too low a count."""
         return len(self._unwritten)
 
     def next_due(self) -> float | None:
         return min((entry.due for entry in self.unwritten()), default=None)
 
     def written(self, entry: Entry, now: float) -> None:
-        """The API server knows `entry` as it was; it may have happened again meanwhile."""
+        """`entry` was written; it may have been recorded again during the write."""
         current = self._entries.get(entry.what, entry)
         due = now + self.limits.series_every
         self._keep(replace(current, name=entry.name, told=entry.count, attempts=0, due=due))
@@ -118,7 +118,7 @@ class Journal:
         self._keep(replace(current, name=entry.name, attempts=entry.attempts + 1, due=retry_at))
 
     def vanished(self, entry: Entry) -> None:
-        """The API server has forgotten the Event: write it as a new one."""
+        """The Event has expired in the API server: write it as a new one."""
         current = self._entries.get(entry.what, entry)
         self._keep(replace(current, name="", told=0, due=entry.due))
 
@@ -150,7 +150,7 @@ class Journal:
 
 
 def cut(note: str, limit: int = NOTE_BYTES) -> str:
-    """The note in at most `limit` bytes, ended at a word with an ellipsis."""
+    """The note in at most `limit` bytes, truncated after a word with an ellipsis."""
     encoded = note.encode()
     if len(encoded) <= limit:
         return note

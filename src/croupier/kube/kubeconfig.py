@@ -1,8 +1,8 @@
 """The kubeconfig format: reading files, merging them, choosing a context.
 
-Separate from `config.py` because the format is full of small traps (relative
-paths count from the file that names them; `…-data` beats the file beside it;
-in a merge the first file wins) and every error must name the file at fault.
+Separate from `config.py`, because the format has special rules (paths are relative
+to the file that contains them; `…-data` wins over the file; in a merge the first
+file wins) and every error must name the faulty file.
 """
 
 import base64
@@ -19,7 +19,7 @@ from croupier.kube.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One cluster, user or context, which remembers the file it was read from."""
+    """One cluster, user or context, with the file that contains it."""
 
     where: str
     folder: Path
@@ -30,7 +30,7 @@ class Entry:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{self.where}: {name} must be a text, not {value!r}; put it in quotes")
+            raise ConfigError(f"{self.where}: {name} must be a string, not {value!r}; put it in quotes")
         return value
 
     def flag(self, name: str) -> bool:
@@ -54,12 +54,12 @@ class Entry:
         return Entry(f"{self.where}, {name}", self.folder, value)
 
     def file(self, name: str) -> Path | None:
-        """A path; a relative one counts from the kubeconfig's own folder."""
+        """A path; relative paths start at the kubeconfig's folder."""
         text = self.text(name)
         return self.folder / text if text else None
 
     def bytes_of(self, name: str) -> bytes | None:
-        """The content of `<name>-data`, else of the file `<name>`."""
+        """The content of `<name>-data`, else of the file named by `<name>`."""
         if data := self.text(f"{name}-data"):
             try:
                 return base64.b64decode(data, validate=True)
@@ -123,7 +123,7 @@ def read(path: Path) -> Kubeconfig:
 
 
 def merge(files: Sequence[Kubeconfig]) -> Kubeconfig:
-    """The first file to name a cluster, user, context or current context wins."""
+    """The first file that names a cluster, user, context or current context wins."""
     merged = Kubeconfig()
     for file in files:
         merged = Kubeconfig(
@@ -140,7 +140,7 @@ def choose(config: Kubeconfig, context: str | None) -> Choice:
     name = context or config.current
     if not name:
         raise ConfigError(
-            f"{config.source} has no current-context; run `kubectl config use-context` or name one"
+            f"{config.source} has no current-context; run `kubectl config use-context` or pass a context"
         )
     if (chosen := config.contexts.get(name)) is None:
         known = ", ".join(sorted(config.contexts)) or "none"
@@ -158,7 +158,7 @@ def choose(config: Kubeconfig, context: str | None) -> Choice:
 
 
 def _entries(path: Path, content: Mapping[str, Any], what: str) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for item in content.get(f"{what}s") or []:
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             raise ConfigError(f"kubeconfig {path} has an entry without a name under {what}s")
@@ -166,5 +166,5 @@ def _entries(path: Path, content: Mapping[str, Any], what: str) -> dict[str, Ent
         fields = item.get(what) or {}
         if not isinstance(fields, dict):
             raise ConfigError(f"{where} is not a mapping")
-        found.setdefault(item["name"], Entry(where, path.parent, fields))
-    return found
+        entries.setdefault(item["name"], Entry(where, path.parent, fields))
+    return entries

@@ -1,15 +1,15 @@
-"""Who leads: the rules of a coordination.k8s.io Lease, without I/O.
+"""The rules of leader election with a coordination.k8s.io Lease, without I/O.
 
-Clocks of two machines are never compared. A candidate watches the record with
-its own monotonic clock and takes over when it has not changed for as long as
-its holder said it would be valid. The holder counts from the moment *before* it
-sent its last renewal, which is earlier than anyone can have seen it, and stops
-at the renew deadline, which is shorter than the lease: so it has stopped before
-another may start.
+Clocks of different machines are never compared. A candidate observes the record
+with its own monotonic clock and takes over when the record has not changed for the
+lease duration. The holder counts from *before* it sent its last renewal, which is
+earlier than any candidate can have observed it, and stops at the renew deadline,
+which is shorter than the lease duration. So it has stopped before a candidate may
+start.
 
-That holds for a process that runs. One that was frozen wakes up believing it
-leads; it must look at its deadline before it acts (`Leadership.held`), and what
-it had in flight only the API server's compare-and-swap can refuse.
+That holds for a running process. A process that was frozen still believes that it
+is the leader, so it must check its deadline before it acts (`Leadership.held`). Its
+requests in flight can only be refused by the API server's compare-and-swap.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ LEASES: Resource[Raw] = Resource("coordination.k8s.io", "v1", "leases", "Lease",
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds: a lease is valid for `duration`, given up after `renew_deadline` without renewal."""
+    """Seconds: a lease is valid for `duration`; the holder stops after `renew_deadline` without renewal."""
 
     duration: int = 15
     renew_deadline: float = 10.0
     every: float = 2.0
-    """How often the holder renews and the others look."""
+    """Interval at which the holder renews and the candidates read the Lease."""
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
@@ -38,13 +38,13 @@ class Terms:
             )
 
     def pause(self, chance: float) -> float:
-        """Until the next look, spread so that candidates do not come all at once."""
+        """Seconds until the next attempt, with jitter against simultaneous candidates."""
         return self.every * (1 - self.jitter / 2 + self.jitter * chance)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. `stamp` changes whenever the holder renews; it is compared, never read as a time."""
+    """The content of a Lease. `stamp` changes with every renewal; it is only compared for equality."""
 
     holder: str = ""
     seconds: float | None = None
@@ -54,7 +54,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A record, and when by our own clock we first saw it like this."""
+    """A record, and when this process first observed it, by its own clock."""
 
     record: Record
     at: float
@@ -62,17 +62,17 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """The lease is free: take it."""
+    """The lease is free: acquire it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """The lease names us: keep it."""
+    """This process holds the lease: renew it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Another holds it, until `until` unless it renews."""
+    """Another candidate holds the lease until `until`, unless it renews."""
 
     until: float
     holder: str
@@ -80,7 +80,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """We led and may not any more; `reason` is the sentence for the log."""
+    """This process has lost the lease; `reason` is for the log."""
 
     reason: str
 
@@ -91,12 +91,16 @@ Decision = Acquire | Renew | Wait | Lost
 def decide(
     seen: Sighting | None, me: str, *, now: float, terms: Terms, leads_until: float | None = None
 ) -> Decision:
-    """`seen` is None when there is no Lease; `leads_until` is our own deadline while we lead."""
+    """`seen` is None if there is no Lease; `leads_until` is this process's deadline while it leads."""
     if leads_until is not None:
         if now >= leads_until:
             return Lost(f"the lease was not renewed within {terms.renew_deadline:g} s")
         if seen is not None and seen.record.holder != me:
-            return Lost(f"the lease is held by {seen.record.holder or 'nobody'} now")
+            return Lost(
+                f"the lease is now held by {seen.record.holder}"
+                if seen.record.holder
+                else "the lease was released"
+            )
     if seen is None or not seen.record.holder:
         return Acquire()
     if seen.record.holder == me:
@@ -106,7 +110,7 @@ def decide(
 
 
 def sight(before: Sighting | None, lease: Raw, now: float) -> Sighting:
-    """Time starts again whenever the record changes, and only then."""
+    """The new observation; its time starts again only if the record has changed."""
     record = read(lease)
     return before if before is not None and before.record == record else Sighting(record, now)
 
@@ -126,7 +130,7 @@ def new(name: str, namespace: str) -> Raw:
 
 
 def claimed(lease: Raw, me: str, *, now: datetime, terms: Terms) -> Raw:
-    """The Lease as it is after we took it, or renewed it if it was ours; all else in it stays."""
+    """The Lease after `me` acquired or renewed it; all other fields stay."""
     before = read(lease)
     spec = {**(lease.get("spec") or {})}
     if before.holder != me:
@@ -137,11 +141,11 @@ def claimed(lease: Raw, me: str, *, now: datetime, terms: Terms) -> Raw:
 
 
 def released(lease: Raw, *, now: datetime) -> Raw:
-    """The Lease handed back: the next candidate that looks may take it at once."""
+    """The released Lease, which the next candidate may acquire immediately."""
     spec = {**(lease.get("spec") or {}), "holderIdentity": "", "leaseDurationSeconds": 1}
     return {**lease, "spec": {**spec, "renewTime": micro(now)}}
 
 
 def micro(moment: datetime) -> str:
-    """A MicroTime as Kubernetes writes it."""
+    """A Kubernetes MicroTime."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,7 @@
-"""A page of a list as the API server sends it: bytes in, typed objects out.
+"""Decodes a page of a list: bytes in, typed objects out.
 
-One object that does not fit its type must not hide the other 499, so a page
-that refuses as a whole is decoded item by item and the misfits are named.
+One object that does not match its type must not hide the other 499. So a page that
+does not decode as a whole is decoded item by item, and the invalid items are named.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Objects as they were at one `resource_version`; `skipped` says which could not be read, and why."""
+    """The objects at one `resource_version`; `skipped` has the decoding errors of the other objects."""
 
     items: list[T]
     resource_version: str
@@ -29,7 +29,7 @@ class Page(Generic[T]):
     items: list[T]
     resource_version: str
     next: str
-    """Token of the next page; empty on the last."""
+    """Continue token of the next page; empty on the last."""
     skipped: tuple[str, ...] = ()
 
 

@@ -1,8 +1,8 @@
-"""One stream of structured logs: ours and those of every library, as JSON or for the eye.
+"""Structured logging of Croupier and its libraries in one stream, as JSON or for a console.
 
-On a terminal lines are coloured and aligned; anywhere else each line is one
-JSON object. Values that look like credentials never get through: a log is read
-by more people than a Secret.
+On a terminal the lines are coloured and aligned; otherwise each line is one JSON
+object. Values that look like credentials are hidden, because more people can read
+logs than Secrets.
 """
 
 import logging
@@ -29,13 +29,13 @@ HIDDEN = "[hidden]"
 
 
 def setup(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process to `stream` (stderr), from `level` up."""
-    to = stream or sys.stderr
-    for_eyes = form == "console" or (form == "auto" and to.isatty())
-    handler = logging.StreamHandler(to)
+    """Log to `stream` (default stderr), from `level` up."""
+    output = stream or sys.stderr
+    console = form == "console" or (form == "auto" and output.isatty())
+    handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_shared(), processors=_ending(for_eyes, to.isatty())
+            foreign_pre_chain=_shared(), processors=_ending(console, output.isatty())
         )
     )
     root = logging.getLogger()
@@ -55,18 +55,18 @@ def setup(*, level: str = "info", form: Format = "auto", stream: TextIO | None =
 
 
 def adjust(level: str) -> None:
-    """From now on log from `level` up."""
+    """Change the log level."""
     logging.getLogger().setLevel(_level(level))
 
 
 def hide_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """A processor: by name and by look, what could be a credential is left out."""
+    """A structlog processor that hides credentials, recognised by name or by content."""
     return {name: HIDDEN if _SECRET_NAMES.search(name) else _hide(value) for name, value in event.items()}
 
 
 def _hide(value: Any) -> Any:
     if isinstance(value, str):
-        return _SECRET_TEXT.sub(lambda found: (found["bearer"] or "") + HIDDEN, value)
+        return _SECRET_TEXT.sub(lambda match: (match["bearer"] or "") + HIDDEN, value)
     if isinstance(value, Mapping):
         return {
             name: HIDDEN if _SECRET_NAMES.search(str(name)) else _hide(item) for name, item in value.items()
@@ -77,7 +77,7 @@ def _hide(value: Any) -> Any:
 
 
 def _shared() -> list[Processor]:
-    """For our lines and foreign ones alike."""
+    """Processors for Croupier's own and library log lines."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -88,9 +88,9 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _ending(for_eyes: bool, colours: bool) -> list[Processor]:
+def _ending(console: bool, colours: bool) -> list[Processor]:
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    if for_eyes:
+    if console:
         return [drop, hide_secrets, structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="time")]
     return [
         drop,

@@ -1,8 +1,8 @@
-"""Everything the runtime counts, in one place, in a registry that is passed in.
+"""All metrics of the runtime, in the registry that is passed in.
 
-The rooms below know only small protocols (`queue.Gauge`, `sender.Observe`, ...);
-the objects here fit them. Series that carry the name of something that can go
-away are removed with it.
+The lower packages define small protocols (`QueueMetrics`, `RequestObserver`, ...),
+which the classes here implement. Series with the name of a controller or cache are
+removed with it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 
 
 class Metrics:
-    """One per process; made once with the registry that `/metrics` shows."""
+    """The metrics of one process; its registry is served at `/metrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -32,13 +32,13 @@ class Metrics:
     def _client(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "croupier_client_requests",
-            "Requests to the API server; code 0 means no answer",
+            "Requests to the API server by status code; code 0 means no response",
             ["verb", "resource", "code"],
             registry=registry,
         )
         self.request_seconds = Histogram(
             "croupier_client_request_seconds",
-            "Time until the API server had answered",
+            "Duration of requests to the API server",
             ["verb", "resource"],
             buckets=FAST,
             registry=registry,
@@ -47,62 +47,66 @@ class Metrics:
     def _controllers(self, registry: CollectorRegistry) -> None:
         label = ["controller"]
         self.queue_depth = Gauge(
-            "croupier_queue_depth", "Keys ready to be worked on", label, registry=registry
+            "croupier_queue_depth", "Keys ready in the work queue", label, registry=registry
         )
-        self.queue_adds = Counter("croupier_queue_adds", "Requests that were new", label, registry=registry)
+        self.queue_adds = Counter(
+            "croupier_queue_adds", "Keys added to the work queue", label, registry=registry
+        )
         self.queue_retries = Counter(
-            "croupier_queue_retries", "Keys put back after failure", label, registry=registry
+            "croupier_queue_retries", "Keys requeued after a failure", label, registry=registry
         )
         self.queue_seconds = Histogram(
             "croupier_queue_seconds",
-            "Time a key was ready before its turn",
+            "Time a ready key waited in the work queue for a worker",
             label,
             buckets=FAST,
             registry=registry,
         )
         self.work_seconds = Histogram(
-            "croupier_reconcile_seconds", "Time one reconcile took", label, buckets=FAST, registry=registry
+            "croupier_reconcile_seconds", "Duration of a reconcile", label, buckets=FAST, registry=registry
         )
         self.reconciles = Counter(
             "croupier_reconciles",
-            "Reconciles by how they ended",
+            "Reconciles by outcome",
             ["controller", "outcome"],
             registry=registry,
         )
         self.workers_busy = Gauge("croupier_workers_busy", "Reconciles running now", label, registry=registry)
         self.expectations_missed = Counter(
             "croupier_expectations_missed",
-            "Own writes the cache did not show in time",
+            "The controller's own writes that its cache did not show in time",
             label,
             registry=registry,
         )
 
     def _rest(self, registry: CollectorRegistry) -> None:
-        self.leader = Gauge("croupier_leader", "1 while this process leads", ["lease"], registry=registry)
+        self.leader = Gauge(
+            "croupier_leader", "1 while this process holds the lease", ["lease"], registry=registry
+        )
         self.events_recorded = Counter(
             "croupier_events_recorded", "Kubernetes Events written", ["type"], registry=registry
         )
         self.events_dropped = Counter(
-            "croupier_events_dropped", "Kubernetes Events not written", ["why"], registry=registry
+            "croupier_events_dropped", "Kubernetes Events dropped, by reason", ["why"], registry=registry
         )
         self.loop_lag = Histogram(
             "croupier_loop_lag_seconds",
-            "How late the event loop comes to what is due",
+            "Delay of event-loop callbacks past their due time",
             buckets=FAST,
             registry=registry,
         )
 
     def request(self, verb: str, resource: str, code: int, seconds: float) -> None:
-        """Fits `sender.Observe`."""
+        """Implements `RequestObserver`."""
         self.requests.labels(verb, resource, str(code)).inc()
         self.request_seconds.labels(verb, resource).observe(seconds)
 
     def leading(self, lease: str, leads: bool) -> None:
-        """Fits `elector.Gauge`."""
+        """Implements `LeaderMetrics`."""
         self.leader.labels(lease).set(leads)
 
     def recorded(self, kind: str) -> None:
-        """Fits `events.Gauge`, with `dropped`."""
+        """Implements `EventMetrics`, with `dropped`."""
         self.events_recorded.labels(kind).inc()
 
     def dropped(self, why: str) -> None:
@@ -112,7 +116,7 @@ class Metrics:
         return ControllerMetrics(self, name)
 
     async def measure_loop(self, every: float = 1.0) -> None:
-        """Runs until cancelled: sleeps, and sees how late it wakes."""
+        """Measure the delay of the event loop until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + every
@@ -121,7 +125,7 @@ class Metrics:
 
 
 class ControllerMetrics:
-    """The series of one controller, looked up once; fits `queue.Gauge` and `shift.Gauge`."""
+    """The series of one controller; implements `QueueMetrics` and `ReconcileMetrics`."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._metrics = metrics
@@ -161,7 +165,7 @@ class ControllerMetrics:
         self._missed.inc(expectations)
 
     def gone(self) -> None:
-        """The controller is no more: so are its series."""
+        """Remove the series of the controller."""
         m = self._metrics
         for family in (m.queue_depth, m.queue_adds, m.queue_retries, m.queue_seconds, m.work_seconds):
             family.remove(self._name)
@@ -172,33 +176,33 @@ class ControllerMetrics:
 
 
 _COUNTED: dict[str, tuple[str, Callable[[Figures], int]]] = {
-    "relists": ("Complete lists, the first included", lambda figures: figures.lists),
-    "watches": ("Watches begun; each after the first is a restart", lambda figures: figures.watches),
-    "watch_restarts": ("Watches taken up again", lambda figures: max(0, figures.watches - 1)),
-    "failures": ("Lists and watches that failed", lambda figures: figures.failures),
-    "events_absorbed": ("Changes and bookmarks that came by watch", lambda figures: figures.events),
+    "relists": ("Complete lists, including the first", lambda stats: stats.lists),
+    "watches": ("Watches started, including restarts", lambda stats: stats.watches),
+    "watch_restarts": ("Watches restarted", lambda stats: max(0, stats.watches - 1)),
+    "failures": ("Lists and watches that failed", lambda stats: stats.failures),
+    "events_absorbed": ("Changes and bookmarks received by watches", lambda stats: stats.events),
     "poison_objects": (
-        "Objects that did not fit their type and were skipped",
-        lambda figures: figures.skipped,
+        "Objects skipped because they did not match their type",
+        lambda stats: stats.skipped,
     ),
 }
 
 
 class Caches:
-    """Reads stores and reflectors when asked, so that an event costs nothing extra."""
+    """Reads stores and reflectors at scrape time, so that watch events need no accounting."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Store[Any], Reflector[Any]]] = {}
 
     def add(self, store: Store[Any], reflector: Reflector[Any], name: str | None = None) -> None:
-        """`name` tells two caches of one kind apart; its own by default."""
+        """`name` distinguishes two caches of one kind; default is the name of the kind."""
         self._known[name or store.resource.full_name] = (store, reflector)
 
     def remove(self, name: str) -> None:
         self._known.pop(name, None)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        """Empty, so that registration does not scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -210,17 +214,19 @@ class Caches:
         size = GaugeMetricFamily("croupier_store_objects", "Objects in the cache", labels=["resource"])
         age = GaugeMetricFamily(
             "croupier_store_staleness_seconds",
-            "Time since the API server last said anything on list or watch",
+            "Time since the last response of the API server to a list or watch",
             labels=["resource"],
         )
-        told = GaugeMetricFamily(
-            "croupier_store_listeners", "Who is told of every change", labels=["resource", "kind"]
+        listeners = GaugeMetricFamily(
+            "croupier_store_listeners",
+            "Indexes and subscribers notified of every change",
+            labels=["resource", "kind"],
         )
         for resource, (store, reflector) in self._known.items():
             size.add_metric([resource], len(store))
             for kind, number in zip(("index", "subscriber"), store.load, strict=True):
-                told.add_metric([resource, kind], number)
+                listeners.add_metric([resource, kind], number)
             age.add_metric([resource], reflector.staleness())
         yield size
         yield age
-        yield told
+        yield listeners

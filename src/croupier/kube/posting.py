@@ -1,8 +1,8 @@
-"""Questions in JSON, sent by POST, as kube-scheduler and the API server ask them: ASGI without a framework.
+"""A minimal ASGI application for JSON POST requests, as kube-scheduler and the API server send them.
 
-Somebody waits while we think, for every pod of a burst, so nothing stands between the server and the
-answer. Bodies are bounded in size and time; every answer has a Content-Length, or the client would
-open a new connection for each question; whatever else is sent gets a short answer and does no harm.
+The caller waits for every response, once per pod of a burst, so there is no framework in between.
+Request bodies are limited in size and time. Every response has a Content-Length, because the client would
+otherwise open a new connection for each request. Any other request gets a short error response.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SLOWEST_BODY = 5.0
-"""Seconds a body may take to arrive; whoever asks has given up by then."""
+"""Seconds a request body may take to arrive; the client has timed out by then."""
 
 JSON: Final = (b"content-type", b"application/json")
 TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
@@ -35,7 +35,7 @@ Refused = Callable[[str, int], None]
 
 
 class Odd(Exception):
-    """A request that is no question to us; carries what to say to it."""
+    """A request that is refused; carries the response."""
 
     def __init__(self, status: int, text: str, *headers: Header) -> None:
         super().__init__(text)
@@ -43,54 +43,54 @@ class Odd(Exception):
 
 
 class Posts:
-    """An ASGI application: a path, and who answers what is posted there."""
+    """An ASGI application with one handler per path."""
 
     def __init__(self, answers: Mapping[str, Respond], *, largest: int, refused: Refused) -> None:
-        """`largest` is in bytes; `refused` hears the path and status of what was no question."""
+        """`max_body` is the maximum size in bytes; `refused` gets path and status of refused requests."""
         self._answers = answers
         self._largest = largest
         self._refused = refused
         self.closing = False
-        """Ask clients to hang up after their answer: we are about to leave."""
+        """Set at shutdown: clients are asked to close the connection after their response."""
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # uvicorn also offers websockets, where it can
+        if scope["type"] != "http":  # uvicorn also accepts websockets
             await send({"type": "websocket.close"})
             return
         try:
             respond = self._who(scope)
             reply = await respond(await self._body(scope["headers"], receive))
-        except Odd as odd:
-            self._refused(scope["path"], odd.reply.status)
-            reply = odd.reply
+        except Odd as error:
+            self._refused(scope["path"], error.reply.status)
+            reply = error.reply
         await _send(reply, send, closing=self.closing)
 
     def _who(self, scope: dict[str, Any]) -> Respond:
-        if (found := self._answers.get(scope["path"])) is None:
-            raise Odd(404, f"there is nothing here but {' and '.join(self._answers)}", CLOSE)
+        if (handler := self._answers.get(scope["path"])) is None:
+            raise Odd(404, f"this server only has {' and '.join(self._answers)}", CLOSE)
         if scope["method"] != "POST":
-            raise Odd(405, "ask by POST", (b"allow", b"POST"), CLOSE)
-        return found
+            raise Odd(405, "use POST", (b"allow", b"POST"), CLOSE)
+        return handler
 
     async def _body(self, headers: Iterable[Header], receive: Receive) -> bytes:
-        """All of it, unless it is too large, too slow or no JSON."""
-        told = dict(headers)
-        if told.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON[1]:
+        """The whole body; refused if it is too large, too slow or not JSON."""
+        by_name = dict(headers)
+        if by_name.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON[1]:
             raise Odd(415, "send application/json", CLOSE)
-        announced = told.get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > self._largest:
+        length = by_name.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self._largest:
             raise self._too_large()
         try:
             async with asyncio.timeout(SLOWEST_BODY):
                 return await self._gathered(receive)
         except TimeoutError:
-            raise Odd(408, f"the body took longer than {SLOWEST_BODY:g} seconds", CLOSE) from None
+            raise Odd(408, f"the body took longer than {SLOWEST_BODY:g} s", CLOSE) from None
 
     async def _gathered(self, receive: Receive) -> bytes:
         message = await receive()
         body: bytes = message.get("body", b"")
         if message["type"] == "http.request" and not message.get("more_body") and len(body) <= self._largest:
-            return body  # nearly always: one message, not copied
+            return body  # the usual case: one message, not copied
         pieces = bytearray(body)
         while message["type"] == "http.request" and message.get("more_body") and len(pieces) <= self._largest:
             message = await receive()
@@ -98,11 +98,11 @@ class Posts:
         if len(pieces) > self._largest:
             raise self._too_large()
         if message["type"] != "http.request":
-            raise Odd(400, "", CLOSE)  # the client hung up
+            raise Odd(400, "", CLOSE)  # the client closed the connection
         return bytes(pieces)
 
     def _too_large(self) -> Odd:
-        """The rest is not read, so the connection cannot be used again."""
+        """The rest of the body is not read, so the connection cannot be reused."""
         return Odd(413, f"the body has more than {self._largest} bytes", CLOSE)
 
 

@@ -1,7 +1,7 @@
-"""The work queue as workers see it: `take` waits until there is work.
+"""The asynchronous work queue: `take` waits until a key is ready.
 
-All rules are in `backlog`; here are only the clock (the event loop's own), the
-dice, and the waking of those who wait.
+All rules are in `workqueue_state`; this module adds the event loop's clock, random
+jitter, and the wake-up of waiting workers.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Gauge(Protocol):
-    """What the queue tells about itself."""
+    """Metrics of a work queue."""
 
     def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
@@ -25,7 +25,7 @@ class Gauge(Protocol):
 
 
 class Silent:
-    """A gauge nobody reads."""
+    """Discards the metrics."""
 
     def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
@@ -34,7 +34,7 @@ class Silent:
 
 
 class WorkQueue(Generic[K]):
-    """Belongs to the event loop it was made in."""
+    """Belongs to the event loop in which it was created."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def retry(self, key: K, no_sooner: float = 0.0) -> float:
-        """After a failure; answers with the delay until the next try."""
+        """Requeue a failed key; return the delay until the next attempt."""
         delay = self._backlog.retry(key, self._loop.time(), self._chance(), no_sooner)
         self._gauge.retried()
         self._wake()
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         self._backlog.forget(key)
 
     async def take(self) -> K | None:
-        """The next key, to be given back with `done`; None once the queue is closed and empty."""
+        """The next key, to be finished with `done`; None once the queue is closed and empty."""
         while True:
             handout = self._next()
             if handout is not None:
@@ -88,12 +88,12 @@ class WorkQueue(Generic[K]):
         self._wake()
 
     def close(self) -> None:
-        """No more requests; workers get what is ready, then None."""
+        """Accept no more keys; workers get the ready keys, then None."""
         self._backlog.close()
         self._wake()
 
     def abandon(self) -> None:
-        """Like `close`, and what is ready is dropped too."""
+        """Like `close`, but drop the ready keys too."""
         self._backlog.clear()
         self._wake()
 
@@ -127,7 +127,7 @@ class WorkQueue(Generic[K]):
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._wake()  # we were called and leave: call the next one
+                self._wake()  # this worker was called but is cancelled: call the next one
             elif turn in self._idle:
                 self._idle.remove(turn)
             raise
@@ -139,7 +139,7 @@ class WorkQueue(Generic[K]):
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """One timer for the earliest waiting key, and only while someone would hear it."""
+        """Keep one timer for the earliest waiting key, only while a worker is idle."""
         due = self._backlog.next_alarm() if self._idle else None
         if self._alarm is not None:
             if due is not None and self._alarm.when() <= due:
@@ -154,7 +154,7 @@ class WorkQueue(Generic[K]):
         self._call(1)
 
     def _call(self, workers: int) -> None:
-        """Let that many resting workers look again."""
+        """Wake up that many idle workers."""
         while workers and self._idle:
             turn = self._idle.popleft()
             if not turn.done():

@@ -1,9 +1,9 @@
-"""How a reconcile may end, and what each ending means for its key.
+"""The outcomes of a reconcile and their consequences for its key.
 
-There are three endings: done, again after some time, or an exception, which is
-retried with growing delays. One kind of exception is never retried: what it
-complains about cannot get better until somebody changes the object. This is
-the only place that knows; the controller carries the verdict out.
+A reconcile ends in one of three ways: done, requeue after a delay, or an exception,
+which is retried with backoff. A `TerminalError` is not retried, because it cannot
+succeed until the object changes. Only this module makes the decision; the
+controller executes it.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,39 +17,39 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The reconcile did what it could; with `again_after`, look again after so many seconds."""
+    """The reconcile succeeded; with `requeue_after`, reconcile again after that many seconds."""
 
     again_after: float | None = None
 
     def __post_init__(self) -> None:
         if self.again_after is not None and self.again_after < 0:
-            raise ValueError(f"again_after counts seconds from now, so it cannot be {self.again_after}")
+            raise ValueError(f"requeue_after must not be negative, but is {self.again_after}")
 
 
 DONE = Result()
 
 Reconcile = Callable[[K], Awaitable[Result]]
-"""Brings one object closer to what it should be. Gets a key, never an event; safe to repeat."""
+"""Moves one object towards its desired state. Gets a key, never an event; idempotent."""
 
 
 class Terminal(Exception):
-    """Trying again cannot help; the key rests until one of its objects changes."""
+    """A retry cannot help; the key is not reconciled again until one of its objects changes."""
 
 
 class TookTooLong(KubeError):
-    """A reconcile was cut off at its time limit."""
+    """A reconcile exceeded its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Nothing to do until something changes."""
+    """Nothing to do until an object changes."""
 
     name = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Look again after `seconds`, even if nothing changes."""
+    """Reconcile again after `seconds`, even without a change."""
 
     seconds: float
     name = "again"
@@ -57,7 +57,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It failed; back off, for at least `no_sooner` seconds. `loud` failures are worth a person's time."""
+    """The reconcile failed; back off for at least `no_sooner` seconds. Not `loud`: an expected conflict."""
 
     error: Exception
     no_sooner: float = 0.0
@@ -67,7 +67,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """It failed for good, until one of its objects changes."""
+    """The reconcile failed and is not retried until one of its objects changes."""
 
     error: Terminal
     name = "terminal"
@@ -83,10 +83,10 @@ def judge(ending: Result | Exception) -> Verdict:
         case Terminal():
             return GiveUp(ending)
         case Conflict():
-            return Retry(ending, loud=False)  # somebody else was faster: everyday life of compare-and-swap
+            return Retry(ending, loud=False)  # another writer was faster, which is normal
         case ApiError(retry_after=float(seconds)):
             return Retry(ending, no_sooner=seconds)
         case Exception():
             return Retry(ending)
         case _:
-            return Retry(TypeError(f"a reconcile ends with DONE or a Result, not {ending!r}"))
+            return Retry(TypeError(f"a reconcile must return DONE or a Result, not {ending!r}"))

@@ -1,7 +1,7 @@
-"""Keeps a store equal to the API server: list once, then watch, for as long as it runs.
+"""Keeps a store in sync with the API server: lists once, then watches.
 
-While the API server is away the store goes on answering with what it last
-knew; `staleness` says how old that is. `resumption.py` decides, this acts.
+While the API server is unreachable, the store keeps its last content; `staleness`
+is its age. `watch_state.py` decides the next step; this module executes it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from croupier.kube.store import Store
 T = TypeVar("T")
 
 BATCH = 500
-"""Objects stored before others get their turn."""
+"""Number of objects stored before yielding to the event loop."""
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Figures:
-    """What a reflector has been through."""
+    """Counters of a reflector."""
 
     lists: int = 0
     watches: int = 0
     events: int = 0
     failures: int = 0
     skipped: int = 0
-    """Objects that did not fit their type."""
+    """Objects that did not match their type."""
 
 
 class Reflector(Generic[T]):
@@ -80,18 +80,18 @@ class Reflector(Generic[T]):
         self._contact = float("-inf")
         self.figures = Figures()
         self.last_error: KubeError | None = None
-        """Why the store is behind, while it is; None in good times."""
+        """The reason why the store is stale; None while it is in sync."""
 
     @property
     def has_synced(self) -> bool:
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Returns once the first whole list is in the store."""
+        """Wait until the first complete list is in the store."""
         await self._synced.wait()
 
     def staleness(self) -> float:
-        """Seconds since the API server last told us anything; infinite before it ever did."""
+        """Seconds since the last response of the API server; infinite before the first."""
         return self._clock.monotonic() - self._contact
 
     async def run(self) -> None:
@@ -125,9 +125,9 @@ class Reflector(Generic[T]):
     async def _not_installed(
         self, position: Position, error: NotFound, asked_at: float
     ) -> tuple[Position, Happening]:
-        """Said once, then only looked for again and again."""
+        """Log once that the kind is missing, then keep trying."""
         if self.last_error is None:
-            log.info("%s is not installed: it has no objects until it is", self._store.resource.full_name)
+            log.info("%s is not installed; waiting for it", self._store.resource.full_name)
         await self._install(Listing([], ""), asked_at)
         self._contact, self.last_error = self._clock.monotonic(), error
         broke = Broke(error)
@@ -169,10 +169,10 @@ class Reflector(Generic[T]):
         version = ""
         for event in batch:
             if isinstance(event, watch.Change):
-                who = self._identify(event.object)
-                version = who.version
+                object_id = self._identify(event.object)
+                version = object_id.version
                 if event.type == "DELETED":
-                    self._store.remove(who.key)
+                    self._store.remove(object_id.key)
                 else:
                     self._put(event.object)
             elif isinstance(event, watch.Bookmark):
@@ -185,7 +185,7 @@ class Reflector(Generic[T]):
     def _put(self, item: T) -> None:
         try:
             self._store.put(item)
-        except Exception as bug:  # an index that chokes on one object must not end the watch of all
+        except Exception as bug:  # an index that fails on one object must not end the watch
             log.exception("cannot index %s", self._identify(item).key)
             self._skip(f"{self._identify(item).key}: {bug!r}")
 
@@ -197,12 +197,12 @@ class Reflector(Generic[T]):
 
     def _skip(self, reason: str) -> None:
         self.figures.skipped += 1
-        log.warning("skipped one of %s: %s", self._store.resource.full_name, reason)
+        log.warning("skipped an object of %s: %s", self._store.resource.full_name, reason)
 
     def _failed(self, position: Position, error: KubeError) -> tuple[Position, Happening]:
         self.figures.failures += 1
         self.last_error = error
-        log.info("list and watch of %s: %s", self._store.resource.full_name, error)
+        log.info("list or watch of %s failed: %s", self._store.resource.full_name, error)
         broke = Broke(error)
         return resumption.after(position, broke), broke
 
@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
 
 
 def _raise_failure(batch: Sequence[watch.Event[T]]) -> None:
-    """Only after what came before it is stored and its version noted: else a resumed watch would go back."""
+    """Raised only after the events before it are stored, because a resumed watch would otherwise go back."""
     for event in batch:
         if isinstance(event, watch.Failed):
             raise event.error

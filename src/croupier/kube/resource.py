@@ -1,7 +1,6 @@
-"""What the API server calls a kind, and where it lives.
+"""The names, scope and Python type of a kind.
 
-One value carries the names, the scope and the Python type of a kind, so that
-no caller ever spells a path and every answer comes back typed.
+With these in one value, callers need no URL paths, and every response is typed.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +10,12 @@ from urllib.parse import quote
 T = TypeVar("T")
 
 Raw = dict[str, Any]
-"""An object exactly as the API server sent it, nothing left out."""
+"""An object with all fields, as the API server sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """`type` is what answers are decoded to: a msgspec Struct of the fields we read, or `dict`."""
+    """Responses are decoded to `type`: a msgspec Struct of the fields that are read, or `dict`."""
 
     group: str
     version: str
@@ -31,12 +30,12 @@ class Resource(Generic[T]):
 
     @property
     def full_name(self) -> str:
-        """`pods`, `reservations.mps.nvidia.com`: how RBAC and metrics name it."""
+        """The name in RBAC and metrics: `pods`, `reservations.mps.nvidia.com`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def raw(self) -> "Resource[Raw]":
-        """The same kind, decoded to plain dicts with every field kept."""
+        """The same kind, decoded to dicts with all fields."""
         return replace(self, type=dict)  # type: ignore[arg-type, return-value]  # dict is the type of Raw
 
     def path(
@@ -44,9 +43,9 @@ class Resource(Generic[T]):
     ) -> str:
         """The URL path of the collection, of one object, or of its subresource."""
         if namespace and not self.namespaced:
-            raise ValueError(f"{self.kind} is cluster-scoped; leave the namespace {namespace!r} out")
+            raise ValueError(f"{self.kind} is cluster-scoped; omit the namespace {namespace!r}")
         if name and self.namespaced and not namespace:
-            raise ValueError(f"{self.kind} {name!r} lives in a namespace; say which one")
+            raise ValueError(f"{self.kind} {name!r} is namespaced; pass its namespace")
         parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
         if namespace:
             parts += ["namespaces", quote(namespace, safe="")]

@@ -1,9 +1,9 @@
-"""What a list-and-watch loop does next. Pure: what happened in, next step out.
+"""The state machine of a list-and-watch loop. Pure: outcome in, next step out.
 
-The rules other operators paid for: a version that is too old means list again
-and is never retried, and so does a kind that is gone; waits grow with jitter, also after a watch that brought
-nothing (a proxy that closes every watch at once would otherwise be hammered);
-any sign of life resets them.
+A version that is too old is never retried but listed again, and so is a kind that
+was not found. Delays grow with jitter, also after a watch without events, because a
+proxy that closes every watch immediately would otherwise be flooded. Any received
+event resets the delay.
 """
 
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from croupier.kube.errors import ApiError, Gone, KubeError, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`version` is where the next watch begins; None: list first."""
+    """`version` is the start of the next watch; None means list first."""
 
     version: str | None = None
     failures: int = 0
-    """In a row, without a sign of life in between."""
+    """Consecutive failures without any event in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The watch showed events or a bookmark; `version` is empty if it named none."""
+    """The watch received events or a bookmark; `version` is empty if they had none."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The API server closed the watch in good order."""
+    """The API server closed the watch normally."""
 
     alive: bool
-    """Whether anything at all came through it."""
+    """Whether the watch received any event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ Happening = Listed | Progress | Ended | Broke
 class Rules:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, most=30.0))
     watch_seconds: int = 300
-    """A watch lasts this long to twice this long, so that not all end together."""
+    """A watch lasts between one and two times this long, so that watches do not end simultaneously."""
     silence: float = 90.0
     optional: bool = False
-    """A kind the API server does not know has no objects, until it comes to know it."""
+    """Treat a kind that is not installed as one without objects, until it is installed."""
 
     def seconds(self, chance: float) -> int:
         return int(self.watch_seconds * (1 + chance))
@@ -65,7 +65,7 @@ class Rules:
 def after(position: Position, what: Happening) -> Position:
     match what:
         case Listed(version):
-            # Not a clean slate: a list that works and a watch that never does must still slow down.
+            # The failures stay: if lists succeed but watches always fail, the delay must still grow.
             return Position(version, position.failures)
         case Progress(version):
             return Position(version or position.version)
@@ -80,9 +80,11 @@ def after(position: Position, what: Happening) -> Position:
 
 
 def wait(position: Position, what: Happening, rules: Rules, chance: float) -> float:
-    """Seconds to rest before the next list or watch."""
+    """Seconds until the next list or watch."""
     if position.failures == 0 or isinstance(what, Listed | Progress):
         return 0.0
     delay = rules.backoff.delay(position.failures, chance)
-    asked = what.error.retry_after if isinstance(what, Broke) and isinstance(what.error, ApiError) else None
-    return max(delay, asked or 0.0)
+    requested = (
+        what.error.retry_after if isinstance(what, Broke) and isinstance(what.error, ApiError) else None
+    )
+    return max(delay, requested or 0.0)

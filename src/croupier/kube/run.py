@@ -1,10 +1,10 @@
-"""A process of long-lived parts: started in order, stopped in reverse order, never half dead.
+"""Runs the components of a process: started in order, stopped in reverse order.
 
-SIGTERM or SIGINT asks the parts to end, the last started first, each within its
-grace: take no more work, finish what is begun, hand the lease back, flush the
-Events, close the client. A second signal insists. A part that crashes, or ends
-without being asked, takes the whole process down with a non-zero exit code and a
-sentence that says which and why: half a control plane looks healthy and is not.
+On SIGTERM or SIGINT the components stop, the last started first, each within its
+grace period: accept no more work, finish the current work, release the lease, flush
+the Events, close the client. A second signal stops them immediately. If a component
+crashes or ends early, the whole process ends with a non-zero exit code and a log
+line with the reason, because a partly running control plane only looks healthy.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ log = structlog.get_logger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_GRACE = 5.0
-"""Seconds a cancelled part has to end."""
+"""Seconds that a cancelled component has to end."""
 YOUNG = 50_000
-"""New objects before Python looks for those that only hold each other. Requests make thousands that are gone
-a moment later; at the default of 700 they are looked through while they still live."""
+"""Garbage collection threshold of generation 0. A request creates thousands of short-lived objects, which the
+default of 700 would scan while they are still in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`run` works until its event is set, then finishes within `grace` seconds and returns."""
+    """`run` works until its stop event is set, then must return within `grace` seconds."""
 
     name: str
     run: Callable[[asyncio.Event], Awaitable[None]]
@@ -40,17 +40,17 @@ class Part:
 
 
 def endless(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> Part:
-    """A part that knows only cancellation, such as a reflector."""
+    """A component that is stopped by cancellation, such as a reflector."""
 
     async def until(stop: asyncio.Event) -> None:
         running = asyncio.create_task(run())
-        asked = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
         finally:
-            asked.cancel()
+            stopping.cancel()
             running.cancel()
             await asyncio.wait({running})
 
@@ -59,7 +59,7 @@ def endless(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> Part:
 
 @dataclass(slots=True)
 class Process:
-    """`abort` ends a process whose parts do not end: nothing may go on in the dark."""
+    """`abort` ends a process with a component that cannot be stopped."""
 
     parts: Sequence[Part]
     abort: Callable[[int], object] = os._exit
@@ -68,53 +68,55 @@ class Process:
 
     @property
     def stopping(self) -> bool:
-        """For a readiness check: send us no more work."""
+        """For a readiness check: the process should get no more work."""
         return self._asked.is_set()
 
     def stop(self) -> None:
-        """As a signal would: the first call asks, the second insists."""
+        """Same as a signal: the first call stops gracefully, the second immediately."""
         if self._asked.is_set():
-            log.warning("asked again: stopping at once")
+            log.warning("second stop request: stopping immediately")
             self._insisted.set()
         else:
             log.info("stopping")
         self._asked.set()
 
     async def run(self) -> int:
-        """The exit code: 0 when we were asked to stop and every part ended well."""
+        """The exit code: 0 if a stop was requested and every component ended without error."""
         with self._signals():
             running = [_Running.start(part) for part in self.parts]
-            asked: asyncio.Future[Any] = asyncio.ensure_future(self._asked.wait())
-            await asyncio.wait({asked, *(one.task for one in running)}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            well = self._asked.is_set()
+            stopping: asyncio.Future[Any] = asyncio.ensure_future(self._asked.wait())
+            tasks = {each.task for each in running}
+            await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            success = self._asked.is_set()
             self._asked.set()
-            for one in reversed(running):
-                well &= await self._end(one)
-        return 0 if well else 1
+            for each in reversed(running):
+                success &= await self._end(each)
+        return 0 if success else 1
 
-    async def _end(self, one: "_Running") -> bool:
-        """Stop one part; True if it ended well."""
-        unasked = one.task.done()
-        one.stop.set()
-        if not await self._finished(one):
-            log.warning("part did not stop in time", part=one.part.name, grace=one.part.grace)
-            one.task.cancel()
-            _, left = await asyncio.wait({one.task}, timeout=LAST_GRACE)
+    async def _end(self, running: "_Running") -> bool:
+        """Stop one component; True if it ended without error."""
+        ended_early = running.task.done()
+        running.stop.set()
+        if not await self._finished(running):
+            name, grace = running.part.name, running.part.grace
+            log.warning("component did not stop within its grace period", component=name, grace=grace)
+            running.task.cancel()
+            _, left = await asyncio.wait({running.task}, timeout=LAST_GRACE)
             if left:
-                log.critical("part does not stop at all: ending the process", part=one.part.name)
+                log.critical("component cannot be stopped: aborting the process", component=name)
                 self.abort(1)
             return False
-        return _ended_well(one, unasked)
+        return _ended_well(running, ended_early)
 
-    async def _finished(self, one: "_Running") -> bool:
-        """Within its grace, and unless somebody insists."""
+    async def _finished(self, running: "_Running") -> bool:
+        """Wait for the component to end, until its grace period is over or a second stop request comes."""
         insisted: asyncio.Future[Any] = asyncio.ensure_future(self._insisted.wait())
         try:
             await asyncio.wait(
-                {one.task, insisted}, timeout=one.part.grace, return_when=asyncio.FIRST_COMPLETED
+                {running.task, insisted}, timeout=running.part.grace, return_when=asyncio.FIRST_COMPLETED
             )
-            return one.task.done()
+            return running.task.done()
         finally:
             insisted.cancel()
 
@@ -143,35 +145,37 @@ class _Running:
 
 
 def main(start: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a process to its end; what stops it from starting is said in one sentence."""
+    """Run a process to its end and return its exit code; a failed start is logged in one sentence."""
     gc.set_threshold(YOUNG)
     try:
         return asyncio.run(start())
     except KubeError as error:
-        log.error("cannot run: " + str(error))
+        log.error("cannot start: " + str(error))
     except Exception as error:
         log.error(f"crashed: {error!r}", exc_info=error)
     return 1
 
 
-def _ended_well(one: _Running, unasked: bool) -> bool:
-    name = one.part.name
-    if one.task.cancelled():
-        log.error(f"{name} was cancelled from within", part=name)
+def _ended_well(running: _Running, ended_early: bool) -> bool:
+    name = running.part.name
+    if running.task.cancelled():
+        log.error(f"{name} cancelled itself", component=name)
         return False
-    if (error := one.task.exception()) is not None:
+    if (error := running.task.exception()) is not None:
         cause = _only(error)
         log.error(
-            f"{name} crashed, so the process ends: {str(cause) or repr(cause)}", part=name, exc_info=error
+            f"{name} crashed, stopping the process: {str(cause) or repr(cause)}",
+            component=name,
+            exc_info=error,
         )
         return False
-    if unasked:
-        log.error(f"{name} ended without being asked, so the process ends", part=name)
-    return not unasked
+    if ended_early:
+        log.error(f"{name} ended unexpectedly, stopping the process", component=name)
+    return not ended_early
 
 
 def _only(error: BaseException) -> BaseException:
-    """The one failure inside a group of one."""
+    """The single error of an exception group with one error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -1,8 +1,8 @@
-"""Requests repeated when that is safe, with the patience the API server asks for.
+"""Retries requests when that is safe, with the delay that the API server requests.
 
-A 429 was refused before it ran, and a request that found no connection never
-left: both are always repeated. A 5xx or a cut connection may hide a success,
-so only what can run twice without harm is repeated then.
+A request that got a 429 or no connection was not executed, so it is always retried.
+After a 5xx or a broken connection the request may have been executed, so only
+idempotent requests are retried.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from croupier.kube.errors import ApiError, KubeError, ServerError, TooManyReques
 from croupier.kube.transport import Answer, NeverSent, Request, Transport
 
 Observe = Callable[[str, str, int, float], None]
-"""Told of every attempt: verb, resource, HTTP status (0: no answer), seconds until answered."""
+"""Called for every attempt with verb, resource, HTTP status (0: no response) and duration in seconds."""
 
 LONGEST_WAIT = 60.0
-"""Seconds; a Retry-After beyond this is cut to it."""
+"""Upper bound of a Retry-After in seconds."""
 
 
 def unobserved(verb: str, resource: str, code: int, seconds: float) -> None:
-    """For those who do not count."""
+    """Ignores the attempt."""
 
 
 class Repeat(Enum):
-    """What may be done again when we do not know whether it was done."""
+    """Whether a request may be retried if it is unknown whether it was executed."""
 
-    HARMLESS = "running it twice is the same as once"
-    RISKY = "a second run could do more, or fail on the first one's success"
-    NEVER = "the caller wants to hear of everything, even a 429"
+    HARMLESS = "idempotent: executing it twice is the same as once"
+    RISKY = "a second execution could have another effect, or fail after the first succeeded"
+    NEVER = "the caller handles every error itself, even a 429"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Patience:
     tries: int = 6
     backoff: Backoff = field(default_factory=Backoff)
     timeout: float = 60.0
-    """Seconds one attempt may take."""
+    """Seconds that one attempt may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with what its counting and repeating need."""
+    """A request with its labels for metrics and its retry rule."""
 
     request: Request
     verb: str
@@ -72,13 +72,13 @@ class Sender:
         self._permit: Callable[[], None] | None = None
 
     def fenced(self, permit: Callable[[], None]) -> "Sender":
-        """The same, but `permit` is asked before every attempt to write; it raises to refuse."""
+        """A copy that calls `permit` before every attempt to write; it raises to refuse."""
         fenced = copy.copy(self)
         fenced._permit = permit
         return fenced
 
     async def send(self, call: Call) -> bytes:
-        """The body of the answer, or the last error once patience is at its end."""
+        """The response body; raises the last error once all attempts have failed."""
         for failures in range(1, self._patience.tries + 1):
             try:
                 return await self._once(call)
@@ -90,13 +90,13 @@ class Sender:
 
     @contextlib.asynccontextmanager
     async def stream(self, call: Call, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An answer in pieces, never repeated here: who reads it knows where to go on."""
+        """A response in chunks. Not retried here: the reader knows where to resume."""
         began, code = self._clock.monotonic(), 0
         try:
-            async with self._transport.stream(call.request, silence=silence) as pieces:
+            async with self._transport.stream(call.request, silence=silence) as chunks:
                 code = 200
                 self._seen(call, code, began)
-                yield pieces
+                yield chunks
         except KubeError as error:
             if code == 0:
                 self._seen(call, error.status if isinstance(error, ApiError) else 0, began)
@@ -107,21 +107,21 @@ class Sender:
             self._permit()
         began, code = self._clock.monotonic(), 0
         try:
-            answer = await self._transport.send(call.request, timeout=self._patience.timeout)
-            code = answer.status
+            response = await self._transport.send(call.request, timeout=self._patience.timeout)
+            code = response.status
         finally:
             self._seen(call, code, began)
-        return _body(answer, call.request)
+        return _body(response, call.request)
 
     def _seen(self, call: Call, code: int, began: float) -> None:
         self._observe(call.verb, call.resource, code, self._clock.monotonic() - began)
 
     def _wait(self, error: KubeError, failures: int) -> float:
         chance = self._chance()
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        if asked is None:
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        if retry_after is None:
             return self._patience.backoff.delay(failures, chance)
-        return min(asked, LONGEST_WAIT) + self._patience.backoff.first * chance
+        return min(retry_after, LONGEST_WAIT) + self._patience.backoff.first * chance
 
 
 def may_repeat(error: KubeError, repeat: Repeat) -> bool:
@@ -132,7 +132,9 @@ def may_repeat(error: KubeError, repeat: Repeat) -> bool:
     return repeat is Repeat.HARMLESS and isinstance(error, ServerError | Unreachable)
 
 
-def _body(answer: Answer, request: Request) -> bytes:
-    if answer.status < 300:
-        return answer.body
-    raise errors.from_answer(answer.status, answer.body, retry_after=answer.retry_after, request=str(request))
+def _body(response: Answer, request: Request) -> bytes:
+    if response.status < 300:
+        return response.body
+    raise errors.from_answer(
+        response.status, response.body, retry_after=response.retry_after, request=str(request)
+    )

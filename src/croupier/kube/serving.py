@@ -1,8 +1,8 @@
-"""Serves HTTP in our event loop and leaves signals to `run`: plain, TLS for clients we know, or TLS for all.
+"""An HTTP server in the process's event loop: plain, with TLS, or with mutual TLS. `process` handles signals.
 
-With `TLS` the certificate comes from files, and a client must show one that our authority signed. With
-`Rotating` it is handed in, and anybody may ask. Either is replaced in place: new connections get the
-new one without a restart, and open ones go on.
+With `TLS` the certificate comes from files, and a client needs a certificate of the given authority. With
+`RotatingCertificate` the certificate is set by its owner, and clients are not authenticated. Both are
+replaced without a restart: new connections get the new certificate, open ones continue.
 """
 
 import asyncio
@@ -24,25 +24,25 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from croupier.kube.errors import KubeError
 
 RENEWAL = 30.0
-"""Seconds between looks at the certificate files."""
+"""Seconds between checks of the certificate files."""
 GRACE = 5
-"""Seconds that requests under way have to end."""
+"""Seconds that requests in flight have to finish at shutdown."""
 KEEP_ALIVE = 120
-"""Seconds an idle connection is kept: longer than Go's clients keep theirs (90). Were we the first to hang
-up, a question sent at that moment would be lost, and nobody repeats a POST."""
+"""Seconds an idle connection is kept: longer than Go's clients keep theirs (90). If the server closed first,
+a request sent at that moment would be lost, and clients do not retry a POST."""
 
 Application = Any
-"""Anything that speaks ASGI; uvicorn's own types are private."""
+"""An ASGI application; uvicorn's types are private."""
 
 log = structlog.get_logger(__name__)
 
 
 class CannotListen(KubeError):
-    """The address cannot be used; says why and what to do."""
+    """The address cannot be used; the message has the reason and the remedy."""
 
 
 class BadCertificate(KubeError):
-    """The files for TLS cannot be used; says which and why."""
+    """The TLS files cannot be used; the message names them and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """Our certificate and key, and the authority whose clients may ask."""
+    """The server's certificate and key, and the authority that signs client certificates."""
 
     certificate: Path
     key: Path
@@ -64,20 +64,20 @@ class TLS:
 
 
 class Rotating:
-    """A certificate that its owner replaces while it serves."""
+    """A certificate that its owner replaces at run time."""
 
     def __init__(self) -> None:
         self.context = _server_context()
         self.loaded = False
 
     def replace(self, certificate: bytes, key: bytes) -> None:
-        """Serve new connections with this chain, both in PEM. What does not fit together changes nothing."""
+        """Serve new connections with this chain and key, both in PEM. An invalid pair changes nothing."""
         with _as_files(certificate, key) as (chain, secret):
             try:
-                _server_context().load_cert_chain(chain, secret)  # a failed load would leave half of it
+                _server_context().load_cert_chain(chain, secret)  # a failed load would leave a partial state
                 self.context.load_cert_chain(chain, secret)
             except (OSError, ssl.SSLError) as bad:
-                raise BadCertificate(f"this certificate and key cannot be served: {bad}") from bad
+                raise BadCertificate(f"the certificate and key cannot be loaded: {bad}") from bad
         self.loaded = True
 
 
@@ -92,15 +92,15 @@ class Listen:
 
 
 def parse(address: str) -> Address:
-    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; port 0 takes a free one."""
+    """Parse `:8080`, `127.0.0.1:8080` or `[::1]:8080`; port 0 means any free port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"address {address!r} is not HOST:PORT, for example :8080 or 127.0.0.1:8080")
-    return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  # a pod is asked from outside
+    return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  # a pod is reached from outside
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether the host is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -109,7 +109,7 @@ def is_loopback(host: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def serve(application: Application, listen: Listen) -> AsyncIterator[Listen]:
-    """Serve while the block runs; yields where, with the port that was really taken."""
+    """Serve while the block runs; yields the address with the actual port."""
     tls = listen.tls
     context = _context(tls) if isinstance(tls, TLS) else tls.context if tls else None
     listener = _listener(listen.address)
@@ -147,8 +147,8 @@ async def _started(
 
 
 class _OneWrite(HttpToolsProtocol):
-    """uvicorn's protocol, whose answers leave in one piece: headers and body written one after the other cost
-    us two system calls, and wake the client twice.
+    """uvicorn's protocol, but each response is sent in one write: separate writes of headers and body cost
+    two system calls and wake the client twice.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -156,7 +156,7 @@ class _OneWrite(HttpToolsProtocol):
 
 
 class _Gathering:
-    """A transport that sends what is written in one turn of the event loop at the end of it."""
+    """A transport that joins all writes of one event-loop iteration."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -166,10 +166,10 @@ class _Gathering:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def write(self, piece: bytes) -> None:
+    def write(self, chunk: bytes) -> None:
         if not self._pieces:
             self._loop.call_soon(self._flush)
-        self._pieces.append(piece)
+        self._pieces.append(chunk)
 
     def close(self) -> None:
         self._flush()
@@ -177,8 +177,8 @@ class _Gathering:
 
     def _flush(self) -> None:
         if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            self._transport.write(b"".join(pieces))
+            chunks, self._pieces = self._pieces, []
+            self._transport.write(b"".join(chunks))
 
 
 def _listener(address: Address) -> socket.socket:
@@ -189,8 +189,8 @@ def _listener(address: Address) -> socket.socket:
         raise CannotListen(
             f"cannot listen on {address}: {os.strerror(error.errno or 0)}; choose another address or port"
         ) from error
-    # asyncio turns Nagle's algorithm off only for sockets that name their protocol, and this one does not:
-    # the body of each answer would wait 40 ms until the client has acknowledged its headers.
+    # asyncio disables Nagle's algorithm only for sockets with an explicit protocol, which this one is not:
+    # the body of each response would wait 40 ms until the client has acknowledged the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
@@ -215,19 +215,19 @@ def _server_context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, tls: TLS) -> None:
-    """Tried on the side first: a load that fails half-way would leave a certificate without its key."""
+    """Tried on a new context first: a partly failed load would leave a certificate without its key."""
     try:
-        for one in (_client_checking(), context):
-            one.load_cert_chain(tls.certificate, tls.key)
-            one.load_verify_locations(tls.client_authority)
+        for target in (_client_checking(), context):
+            target.load_cert_chain(tls.certificate, tls.key)
+            target.load_verify_locations(tls.client_authority)
     except (OSError, ssl.SSLError) as bad:
         files = f"{tls.certificate}, {tls.key} and {tls.client_authority}"
-        raise BadCertificate(f"TLS cannot be served with {files}: {bad}") from bad
+        raise BadCertificate(f"cannot load the TLS files {files}: {bad}") from bad
 
 
 @contextlib.contextmanager
 def _as_files(certificate: bytes, key: bytes) -> Iterator[tuple[str, str]]:
-    """OpenSSL reads files only. In memory where that can be: what is on a disk stays there."""
+    """OpenSSL only reads files. Use in-memory files if possible, so that the key is never on a disk."""
     if not hasattr(os, "memfd_create"):
         with TemporaryDirectory() as folder:
             chain, secret = Path(folder, "tls.crt"), Path(folder, "tls.key")
@@ -253,8 +253,8 @@ async def _renew(tls: TLS, context: ssl.SSLContext) -> None:
         try:
             _load(context, tls)
             seen = now
-            log.info("took over a new certificate", file=str(tls.certificate))
-        except BadCertificate as bad:  # half written: the old one serves until the next look
+            log.info("loaded a new certificate", file=str(tls.certificate))
+        except BadCertificate as bad:  # partly written: keep the old one until the next check
             log.warning(str(bad))
 
 

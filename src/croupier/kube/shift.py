@@ -1,7 +1,7 @@
-"""One term of work of a controller: its queue, its workers, and the verdicts carried out.
+"""One run of a controller: its queue, its workers, and the handling of reconcile outcomes.
 
-A controller that loses the lead and wins it again works a new shift, with
-nothing left over from the last.
+A controller that loses the leadership and regains it starts a new run without any
+state of the last.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class Authority(Protocol):
-    """Whether we may act now; a `Leadership`, where there is an election."""
+    """Whether the controller may act now; a `Leadership` if there is leader election."""
 
     def held(self) -> bool: ...
 
@@ -39,11 +39,11 @@ class _Anyone:
 
 
 ANYONE = _Anyone()
-"""The authority of work that needs no leader."""
+"""For controllers without leader election."""
 
 
 class Gauge(Protocol):
-    """What a controller tells about itself and its queue."""
+    """Metrics of a controller and its queue."""
 
     def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
@@ -55,7 +55,7 @@ class Gauge(Protocol):
 
 
 class Unmeasured:
-    """A gauge nobody reads."""
+    """Discards the metrics."""
 
     def watch_depth(self, depth: Callable[[], int]) -> None: ...
     def added(self) -> None: ...
@@ -95,26 +95,26 @@ class Shift(Generic[K]):
         self._time = asyncio.get_running_loop().time
 
     def wake(self, key: K) -> None:
-        """Something changed for `key`."""
+        """Enqueue `key` because one of its objects changed."""
         self._resting.discard(key)
         self._queue.add(key)
 
     def wake_after(self, key: K, seconds: float) -> None:
-        """Something changed for `key` that can wait so long."""
+        """Enqueue `key` after a delay because one of its objects changed."""
         self._resting.discard(key)
         self._queue.add_after(key, seconds)
 
     def look_again(self, key: K) -> None:
-        """Nothing changed, but a look does no harm; keys that were given up rest on."""
+        """Enqueue `key` without a change; keys that failed with a TerminalError are skipped."""
         if key not in self._resting:
             self._queue.add(key)
 
     def close(self) -> None:
-        """Workers finish what is ready and go home."""
+        """Let the workers finish the ready keys, then end."""
         self._queue.close()
 
     async def work(self) -> None:
-        """One worker, a task of its own: key after key until the queue is closed and empty."""
+        """Run one worker as its own task: process keys until the queue is closed and empty."""
         bind_contextvars(controller=self._rules.controller)
         while (key := await self._queue.take()) is not None:
             try:
@@ -124,14 +124,14 @@ class Shift(Generic[K]):
 
     async def _turn(self, key: K) -> None:
         if not self._authority.held():
-            log.warning("no longer leading: leaving the rest to others")
+            log.warning("no longer the leader: dropping the remaining keys")
             self._queue.abandon()
         elif (wait := self._held_back(key)) is not None:
             self._queue.add_after(key, wait)
         else:
             await self._do(key)
             if (wait := self._held_back(key)) is not None:
-                self._queue.add_after(key, wait)  # only if our write is never shown
+                self._queue.add_after(key, wait)  # in case the cache never shows the write
 
     def _held_back(self, key: K) -> float | None:
         missed = self._expectations.missed
@@ -158,11 +158,11 @@ class Shift(Generic[K]):
             async with asyncio.timeout(self._rules.timeout) as limit:
                 return await self._reconcile(key)
         except TimeoutError as error:
-            return TookTooLong(f"cut off after {self._rules.timeout:g} s") if limit.expired() else error
+            return TookTooLong(f"timed out after {self._rules.timeout:g} s") if limit.expired() else error
         except asyncio.CancelledError as error:
             if _being_cancelled():
                 raise
-            return RuntimeError(f"the reconcile cancelled itself: {error}")  # or the worker would die of it
+            return RuntimeError(f"the reconcile cancelled itself: {error}")  # must not end the worker
         except Exception as error:
             return error
 
@@ -179,15 +179,15 @@ class Shift(Generic[K]):
             case GiveUp(error=error):
                 self._queue.forget(key)
                 self._resting.add(key)
-                log.warning("given up until it changes", error=str(error))
+                log.warning("failed, will not retry until the object changes", error=str(error))
 
 
 def _report(error: Exception, delay: float, loud: bool) -> None:
-    """What Kubernetes refused is said in a line; what is ours to mend comes with its traceback."""
+    """Log API errors in one line, and all other errors with their traceback."""
     if not loud:
-        log.info("lost a race, will retry", error=str(error), retry_in=round(delay, 3))
+        log.info("conflict, will retry", error=str(error), retry_in=round(delay, 3))
     elif isinstance(error, KubeError):
-        log.warning("will retry", error=str(error), retry_in=round(delay, 3))
+        log.warning("API request failed, will retry", error=str(error), retry_in=round(delay, 3))
     else:
         log.error("failed, will retry", error=repr(error), retry_in=round(delay, 3), exc_info=error)
 

@@ -1,8 +1,8 @@
-"""The objects of one kind in memory, with indexes and subscribers. No I/O.
+"""An in-memory store of the objects of one kind, with indexes and subscribers. No I/O.
 
-Reading costs a dict look-up. Only a real change is told to subscribers: an
-object with the resourceVersion we already hold is the same object, however
-often a list or a watch shows it.
+Reading costs a dict lookup. Subscribers are notified only of real changes: an object
+with the same resourceVersion is the same object, however often a list or a watch
+shows it.
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """One object came (`old` is None), changed, or went (`new` is None)."""
+    """One object was added (`old` is None), changed, or deleted (`new` is None)."""
 
     key: Key
     old: T | None
@@ -32,7 +32,7 @@ class Change(Generic[T]):
 
 
 class Index(Generic[T, V]):
-    """Objects by a value computed from them, kept up with every change until it is closed."""
+    """Objects by a computed value, updated with every change until the index is closed."""
 
     def __init__(self, store: "Store[T]", values: Callable[[T], Iterable[V]]) -> None:
         self._store = store
@@ -42,34 +42,34 @@ class Index(Generic[T, V]):
 
     @property
     def _keys(self) -> dict[V, dict[Key, None]]:
-        if self._held is None:  # an old answer would be taken for a true one
-            raise RuntimeError(f"an index of {self._store.resource.full_name} is used after it was closed")
+        if self._held is None:  # its content would be outdated
+            raise RuntimeError(f"an index of {self._store.resource.full_name} was used after it was closed")
         return self._held
 
     def open(self) -> None:
-        """Keep it up from now on; of what is here already, too. An open one stays as it is."""
+        """Build the index and keep it up to date. No effect on an open index."""
         if self._held is None:
             self._held = {}
             self._store.keep(self)
 
     def close(self) -> None:
-        """Keep it up no longer: what nobody reads shall cost nothing."""
+        """Stop updating the index, so that an unused index costs nothing."""
         if self._held is not None:
             self._held = None
             self._store.drop(self)
 
     def keys(self, value: V) -> Collection[Key]:
-        """A live view: copy it before awaiting anything."""
+        """A live view: copy it before an await."""
         return self._keys.get(value, {}).keys()
 
     def get(self, value: V) -> list[T]:
-        return [found for key in self.keys(value) if (found := self._store.get(key)) is not None]
+        return [item for key in self.keys(value) if (item := self._store.get(key)) is not None]
 
     def values(self) -> Collection[V]:
         return self._keys.keys()
 
     def move(self, key: Key, old: T | None, new: T | None) -> None:
-        """For the store alone: `old` became `new`."""
+        """Called by the store: `old` became `new`."""
         before = set(self._values(old)) if old is not None else set()
         after = set(self._values(new)) if new is not None else set()
         keys = self._keys
@@ -84,14 +84,14 @@ class Index(Generic[T, V]):
 
 @contextmanager
 def kept(*indexes: Index[Any, Any]) -> Iterator[None]:
-    """Keep them up meanwhile and no longer: who works in terms of office would leave some with each."""
-    for one in indexes:
-        one.open()
+    """Open the indexes for the duration of the block, so that they do not accumulate over leaderships."""
+    for index in indexes:
+        index.open()
     try:
         yield
     finally:
-        for one in indexes:
-            one.close()
+        for index in indexes:
+            index.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class Store(Generic[T]):
         return self._objects.get(Key(namespace, name))
 
     def index(self, values: Callable[[T], Iterable[V]]) -> Index[T, V]:
-        """A new index by `values`, a pure function; also of what is here already."""
+        """A new index of all objects by `values`, a pure function."""
         return Index(self, values)
 
     def keep(self, index: Index[T, Any]) -> None:
-        """For indexes alone: `index` hears of what is here, and of every change."""
-        for key, found in self._objects.items():
-            index.move(key, None, found)
+        """Called by indexes: fill `index` and update it with every change."""
+        for key, item in self._objects.items():
+            index.move(key, None, item)
         self._indexes.append(index)
 
     def drop(self, index: Index[T, Any]) -> None:
@@ -141,34 +141,34 @@ class Store(Generic[T]):
 
     @property
     def load(self) -> tuple[int, int]:
-        """How many indexes and subscribers every change is told to."""
+        """The number of indexes and of subscribers."""
         return len(self._indexes), len(self._subscribers)
 
     def subscribe(
         self, changed: Callable[[Change[T]], None], *, relisted: Callable[[float], None] | None = None
     ) -> Callable[[], None]:
-        """Have every change from now on told to `changed`; the result ends that.
+        """Call `changed` with every change from now on; the returned function unsubscribes.
 
-        `relisted` hears when a whole list is in, with the moment (monotonic) it was asked for.
+        `relisted` is called after each complete list with the monotonic time of its request.
         """
         subscriber = _Subscriber(changed, relisted)
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber) if subscriber in self._subscribers else None
 
     def put(self, new: T) -> bool:
-        """Store `new`; false when we hold this very version already."""
-        who = self._identify(new)
-        old = self._objects.get(who.key)
+        """Store `new`; false if the store already has this version."""
+        new_id = self._identify(new)
+        old = self._objects.get(new_id.key)
         if old is None:
-            self._set(who.key, None, new)
+            self._set(new_id.key, None, new)
             return True
-        was = self._identify(old)
-        if was.version == who.version and was.uid == who.uid:
+        old_id = self._identify(old)
+        if old_id.version == new_id.version and old_id.uid == new_id.uid:
             return False
-        if was.uid != who.uid:  # the old one died unseen, and this is another of its name
-            self.remove(who.key)
+        if old_id.uid != new_id.uid:  # the old object was deleted unobserved, and recreated
+            self.remove(new_id.key)
             old = None
-        self._set(was.key, old, new)
+        self._set(old_id.key, old, new)
         return True
 
     def remove(self, key: Key) -> bool:
@@ -179,12 +179,12 @@ class Store(Generic[T]):
         return True
 
     def missing_from(self, items: Iterable[T]) -> list[Key]:
-        """The keys we hold that `items`, a whole list, does not have."""
+        """The stored keys that are not in `items`, a complete list."""
         listed = {self._identify(item).key for item in items}
         return [key for key in self._objects if key not in listed]
 
     def relisted(self, asked_at: float) -> None:
-        """For the reflector: a whole list, asked for at that moment, is in."""
+        """Called by the reflector: a complete list, requested at `asked_at`, is stored."""
         for subscriber in tuple(self._subscribers):
             if subscriber.relisted is not None:
                 self._guarded(subscriber.relisted, asked_at)
@@ -203,8 +203,8 @@ class Store(Generic[T]):
         for subscriber in tuple(self._subscribers):
             self._guarded(subscriber.changed, change)
 
-    def _guarded(self, told: Callable[[A], None], what: A) -> None:
+    def _guarded(self, callback: Callable[[A], None], argument: A) -> None:
         try:
-            told(what)
-        except Exception:  # one subscriber's mistake must not blind the others
-            log.exception("a subscriber to %s failed on %s", self.resource.full_name, what)
+            callback(argument)
+        except Exception:  # the failure of one subscriber must not affect the others
+            log.exception("a subscriber to %s failed on %s", self.resource.full_name, argument)

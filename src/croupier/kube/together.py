@@ -1,5 +1,7 @@
-"""Several things at once: requests, of which the API server answers eight in little more time than one; and
-whatever we do beside waiting to be stopped."""
+"""Helpers for concurrent tasks: parallel requests, and work that ends when the process stops.
+
+The API server answers eight parallel requests in little more time than one.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -11,19 +13,19 @@ AT_ONCE: Final = 32
 
 
 async def all_of(steps: Iterable[Coroutine[Any, Any, T]], *, at_once: int = AT_ONCE) -> list[T]:
-    """What each came to. Every step is tried; the first that failed is what failed."""
-    turns, begun = asyncio.Semaphore(at_once), list(steps)
+    """The results of all steps. Every step runs, even if others fail; then the first error is raised."""
+    slots, started = asyncio.Semaphore(at_once), list(steps)
 
-    async def in_turn(step: Coroutine[Any, Any, T]) -> T:
-        async with turns:
+    async def in_slot(step: Coroutine[Any, Any, T]) -> T:
+        async with slots:
             return await step
 
     try:
-        ended = await asyncio.gather(*map(in_turn, begun), return_exceptions=True)
+        results = await asyncio.gather(*map(in_slot, started), return_exceptions=True)
     finally:
-        for step in begun:
-            step.close()  # cancelled before its turn, it would complain that nobody waited for it
-    return [_unless_failed(one) for one in ended]
+        for step in started:
+            step.close()  # a step cancelled before its start would warn that it was never awaited
+    return [_unless_failed(result) for result in results]
 
 
 def _unless_failed(outcome: T | BaseException) -> T:
@@ -33,11 +35,11 @@ def _unless_failed(outcome: T | BaseException) -> T:
 
 
 async def first(stop: asyncio.Event, done: Coroutine[Any, Any, Any]) -> None:
-    """Until it is done, or we are stopped."""
-    waits = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
+    """Wait until `done` has finished or `stop` is set."""
+    tasks = {asyncio.create_task(done), asyncio.create_task(stop.wait())}
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in waits:
-            one.cancel()
-    await asyncio.wait(waits)
+        for task in tasks:
+            task.cancel()
+    await asyncio.wait(tasks)

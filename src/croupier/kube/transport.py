@@ -1,6 +1,6 @@
-"""One HTTP request to the API server: TLS, credentials, deadlines. No retries, no kinds.
+"""HTTP requests to the API server with TLS, credentials and timeouts, without retries or kinds.
 
-Answers are asked for uncompressed: unpacking costs more than a local network saves.
+Responses are requested uncompressed: decompression costs more than a local network saves.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from croupier.kube.credentials import Credential, Credentials
 from croupier.kube.errors import ConfigError, Unreachable
 
 CONNECT = 10.0
-"""Seconds a new connection may take."""
+"""Seconds that a new connection may take."""
 FAREWELL = 0.05
-"""Seconds after which connections with TLS have ended, too."""
+"""Seconds until TLS connections are closed, too."""
 
 
 class NeverSent(Unreachable):
-    """No connection came about, so the API server never saw the request."""
+    """No connection was established, so the API server never received the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Transport:
         return self._config.server
 
     async def close(self) -> None:
-        """Connections given up in mid-answer are nobody's any more; they get a moment to take leave."""
+        """Close all connections; abandoned TLS connections need a moment."""
         await self._connector.close(abort_ssl=True)
         await self._session.close()
         await asyncio.sleep(FAREWELL)
@@ -80,7 +80,7 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The answer in pieces as they arrive; `silence` seconds without any mean the line is dead."""
+        """The response in chunks as they arrive; raises Unreachable after `idle_timeout` idle seconds."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
         async with self._open(request, limits) as response:
             if response.status >= 300:
@@ -144,12 +144,12 @@ class Transport:
 
     @contextlib.contextmanager
     def _failures(self, request: Request) -> Iterator[None]:
-        """What aiohttp raises, as a sentence about the API server."""
+        """Convert errors of aiohttp to KubeErrors that name the API server."""
         try:
             yield
         except aiohttp.ClientConnectorCertificateError as bad:
             raise ConfigError(
-                f"{self.server} shows a certificate that {self._config.source} does not trust: "
+                f"{self.server} has a certificate that {self._config.source} does not trust: "
                 f"{bad.certificate_error}"
             ) from bad
         except aiohttp.ClientConnectorError as bad:
@@ -157,21 +157,21 @@ class Transport:
         except aiohttp.ConnectionTimeoutError as bad:
             raise NeverSent(f"cannot reach {self.server}: no connection within {CONNECT:g} s") from bad
         except TimeoutError as bad:
-            raise Unreachable(f"{request} at {self.server} got no answer in time") from bad
+            raise Unreachable(f"{request} at {self.server} timed out") from bad
         except (aiohttp.ClientError, ConnectionError, OSError) as bad:
             raise Unreachable(
-                f"{request} at {self.server} was cut off: {str(bad) or type(bad).__name__}"
+                f"{request} at {self.server} was interrupted: {str(bad) or type(bad).__name__}"
             ) from bad
 
 
 def tls(config: Config, credential: Credential) -> ssl.SSLContext:
-    """The TLS settings of a connection: whom we trust, and the certificate we show."""
+    """The TLS context of a connection: trusted authorities and the client certificate."""
     try:
         context = ssl.create_default_context(cadata=config.ca.decode() if config.ca else None)
     except (ssl.SSLError, UnicodeDecodeError) as bad:
-        raise ConfigError(f"the certificate authority of {config.source} is not usable PEM: {bad}") from bad
+        raise ConfigError(f"the certificate authority of {config.source} is not valid PEM: {bad}") from bad
     context.set_alpn_protocols(["http/1.1"])
-    # Newer Pythons refuse authorities without a key identifier, which many clusters have and Go accepts.
+    # Newer Pythons refuse authorities without a key identifier; many clusters have one, and Go accepts it.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not config.verify:
         context.check_hostname = False
@@ -187,5 +187,5 @@ def tls(config: Config, credential: Credential) -> ssl.SSLContext:
         try:
             context.load_cert_chain(pair)
         except ssl.SSLError as bad:
-            raise ConfigError(f"the client certificate of {config.source} is not usable: {bad}") from bad
+            raise ConfigError(f"the client certificate of {config.source} cannot be used: {bad}") from bad
     return context

@@ -1,8 +1,8 @@
-"""The watch protocol without I/O: bytes in, what happened out.
+"""The watch protocol without I/O: bytes in, events out.
 
-Lines are split here because HTTP libraries limit a line's length and objects
-do not. A line that cannot be read is reported and passed over: one poison
-object must not blind us to all others.
+Lines are split here, because HTTP libraries limit the length of a line and objects
+may be longer. A line that cannot be decoded is reported and skipped: one invalid
+object must not hide all others.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from croupier.kube.errors import ApiError, Undecodable
 T = TypeVar("T")
 
 LONGEST = 64 * 2**20
-"""Bytes of one line. Objects end at a few MiB; more than this is not a watch."""
+"""Maximum number of bytes of one line. Objects have at most a few MiB."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -26,14 +26,14 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing happened up to this version; a watch can be taken up again from here."""
+    """All events up to this version were sent; a watch can resume from here."""
 
     resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A line that could not be read. What could be read of it is kept."""
+    """A line that could not be decoded, with the fields that could."""
 
     reason: str
     type: str = ""
@@ -44,7 +44,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The API server ends the watch; Gone means: list again."""
+    """The API server ended the watch with an error; after Gone, list again."""
 
     error: ApiError
 
@@ -68,7 +68,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class Reader(Generic[T]):
-    """Turns the bytes of one watch into events, whatever the pieces they come in."""
+    """Decodes the bytes of one watch, in chunks of any size, into events."""
 
     def __init__(self, type_: type[T]) -> None:
         self._type = type_
@@ -104,7 +104,7 @@ class Reader(Generic[T]):
 
 
 def _read_slowly(type_: type[T], line: bytes) -> "Event[T]":
-    """Everything but the plain case: bookmarks, errors, nulls for lists, poison."""
+    """Decode the uncommon lines: bookmarks, errors, nulls for lists, invalid objects."""
     try:
         envelope = msgspec.json.decode(line, type=_Envelope)
     except msgspec.DecodeError as bad:
@@ -140,4 +140,4 @@ def _status(envelope: _Envelope) -> errors.Status:
     try:
         return msgspec.json.decode(envelope.object, type=errors.Status)
     except msgspec.DecodeError:
-        return errors.Status(message="the watch failed without saying why")
+        return errors.Status(message="the watch failed without a message")

@@ -1,4 +1,4 @@
-"""Whether nodes are fit to serve: `croupier manager --controllers bootstrap`."""
+"""The bootstrap controller, which decides whether nodes are ready: `--controllers bootstrap`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ LEASE: Final = "croupier-bootstrap"
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """What may be started on a node that lacks it; a kind without an image is not."""
+    """Services to start on nodes without them; a service without an image is not started."""
 
     images: Mapping[Kind, str] = field(default_factory=dict)
     runtime_class: str = ""
@@ -44,9 +44,9 @@ def parts(office: Office, starting: Starting) -> list[Part]:
     BootstrapMetrics(surface.metrics.registry, sources.inventories.store)
     reporters = Reporters(surface.api, surface.metrics)
     places = Places(Images(starting.images, starting.runtime_class), namespace)
-    wanted = bootstrap.Settings(places, gauge=office.gauge(bootstrap.NAME))
+    options = bootstrap.Settings(places, gauge=office.gauge(bootstrap.NAME))
 
-    def keepers(api: Client, _: Configuration) -> list[Keeper]:
-        return [BootstrapController(sources, api, reporters=reporters, settings=wanted)]
+    def controllers(api: Client, _: Configuration) -> list[Keeper]:
+        return [BootstrapController(sources, api, reporters=reporters, settings=options)]
 
-    return [Part("events of bootstrap", reporters.run), office.elected("bootstrap", LEASE, keepers)]
+    return [Part("events of bootstrap", reporters.run), office.elected("bootstrap", LEASE, controllers)]

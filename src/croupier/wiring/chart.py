@@ -1,11 +1,11 @@
-"""What the chart is made of that stands elsewhere already, and the chart as plain manifests.
+"""Generates the files of the Helm chart, and renders the chart to plain manifests.
 
-Rights, policies, kinds and registrations are written once, in the code or under deployments/, and copied into
-charts/croupier/files. deployments/default is the chart with its default values, for those without Helm; it
-carries a digest of the chart it was rendered from, so that whether it is stale can be seen without Helm.
+RBAC, admission policies, CRDs and webhook configurations are defined once, in the code or in deployments/,
+and copied to charts/croupier/files. deployments/default is the chart rendered with its default values, for
+installations without Helm. It contains a digest of the chart, so that a stale file is detected without Helm.
 
-python -m croupier.wiring.chart            write them
-python -m croupier.wiring.chart --check    exit 1 and name the stale ones
+python -m tools.chart            write the files
+python -m tools.chart --check    exit 1 and list the stale files
 """
 
 import argparse
@@ -26,20 +26,21 @@ from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.extender import configuration
 from croupier.lab import binaries
 from croupier.lab.binaries import Sources
+from croupier.wiring.uninstall import SCHEDULER
 
 CHART: Final = "charts/croupier"
 FILES: Final = f"{CHART}/files"
 NAMESPACE: Final = "d8-gpu-operator"
-SCHEDULER: Final = "croupier-scheduler"
+
 RENDERED: Final = "deployments/default/croupier.yaml"
 SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
-"""Words in the policy of service pods, for which the chart has the images that are set."""
+"""Placeholders in the policy of service pods, which the chart replaces with the configured images."""
 KUBERNETES: Final = "1.36.0"
-"""Whose capabilities the plain manifests assume."""
+"""The Kubernetes version for which the plain manifests are rendered."""
 MARK: Final = "# rendered from charts/croupier (make generate), digest "
 COPIED: Final = "# copied from {source} by make generate\n"
 OTHERS: Final = (f"{FILES}/monitoring/",)
-"""Kept with what they are copies of."""
+"""Files in the chart that are generated elsewhere."""
 
 _POLICY: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 _CLUSTER: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
@@ -62,11 +63,11 @@ COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 
 
 class NoHelm(Exception):
-    """The plain manifests are stale, and there is no Helm to render them with."""
+    """The plain manifests are stale, and Helm is missing or failed."""
 
 
 def files(root: Path) -> dict[str, str]:
-    """Path within the repository to content: what is copied or made by the code."""
+    """The copied and generated files: content by path in the repository."""
     copies = {
         f"{FILES}/{name}.yaml": COPIED.format(source=source) + _of_kinds((root / source).read_text(), kinds)
         for name, source, kinds in COPIES
@@ -75,7 +76,7 @@ def files(root: Path) -> dict[str, str]:
     second = configuration.Wish(scheduler_name=SCHEDULER, lease_namespace=NAMESPACE)
     return {
         **copies,
-        **{f"{FILES}/crds/{name}": generate.dumped([one]) for name, one in crds.definitions().items()},
+        **{f"{FILES}/crds/{name}": generate.dumped([crd]) for name, crd in crds.definitions().items()},
         f"{FILES}/policies/services.yaml": _services(),
         f"{FILES}/webhook/mutating.yaml": _plain(configurations.mutating(wish)),
         f"{FILES}/webhook/validating.yaml": _plain(configurations.validating(wish)),
@@ -84,25 +85,25 @@ def files(root: Path) -> dict[str, str]:
 
 
 def digest(root: Path) -> str:
-    """Of everything the plain manifests follow from."""
+    """The digest of all files of the chart."""
     content = hashlib.sha256()
-    for path in sorted(one for one in (root / CHART).rglob("*") if one.is_file()):
+    for path in sorted(file for file in (root / CHART).rglob("*") if file.is_file()):
         content.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return content.hexdigest()[:16]
 
 
 def stale(root: Path) -> list[str]:
     wanted = files(root)
-    found = [path for path, text in wanted.items() if _read(root / path) != text]
-    complaints = [f"{path} is stale" for path in found]
-    complaints += [f"{path} is copied from nowhere" for path in _leftovers(root, wanted)]
+    differing = [path for path, text in wanted.items() if _read(root / path) != text]
+    problems = [f"{path} is stale" for path in differing]
+    problems += [f"{path} has no source" for path in _leftovers(root, wanted)]
     if not _read(root / RENDERED).startswith(MARK + digest(root)):
-        complaints.append(f"{RENDERED} is not what the chart renders to")
-    return complaints
+        problems.append(f"{RENDERED} differs from the rendered chart")
+    return problems
 
 
 def write(root: Path, render: Callable[[Path], str]) -> list[str]:
-    """Bring everything up to date; the paths that changed."""
+    """Update all files; return the changed paths."""
     wanted = files(root)
     changed = [path for path, text in wanted.items() if _read(root / path) != text]
     for path in changed:
@@ -121,34 +122,34 @@ def write(root: Path, render: Callable[[Path], str]) -> list[str]:
 
 
 def rendered(root: Path, *options: str) -> str:
-    """The chart as Helm renders it without a cluster."""
-    found = binaries.search(["helm"], Sources()).found.get("helm")
-    if found is None:
-        raise NoHelm("there is no helm to render the chart with: run `croupier lab build --helm` once")
-    command = [str(found.path), "template", "croupier", str(root / CHART), f"--namespace={NAMESPACE}"]
+    """The chart as rendered by `helm template`."""
+    helm = binaries.search(["helm"], Sources()).found.get("helm")
+    if helm is None:
+        raise NoHelm("cannot render the chart: helm is missing; run `croupier lab build --helm` once")
+    command = [str(helm.path), "template", "croupier", str(root / CHART), f"--namespace={NAMESPACE}"]
     done = subprocess.run(
         [*command, f"--kube-version={KUBERNETES}", *options], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise NoHelm(f"the chart cannot be rendered: {done.stderr.strip()}")
+        raise NoHelm(f"cannot render the chart: {done.stderr.strip()}")
     return done.stdout
 
 
 def _with_namespace(root: Path) -> str:
-    """Who applies plain manifests has no Helm to make the namespace; Helm's own words would say nothing."""
+    """With the namespace, which Helm would create, and without annotations that only Helm reads."""
     text = rendered(root, "--set=namespace.create=true")
     return re.sub(r"^ +(annotations:\n +)?helm\.sh/resource-policy: keep\n", "", text, flags=re.MULTILINE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m croupier.wiring.chart", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.chart", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     parser.add_argument("--root", type=Path, default=generate.CHECKOUT, help="the repository")
     options = parser.parse_args(arguments)
     if options.check:
-        complaints = stale(options.root)
-        sys.stderr.writelines(f"{one}\n" for one in complaints)
-        return 1 if complaints else 0
+        problems = stale(options.root)
+        sys.stderr.writelines(f"{problem}\n" for problem in problems)
+        return 1 if problems else 0
     try:
         sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root, _with_namespace))
     except NoHelm as error:
@@ -158,10 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _of_kinds(text: str, kinds: Sequence[str]) -> str:
-    """The documents of these kinds, as they are written, comments and all."""
+    """The documents of these kinds, unchanged and with comments."""
     documents = re.split(r"^---\n", text, flags=re.MULTILINE)
-    chosen = [one for one in documents if (yaml.safe_load(one) or {}).get("kind") in kinds]
-    return "---\n".join(one if one.endswith("\n") else f"{one}\n" for one in chosen)
+    chosen = [document for document in documents if (yaml.safe_load(document) or {}).get("kind") in kinds]
+    return "---\n".join(document if document.endswith("\n") else f"{document}\n" for document in chosen)
 
 
 def _services() -> str:
@@ -174,8 +175,8 @@ def _plain(document: dict[str, Any]) -> str:
 
 
 def _leftovers(root: Path, wanted: dict[str, str]) -> list[str]:
-    there = (str(one.relative_to(root)) for one in sorted((root / FILES).rglob("*")) if one.is_file())
-    return [path for path in there if path not in wanted and not path.startswith(OTHERS)]
+    files = (str(file.relative_to(root)) for file in sorted((root / FILES).rglob("*")) if file.is_file())
+    return [path for path in files if path not in wanted and not path.startswith(OTHERS)]
 
 
 def _read(path: Path) -> str:

@@ -1,6 +1,6 @@
-"""A look at a whole installation from outside, for `croupier doctor`: gathers for core/installation to judge.
+"""Checks a whole installation, for `croupier doctor`: reads the cluster, and core/installation evaluates it.
 
-Nothing is written: the one pod that is offered to the webhook is offered with dryRun, and is never made.
+Nothing is written: the pod that tests the webhook is created with dryRun.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -46,16 +46,16 @@ ELECTIONS: Final = {
     "croupier-ledger": manager.MANAGER_LEASE,
     LIMITS: limits.LIMITS_LEASE,
 }
-"""Deployments that work under a Lease, and which."""
+"""Deployments with leader election, and their Leases."""
 RESTING: Final = ("webhook", "scheduler", "agents", "plugins")
-"""Checks of what nobody does while we are switched off."""
+"""Checks that are skipped while Croupier is disabled."""
 WAITS_LONG: Final = 120.0
-"""Seconds after which a scheduler has said something of every pod."""
+"""Seconds after which a scheduler must have set a condition on a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """The cluster that is looked at."""
+    """The cluster that is checked."""
 
     api: Client
     namespace: str
@@ -63,15 +63,15 @@ class Patient:
     _listed: dict[str, Any] = field(default_factory=dict)
 
     async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
-        """Listed once, whoever asks; a kind that is not installed has no objects."""
+        """All objects, listed once; a kind that is not installed has no objects."""
         key = f"{resource.full_name} {resource.type} {selection}"
         if key not in self._listed:
             try:
                 self._listed[key] = list((await self.api.list(resource, selection)).items)
             except NotFound:
                 self._listed[key] = []
-        found: list[T] = self._listed[key]
-        return found
+        items: list[T] = self._listed[key]
+        return items
 
     def here(self, labels: str | None = None) -> Selection:
         return Selection(self.namespace, labels=labels)
@@ -81,107 +81,108 @@ Check: TypeAlias = Callable[[Patient], Awaitable[Complaints]]
 
 
 async def admitted(api: Client, namespace: str, now: datetime) -> Patient:
-    """Who does not answer at all cannot be examined: that is one sentence, not one for each check."""
+    """Raises if the API server is unreachable, so that this is one error and not one per check."""
     await api.raw(Request("GET", "/version"))
     return Patient(api, namespace, now)
 
 
-async def examine(patient: Patient, check: str) -> Complaints:
-    """One check by its name; what it could not see is a complaint, too."""
+async def examine(cluster: Patient, check: str) -> Complaints:
+    """Run one check by its name; a failed request is a complaint, too."""
     try:
-        if check in RESTING and await _is_off(patient):
+        if check in RESTING and await _is_off(cluster):
             return (diagnosis.resting(check),)
-        return diagnosis.ordered(await CHECKS[check](patient))
+        return diagnosis.ordered(await CHECKS[check](cluster))
     except KubeError as error:
         return (diagnosis.unseen(check, str(error)),)
 
 
-async def _versions(patient: Patient) -> Complaints:
-    told = msgspec.json.decode(await patient.api.raw(Request("GET", "/version")))
-    nodes = await patient.all(kinds.NODES.raw)
-    with_cards = {one.status.node_name for one in await patient.all(kinds.GPU_DEVICES)}
-    workloads = await _workloads(patient)
+async def _versions(cluster: Patient) -> Complaints:
+    version = msgspec.json.decode(await cluster.api.raw(Request("GET", "/version")))
+    nodes = await cluster.all(kinds.NODES.raw)
+    with_cards = {device.status.node_name for device in await cluster.all(kinds.GPU_DEVICES)}
+    workloads = await _workloads(cluster)
     return diagnosis.versions(
         Versions(
-            server=told.get("gitVersion", ""),
+            server=version.get("gitVersion", ""),
             kubelets={
-                name: one["status"].get("nodeInfo", {}).get("kubeletVersion", "")
-                for one in nodes
-                if (name := one["metadata"]["name"]) in with_cards
+                name: node["status"].get("nodeInfo", {}).get("kubeletVersion", "")
+                for node in nodes
+                if (name := node["metadata"]["name"]) in with_cards
             },
-            images={_named(one): _image_version(one) for one in workloads},
+            images={_named(workload): _image_version(workload) for workload in workloads},
             ours=metadata.version("croupier"),
-            moves_limits=bool(await patient.all(kinds.POD_ALLOCATIONS)),
+            moves_limits=bool(await cluster.all(kinds.POD_ALLOCATIONS)),
         )
     )
 
 
-async def _definitions(patient: Patient) -> Complaints:
-    found = {one["metadata"]["name"]: _definition(one) for one in await patient.all(DEFINITIONS)}
-    wanted = {one["metadata"]["name"]: one["spec"] for one in crds.definitions().values()}
-    return diagnosis.definitions(wanted, found)
+async def _definitions(cluster: Patient) -> Complaints:
+    installed = {crd["metadata"]["name"]: _definition(crd) for crd in await cluster.all(DEFINITIONS)}
+    wanted = {crd["metadata"]["name"]: crd["spec"] for crd in crds.definitions().values()}
+    return diagnosis.definitions(wanted, installed)
 
 
-def _definition(found: Raw) -> Definition:
-    conditions = found.get("status", {}).get("conditions") or []
-    held = {one["type"] for one in conditions if one["status"] == "True"}
-    return Definition(found["spec"], "Established" in held)
+def _definition(crd: Raw) -> Definition:
+    conditions = crd.get("status", {}).get("conditions") or []
+    true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+    return Definition(crd["spec"], "Established" in true)
 
 
-async def _processes(patient: Patient) -> Complaints:
-    found = [_workload(one) for one in await _workloads(patient)]
-    return diagnosis.processes(found, patient.namespace)
+async def _processes(cluster: Patient) -> Complaints:
+    workloads = [_workload(workload) for workload in await _workloads(cluster)]
+    return diagnosis.processes(workloads, cluster.namespace)
 
 
-async def _workloads(patient: Patient) -> list[Raw]:
-    here = patient.here(OURS)
-    deployments, sets = await patient.all(DEPLOYMENTS, here), await patient.all(DAEMON_SETS, here)
-    return [{**one, "kind": "Deployment"} for one in deployments] + [
-        {**one, "kind": "DaemonSet"} for one in sets
+async def _workloads(cluster: Patient) -> list[Raw]:
+    here = cluster.here(OURS)
+    deployments, sets = await cluster.all(DEPLOYMENTS, here), await cluster.all(DAEMON_SETS, here)
+    return [{**deployment, "kind": "Deployment"} for deployment in deployments] + [
+        {**daemon_set, "kind": "DaemonSet"} for daemon_set in sets
     ]
 
 
-def _named(found: Raw) -> str:
-    return f"{found['kind'].lower()}/{found['metadata']['name']}"
+def _named(workload: Raw) -> str:
+    return f"{workload['kind'].lower()}/{workload['metadata']['name']}"
 
 
-def _image_version(found: Raw) -> str:
-    image: str = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
+def _image_version(workload: Raw) -> str:
+    image: str = workload["spec"]["template"]["spec"]["containers"][0].get("image", "")
     version = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     return "" if version == "latest" else version
 
 
-def _workload(found: Raw) -> Workload:
-    status = found.get("status", {})
-    if found["kind"] == "DaemonSet":
-        return Workload(_named(found), status.get("desiredNumberScheduled", 0), status.get("numberReady", 0))
-    return Workload(_named(found), found["spec"].get("replicas", 1), status.get("readyReplicas", 0))
+def _workload(workload: Raw) -> Workload:
+    name, status = _named(workload), workload.get("status", {})
+    if workload["kind"] == "DaemonSet":
+        return Workload(name, status.get("desiredNumberScheduled", 0), status.get("numberReady", 0))
+    return Workload(name, workload["spec"].get("replicas", 1), status.get("readyReplicas", 0))
 
 
-async def _webhook(patient: Patient) -> Complaints:
-    seen = await doctor_webhook.gather(patient.api, patient.namespace)
-    return diagnosis_cluster.webhooks(seen, patient.now)
+async def _webhook(cluster: Patient) -> Complaints:
+    webhooks = await doctor_webhook.gather(cluster.api, cluster.namespace)
+    return diagnosis_cluster.webhooks(webhooks, cluster.now)
 
 
-async def _scheduler(patient: Patient) -> Complaints:
-    leases = {one.metadata.name: one for one in await patient.all(kinds.LEASES, patient.here())}
-    elected = {_named(one).partition("/")[2] for one in await _workloads(patient)} & ELECTIONS.keys()
-    if not await patient.all(kinds.POD_ALLOCATIONS):
-        elected -= {LIMITS}  # nobody stands for election before there is a limit to move
-    lives = {name: renewed(leases.get(name)) for name in (ELECTIONS[one] for one in elected)}
-    book = leases.get(switch.LEASE)
-    in_memory = book.spec.holder_identity if book is not None else ""
+async def _scheduler(cluster: Patient) -> Complaints:
+    leases = {lease.metadata.name: lease for lease in await cluster.all(kinds.LEASES, cluster.here())}
+    workloads = {_named(workload).partition("/")[2] for workload in await _workloads(cluster)}
+    elected = workloads & ELECTIONS.keys()
+    if not await cluster.all(kinds.POD_ALLOCATIONS):
+        elected -= {LIMITS}  # it acquires its lease only once there is a PodAllocation
+    renewals = {name: renewed(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
+    in_memory_lease = leases.get(switch.LEASE)
+    in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""
     if in_memory:
-        lives[switch.LEASE] = renewed(book)
-    quiet = diagnosis.silent(lives, patient.now)
-    pods = [one for one in await patient.all(kinds.PODS.raw) if _is_marked(one) and not _is_over(one)]
+        renewals[switch.LEASE] = renewed(in_memory_lease)
+    expired = diagnosis.silent(renewals, cluster.now)
+    pods = [pod for pod in await cluster.all(kinds.PODS.raw) if _is_marked(pod) and not _is_over(pod)]
     return diagnosis_cluster.scheduling(
         Scheduling(
-            in_memory="" if switch.LEASE in quiet else in_memory,
-            recorded=len(await patient.all(kinds.NODE_RESERVATIONS)),
-            keepers={f"{patient.namespace}/{name}": since for name, since in quiet.items()},
-            passed_by=[_key(one) for one in pods if _is_bound(one) and not _has_cards(one)],
-            waiting=[_key(one) for one in pods if not _is_bound(one) and _unheard(one, patient.now)],
+            in_memory="" if switch.LEASE in expired else in_memory,
+            recorded=len(await cluster.all(kinds.NODE_RESERVATIONS)),
+            keepers={f"{cluster.namespace}/{name}": since for name, since in expired.items()},
+            passed_by=[_key(pod) for pod in pods if _is_bound(pod) and not _has_cards(pod)],
+            waiting=[_key(pod) for pod in pods if not _is_bound(pod) and _unheard(pod, cluster.now)],
         )
     )
 
@@ -194,7 +195,7 @@ def renewed(lease: Lease | None) -> datetime | None:
 
 def _is_marked(pod: Raw) -> bool:
     containers = pod["spec"].get("containers", [])
-    return any(MARK in (one.get("resources", {}).get("requests") or {}) for one in containers)
+    return any(MARK in (container.get("resources", {}).get("requests") or {}) for container in containers)
 
 
 def _is_over(pod: Raw) -> bool:
@@ -210,100 +211,101 @@ def _has_cards(pod: Raw) -> bool:
 
 
 def _unheard(pod: Raw, now: datetime) -> bool:
-    """Old, and no scheduler has said anything about it."""
+    """An old pod on which no scheduler has set a condition."""
     age = now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    told = {one["type"] for one in pod.get("status", {}).get("conditions") or []}
-    return age.total_seconds() > WAITS_LONG and "PodScheduled" not in told
+    conditions = {condition["type"] for condition in pod.get("status", {}).get("conditions") or []}
+    return age.total_seconds() > WAITS_LONG and "PodScheduled" not in conditions
 
 
 def _key(pod: Raw) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-async def _rights(patient: Patient) -> Complaints:
-    return diagnosis_cluster.rights(await doctor_rights.lacking(patient.api, patient.namespace))
+async def _rights(cluster: Patient) -> Complaints:
+    return diagnosis_cluster.rights(await doctor_rights.lacking(cluster.api, cluster.namespace))
 
 
-async def _plugins(patient: Patient) -> Complaints:
+async def _plugins(cluster: Patient) -> Complaints:
     wanted: dict[str, set[str]] = {}
-    for device in await patient.all(kinds.GPU_DEVICES):
+    for device in await cluster.all(kinds.GPU_DEVICES):
         status = device.status
         if status.node_name and status.managed is not False:
             pools_of = wanted.setdefault(status.node_name, set())
             if status.pool_ref is not None and status.state == "Assigned":
                 pools_of.add(POOL + status.pool_ref.name)
-    nodes = [one for one in await patient.all(kinds.NODES) if one.metadata.name in wanted]
+    nodes = [node for node in await cluster.all(kinds.NODES) if node.metadata.name in wanted]
     return diagnosis_cluster.plugins(
         [
             Serving(
-                one.metadata.name,
-                wanted[one.metadata.name],
-                [name for name, amount in one.status.allocatable.items() if amount != "0"],
-                next(((c.status, c.message) for c in one.status.conditions if c.type == SERVED), None),
+                node.metadata.name,
+                wanted[node.metadata.name],
+                [name for name, amount in node.status.allocatable.items() if amount != "0"],
+                next(((c.status, c.message) for c in node.status.conditions if c.type == SERVED), None),
             )
-            for one in nodes
+            for node in nodes
         ]
     )
 
 
-async def _ledger(patient: Patient) -> Complaints:
-    found = await inspection.inspect(patient.api)
+async def _ledger(cluster: Patient) -> Complaints:
+    report = await inspection.inspect(cluster.api)
     return diagnosis_cluster.ledger(
         [
-            (one.node, one.divergence.finding, found.recorded and one.divergence.repair is not None)
-            for one in found.checked
+            (item.node, item.divergence.finding, report.recorded and item.divergence.repair is not None)
+            for item in report.checked
         ]
     )
 
 
-async def _agents(patient: Patient) -> Complaints:
-    leases = await patient.all(kinds.LEASES, patient.here(agent_report.LEASES))
-    lives = {
-        one.metadata.annotations.get(agent_report.NODE, one.metadata.name): renewed(one) for one in leases
+async def _agents(cluster: Patient) -> Complaints:
+    leases = await cluster.all(kinds.LEASES, cluster.here(agent_report.LEASES))
+    heartbeats = {
+        lease.metadata.annotations.get(agent_report.NODE, lease.metadata.name): renewed(lease)
+        for lease in leases
     }
-    there = {one.metadata.name for one in await patient.all(kinds.NODES)}
-    told = {
-        inventory.metadata.name: one.message
-        for inventory in await patient.all(kinds.GPU_NODE_INVENTORIES)
-        for one in inventory.status.conditions
-        if one.type == AGENT_SILENT and one.status == "True"
+    nodes = {node.metadata.name for node in await cluster.all(kinds.NODES)}
+    silent = {
+        inventory.metadata.name: condition.message
+        for inventory in await cluster.all(kinds.GPU_NODE_INVENTORIES)
+        for condition in inventory.status.conditions
+        if condition.type == AGENT_SILENT and condition.status == "True"
     }
-    known = {node: at for node, at in lives.items() if node in there}
-    trading = await patient.all(kinds.LEASES, patient.here(market_report.LEASES))
-    beats = {one.metadata.annotations.get(market_report.NODE, ""): renewed(one) for one in trading}
-    traders = {node: at for node, at in beats.items() if node in there}
-    return (*diagnosis.agents(known, told, patient.now), *diagnosis.markets(traders, patient.now))
+    agents = {node: at for node, at in heartbeats.items() if node in nodes}
+    trading = await cluster.all(kinds.LEASES, cluster.here(market_report.LEASES))
+    beats = {lease.metadata.annotations.get(market_report.NODE, ""): renewed(lease) for lease in trading}
+    traders = {node: at for node, at in beats.items() if node in nodes}
+    return (*diagnosis.agents(agents, silent, cluster.now), *diagnosis.markets(traders, cluster.now))
 
 
-async def _pools(patient: Patient) -> Complaints:
+async def _pools(cluster: Patient) -> Complaints:
     return diagnosis_cluster.pools(
         [
             PoolState(
-                one.metadata.name,
-                {c.type: c.message for c in one.status.conditions if c.status == "True"},
+                pool.metadata.name,
+                {c.type: c.message for c in pool.status.conditions if c.status == "True"},
             )
-            for one in await patient.all(kinds.GPU_POOLS)
+            for pool in await cluster.all(kinds.GPU_POOLS)
         ]
     )
 
 
-async def _is_off(patient: Patient) -> bool:
-    return any(not one.enabled for one in await _stand(patient))
+async def _is_off(cluster: Patient) -> bool:
+    return any(not settings.enabled for settings in await _stand(cluster))
 
 
-async def _settings(patient: Patient) -> Complaints:
-    return diagnosis_cluster.settings(await _stand(patient))
+async def _settings(cluster: Patient) -> Complaints:
+    return diagnosis_cluster.settings(await _stand(cluster))
 
 
-async def _stand(patient: Patient) -> list[SettingsSeen]:
-    maps = await patient.all(kinds.CONFIG_MAPS.raw, _called(settings_source.CONFIG_MAP, patient.namespace))
-    modules = await patient.all(MODULE_CONFIGS, _called(settings_source.MODULE))
-    name = f"ConfigMap {patient.namespace}/{settings_source.CONFIG_MAP}"
-    found = [_judged(name, {**one, "kind": "ConfigMap"}) for one in maps]
-    found += [
-        _judged(f"ModuleConfig {settings_source.MODULE}", {**one, "kind": "ModuleConfig"}) for one in modules
+async def _stand(cluster: Patient) -> list[SettingsSeen]:
+    maps = await cluster.all(kinds.CONFIG_MAPS.raw, _called(settings_source.CONFIG_MAP, cluster.namespace))
+    modules = await cluster.all(MODULE_CONFIGS, _called(settings_source.MODULE))
+    name = f"ConfigMap {cluster.namespace}/{settings_source.CONFIG_MAP}"
+    module_name = f"ModuleConfig {settings_source.MODULE}"
+    return [
+        *(_judged(name, {**config_map, "kind": "ConfigMap"}) for config_map in maps),
+        *(_judged(module_name, {**module, "kind": "ModuleConfig"}) for module in modules),
     ]
-    return found
 
 
 def _called(name: str, namespace: str | None = None) -> Selection:
@@ -313,7 +315,7 @@ def _called(name: str, namespace: str | None = None) -> Selection:
 def _judged(where: str, document: Raw) -> SettingsSeen:
     match settings_order.read(document):
         case settings_order.Refused(problems):
-            return SettingsSeen(where, [str(one) for one in problems])
+            return SettingsSeen(where, [str(problem) for problem in problems])
         case order:
             return SettingsSeen(where, enabled=order.enabled)
 
@@ -331,4 +333,4 @@ CHECKS: Final[Mapping[str, Check]] = {
     "pools": _pools,
     "ledger": _ledger,
 }
-"""In the order in which one thing builds on the other."""
+"""In the order of their dependencies."""

@@ -1,7 +1,7 @@
-"""Whether each process may do what it cannot work without, asked of the API server.
+"""Checks with SubjectAccessReviews that each service account has the permissions its process needs.
 
-Not all that is granted, only what a process stops at: a missing right shows here before it shows as silence.
-An account that does not exist is not asked about; its process is not installed.
+Only indispensable permissions are checked, not all that RBAC grants. A service account that does not exist is
+skipped, because its process is not installed.
 """
 
 from collections.abc import Collection
@@ -28,9 +28,9 @@ class Right:
     resource: str
     group: str = ""
     here: bool = False
-    """In our namespace only."""
+    """Limited to Croupier's namespace."""
     name: str = ""
-    """Of one object only."""
+    """Limited to one object."""
 
 
 FOLLOW: Final = ("list", "watch")
@@ -134,41 +134,41 @@ NEEDS: Final[dict[str, tuple[Right, ...]]] = {
         Right(("create", "patch"), "leases", "coordination.k8s.io", here=True),
     ),
 }
-"""By account, with the book in memory."""
+"""By service account, with the InMemory capacity manager."""
 BESIDE_A_LEDGER: Final = (
     Right(("list", "watch", "update"), "nodereservations", MPS),
     Right(FOLLOW, "gpupools", GPU),
     Right(("patch",), "pods"),
     _BIND,
 )
-"""What an extender needs where the ledger is in the API server, and others keep it."""
+"""The permissions of an extender with the CRD capacity manager, whose controllers run in the manager."""
 
 
 def needs(accounts: Collection[str]) -> dict[str, tuple[Right, ...]]:
-    """Of the accounts there are; one that keeps the ledger tells which book it is."""
+    """The permissions of the existing accounts; the ledger's account implies the CRD capacity manager."""
     wanted = {**NEEDS, **({EXTENDER: BESIDE_A_LEDGER} if LEDGER in accounts else {})}
     return {account: rights for account, rights in wanted.items() if account in accounts}
 
 
 async def lacking(api: Client, namespace: str) -> list[Lacking]:
-    there = {one["metadata"]["name"] for one in (await api.list(ACCOUNTS, Selection(namespace))).items}
+    accounts = {item["metadata"]["name"] for item in (await api.list(ACCOUNTS, Selection(namespace))).items}
 
-    async def ask(account: str, right: Right, verb: str) -> Lacking | None:
-        answer = await api.create(REVIEWS, _review(account, right, verb, namespace))
-        return None if answer["status"]["allowed"] else Lacking(account, verb, _told(right, namespace))
+    async def check(account: str, right: Right, verb: str) -> Lacking | None:
+        review = await api.create(REVIEWS, _review(account, right, verb, namespace))
+        return None if review["status"]["allowed"] else Lacking(account, verb, _told(right, namespace))
 
-    questions = [
-        ask(account, right, verb)
-        for account, rights in needs(there).items()
+    checks = [
+        check(account, right, verb)
+        for account, rights in needs(accounts).items()
         for right in rights
         for verb in right.verbs
     ]
-    return [one for one in await together.all_of(questions, at_once=AT_ONCE) if one is not None]
+    return [missing for missing in await together.all_of(checks, at_once=AT_ONCE) if missing is not None]
 
 
 def _review(account: str, right: Right, verb: str, namespace: str) -> Raw:
     resource, _, subresource = right.resource.partition("/")
-    asked = {
+    attributes = {
         "verb": verb,
         "group": right.group,
         "resource": resource,
@@ -181,7 +181,7 @@ def _review(account: str, right: Right, verb: str, namespace: str) -> Raw:
         "spec": {
             "user": f"system:serviceaccount:{namespace}:{account}",
             "groups": groups,
-            "resourceAttributes": {name: value for name, value in asked.items() if value},
+            "resourceAttributes": {name: value for name, value in attributes.items() if value},
         }
     }
 

@@ -1,4 +1,4 @@
-"""How the API server knows our webhook, and whether it reaches it: it is offered a pod that is never made."""
+"""Reads the webhook configurations, and checks with a dry-run pod that the API server reaches the webhook."""
 
 import contextlib
 from base64 import b64decode
@@ -34,23 +34,26 @@ BINDINGS: Final[Resource[Raw]] = Resource(
     GROUP, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False, dict
 )
 NEEDED: Final = (policy.NAME, "croupier-protect-allocation")
-"""Policies without which somebody could get cards past the ledger."""
+"""Policies without which a user could get cards without the ledger."""
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 async def gather(api: Client, namespace: str) -> Webhooks:
-    found = {kind: await _find(api, REGISTRATIONS[kind]) for kind in WANTED}
-    there = {kind: one for kind, one in found.items() if one is not None}
-    bound = {one["spec"]["policyName"] for one in (await api.list(BINDINGS)).items}
-    known = {one["metadata"]["name"] for one in (await api.list(POLICIES)).items}
-    probe, told = await _probe(api, there.get(MUTATING))
+    by_kind = {kind: await _find(api, REGISTRATIONS[kind]) for kind in WANTED}
+    registered = {kind: webhook for kind, webhook in by_kind.items() if webhook is not None}
+    bound = {binding["spec"]["policyName"] for binding in (await api.list(BINDINGS)).items}
+    known = {policy_["metadata"]["name"] for policy_ in (await api.list(POLICIES)).items}
+    probe, message = await _probe(api, registered.get(MUTATING))
     return Webhooks(
-        hooks={kind: [_hook(one) for one in found.get("webhooks", [])] for kind, found in there.items()},
+        hooks={
+            kind: [_hook(hook) for hook in webhook.get("webhooks", [])]
+            for kind, webhook in registered.items()
+        },
         wanted=WANTED,
         served_until=await _served_until(api, namespace),
         probe=probe,
-        told=told,
-        policies_missing=[one for one in NEEDED if one not in known & bound],
+        told=message,
+        policies_missing=[name for name in NEEDED if name not in known & bound],
     )
 
 
@@ -61,21 +64,21 @@ async def _find(api: Client, kind: Resource[Raw]) -> Raw | None:
         return None
 
 
-def _hook(found: Raw) -> Hook:
-    return Hook(found["name"], _last_end(found.get("clientConfig", {}).get("caBundle", "")))
+def _hook(hook: Raw) -> Hook:
+    return Hook(hook["name"], _last_end(hook.get("clientConfig", {}).get("caBundle", "")))
 
 
 def _last_end(bundle: str) -> datetime | None:
-    """When the last of these authorities ends."""
+    """The expiry of the authority that is valid longest."""
     try:
         authorities = x509.load_pem_x509_certificates(b64decode(bundle))
     except (ValueError, Error):
         return None
-    return max((one.not_valid_after_utc for one in authorities), default=None)
+    return max((authority.not_valid_after_utc for authority in authorities), default=None)
 
 
 async def _served_until(api: Client, namespace: str) -> datetime | None:
-    """None where the certificate is kept elsewhere, or not for our eyes."""
+    """The expiry of the webhook's certificate; None if its Secret does not exist or may not be read."""
     with contextlib.suppress(KubeError, ValueError, Error):
         secret = await api.get(kinds.SECRETS.raw, certificates_shared.NAME, namespace=namespace)
         return certificates.expiry(b64decode(secret.get("data", {}).get(certificates.CERTIFICATE, "")))
@@ -87,41 +90,41 @@ async def _probe(api: Client, registration: Raw | None) -> tuple[Probe, str]:
         return "not tried", ""
     namespace = await _somewhere(api, registration)
     if not namespace:
-        return "not tried", "no namespace is one that it is asked about"
+        return "not tried", "its namespaceSelector matches no namespace"
     try:
-        made = await api.create(kinds.PODS.raw, _pod(namespace), dry_run=True)
+        pod = await api.create(kinds.PODS.raw, _pod(namespace), dry_run=True)
     except ApiError as error:
         return _refusal(str(error))
-    containers = made["spec"]["containers"]
-    marked = any(MARK in (one.get("resources", {}).get("requests") or {}) for one in containers)
+    containers = pod["spec"]["containers"]
+    marked = any(MARK in (container.get("resources", {}).get("requests") or {}) for container in containers)
     return ("answered", "") if marked else ("passed by", "")
 
 
-def _refusal(told: str) -> tuple[Probe, str]:
-    """The API server's own words; a refusal for another reason says nothing about the webhook."""
-    if "failed calling webhook" in told or "failed to call webhook" in told:
-        return "failed", told
-    if policy.NAME in told or f"the mark {MARK}" in told:
-        return "passed by", told
-    return "not tried", f"the API server refused the pod: {told}"
+def _refusal(message: str) -> tuple[Probe, str]:
+    """Classify the API server's message; other refusals do not concern the webhook."""
+    if "failed calling webhook" in message or "failed to call webhook" in message:
+        return "failed", message
+    if policy.NAME in message or f"the mark {MARK}" in message:
+        return "passed by", message
+    return "not tried", f"the API server refused the pod: {message}"
 
 
 async def _somewhere(api: Client, registration: Raw) -> str:
-    """A namespace whose pods are brought before the webhook; best the one called default."""
+    """A namespace that the webhook's namespaceSelector matches, preferably `default`."""
     selector = registration["webhooks"][0].get("namespaceSelector") or {}
-    barred = {
+    excluded = {
         name
-        for one in selector.get("matchExpressions") or []
-        if one["key"] == NAME_LABEL and one["operator"] == "NotIn"
-        for name in one["values"]
+        for expression in selector.get("matchExpressions") or []
+        if expression["key"] == NAME_LABEL and expression["operator"] == "NotIn"
+        for name in expression["values"]
     }
-    wanted = (selector.get("matchLabels") or {}).items()
+    labels = (selector.get("matchLabels") or {}).items()
     names = [
-        one.metadata.name
-        for one in (await api.list(kinds.NAMESPACES)).items
-        if one.metadata.name not in barred
-        and wanted <= one.metadata.labels.items()
-        and one.status.phase != "Terminating"
+        namespace.metadata.name
+        for namespace in (await api.list(kinds.NAMESPACES)).items
+        if namespace.metadata.name not in excluded
+        and labels <= namespace.metadata.labels.items()
+        and namespace.status.phase != "Terminating"
     ]
     return "default" if "default" in names else next(iter(sorted(names)), "")
 

@@ -1,4 +1,4 @@
-"""`croupier extender`: what kube-scheduler asks."""
+"""`croupier extender`: the scheduler extender."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from croupier.wiring.ledger import LedgerKeepers
 from croupier.wiring.surface import Caches, Settings, Surface, election, surfaced, until_stopped
 
 SHARED: Final = WriterRules(linger=40.0, gather=0.1)
-"""An extender's writes: a bind can wait a moment for others, and its promotion for the next bind there."""
+"""Batching of an extender's writes: a bind waits briefly for others, a promotion for the node's next bind."""
 
 
 async def work(settings: Settings, listen: Listen) -> int:
-    """What kube-scheduler asks; with the book in memory also the controllers, under a Lease."""
+    """Serve kube-scheduler; with the InMemory capacity manager also run the ledger's controllers."""
     async with surfaced(settings) as surface:
         if surface.settings.book == "InMemory":
             return await _place_from_memory(surface, listen)
@@ -40,7 +40,7 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
     caches = Caches(surface.api, surface.metrics)
     pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
     figures = LedgerMetrics(surface.metrics.registry)
-    book = ledger.shared(surface, ledgers, figures, surface.api, rules=SHARED)
+    manager = ledger.shared(surface, ledgers, figures, surface.api, rules=SHARED)
     around = Surroundings(
         ready=lambda: caches.behind() is None,
         of_pool=_strategy_of(pools),
@@ -48,14 +48,14 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
     )
 
     async def place(ending: asyncio.Event, _: Configuration) -> None:
-        chosen = _placing(surface.settings)
-        await Extender(book, surface.api, settings=chosen, listen=listen, around=around).run(ending)
+        options = _placing(surface.settings)
+        await Extender(manager, surface.api, settings=options, listen=listen, around=around).run(ending)
 
     async def serve(stop: asyncio.Event) -> None:
         try:
             await surface.orders.obeyed(place, stop)
         finally:
-            await ledger.finish(book)
+            await ledger.finish(manager)
 
     surface.checks.ready["caches"] = caches.behind
     return await until_stopped(surface, [*caches.parts(), Part("extender", serve), ledger.guard(surface)])
@@ -63,24 +63,24 @@ async def _place_from_ledgers(surface: Surface, listen: Listen) -> int:
 
 async def _place_from_memory(surface: Surface, listen: Listen) -> int:
     caches = Caches(surface.api, surface.metrics)
-    keepers = LedgerKeepers(surface, caches)
+    controllers = LedgerKeepers(surface, caches)
     elector = election(surface, switch.LEASE)
-    settings, figures = surface.settings, ExtenderMetrics(surface.metrics.registry)
-    around = Surroundings(of_pool=_strategy_of(keepers.pools), gauge=figures)
+    settings, metrics = surface.settings, ExtenderMetrics(surface.metrics.registry)
+    around = Surroundings(of_pool=_strategy_of(controllers.pools), gauge=metrics)
     complete = asyncio.Event()
 
     async def lead(stop: asyncio.Event) -> None:
-        async def work(term: Leadership) -> None:
+        async def work(leadership: Leadership) -> None:
             async def place(ending: asyncio.Event, _: Configuration) -> None:
-                book = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
-                api = surface.api.fenced(term.require)
-                await book.carry_over(api)
-                await keepers.open(book)
-                serving = Extender(book, api, settings=_placing(settings), listen=listen, around=around)
+                manager = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
+                api = surface.api.fenced(leadership.require)
+                await manager.carry_over(api)
+                await controllers.open(manager)
+                serving = Extender(manager, api, settings=_placing(settings), listen=listen, around=around)
                 complete.set()
                 try:
                     async with asyncio.TaskGroup() as group:
-                        group.create_task(keepers.run(book, term, ending))
+                        group.create_task(controllers.run(manager, leadership, ending))
                         group.create_task(serving.run(ending))
                 finally:
                     complete.clear()
@@ -89,15 +89,15 @@ async def _place_from_memory(surface: Surface, listen: Listen) -> int:
 
         await elector.run(work, stop)
 
-    waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or reading the book"
-    surface.checks.ready["book"] = lambda: None if complete.is_set() or surface.orders.off else waiting
-    return await until_stopped(surface, [*caches.parts(), keepers.events(), Part("extender", lead)])
+    waiting = f"waiting for the Lease {settings.namespace}/{switch.LEASE}, or rebuilding the ledgers"
+    surface.checks.ready["ledgers"] = lambda: None if complete.is_set() or surface.orders.off else waiting
+    return await until_stopped(surface, [*caches.parts(), controllers.events(), Part("extender", lead)])
 
 
 def _strategy_of(pools: Watched[GPUPool]) -> Callable[[str], Strategy | None]:
     def of_pool(name: str) -> Strategy | None:
-        found = pools.store.named(name)
-        return found.spec.scheduling.strategy if found is not None else None
+        pool = pools.store.named(name)
+        return pool.spec.scheduling.strategy if pool is not None else None
 
     return of_pool
 

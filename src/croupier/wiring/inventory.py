@@ -1,4 +1,4 @@
-"""Which cards there are: `croupier manager --controllers inventory`."""
+"""The inventory controller, which maintains GPUDevices: `croupier manager --controllers inventory`."""
 
 from dataclasses import replace
 from typing import Final
@@ -37,12 +37,14 @@ def parts(office: Office) -> list[Part]:
     every = settings.seconds(surface.settings.configuration.inventory.resync_period)
     options = replace(inventory.Settings().options, resync=float(every))
 
-    def keepers(api: Client, configuration: Configuration) -> list[Keeper]:
+    def controllers(api: Client, configuration: Configuration) -> list[Keeper]:
         nodes = configuration.managed_nodes
-        wanted = inventory.Settings(
+        chosen = inventory.Settings(
             Management(nodes.label_key, nodes.enabled_by_default), options=options, gauge=gauge
         )
-        return [InventoryController(sources, api, recorder=recorder, settings=wanted)]
+        return [InventoryController(sources, api, recorder=recorder, settings=chosen)]
 
-    working = office.elected("inventory", LEASE, keepers, minds=lambda one: one.managed_nodes)
+    working = office.elected(
+        "inventory", LEASE, controllers, minds=lambda configuration: configuration.managed_nodes
+    )
     return [Part("events of inventory", recorder.run), working]

@@ -1,4 +1,4 @@
-"""The controllers that keep the ledger true, and the book in the API server."""
+"""The controllers of the ledger, and the CRD capacity manager."""
 
 import asyncio
 from contextlib import suppress
@@ -37,15 +37,15 @@ from croupier.kube.run import Part
 from croupier.wiring.surface import BOUND_PODS, FAREWELL, PENDING_PODS, Caches, Keeper, Surface, all_of
 
 REPORTER: Final = "croupier-ledger"
-"""Who Events come from."""
+"""The reporting controller of Events."""
 GUARD: Final = 5.0
-"""Seconds between looks for a book in memory."""
+"""Seconds between checks for an active InMemory capacity manager."""
 
 log = structlog.get_logger(__name__)
 
 
 class LedgerKeepers:
-    """The controllers that keep the ledger true, on whichever book."""
+    """The controllers of the ledger, for either capacity manager."""
 
     def __init__(self, surface: Surface, caches: Caches) -> None:
         self._surface = surface
@@ -71,7 +71,7 @@ class LedgerKeepers:
         return Part("events", self._events.run)
 
     async def open(self, book: CapacityManager) -> None:
-        """Every node there is, so that a process can wait for the whole book before it serves."""
+        """Open the ledgers of all nodes, before the process starts serving."""
         await self._cards(book).prime()
 
     async def run(
@@ -82,10 +82,10 @@ class LedgerKeepers:
         *,
         records: Watched[NodeReservation] | None = None,
     ) -> None:
-        """Work for one term of office, or until `stop`; with `records`, keep their status too."""
+        """Run during one leadership, or until `stop`; with `records`, write their status too."""
         api = self._surface.api.fenced(term.require)
         audit = self._audit(book, api)
-        keepers: list[Keeper] = [
+        controllers: list[Keeper] = [
             self._cards(book),
             self._holders(book, api),
             self._reservations(book, api),
@@ -96,8 +96,8 @@ class LedgerKeepers:
         if records is not None:
             gauge = self._surface.metrics.controller(standing.NAME)
             settings = standing.Settings(gauge=gauge)
-            keepers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
-        await all_of(keepers, term, stop)
+            controllers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
+        await all_of(controllers, term, stop)
 
     def _cards(self, book: CapacityManager) -> CapacityController:
         gauge = self._surface.metrics.controller(capacity.NAME)
@@ -117,8 +117,8 @@ class LedgerKeepers:
             counts=self._counts,
             gauge=self._surface.metrics.controller(reservation.NAME),
         )
-        followed = self._sources
-        sources = reservation.Sources(followed.reservations, followed.pods, followed.nodes)
+        informers = self._sources
+        sources = reservation.Sources(informers.reservations, informers.pods, informers.nodes)
         return ReservationController(sources, api, book=book, recorder=self._events, settings=settings)
 
     def _audit(self, book: CapacityManager, api: Client) -> Audit:
@@ -127,14 +127,14 @@ class LedgerKeepers:
 
 
 async def finish(book: CRDCapacityManager) -> None:
-    """What is queued is written, but whoever lost the lead has no time for that."""
+    """Write the queued changes, for a bounded time: a process that lost the lease must not wait longer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL):
             await book.finish()
 
 
 def guard(surface: Surface) -> Part:
-    """Ends the process when somebody begins to keep the book in memory: never both at once."""
+    """End the process when an InMemory capacity manager becomes active: the two exclude each other."""
 
     async def watch() -> None:
         while True:
@@ -144,9 +144,9 @@ def guard(surface: Surface) -> Part:
             except BookKept:
                 raise
             except KubeError as error:
-                log.warning("cannot see whether somebody keeps the book in memory", error=str(error))
+                log.warning("cannot check for an active InMemory capacity manager", error=str(error))
 
-    return run.endless("guard of the book", watch)
+    return run.endless("capacity manager guard", watch)
 
 
 def shared(

@@ -1,4 +1,4 @@
-"""Who moves CPU limits in a manager, and when."""
+"""The controllers that move CPU limits: `croupier manager --controllers limits`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,38 +31,43 @@ MAY_RESIZE: Final[Raw] = {
     "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
 }
 ALLOWED_AGAIN: Final = 60.0
-"""Seconds after which to ask again whether we may move CPU limits."""
+"""Seconds between checks whether the service account may patch pods/resize."""
 
 log = structlog.get_logger(__name__)
 
 
 def limits(surface: Surface) -> Part:
-    """Moves CPU limits, under an election of its own: whoever keeps a ledger need not be allowed to.
+    """Moves CPU limits under its own lease, so that only this group needs the permission.
 
-    Where there is no PodAllocation, pods are not followed for it.
+    Pods are cached only once there is a PodAllocation.
     """
 
     async def work(stop: asyncio.Event) -> None:
         if not await _allowed(surface.api, stop):
             return
-        wishes, then = Caches(surface.api, surface.metrics), Caches(surface.api, surface.metrics)
+        allocation_caches = Caches(surface.api, surface.metrics)
+        other_caches = Caches(surface.api, surface.metrics)
         recorder = Recorder(surface.api, podallocation.FIELD_MANAGER, gauge=surface.metrics)
-        allocations, some = wishes.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
-        allocations.store.subscribe(lambda _: some.set())
-        surface.checks.ready["caches of CPU limits"] = lambda: wishes.behind() or then.behind()
+        allocations, first_allocation = allocation_caches.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
+        allocations.store.subscribe(lambda _: first_allocation.set())
+        surface.checks.ready["caches of CPU limits"] = lambda: (
+            allocation_caches.behind() or other_caches.behind()
+        )
         async with asyncio.TaskGroup() as group:
-            for part in wishes.parts():
+            for part in allocation_caches.parts():
                 group.create_task(_awaited(part.run(stop)))
-            await first(stop, some.wait())
+            await first(stop, first_allocation.wait())
             if stop.is_set():
                 return
-            movers = _movers(surface, then, allocations, recorder)
-            for part in (*then.parts(), Part("events", recorder.run)):
+            controllers = _movers(surface, other_caches, allocations, recorder)
+            for part in (*other_caches.parts(), Part("events", recorder.run)):
                 group.create_task(_awaited(part.run(stop)))
             elector = election(surface, LIMITS_LEASE)
 
-            async def move(term: Leadership) -> None:
-                await surface.orders.obeyed(lambda end, _: all_of(movers(term), term, end), stop)
+            async def move(leadership: Leadership) -> None:
+                await surface.orders.obeyed(
+                    lambda end, _: all_of(controllers(leadership), leadership, end), stop
+                )
 
             await elector.run(move, stop)
 
@@ -72,38 +77,38 @@ def limits(surface: Surface) -> Part:
 def _movers(
     surface: Surface, caches: Caches, allocations: Watched[PodAllocation], recorder: Recorder
 ) -> Callable[[Leadership], list[Keeper]]:
-    """What works on CPU limits in a term of office."""
+    """A factory of the controllers of one leadership."""
     metrics, namespace = surface.metrics, surface.settings.namespace
     agents = f"{market_report.AGENT}={market_report.TRADING}"
     leases = caches.follow(kinds.LEASES, Selection(namespace, labels=agents))
     sources = podallocation.Sources(allocations, caches.follow(kinds.PODS, name="pods with CPU limits"))
-    figures = PodAllocationMetrics(metrics.registry, allocations.store)
+    counters = PodAllocationMetrics(metrics.registry, allocations.store)
 
-    def movers(term: Leadership) -> list[Keeper]:
-        api = surface.api.fenced(term.require)
-        moving = podallocation.Settings(counts=figures, gauge=metrics.controller(podallocation.NAME))
-        quiet = market_silence.Settings(gauge=metrics.controller(market_silence.NAME))
+    def controllers(leadership: Leadership) -> list[Keeper]:
+        api = surface.api.fenced(leadership.require)
+        moving = podallocation.Settings(counts=counters, gauge=metrics.controller(podallocation.NAME))
+        restoring = market_silence.Settings(gauge=metrics.controller(market_silence.NAME))
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),
-            MarketSilence(allocations, leases, api, quiet),
+            MarketSilence(allocations, leases, api, restoring),
         ]
 
-    return movers
+    return controllers
 
 
 async def _allowed(api: Client, stop: asyncio.Event) -> bool:
-    """Whether we may move CPU limits; asked again until we may. False: we were stopped before."""
-    told = False
+    """Wait until the service account may patch pods/resize; False if stopped before that."""
+    logged = False
     while not stop.is_set():
         try:
-            answer = await api.create(ACCESS_REVIEWS, MAY_RESIZE)
-            if answer["status"]["allowed"]:
+            review = await api.create(ACCESS_REVIEWS, MAY_RESIZE)
+            if review["status"]["allowed"]:
                 return True
-            if not told:
-                log.info("this account may not patch pods/resize: CPU limits are left to others")
-            told = True
+            if not logged:
+                log.info("the service account may not patch pods/resize: not moving CPU limits")
+            logged = True
         except KubeError as error:
-            log.warning("cannot see whether we may move CPU limits", error=str(error))
+            log.warning("cannot check the permission to patch pods/resize", error=str(error))
         with suppress(TimeoutError):
             async with asyncio.timeout(ALLOWED_AGAIN):
                 await stop.wait()

@@ -1,4 +1,4 @@
-"""`croupier manager`: the controllers, under elections."""
+"""`croupier manager`: the controllers, with leader election."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +21,7 @@ from croupier.wiring.surface import Caches, Settings, Surface, election, surface
 
 MANAGER_LEASE: Final = "croupier-manager"
 CONTROLLERS: Final = ("inventory", "bootstrap", "pools", "ledger", "limits")
-"""Groups that can run apart, each under its own account."""
+"""Groups of controllers; each can run in its own process with its own service account."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 async def work(
     settings: Settings, chosen: Collection[str] = CONTROLLERS, starting: Starting | None = None
 ) -> int:
-    """The controllers that were chosen. With the book in memory those of the ledger run where it is kept."""
+    """Run the chosen controllers. With an InMemory capacity manager the extender runs those of the ledger."""
     async with surfaced(settings) as surface:
         if "ledger" in chosen and surface.settings.book == "CRD":
             await switch.guard(surface.api, settings.namespace)
@@ -53,23 +53,23 @@ def parts(surface: Surface, chosen: Collection[str], starting: Starting) -> list
 
 def _ledger(surface: Surface, caches: Caches) -> list[Part]:
     if surface.settings.book == "InMemory":
-        log.info("capacityManager is InMemory: croupier extender keeps the ledger and decides Reservations")
+        log.info("capacityManager is InMemory: the extender runs the controllers of the ledger")
         return []
-    keepers = LedgerKeepers(surface, caches)
+    controllers = LedgerKeepers(surface, caches)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
-    figures = LedgerMetrics(surface.metrics.registry)
+    metrics = LedgerMetrics(surface.metrics.registry)
     elector = election(surface, MANAGER_LEASE)
 
     async def lead(stop: asyncio.Event) -> None:
-        async def work(term: Leadership) -> None:
-            book = ledger.shared(surface, ledgers, figures, surface.api.fenced(term.require))
+        async def work(leadership: Leadership) -> None:
+            manager = ledger.shared(surface, ledgers, metrics, surface.api.fenced(leadership.require))
             try:
                 await surface.orders.obeyed(
-                    lambda end, _: keepers.run(book, term, end, records=ledgers), stop
+                    lambda end, _: controllers.run(manager, leadership, end, records=ledgers), stop
                 )
             finally:
-                await ledger.finish(book)
+                await ledger.finish(manager)
 
         await elector.run(work, stop)
 
-    return [keepers.events(), Part("controllers", lead), ledger.guard(surface)]
+    return [controllers.events(), Part("controllers", lead), ledger.guard(surface)]

@@ -1,4 +1,4 @@
-"""`croupier market run`: the CPU market of one node."""
+"""`croupier market run`: the CPU market agent of one node."""
 
 import asyncio
 from dataclasses import replace
@@ -17,7 +17,7 @@ from croupier.wiring.surface import Caches, Settings, surfaced, until_stopped
 
 
 async def work(settings: Settings, chosen: market.Settings, tree: Tree) -> int:
-    """The CPU market of one node; nothing is decided before everything is listed."""
+    """Run the CPU market of one node; it starts after all caches have synced."""
     async with surfaced(settings) as surface:
         caches = Caches(surface.api, surface.metrics)
         sources = MarketSources(

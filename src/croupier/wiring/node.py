@@ -1,4 +1,4 @@
-"""`croupier node`: the cards of one node, or of a fleet of simulated ones."""
+"""`croupier node`: the agent of one node, or of a fleet of simulated nodes."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,33 +40,33 @@ from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, surfa
 
 LONGEST_LABEL: Final = 63
 WRITERS: Final = 32
-"""Writes of a fleet that are under way at a time."""
+"""Maximum number of concurrent writes of a fleet."""
 BY_LABELS: Final = "labels"
-"""Instead of MODEL:COUNT: as the labels of each node say."""
+"""Value instead of MODEL:COUNT: simulate the cards that the labels of each node name."""
 
 Source: TypeAlias = Literal["nvml", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person can choose."""
+    """The command line options of the agent."""
 
     source: Source
     cards: str = ""
-    """Which simulated ones: MODEL:COUNT, or a file."""
+    """The simulated cards: MODEL:COUNT, a file, or `labels`."""
     node: str = ""
     fleet: str | None = None
-    """A label selector: all those nodes, instead of one."""
+    """A label selector of the nodes to simulate, instead of one node."""
     kubelet: Path = Path("/var/lib/kubelet")
     host: Path = Path("/")
-    """Where the node's own files are seen from here."""
+    """The mount point of the node's root file system."""
     state: Path | None = None
-    """A folder for what must outlive us."""
+    """A folder for state that survives restarts."""
     faults: Path | None = None
     cdi: Path | None = None
-    """Where the node's container runtime reads CDI specifications, for simulated cards."""
+    """The folder in which the container runtime reads CDI specifications, for simulated cards."""
     library: str | None = None
-    """The driver's library, where it is not found by its name."""
+    """The path of the NVML library, if it is not found by its name."""
     every: float = 3.0
     beat: float = 10.0
     deadline: float = DEADLINE
@@ -76,8 +76,8 @@ class Wish:
 async def work(settings: Settings, wish: Wish) -> int:
     async with surfaced(settings) as surface:
         recorder = Recorder(surface.api, REPORTER, gauge=surface.metrics)
-        made = _fleet(surface, wish, recorder) if wish.fleet is not None else _one(surface, wish, recorder)
-        return await until_stopped(surface, [*made, Part("events", recorder.run)])
+        agent = _fleet(surface, wish, recorder) if wish.fleet is not None else _one(surface, wish, recorder)
+        return await until_stopped(surface, [*agent, Part("events", recorder.run)])
 
 
 def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
@@ -93,7 +93,7 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         name,
         lambda: nodes.named(name),
         lambda: pods,
-        lambda: [one for one in devices if one.status.node_name == name],
+        lambda: [device for device in devices if device.status.node_name == name],
         Pools(maps),
     )
     cards = _cards(wish, window)
@@ -127,7 +127,7 @@ def _minded(change: Change[Node]) -> bool:
 
 
 def _devices_of(node: str) -> str:
-    """Those of one node by label, where its name fits into one."""
+    """The label selector of a node's GPUDevices; a node name too long for a label selects all."""
     return f"{NODE_LABEL}={node}" if len(node) <= LONGEST_LABEL else NODE_LABEL
 
 
@@ -148,7 +148,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         cards = _cards(wish, window)
         serving = StatusServing(surface.api, window)
         parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
-        # What changes is told by watches and by the file of faults; looking is for real drivers.
+        # Watches and the faults file report all changes; frequent polling is only for real drivers.
         chosen = replace(_settings(surface, wish, gauge), every=max(wish.every, wish.beat), turns=turns)
         return Agent(parts, surface.api, chosen)
 
@@ -156,7 +156,7 @@ def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
 
 
 def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any]) -> Part:
-    """Nothing is decided before everything is listed."""
+    """The agent starts after all caches have synced."""
 
     async def working(stop: asyncio.Event) -> None:
         await first(stop, caches.synced())
@@ -167,7 +167,7 @@ def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any])
 
 
 def check(wish: Wish) -> None:
-    """Raises CardError where there can be no such cards."""
+    """Raises CardError if the simulated cards are invalid."""
     if wish.source == "simulated" and wish.cards != BY_LABELS:
         simulated_plan.read(wish.cards)
 
@@ -182,12 +182,12 @@ def _cards(wish: Wish, window: Window) -> Cards:
 
 
 def _labelled(window: Window) -> str:
-    """The cards that a node's labels say it has."""
+    """The cards that a node's labels name."""
     node = window.node()
     labels = node.metadata.labels if node is not None else {}
     product = labels.get(f"{features.GPU}.product", "")
-    model = next((one.name for one in catalogue.MODELS if one.product == product), product)
-    return f"{model}:{labels.get(f'{features.GPU}.count', '1')}"
+    name = next((model.name for model in catalogue.MODELS if model.product == product), product)
+    return f"{name}:{labels.get(f'{features.GPU}.count', '1')}"
 
 
 def _cutter(wish: Wish, cards: Cards, node: str) -> Recutter:

@@ -1,4 +1,4 @@
-"""A group of controllers that work together, in one term of office after the other."""
+"""A group of controllers that run together under one lease."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Keepers: TypeAlias = Callable[[Client, Configuration], list[Keeper]]
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """What a group needs of its process. What it follows, it follows from the start: a term costs nothing."""
+    """What a group needs of its process. The caches run from the start, so a new leadership costs nothing."""
 
     surface: Surface
     caches: Caches
@@ -29,20 +29,20 @@ class Office:
         return self.errors.of(name, self.surface.metrics.controller(name))
 
     def elected(self, name: str, lease: str, keepers: Keepers, *, minds: Minds = lambda _: None) -> Part:
-        """`keepers` get a client that writes only while the term lasts, and the settings of the day.
+        """`controllers` creates the controllers from a fenced client and the current settings.
 
-        Others take their place when what they mind of the settings changes.
+        They are replaced when a setting in `depends_on` changes.
         """
         elector = election(self.surface, lease)
 
         async def lead(stop: asyncio.Event) -> None:
-            async def work(term: Leadership) -> None:
-                api = self.surface.api.fenced(term.require)
+            async def work(leadership: Leadership) -> None:
+                api = self.surface.api.fenced(leadership.require)
 
-                async def keep(ending: asyncio.Event, configuration: Configuration) -> None:
-                    await all_of(keepers(api, configuration), term, ending)
+                async def reconcile(ending: asyncio.Event, configuration: Configuration) -> None:
+                    await all_of(keepers(api, configuration), leadership, ending)
 
-                await self.surface.orders.obeyed(keep, stop, minds)
+                await self.surface.orders.obeyed(reconcile, stop, minds)
 
             await elector.run(work, stop)
 

@@ -1,4 +1,4 @@
-"""The life of cards, and the pools they serve: `croupier manager --controllers pools`."""
+"""The card and pool controllers: `croupier manager --controllers pools`."""
 
 from datetime import timedelta
 from typing import Final
@@ -32,16 +32,16 @@ LEASE: Final = "croupier-pools"
 
 
 def parts(office: Office) -> list[Part]:
-    keeping = _Pools(office)
+    pool_group = _Pools(office)
     return [
-        Part("events of cards", keeping.reporters.run),
-        Part("events of bookings", keeping.booked.run),
-        office.elected("pools", LEASE, keeping.keepers, minds=_minds),
+        Part("events of cards", pool_group.reporters.run),
+        Part("events of bookings", pool_group.booked.run),
+        office.elected("pools", LEASE, pool_group.keepers, minds=_minds),
     ]
 
 
-def _minds(one: Configuration) -> object:
-    return one.device_approval, one.maintenance, one.alerts.capacity_low
+def _minds(configuration: Configuration) -> object:
+    return configuration.device_approval, configuration.maintenance, configuration.alerts.capacity_low
 
 
 class _Pools:
@@ -72,20 +72,20 @@ class _Pools:
 
     def keepers(self, api: Client, configuration: Configuration) -> list[Keeper]:
         bookings, approval = self._bookings(), _approval(configuration)
-        wanted = self._wanted(configuration, approval)
-        pools = PoolController(self._pools(bookings), api, recorder=self.reporters.of(POOL), settings=wanted)
+        options = self._wanted(configuration, approval)
+        pools = PoolController(self._pools(bookings), api, recorder=self.reporters.of(POOL), settings=options)
         return [bookings, self._cards(api, approval), pools, self._nodes(api)]
 
     def _bookings(self) -> Bookings:
         gauge = self._office.gauge(booking.NAME)
-        wanted = booking.Settings(ttl=self._settings.ttl, gauge=gauge, figures=self._expired)
-        return Bookings(self._waiting, self._seen.pools, self.booked, wanted)
+        options = booking.Settings(ttl=self._settings.ttl, gauge=gauge, figures=self._expired)
+        return Bookings(self._waiting, self._seen.pools, self.booked, options)
 
     def _cards(self, api: Client, approval: Approval) -> CardController:
         seen = self._seen
         sources = cards.Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
-        wanted = cards.Settings(approval=approval, gauge=self._office.gauge(cards.NAME))
-        return CardController(sources, api, reporters=self.reporters, ledgers=self._ledgers, settings=wanted)
+        options = cards.Settings(approval=approval, gauge=self._office.gauge(cards.NAME))
+        return CardController(sources, api, reporters=self.reporters, ledgers=self._ledgers, settings=options)
 
     def _pools(self, bookings: Bookings) -> pool.Sources:
         seen = self._seen

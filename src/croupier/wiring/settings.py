@@ -1,9 +1,9 @@
-"""Settings that change while a process runs.
+"""Settings that can change while a process runs.
 
-They stand in a file, in the ConfigMap `croupier-settings` or in the ModuleConfig `gpu-operator`. What is
-wrong with them keeps a process from starting; what becomes wrong later is refused, and the settings of
-before stay in force. Who works by them ends and begins again with the new ones, within its term of office:
-nothing else of the process notices. Switched off, a process stays up and ready and does nothing.
+They come from a file, from the ConfigMap `croupier-settings` or from the ModuleConfig `gpu-operator`. A
+process does not start with invalid settings. At run time invalid settings are refused, and the last valid
+ones stay active. Work that depends on a changed setting is restarted with the new value, without giving up
+its lease; the rest of the process continues. A disabled process stays up and ready, and does nothing.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ MODULE_CONFIGS: Final[Resource[Raw]] = Resource(
 )
 REPORTER: Final = "croupier-settings"
 LOOK: Final = 5.0
-"""Seconds between looks at a file, and between attempts to read settings at the start."""
+"""Seconds between checks of a file, and between attempts to read the settings at start."""
 
 log = structlog.get_logger(__name__)
 
@@ -46,11 +46,11 @@ Work: TypeAlias = Callable[[asyncio.Event, Configuration], Awaitable[None]]
 
 
 class BadSettings(KubeError):
-    """They cannot be meant; every error is in the sentence."""
+    """The settings are invalid; the message contains every error."""
 
 
 class Orders:
-    """The settings of the day, for whoever works by them."""
+    """The current settings, and work that is restarted when they change."""
 
     def __init__(self, order: Order | None = None) -> None:
         self._now = order or Order()
@@ -70,13 +70,13 @@ class Orders:
 
     def give(self, order: Order) -> None:
         self._now = order
-        before, self._news = self._news, asyncio.Event()
-        before.set()
+        changed, self._news = self._news, asyncio.Event()
+        changed.set()
 
     async def obeyed(self, work: Work, stop: asyncio.Event, minds: Minds = lambda _: None) -> None:
-        """Have `work` done by the settings of the day, until `stop`; not at all while we are switched off.
+        """Run `work` with the current settings until `stop`, and not while disabled.
 
-        It ends and begins anew when what it minds of them changes. Work that ends unasked is over.
+        It is restarted when `depends_on(settings)` changes. If it returns by itself, this returns too.
         """
         while not stop.is_set():
             order = self._now
@@ -87,7 +87,7 @@ class Orders:
                 await _either(stop.wait(), self._other(order, minds))
 
     async def _worked(self, work: Work, stop: asyncio.Event, minds: Minds, order: Order) -> bool:
-        """True when it is over; False when it is to begin anew."""
+        """True when the work has ended; False when it must restart."""
         ending = asyncio.Event()
         working = asyncio.ensure_future(work(ending, order.configuration))
         try:
@@ -101,7 +101,7 @@ class Orders:
             await asyncio.wait({working})
 
     async def _other(self, order: Order, minds: Minds) -> None:
-        """Returns when what is minded is other than in `order`."""
+        """Wait until the watched settings differ from those in `order`."""
         while _minded(order, minds) == _minded(self._now, minds):
             await self._news.wait()
 
@@ -111,25 +111,25 @@ def _minded(order: Order, minds: Minds) -> tuple[bool, Any]:
 
 
 async def _either(*waits: Any, until: "asyncio.Future[Any] | None" = None) -> None:
-    tasks = {asyncio.ensure_future(one) for one in waits}
+    tasks = {asyncio.ensure_future(wait) for wait in waits}
     try:
         watched = tasks if until is None else {*tasks, until}
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in tasks:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.wait(tasks)
 
 
 @dataclass(slots=True)
 class Following:
-    """Follows settings where they stand, and gives the orders of this process."""
+    """Watches the settings at their origin and updates the live settings of the process."""
 
     api: Client
     origin: Origin
     namespace: str
     levels: bool = True
-    """Whether what is logged goes by the settings, too."""
+    """Whether the settings control the log level, too."""
     look: float = LOOK
     orders: Orders = field(init=False, default_factory=Orders)
     _started: Configuration = field(init=False, default_factory=Configuration)
@@ -140,19 +140,19 @@ class Following:
         self._recorder = Recorder(self.api, REPORTER, naming=naming)
 
     async def begin(self) -> Order:
-        """The settings to start with; BadSettings names every error."""
+        """Read the initial settings; raises InvalidSettings with every error."""
         while True:
             try:
-                found = settings_order.read(await self._document())
+                initial = settings_order.read(await self._document())
             except (Unreachable, ServerError, TooManyRequests) as error:
                 log.warning("cannot read the settings yet", error=str(error))
                 await asyncio.sleep(self.look)
                 continue
-            if isinstance(found, Refused):
-                raise BadSettings(f"{self.where} cannot be used: {found}")
-            self._started = found.configuration
-            self._give(found)
-            return found
+            if isinstance(initial, Refused):
+                raise BadSettings(f"{self.where} is invalid: {initial}")
+            self._started = initial.configuration
+            self._give(initial)
+            return initial
 
     @property
     def where(self) -> str:
@@ -186,18 +186,18 @@ class Following:
         return Selection(namespace, fields=f"metadata.name={self._name}")
 
     async def _document(self) -> Any:
-        """What stands there now; None if nothing does."""
+        """The current document; None if there is none."""
         if isinstance(self.origin, Path):
             return await asyncio.to_thread(of_file, self.origin)
         namespace = self.namespace if self._kind.namespaced else None
         try:
             return self._told(await self.api.get(self._kind, self._name, namespace=namespace))
         except NotFound:
-            log.info("there are no settings: the defaults are in force", where=self.where)
+            log.info("no settings found: using the defaults", where=self.where)
             return None
 
     def _told(self, found: Raw) -> Raw:
-        """Items of a list do not say what they are."""
+        """The object with its kind, which items of a list lack."""
         return {**found, "kind": self._kind.kind}
 
     async def _follow_file(self) -> None:
@@ -206,28 +206,28 @@ class Following:
             try:
                 document = await self._document()
             except BadSettings as error:  # a file that is being replaced may be gone for a moment
-                log.warning("cannot read the settings: those of before stay in force", error=str(error))
+                log.warning("cannot read the settings: keeping the current ones", error=str(error))
                 continue
             self._judge(document, None)
 
     def _seen(self, found: Raw | None) -> None:
         if found is None:
-            log.warning("the settings are gone: those of before stay in force", where=self.where)
+            log.warning("the settings were deleted: keeping the current ones", where=self.where)
             return
         self._judge(self._told(found), found)
 
     def _judge(self, document: Any, about: Raw | None) -> None:
-        found = settings_order.read(document)
-        if isinstance(found, Refused):
-            if found != self._refused:
-                self._tell(about, "SettingsRefused", f"not taken over, those of before stay: {found}")
-            self._refused = found
+        parsed = settings_order.read(document)
+        if isinstance(parsed, Refused):
+            if parsed != self._refused:
+                self._tell(about, "SettingsRefused", f"refused, keeping the current settings: {parsed}")
+            self._refused = parsed
             return
         self._refused = None
         before = self.orders.now
-        if found != before:
-            self._give(found)
-            self._explain(before, found, about)
+        if parsed != before:
+            self._give(parsed)
+            self._explain(before, parsed, about)
 
     def _give(self, order: Order) -> None:
         if self.levels:
@@ -236,17 +236,17 @@ class Following:
 
     def _explain(self, before: Order, after: Order, about: Raw | None) -> None:
         if before.enabled != after.enabled:
-            word = "SwitchedOn" if after.enabled else "SwitchedOff"
-            note = "at work again" if after.enabled else "switched off: the processes stay and do nothing"
-            self._tell(about, word, note)
-        news = settings_order.news(before.configuration, after.configuration, started=self._started)
-        if news.at_once:
-            self._tell(about, "SettingsTaken", f"in force now: {', '.join(news.at_once)}")
-        if news.later:
+            reason = "SwitchedOn" if after.enabled else "SwitchedOff"
+            note = "enabled again" if after.enabled else "disabled: the processes keep running and do nothing"
+            self._tell(about, reason, note)
+        diff = settings_order.news(before.configuration, after.configuration, started=self._started)
+        if diff.at_once:
+            self._tell(about, "SettingsTaken", f"applied: {', '.join(diff.at_once)}")
+        if diff.later:
             self._tell(
                 about,
                 "SettingsNeedRestart",
-                f"in force when the processes have started again: {', '.join(news.later)}",
+                f"applied after a restart of the processes: {', '.join(diff.later)}",
             )
 
     def _tell(self, about: Raw | None, reason: str, note: str) -> None:
@@ -268,6 +268,6 @@ def of_file(path: Path) -> Any:
 
 
 def naming(what: Happening) -> str:
-    """The same from every process: it is told once, though each of them takes it over."""
-    words = f"{what.regarding.uid} {what.reason} {what.note}"
-    return events.name(what, hashlib.sha256(words.encode()).hexdigest()[:16])
+    """The same name from every process, so that the Event is written once."""
+    content = f"{what.regarding.uid} {what.reason} {what.note}"
+    return events.name(what, hashlib.sha256(content.encode()).hexdigest()[:16])

@@ -1,4 +1,4 @@
-"""What every process has: settings, a connection, caches, figures, checks, and an orderly end."""
+"""The common parts of every process: settings, API client, caches, metrics, health checks and shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -35,48 +35,48 @@ T = TypeVar("T")
 
 NAMESPACE: Final = "d8-gpu-operator"
 FAREWELL: Final = 3.0
-"""Seconds for what is still to be written when the work ends."""
+"""Seconds for pending writes at shutdown."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
-"""A pod that waits holds nothing yet; who needs to know of one asks for it."""
+"""Pending pods hold no cards yet, so most caches leave them out."""
 PENDING_PODS: Final = Selection(fields="spec.nodeName=")
 BY_HAND: Final = frozenset({"book", "ttl", "strategy", "log_level"})
-"""What can be chosen for one process, whatever the settings say."""
+"""Options that the command line can override for one process."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a person can choose, the same for every process."""
+    """The command line options that are common to all processes."""
 
     book: Book = "InMemory"
     ttl: timedelta = TTL
     strategy: Strategy = STRATEGY
     namespace: str = NAMESPACE
-    """Where the Leases are."""
+    """The namespace of the Leases."""
     kubeconfig: Path | None = None
     context: str | None = None
     health: Address = field(default_factory=lambda: serving.parse(":8080"))
     configuration: Configuration = field(default_factory=Configuration)
-    """Everything else, as an installation sets it."""
+    """All other settings of the installation."""
     origin: Origin | None = None
-    """Where that is read, and followed while the process runs."""
+    """The source of the settings, which is watched while the process runs."""
     by_hand: frozenset[str] = BY_HAND
-    """What was chosen for this process."""
+    """The options that the command line overrides."""
 
     def under(self, configuration: Configuration) -> "Settings":
-        """As an installation's settings have it, except for what was chosen by hand."""
-        told: dict[str, Any] = {
+        """These options with the installation's settings, except for overrides of the command line."""
+        configured: dict[str, Any] = {
             "book": configuration.book,
             "ttl": timedelta(seconds=spans.seconds(configuration.reservation.ttl)),
             "strategy": configuration.scheduling.default_strategy,
         }
-        free = {name: value for name, value in told.items() if name not in self.by_hand}
-        return replace(self, configuration=configuration, **free)
+        applied = {name: value for name, value in configured.items() if name not in self.by_hand}
+        return replace(self, configuration=configuration, **applied)
 
 
 class Caches:
-    """What one process follows of the API server. A kind that is not installed has no objects."""
+    """The informers of one process. A kind that is not installed has no objects."""
 
     def __init__(self, api: Client, metrics: Metrics) -> None:
         self._api = api
@@ -87,12 +87,12 @@ class Caches:
     def follow(
         self, resource: Resource[T], selection: Selection = EVERYTHING, *, name: str = ""
     ) -> Watched[T]:
-        """`name` tells two caches of one kind apart. Who asks for the same again gets the same."""
+        """The informer of a kind, shared by all callers. `name` distinguishes two informers of one kind."""
         called = name or resource.full_name
         if called in self._followed:
             before, watched = self._followed[called]
             if before != selection or watched.store.resource is not resource:
-                raise ValueError(f"two caches are called {called}: give the second one a name")
+                raise ValueError(f"there are two caches named {called}: give the second one another name")
             return watched
         store = Store(resource)
         reflector = Reflector(self._api, store, selection=selection, rules=Rules(optional=True))
@@ -102,51 +102,53 @@ class Caches:
         return Watched(store, reflector)
 
     def parts(self) -> list[Part]:
-        return [run.endless(f"cache of {name}", one.run) for name, one in self._reflectors.items()]
+        return [
+            run.endless(f"cache of {name}", reflector.run) for name, reflector in self._reflectors.items()
+        ]
 
     async def synced(self) -> None:
-        for one in self._reflectors.values():
-            await one.synced()
+        for reflector in self._reflectors.values():
+            await reflector.synced()
 
     def behind(self) -> str | None:
-        """For a readiness check: which kinds have not been listed yet."""
-        missing = [name for name, one in self._reflectors.items() if not one.has_synced]
-        return f"not listed yet: {', '.join(missing)}" if missing else None
+        """For a readiness check: the kinds that have not synced yet."""
+        missing = [name for name, reflector in self._reflectors.items() if not reflector.has_synced]
+        return f"not synced yet: {', '.join(missing)}" if missing else None
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What every process has: a connection, figures, checks."""
+    """The common parts of every process."""
 
     api: Client
     metrics: Metrics
     checks: Health
     settings: Settings
-    """As they were at the start."""
+    """The options at start."""
     orders: Orders = field(default_factory=Orders)
-    """As they are now."""
+    """The current settings."""
     following: tuple[Part, ...] = ()
 
 
 @asynccontextmanager
 async def surfaced(settings: Settings) -> AsyncIterator[Surface]:
     metrics, checks = Metrics(CollectorRegistry()), Health()
-    checks.ready["process"] = lambda: "starting"  # what else must be there first is not known yet
+    checks.ready["process"] = lambda: "starting"  # the other checks are not registered yet
     application = health.app(checks, metrics.registry)
     connection = config.load(settings.kubeconfig, settings.context)
     async with (
         client.connect(connection, observe=metrics.request) as api,
-        serving.serve(application, Listen(settings.health)) as taken,
+        serving.serve(application, Listen(settings.health)) as listener,
     ):
-        log.info("serving health and metrics", url=taken.url)
+        log.info("serving health and metrics", url=listener.url)
         if settings.origin is None:
             orders = Orders(Order(settings.configuration))
             yield Surface(api, metrics, checks, settings, orders)
             return
         levels = "log_level" not in settings.by_hand
         following = Following(api, settings.origin, settings.namespace, levels=levels)
-        wanted = settings.under((await following.begin()).configuration)
-        yield Surface(api, metrics, checks, wanted, following.orders, tuple(following.parts()))
+        options = settings.under((await following.begin()).configuration)
+        yield Surface(api, metrics, checks, options, following.orders, tuple(following.parts()))
 
 
 async def until_stopped(surface: Surface, parts: list[Part]) -> int:
@@ -157,7 +159,7 @@ async def until_stopped(surface: Surface, parts: list[Part]) -> int:
 
 
 class Keeper(Protocol):
-    """A controller, or what works like one."""
+    """A controller, or any other task that runs under a lease."""
 
     def run(self, stop: asyncio.Event, authority: Authority) -> Coroutine[Any, Any, None]: ...
 

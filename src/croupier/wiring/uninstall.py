@@ -1,7 +1,7 @@
-"""Finding and taking away what an installation leaves, in the order that core/installation/leaving has.
+"""Finds and removes what an installation leaves in the cluster, in the order of core/installation/leaving.
 
-Everything can be done again, and by several at once: what is gone already is no error, and what changed
-meanwhile is looked at again in the next round.
+Every step is idempotent and safe to run concurrently: an object that is already gone is no error, and an
+object that has changed is read again in the next round.
 """
 
 import asyncio
@@ -33,14 +33,15 @@ from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, KubeError, NotFound
 from croupier.kube.resource import Raw, Resource
 from croupier.node.agent import publishing
-from croupier.wiring.chart import SCHEDULER
 from croupier.wiring.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, renewed
 from croupier.wiring.doctor_webhook import BINDINGS, POLICIES, REGISTRATIONS
 
 T = TypeVar("T")
 
+SCHEDULER: Final = "croupier-scheduler"
+"""The name of the second scheduler and of its Lease."""
 ALIVE: Final = timedelta(seconds=20)
-"""A Lease that names its holder and was renewed no longer ago has one."""
+"""A Lease with a holder that was renewed within this time is held."""
 ROUNDS: Final = 5
 AT_ONCE: Final = 16
 POLL: Final = 0.5
@@ -50,21 +51,21 @@ OUR_CONDITIONS: Final = (MIG_APPLIED, SERVED_CONDITION)
 
 
 class StillRunning(KubeError):
-    """Somebody would put back what is taken away; the sentence says who."""
+    """A running process would recreate the removed objects; the message names it."""
 
 
 class NotGone(KubeError):
-    """Something stays however often it is taken away; the sentence says what."""
+    """An object is recreated after every removal; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The cluster that we leave."""
+    """The cluster from which Croupier is removed."""
 
     api: Client
     namespace: str
     wait: float = 60.0
-    """Seconds for processes to end, and for kinds to go."""
+    """Seconds to wait for pods to end and for CRDs to be deleted."""
     clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
 
     async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
@@ -74,58 +75,58 @@ class House:
             return []
 
 
-async def remnants(house: House) -> tuple[Remnant, ...]:
-    """Everything of ours that there is."""
-    parts = await asyncio.gather(
-        _registrations(house),
-        _processes(house),
-        _finalized(house),
-        _nodes(house),
-        _kept(house),
-        _kinds(house),
+async def remnants(cluster: House) -> tuple[Remnant, ...]:
+    """All of Croupier's objects and marks in the cluster."""
+    groups = await asyncio.gather(
+        _registrations(cluster),
+        _processes(cluster),
+        _finalized(cluster),
+        _nodes(cluster),
+        _kept(cluster),
+        _kinds(cluster),
     )
-    return leaving.ordered(one for part in parts for one in part)
+    return leaving.ordered(remnant for group in groups for remnant in group)
 
 
-async def _registrations(house: House) -> list[Remnant]:
-    found = []
+async def _registrations(cluster: House) -> list[Remnant]:
+    remnants_ = []
     for kind, resource in REGISTRATIONS.items():
-        for one in await house.all(resource):
-            hooks = [hook for hook in one.get("webhooks") or [] if hook["name"] in configurations.PATHS]
+        for webhook in await cluster.all(resource):
+            hooks = [hook for hook in webhook.get("webhooks") or [] if hook["name"] in configurations.PATHS]
             if hooks:
                 failing = [hook["name"] for hook in hooks if hook.get("failurePolicy") == "Fail"]
-                found.append(leaving.webhook(kind, one["metadata"]["name"], failing))
+                remnants_.append(leaving.webhook(kind, webhook["metadata"]["name"], failing))
     for resource in (BINDINGS, POLICIES):
-        names = [one["metadata"]["name"] for one in await house.all(resource)]
-        found += [leaving.policy(resource.kind, name) for name in names if name.startswith(OUR_PREFIX)]
-    return found
+        names = [policy["metadata"]["name"] for policy in await cluster.all(resource)]
+        remnants_ += [leaving.policy(resource.kind, name) for name in names if name.startswith(OUR_PREFIX)]
+    return remnants_
 
 
-async def _processes(house: House) -> list[Remnant]:
-    here = Selection(house.namespace, labels=OURS)
+async def _processes(cluster: House) -> list[Remnant]:
+    here = Selection(cluster.namespace, labels=OURS)
     return [
-        leaving.process(kind.kind, one["metadata"]["name"])
+        leaving.process(kind.kind, workload["metadata"]["name"])
         for kind in (DEPLOYMENTS, DAEMON_SETS)
-        for one in await house.all(kind, here)
+        for workload in await cluster.all(kind, here)
     ]
 
 
-async def _finalized(house: House) -> list[Remnant]:
-    found = [
-        leaving.reservation(one.metadata.key, deleted=one.metadata.deletion_timestamp is not None)
-        for one in await house.all(kinds.RESERVATIONS)
-        if RELEASE_FINALIZER in one.metadata.finalizers
+async def _finalized(cluster: House) -> list[Remnant]:
+    reservations = [
+        leaving.reservation(item.metadata.key, deleted=item.metadata.deletion_timestamp is not None)
+        for item in await cluster.all(kinds.RESERVATIONS)
+        if RELEASE_FINALIZER in item.metadata.finalizers
     ]
-    return found + [
-        leaving.pool(one.metadata.name, deleted=one.metadata.deletion_timestamp is not None)
-        for one in await house.all(kinds.GPU_POOLS)
-        if POOL_FINALIZER in one.metadata.finalizers
+    return reservations + [
+        leaving.pool(pool.metadata.name, deleted=pool.metadata.deletion_timestamp is not None)
+        for pool in await cluster.all(kinds.GPU_POOLS)
+        if POOL_FINALIZER in pool.metadata.finalizers
     ]
 
 
-async def _nodes(house: House) -> list[Remnant]:
-    found = [(one["metadata"]["name"], marks(one)) for one in await house.all(kinds.NODES.raw)]
-    return [leaving.node(name, left) for name, left in found if left]
+async def _nodes(cluster: House) -> list[Remnant]:
+    marked = [(node["metadata"]["name"], marks(node)) for node in await cluster.all(kinds.NODES.raw)]
+    return [leaving.node(name, left) for name, left in marked if left]
 
 
 def marks(node: Raw) -> Marks:
@@ -137,7 +138,9 @@ def marks(node: Raw) -> Marks:
         labels=tuple(sorted({*pools, *_applied(meta)})),
         taints=tuple(sorted(ours)),
         conditions=tuple(
-            one["type"] for one in status.get("conditions") or [] if one["type"] in OUR_CONDITIONS
+            condition["type"]
+            for condition in status.get("conditions") or []
+            if condition["type"] in OUR_CONDITIONS
         ),
         resources=tuple(sorted(name for name, amount in has.items() if amount != "0" and _is_ours(name))),
     )
@@ -153,7 +156,7 @@ def _taints(meta: Raw) -> set[str]:
 
 
 def _applied(meta: Raw) -> set[str]:
-    """Labels that the agent of the node applied, and nobody else has taken over."""
+    """Labels that the node agent applied and still owns."""
     keys: set[str] = set()
     for entry in meta.get("managedFields") or []:
         if entry.get("manager") == publishing.REPORTER and not entry.get("subresource"):
@@ -162,75 +165,75 @@ def _applied(meta: Raw) -> set[str]:
     return keys & (meta.get("labels") or {}).keys()
 
 
-async def _kept(house: House) -> list[Remnant]:
-    """What processes made in our namespace; what came by manifest goes as it came."""
-    maps = await house.all(kinds.CONFIG_MAPS, Selection(house.namespace, labels=pool_writing.LABEL))
-    found = [leaving.kept("ConfigMap", one.metadata.key, "which cards are in a pool") for one in maps]
-    leases = [one.metadata for one in await house.all(kinds.LEASES, Selection(house.namespace))]
+async def _kept(cluster: House) -> list[Remnant]:
+    """Objects that the processes created; objects of manifests are removed with the manifests."""
+    maps = await cluster.all(kinds.CONFIG_MAPS, Selection(cluster.namespace, labels=pool_writing.LABEL))
+    created = [leaving.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
+    leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, Selection(cluster.namespace))]
     ours = {*ELECTIONS.values(), switch.LEASE, SCHEDULER}
-    found += [
-        leaving.kept("Lease", meta.key, "a sign of life")
+    created += [
+        leaving.kept("Lease", meta.key, "a heartbeat or an election")
         for meta in leases
         if meta.name in ours or {agent_report.AGENT, market_report.AGENT} & meta.labels.keys()
     ]
-    secrets = await house.all(kinds.SECRETS, _called(certificates_shared.NAME, house.namespace))
-    found += [leaving.kept("Secret", one.metadata.key, "the webhook's certificate") for one in secrets]
-    pods = await house.all(kinds.PODS, Selection(house.namespace, labels=SERVICE))
-    return found + [leaving.kept("Pod", one.metadata.key, "started on a node that lacked it") for one in pods]
+    secrets = await cluster.all(kinds.SECRETS, _called(certificates_shared.NAME, cluster.namespace))
+    created += [leaving.kept("Secret", item.metadata.key, "the webhook's certificate") for item in secrets]
+    pods = await cluster.all(kinds.PODS, Selection(cluster.namespace, labels=SERVICE))
+    return created + [leaving.kept("Pod", pod.metadata.key, "a service started on a node") for pod in pods]
 
 
 def _called(name: str, namespace: str) -> Selection:
     return Selection(namespace, fields=f"metadata.name={name}")
 
 
-async def _kinds(house: House) -> list[Remnant]:
-    there = {one["metadata"]["name"] for one in await house.all(DEFINITIONS)}
-    ours = [kind.resource for kind in crds.KINDS if kind.resource.full_name in there]
-    counts = await asyncio.gather(*(house.all(one.raw) for one in ours))
-    return [leaving.definition(one.full_name, len(found)) for one, found in zip(ours, counts, strict=True)]
+async def _kinds(cluster: House) -> list[Remnant]:
+    installed = {crd["metadata"]["name"] for crd in await cluster.all(DEFINITIONS)}
+    ours = [kind.resource for kind in crds.KINDS if kind.resource.full_name in installed]
+    objects = await asyncio.gather(*(cluster.all(kind.raw) for kind in ours))
+    return [leaving.definition(kind.full_name, len(items)) for kind, items in zip(ours, objects, strict=True)]
 
 
-async def clear(house: House, *, with_kinds: bool, told: Callable[[Remnant], None]) -> None:
-    """Take everything away, stage by stage, until nothing is left; NotGone if something always is."""
+async def clear(cluster: House, *, with_kinds: bool, told: Callable[[Remnant], None]) -> None:
+    """Remove everything, stage by stage, until nothing is left; raises NotGone if objects are recreated."""
     left: tuple[Remnant, ...] = ()
     for _ in range(ROUNDS):
-        left = leaving.plan(await remnants(house), with_kinds=with_kinds)
+        left = leaving.plan(await remnants(cluster), with_kinds=with_kinds)
         if not left:
             return
         for stage in leaving.STAGES:
-            at_stage = [one for one in left if one.stage == stage]
+            at_stage = [remnant for remnant in left if remnant.stage == stage]
             if stage == "reservation":
-                await _quiet(house)
-            await _all(at_stage, lambda one: _remove(house, one))
-            for one in at_stage:
-                told(one)
+                await _quiet(cluster)
+            await _all(at_stage, lambda remnant: _remove(cluster, remnant))
+            for remnant in at_stage:
+                told(remnant)
             if stage == "process":
-                await _until(house, lambda: _ended(house), "our pods to end")
+                await _until(cluster, lambda: _ended(cluster), "Croupier's pods to end")
             if stage == "definition" and at_stage:
-                await _until(house, lambda: _without_kinds(house), "our kinds to go")
-    names = ", ".join(one.where for one in left[:3])
+                await _until(cluster, lambda: _without_kinds(cluster), "Croupier's CRDs to be deleted")
+    names = ", ".join(remnant.where for remnant in left[:3])
     raise NotGone(
-        f"{names} come back whenever they are taken away: somebody else makes them; see who, then repeat"
+        f"{names} are recreated after every removal; find and stop the program that creates them, then repeat"
     )
 
 
-async def _quiet(house: House) -> None:
-    """Nobody of ours is at work any more, also outside the cluster."""
-    await _until(house, lambda: _nobody(house), "Leases to run out", raising=True)
+async def _quiet(cluster: House) -> None:
+    """Wait until no process of Croupier holds a Lease, in the cluster or outside of it."""
+    await _until(cluster, lambda: _no_holder(cluster), "Leases to expire", raising=True)
 
 
-async def _nobody(house: House) -> bool:
-    return not await _alive(house)
+async def _no_holder(cluster: House) -> bool:
+    return not await _alive(cluster)
 
 
-async def _alive(house: House) -> list[str]:
-    leases = await house.all(kinds.LEASES, Selection(house.namespace))
+async def _alive(cluster: House) -> list[str]:
+    leases = await cluster.all(kinds.LEASES, Selection(cluster.namespace))
     ours = {*ELECTIONS.values(), switch.LEASE}
-    now = house.clock.now()
+    now = cluster.clock.now()
     return [
-        f"{one.spec.holder_identity} (Lease {one.metadata.name})"
-        for one in leases
-        if one.metadata.name in ours and one.spec.holder_identity and _fresh(renewed(one), now)
+        f"{lease.spec.holder_identity} (Lease {lease.metadata.name})"
+        for lease in leases
+        if lease.metadata.name in ours and lease.spec.holder_identity and _fresh(renewed(lease), now)
     ]
 
 
@@ -238,38 +241,38 @@ def _fresh(moment: datetime | None, now: datetime) -> bool:
     return moment is not None and abs(now - moment) < ALIVE
 
 
-async def _ended(house: House) -> bool:
-    return not await house.all(kinds.PODS, Selection(house.namespace, labels=OURS))
+async def _ended(cluster: House) -> bool:
+    return not await cluster.all(kinds.PODS, Selection(cluster.namespace, labels=OURS))
 
 
-async def _without_kinds(house: House) -> bool:
-    return not await _kinds(house)
+async def _without_kinds(cluster: House) -> bool:
+    return not await _kinds(cluster)
 
 
 async def _until(
-    house: House, done: Callable[[], Awaitable[bool]], what: str, *, raising: bool = False
+    cluster: House, done: Callable[[], Awaitable[bool]], what: str, *, raising: bool = False
 ) -> None:
-    begun = house.clock.monotonic()
+    started = cluster.clock.monotonic()
     while not await done():
-        if house.clock.monotonic() - begun > house.wait:
-            who = ", ".join(await _alive(house)) if raising else ""
+        if cluster.clock.monotonic() - started > cluster.wait:
+            holders = ", ".join(await _alive(cluster)) if raising else ""
             raise StillRunning(
-                f"waited {house.wait:g} s for {what}"
+                f"waited {cluster.wait:g} s for {what}"
                 + (
-                    f": {who} still works; stop it, then repeat"
-                    if who
-                    else "; see what keeps them, then repeat"
+                    f": {holders} is still running; stop it, then repeat"
+                    if holders
+                    else "; find out what blocks them, then repeat"
                 )
             )
-        await house.clock.sleep(POLL)
+        await cluster.clock.sleep(POLL)
 
 
-async def _all(found: list[Remnant], remove: Callable[[Remnant], Awaitable[None]]) -> None:
-    async def one(what: Remnant) -> None:
-        with suppress(NotFound, Conflict):  # gone, or changed: the next round looks again
-            await remove(what)
+async def _all(left: list[Remnant], remove: Callable[[Remnant], Awaitable[None]]) -> None:
+    async def attempt(remnant: Remnant) -> None:
+        with suppress(NotFound, Conflict):  # gone, or changed: the next round reads it again
+            await remove(remnant)
 
-    await together.all_of((one(what) for what in found), at_once=AT_ONCE)
+    await together.all_of((attempt(remnant) for remnant in left), at_once=AT_ONCE)
 
 
 _DELETED: Final[dict[str, Resource[Any]]] = {
@@ -286,64 +289,64 @@ _DELETED: Final[dict[str, Resource[Any]]] = {
 }
 
 
-async def _remove(house: House, what: Remnant) -> None:
+async def _remove(cluster: House, what: Remnant) -> None:
     match what.stage:
         case "reservation":
-            await _lift(house, kinds.RESERVATIONS.raw, what.name, RELEASE_FINALIZER)
+            await _lift(cluster, kinds.RESERVATIONS.raw, what.name, RELEASE_FINALIZER)
         case "pool":
-            await _release(house, what.name)
+            await _release(cluster, what.name)
         case "node":
-            await _unmark(house, what.name)
+            await _unmark(cluster, what.name)
         case _:
             kind = _DELETED[what.kind]
             namespace, _, name = what.name.rpartition("/")
-            place = (namespace or house.namespace) if kind.namespaced else None
-            await house.api.delete(kind, name, namespace=place, how=Deletion(propagation="Background"))
+            place = (namespace or cluster.namespace) if kind.namespaced else None
+            await cluster.api.delete(kind, name, namespace=place, how=Deletion(propagation="Background"))
 
 
-async def _lift(house: House, kind: Resource[Raw], key: str, finalizer: str) -> None:
-    """Its controller would have, for what it stood for is over: nobody deals any more."""
+async def _lift(cluster: House, kind: Resource[Raw], key: str, finalizer: str) -> None:
+    """Remove a finalizer, because its controller no longer runs."""
     namespace, _, name = key.rpartition("/")
-    found = await house.api.get(kind, name, namespace=namespace or None)
-    meta = found["metadata"]
-    others = [one for one in meta.get("finalizers") or [] if one != finalizer]
+    current = await cluster.api.get(kind, name, namespace=namespace or None)
+    meta = current["metadata"]
+    others = [other for other in meta.get("finalizers") or [] if other != finalizer]
     patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": others}}
-    await house.api.patch(kind, name, patch, namespace=namespace or None)
+    await cluster.api.patch(kind, name, patch, namespace=namespace or None)
 
 
-async def _release(house: House, name: str) -> None:
-    """A pool that is being deleted takes its cards' assignments along, as its controller would have it."""
-    pool = await house.api.get(kinds.GPU_POOLS, name)
+async def _release(cluster: House, name: str) -> None:
+    """Remove a pool's finalizer, and the card assignments of a pool that is being deleted."""
+    pool = await cluster.api.get(kinds.GPU_POOLS, name)
     if pool.metadata.deletion_timestamp is not None:
-        for card in await house.all(kinds.GPU_DEVICES):
+        for card in await cluster.all(kinds.GPU_DEVICES):
             if card.metadata.annotations.get(ASSIGNMENT) == name:
-                words = {**pool_writing.left(card), ASSIGNMENT: None}
-                await house.api.patch(
-                    kinds.GPU_DEVICES, card.metadata.name, {"metadata": {"annotations": words}}
+                annotations = {**pool_writing.left(card), ASSIGNMENT: None}
+                await cluster.api.patch(
+                    kinds.GPU_DEVICES, card.metadata.name, {"metadata": {"annotations": annotations}}
                 )
-    await _lift(house, kinds.GPU_POOLS.raw, name, POOL_FINALIZER)
+    await _lift(cluster, kinds.GPU_POOLS.raw, name, POOL_FINALIZER)
 
 
-async def _unmark(house: House, name: str) -> None:
-    node = await house.api.get(kinds.NODES.raw, name)
+async def _unmark(cluster: House, name: str) -> None:
+    node = await cluster.api.get(kinds.NODES.raw, name)
     left = marks(node)
-    if _applied(node["metadata"]):  # whoever applies nothing gives up all that it applied
+    if _applied(node["metadata"]):  # an apply without fields removes all fields that the agent owns
         alone = {"metadata": {"name": name, "uid": node["metadata"]["uid"]}}
-        agent = house.api.acting_as(publishing.REPORTER)
+        agent = cluster.api.acting_as(publishing.REPORTER)
         node = await agent.apply(kinds.NODES.raw, alone)
-    await _unlabel(house, node)
+    await _unlabel(cluster, node)
     if left.conditions or left.resources:
         gone = dict.fromkeys(left.resources)
-        conditions = [{"type": one, "$patch": "delete"} for one in left.conditions]
+        conditions = [{"type": condition, "$patch": "delete"} for condition in left.conditions]
         status = {"capacity": gone, "allocatable": gone, "conditions": conditions}
         strategic = PatchType.STRATEGIC
-        await house.api.patch(
+        await cluster.api.patch(
             kinds.NODES.raw, name, {"status": status}, patch_type=strategic, subresource="status"
         )
 
 
-async def _unlabel(house: House, node: Raw) -> None:
-    """Pools' labels and taints: only taints that we put there."""
+async def _unlabel(cluster: House, node: Raw) -> None:
+    """Remove the labels of pools, and the taints that Croupier added."""
     meta, ours = node["metadata"], _taints(node["metadata"])
     labels = {key: None for key in meta.get("labels") or {} if key.startswith(LABEL)}
     if not labels and not ours:
@@ -352,8 +355,8 @@ async def _unlabel(house: House, node: Raw) -> None:
     if ours:
         taints = node["spec"].get("taints") or []
         patch["metadata"]["annotations"] = {pool_nodes.TAINTS: None}
-        patch["spec"] = {"taints": [one for one in taints if _spelled(one) not in ours]}
-    await house.api.patch(kinds.NODES.raw, meta["name"], patch)
+        patch["spec"] = {"taints": [taint for taint in taints if _spelled(taint) not in ours]}
+    await cluster.api.patch(kinds.NODES.raw, meta["name"], patch)
 
 
 def _spelled(taint: Raw) -> str:

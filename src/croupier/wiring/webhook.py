@@ -1,4 +1,4 @@
-"""`croupier webhook`: what the API server asks about new pods."""
+"""`croupier webhook`: the admission webhook for pods."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -48,46 +48,46 @@ from croupier.wiring.surface import (
 
 OFF: Final = Verdict(
     allowed=False,
-    sentence="pools are switched off (spec.enabled of ModuleConfig gpu-operator is false), so nobody can say "
-    "who may use one; try again when they are on",
+    sentence="GPU pools are disabled (spec.enabled of ModuleConfig gpu-operator is false), so access to a "
+    "pool cannot be checked; try again when they are enabled",
 )
-"""To be passed by would be a right gained: such a pod would wait, and start when we are on again."""
+"""Pods must not bypass the access check: such a pod would wait, and start when the pools are enabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a person can choose of the webhook."""
+    """The options of the webhook."""
 
     listen: Address
     wish: Wish
     policy: Policy | None = None
-    """What takes the place of a profile no node offers; None: as the settings of the day say."""
+    """The fallback policy for a profile that no node offers; None means the current settings."""
     installs: bool = True
-    """Whether the process registers itself with the API server."""
+    """Whether the process writes its own webhook configurations."""
     mounted: Path | None = None
-    """A folder with a certificate that somebody else keeps; without it we make our own."""
+    """A folder with an externally managed certificate; without it the process creates its own."""
     rotation: Rotation = ROTATION
     drain: float = DRAIN
     scheduler: str = ""
-    """Who places pods that ask for cards, if not the cluster's own scheduler."""
+    """The scheduler of pods that request cards; empty means the default scheduler."""
 
 
 async def work(settings: Settings, admission: Admission) -> int:
-    """Answers the API server about new pods, from memory: not before everything is listed."""
+    """Serve admission reviews from caches; starts after all caches have synced."""
     async with surfaced(settings) as surface:
         caches, served = Caches(surface.api, surface.metrics), Rotating()
-        figures = AdmissionMetrics(surface.metrics.registry)
+        metrics = AdmissionMetrics(surface.metrics.registry)
         recorder = Recorder(surface.api, notices.REPORTER, gauge=surface.metrics, naming=notices.naming)
-        told = Notices(recorder)
-        caches.follow(SIGHTINGS, name="pods as they come").store.subscribe(told.seen)
+        pending_events = Notices(recorder)
+        caches.follow(SIGHTINGS, name="created pods").store.subscribe(pending_events.seen)
         policy = _policy(surface, admission)
         decider = Mutator(_offer(caches, policy()), policy, admission.scheduler)
         mutator = Switched(decider, surface.orders)
-        certificate = _certificate(surface, caches, admission, (served, figures))
+        certificate = _certificate(surface, caches, admission, (served, metrics))
         access = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _spreading(surface))
         guard = Switched(access, surface.orders, OFF)
         listen = Listen(admission.listen, served)
-        hook = Webhook(mutator, listen, guard, gauge=figures, notices=told, drain=admission.drain)
+        hook = Webhook(mutator, listen, guard, gauge=metrics, notices=pending_events, drain=admission.drain)
 
         async def serve(stop: asyncio.Event) -> None:
             await first(stop, _both(caches.synced(), certificate.loaded.wait()))
@@ -104,7 +104,7 @@ async def work(settings: Settings, admission: Admission) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Asks nobody while we are switched off: `off` is the answer then."""
+    """Forwards requests to `decider`; while the settings disable it, `off` is the response."""
 
     decider: Decider
     orders: Orders
@@ -115,22 +115,22 @@ class Switched:
 
 
 def _policy(surface: Surface, admission: Admission) -> Callable[[], Policy]:
-    """Whether what is free is followed is settled at the start; all else counts for the next pod."""
+    """The current policy. `preferAvailable` is fixed at start; other changes apply to the next pod."""
     chosen = admission.policy
     if chosen is not None:
         return lambda: chosen
-    free = surface.settings.configuration.fallback.prefer_available
+    prefer_available = surface.settings.configuration.fallback.prefer_available
 
-    def today() -> Policy:
-        wanted = surface.orders.configuration.fallback
+    def current() -> Policy:
+        fallback = surface.orders.configuration.fallback
         return Policy(
-            wanted.direction,
-            fallback_policy.memory(wanted.min_memory) if wanted.min_memory else None,
-            prefer_available=free,
-            when_nothing_fits=wanted.when_nothing_fits,
+            fallback.direction,
+            fallback_policy.memory(fallback.min_memory) if fallback.min_memory else None,
+            prefer_available=prefer_available,
+            when_nothing_fits=fallback.when_nothing_fits,
         )
 
-    return today
+    return current
 
 
 def _spreading(surface: Surface) -> Defaults:
@@ -139,7 +139,7 @@ def _spreading(surface: Surface) -> Defaults:
 
 
 def _offer(caches: Caches, policy: Policy) -> Availability:
-    """Which pods there are matters only to those who prefer what is free."""
+    """Bound pods are cached only if the policy prefers available profiles."""
     nodes = caches.follow(LEAN_NODES).store
     bound = caches.follow(LEAN_PODS, BOUND_PODS).store if policy.prefer_available else Store(LEAN_PODS)
     return availability.follow(nodes, bound)
@@ -148,17 +148,17 @@ def _offer(caches: Caches, policy: Policy) -> Availability:
 def _certificate(
     surface: Surface, caches: Caches, admission: Admission, served: tuple[Rotating, AdmissionMetrics]
 ) -> SharedCertificate | MountedCertificate:
-    tls, figures = served
+    tls, metrics = served
     api = surface.api.acting_as(notices.REPORTER)
     registration = Registration(api, admission.wish, installs=admission.installs)
     if admission.mounted is not None:
         installer = registration if admission.installs else None
-        return MountedCertificate(admission.mounted, installer, tls, gauge=figures)
+        return MountedCertificate(admission.mounted, installer, tls, gauge=metrics)
     namespace = surface.settings.namespace
     chosen = certificates_shared.Settings(
         namespace, hosts=admission.wish.target.hosts, rules=admission.rotation
     )
-    shared = SharedCertificate(api, registration, tls, chosen, gauge=figures)
+    shared = SharedCertificate(api, registration, tls, chosen, gauge=metrics)
     secret = Selection(namespace=namespace, fields=f"metadata.name={chosen.name}")
     caches.follow(kinds.SECRETS, secret).store.subscribe(shared.wake)
     for kind in REGISTRATIONS:
