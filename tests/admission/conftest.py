@@ -1,4 +1,4 @@
-"""One API server, and for each test a webhook of its own that only its own namespace is guarded by."""
+"""One API server, and for each test its own webhook for its own namespace."""
 
 from collections.abc import AsyncIterator
 
@@ -7,7 +7,7 @@ import pytest_asyncio
 from croupier.kube import client, config
 from croupier.kube.client import Client
 from croupier.lab.cluster import Cluster
-from tests.admission import desk as desks
+from tests.admission import desk as envs
 from tests.admission.desk import Desk
 
 
@@ -18,9 +18,9 @@ async def api(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 @pytest_asyncio.fixture
-async def desk(api: Client, lab: object, namespace: str) -> AsyncIterator[Desk]:
-    """Closed: a test opens it. (An API server elsewhere could not reach us, so this takes a lab.)"""
-    port = desks.free_port()
-    made = Desk(api, namespace, desks.wish(namespace, port), port)
+async def env(api: Client, lab: object, namespace: str) -> AsyncIterator[Desk]:
+    """Not serving yet. (A remote API server could not reach the webhook, so this needs a lab.)"""
+    port = envs.free_port()
+    made = Desk(api, namespace, envs.webhook_options(namespace, port), port)
     yield made
     await made.leave()

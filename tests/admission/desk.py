@@ -1,4 +1,4 @@
-"""A webhook beside a real API server, for the pods of one namespace, and what it was asked."""
+"""A webhook for the pods of one namespace of a real API server, which records its requests."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ PROBE = "probe"
 
 
 class Stamp:
-    """Admits every pod with a stamp, refuses those that ask for it, and remembers whom it saw."""
+    """Admits every pod with a stamp, refuses pods with a bad annotation, and records the pods."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -52,7 +52,7 @@ class Stamp:
 
 
 class Open:
-    """Keeps nobody out of any pool."""
+    """Allows every pod to use every pool."""
 
     def mutate(self, _request: AdmissionRequest) -> Verdict:
         return Verdict()
@@ -60,7 +60,7 @@ class Open:
 
 @dataclass
 class Desk:
-    """`open()` is one replica; a desk may have several, behind one address or behind their own."""
+    """`open()` runs one replica; there may be several, with one address or with their own."""
 
     api: Client
     namespace: str
@@ -69,9 +69,9 @@ class Desk:
     rules: Rules = RULES
     clock: Clock = field(default_factory=SystemClock)
     stamp: Any = field(default_factory=Stamp)
-    """Who decides."""
+    """Decides about pods."""
     guard: Any = field(default_factory=Open)
-    """Who decides about pools."""
+    """Decides about pods that request a pool."""
     recheck: float = 0.2
     _hooks: list[Webhook] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class Desk:
 
     @contextlib.asynccontextmanager
     async def replica(self, *, port: int | None = None) -> AsyncIterator[SharedCertificate]:
-        """A whole one: its certificate, its watches, its server."""
+        """One replica: its certificate, its watches, its server."""
         served = Rotating()
         certificate = self.certificate(served)
         listen = Listen(Address("127.0.0.1", self.port if port is None else port), served)
@@ -123,18 +123,18 @@ class Desk:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[SharedCertificate]:
-        """One replica that the API server is known to ask."""
+        """One replica that the API server calls already."""
         async with self.replica() as certificate:
             await self.asked()
             yield certificate
 
     def hangs_up(self) -> None:
-        """From now on after every answer, as when it is about to end."""
+        """Close connections after every answer, as a stopping server does."""
         for hook in self._hooks:
             hook.posts.closing = True
 
     async def asked(self) -> None:
-        """The API server has taken notice of the configurations and reaches us."""
+        """Wait until the API server uses the configurations."""
 
         async def stamped() -> bool:
             with contextlib.suppress(ApiError):
@@ -142,7 +142,7 @@ class Desk:
                 return "stamp" in pod["metadata"]["annotations"]
             return False
 
-        await until_async(stamped, "the API server to ask us")
+        await until_async(stamped, "the API server to call the webhook")
 
     async def create(
         self,
@@ -164,14 +164,14 @@ class Desk:
         return await self.api.create(kind, body, dry_run=dry_run)
 
     async def leave(self) -> None:
-        """Nothing of us stays in the cluster."""
+        """Delete the configurations."""
         for kind in KINDS:
             with contextlib.suppress(NotFound):
                 await self.api.delete(kind, self.wish.name)
 
 
 def plain(**resources: Any) -> dict[str, Any]:
-    """A pod's spec with one container; it never runs, because it wants a node nobody has."""
+    """A pod spec with one container and a nodeSelector that matches no node."""
     container = {"name": "main", "image": "any", **({"resources": resources} if resources else {})}
     return {"containers": [container], "nodeSelector": {"no": "node"}}
 
@@ -180,7 +180,7 @@ def gpu(resource: str = "nvidia.com/gpu", amount: str = "1") -> dict[str, Any]:
     return plain(requests={resource: amount}, limits={resource: amount})
 
 
-def wish(namespace: str, port: int, **options: Any) -> Wish:
+def webhook_options(namespace: str, port: int, **options: Any) -> Wish:
     target = Url(f"https://127.0.0.1:{port}", "127.0.0.1")
     return Wish(
         target, namespaces={"kubernetes.io/metadata.name": namespace}, name=f"croupier-{namespace}", **options
@@ -188,7 +188,7 @@ def wish(namespace: str, port: int, **options: Any) -> Wish:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """All different, which two that are asked for one after the other need not be."""
+    """Distinct ports; separate calls could return the same port."""
     return ports.free(count, chance=random.Random())  # noqa: S311  # ports, no secret
 
 

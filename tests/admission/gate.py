@@ -1,6 +1,6 @@
-"""The whole webhook at the gate of a real cluster: it knows the nodes, decides, and tells the API server.
+"""The complete webhook in front of a real cluster, with the availability of its nodes.
 
-Only namespaces with the label of the gate go through it, so that nobody else on the cluster notices.
+Only namespaces with its label use the webhook, so other tests on the cluster are not affected.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a pod: as the API server has it now, or the sentence it was refused with."""
+    """The created pod, or the message of the refusal."""
 
     pod: Raw | None
     warnings: list[str]
@@ -63,15 +63,15 @@ class Gate:
     known: Availability
     namespace: str
     policy: Policy = field(default_factory=Policy)
-    """As the next pod will find it."""
+    """The policy for the next pod."""
     pools: dict[str, GPUPool] = field(default_factory=dict)
     nodes: dict[str, set[str]] = field(default_factory=dict)
     taken: set[tuple[str, str]] = field(default_factory=set)
-    """On which node what resource is held."""
+    """Held resources by node."""
     _config: Config = field(kw_only=True)
 
     async def cut(self, wanted: Mapping[str, Mapping[str, int]]) -> None:
-        """These are the nodes now, and this is all they offer; the webhook has heard of it."""
+        """Replace the nodes and their allocatable, and wait until the webhook knows them."""
         gone = self.nodes.keys() - wanted.keys()
         for name in gone:
             await self.api.delete(kinds.NODES, name)
@@ -99,7 +99,7 @@ class Gate:
         await self.api.patch(kinds.NODES, name, status, subresource="status")
 
     async def take(self, taken: Mapping[str, Mapping[str, int]]) -> None:
-        """Pods that run there and hold this."""
+        """Create running pods that hold these resources."""
         for node, amounts in taken.items():
             limits = {resource: str(amount) for resource, amount in amounts.items()}
             await self.create(pod(f"holds-{node}", limits, nodeName=node))
@@ -115,7 +115,7 @@ class Gate:
         )
 
     async def create(self, body: Raw, *, dry_run: bool = False) -> Answer:
-        """As a person creates it, with the warnings a person sees."""
+        """Create the pod; returns it with the warnings."""
         url = f"{self._config.server}/api/v1/namespaces/{self.namespace}/pods"
         context = transport.tls(self._config, Credential(None, None, None))
         query = {"dryRun": "All"} if dry_run else {}
@@ -128,7 +128,7 @@ class Gate:
         return Answer(said, warnings) if answer.status < 300 else Answer(None, warnings, said["message"])
 
     async def sweep(self) -> None:
-        """No pod is left, and the webhook has heard of it."""
+        """Delete all pods, and wait until the webhook knows it."""
         now = Deletion(grace_seconds=0)
         await self.api.delete_collection(kinds.PODS, Selection(namespace=self.namespace), how=now)
         while self.taken:
@@ -144,32 +144,32 @@ class Gate:
 
 
 def pod(name: str, amounts: dict[str, str], annotations: dict[str, str] | None = None, **spec: Any) -> Raw:
-    """Of one container, and for a scheduler that nobody is."""
+    """A pod with one container and a scheduler that does not exist."""
     container = {"name": "main", "image": "any", "resources": {"limits": amounts}}
     return {
         "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {"schedulerName": "nobody", "containers": [container], **spec},
+        "spec": {"schedulerName": "none", "containers": [container], **spec},
     }
 
 
 def limits(found: Raw) -> dict[str, dict[str, str]]:
-    """Of each container; its requests are the same, or the API server would not have taken the pod."""
+    """Limits by container; the API server guarantees that requests are equal."""
     containers = (*found["spec"]["containers"], *found["spec"].get("initContainers", ()))
-    return {one["name"]: one["resources"].get("limits", {}) for one in containers}
+    return {container["name"]: container["resources"].get("limits", {}) for container in containers}
 
 
 @contextlib.asynccontextmanager
 async def opened(cluster: Cluster) -> AsyncIterator[Gate]:
-    namespace = borrowed.create_namespace(cluster, "gate")
+    namespace = borrowed.create_namespace(cluster, "webhook")
     cluster.kubectl("label", "namespace", namespace, f"{NAME}={namespace}")
     reached = config.load(cluster.kubeconfig)
     try:
         async with client.connect(reached) as api, _index(api) as known:
-            gate = Gate(api, known, namespace, _config=reached)
-            async with _serving(gate):
-                await until_async(gate.is_open, "the API server to ask us")
-                yield gate
-                await gate.clear()
+            env = Gate(api, known, namespace, _config=reached)
+            async with _serving(env):
+                await until_async(env.is_open, "the API server to ask us")
+                yield env
+                await env.clear()
     finally:
         borrowed.delete_namespace(cluster, namespace)
 
@@ -179,10 +179,10 @@ async def _index(api: Client) -> AsyncIterator[Availability]:
     nodes, pods = Store(LEAN_NODES), Store(LEAN_PODS)
     bound = Selection(fields="spec.nodeName!=")
     reflectors = (Reflector(api, nodes), Reflector(api, pods, selection=bound))
-    reading = [asyncio.create_task(one.run()) for one in reflectors]
+    reading = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     try:
-        for one in reflectors:
-            await one.synced()
+        for reflector in reflectors:
+            await reflector.synced()
         yield availability.follow(nodes, pods)
     finally:
         for task in reading:
@@ -191,22 +191,22 @@ async def _index(api: Client) -> AsyncIterator[Availability]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(gate: Gate) -> AsyncIterator[None]:
+async def _serving(env: Gate) -> AsyncIterator[None]:
     ring = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=RULES)
     served = Rotating()
     served.replace(ring.certificate, ring.key)
-    mutator, guard = Mutator(gate.known, lambda: gate.policy), Guard(gate.pools.get)
+    mutator, guard = Mutator(env.known, lambda: env.policy), Guard(env.pools.get)
     hook = Webhook(mutator, Listen(Address(LOOPBACK, 0), served), guard)
     async with hook.serving() as taken:
-        wish = Wish(Url(taken.url, LOOPBACK), namespaces={NAME: gate.namespace}, name=NAME)
+        options = Wish(Url(taken.url, LOOPBACK), namespaces={NAME: env.namespace}, name=NAME)
         try:
-            for kind, wanted in zip(KINDS, configurations.documents(wish, ring.bundle), strict=True):
-                await gate.api.apply(kind, wanted, force=True)
+            for kind, wanted in zip(KINDS, configurations.documents(options, ring.bundle), strict=True):
+                await env.api.apply(kind, wanted, force=True)
             yield
         finally:
             for kind in KINDS:
                 with contextlib.suppress(NotFound):
-                    await gate.api.delete(kind, NAME)
+                    await env.api.delete(kind, NAME)
 
 
 def _unquoted(warning: str) -> str:

@@ -1,4 +1,4 @@
-"""Nobody ever meets a certificate it cannot trust: not while it is renewed, not when two replicas begin."""
+"""Certificates are always trusted, also during a rotation and when several replicas start."""
 
 import asyncio
 import ssl
@@ -46,20 +46,20 @@ STEPS = {
     "nothing there": (None, True, Step.BEGIN),
     "fresh": (ring(), True, Step.NOTHING),
     "a certificate in its last third": (ring(age=130 * DAY), True, Step.ISSUE),
-    "a certificate that ended": (ring(age=181 * DAY), True, Step.BEGIN),
-    "an authority in its last third": (ring(OLD, age=DAY), True, Step.JOIN),
-    "no key to sign with": (ring(can_sign=False), True, Step.JOIN),
-    "a young authority nobody knows yet": (ring(OLD, YOUNG, age=DAY), False, Step.NOTHING),
-    "a young authority known too short": (ring(OLD, span("b", age=HOUR / 2), age=DAY), True, Step.NOTHING),
-    "a young authority known long enough": (ring(OLD, YOUNG, age=DAY), True, Step.ISSUE),
-    "an old authority still needed by some": (
+    "an expired certificate": (ring(age=181 * DAY), True, Step.BEGIN),
+    "a CA in its last third": (ring(OLD, age=DAY), True, Step.JOIN),
+    "no signing key": (ring(can_sign=False), True, Step.JOIN),
+    "a new CA that is not published": (ring(OLD, YOUNG, age=DAY), False, Step.NOTHING),
+    "a new CA that was published recently": (ring(OLD, span("b", age=HOUR / 2), age=DAY), True, Step.NOTHING),
+    "a new CA that was published long ago": (ring(OLD, YOUNG, age=DAY), True, Step.ISSUE),
+    "an old CA that may still be needed": (
         ring(OLD, YOUNG, signed_by="b", age=HOUR / 2),
         True,
         Step.NOTHING,
     ),
-    "an old authority nobody needs": (ring(OLD, YOUNG, signed_by="b", age=2 * HOUR), True, Step.LEAVE),
-    "signed by a stranger": (ring(signed_by="x"), True, Step.BEGIN),
-    "signed by an authority that ended": (ring(span("a", age=800 * DAY), age=DAY), True, Step.BEGIN),
+    "an old CA that is not needed": (ring(OLD, YOUNG, signed_by="b", age=2 * HOUR), True, Step.LEAVE),
+    "signed by an unknown CA": (ring(signed_by="x"), True, Step.BEGIN),
+    "signed by an expired CA": (ring(span("a", age=800 * DAY), age=DAY), True, Step.BEGIN),
 }
 
 
@@ -68,13 +68,13 @@ def test_the_next_step(found, published, step):
     assert authority.decide(found, NOW, published=published, hosts=HOSTS, rules=RULES) is step
 
 
-def test_a_name_it_does_not_carry_is_added():
+def test_a_missing_host_name_is_added():
     assert authority.decide(ring(), NOW, published=True, hosts=("new.svc",), rules=RULES) is Step.ISSUE
 
 
 @dataclass
 class Rollout:
-    """An API server with bundles and replicas with certificates, each as old as they may be."""
+    """An API server and replicas with bundles and certificates of the maximum age."""
 
     lag: timedelta
     now: datetime = NOW
@@ -93,10 +93,14 @@ class Rollout:
     def _after(self, step: Step) -> Ring:
         young = Span(f"{self.made}", self.now, self.now + RULES.authority_lifetime)
         if self.ring is None or step is Step.BEGIN:
-            assert self.ring is None, "began anew under load"
+            assert self.ring is None, "a second BEGIN step"
             return Ring((young,), self._leaf(young))
         if step is Step.JOIN:
-            signing = [one for one in self.ring.authorities if one.key == self.ring.serving.signed_by]
+            signing = [
+                authority
+                for authority in self.ring.authorities
+                if authority.key == self.ring.serving.signed_by
+            ]
             return replace(self.ring, authorities=(*signing, young))
         if step is Step.ISSUE:
             return replace(self.ring, serving=self._leaf(self.ring.youngest))
@@ -107,30 +111,32 @@ class Rollout:
         return Serving(Span(f"leaf {self.made}", self.now, end), signer.key, frozenset(HOSTS))
 
     def in_use(self) -> list[Ring]:
-        """What somebody may still go by: the latest, and whatever it replaced within the lag."""
+        """Values that may still be in use: the latest, and those replaced within the lag."""
         replaced = [when for when, _ in self.history[1:]]
         older = zip(self.history, replaced, strict=False)
         return [one for (_, one), until in older if until + self.lag > self.now] + [self.history[-1][1]]
 
 
-@settings(max_examples=30, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # a long life shrinks slowly
+@settings(
+    max_examples=30, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)  # long examples shrink slowly
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=60, max_size=200))
-def test_whatever_is_served_is_trusted_by_whatever_bundle_is_in_use(days):
-    """For years, with looks at odd times; a look is repeated until nothing is left to do."""
+def test_every_served_certificate_is_trusted_by_every_bundle_in_use(days):
+    """Over years, with syncs at random times; a sync is repeated until nothing is left to do."""
     world = Rollout(lag=HOUR / 2)
     for index, (apart, published) in enumerate(days):
         for _ in range(4):
             world.step(published or index % 5 == 0)
             users = world.in_use()
-            for serving in (one.serving for one in users):
-                for bundle in (one.authorities for one in users):
+            for serving in (user.serving for user in users):
+                for bundle in (user.authorities for user in users):
                     assert serving.signed_by in {one.key for one in bundle}
                 assert serving.span.end > world.now
             world.now += HOUR / 4
         world.now += apart * DAY / 2
 
 
-def test_the_made_ones_are_what_they_are_said_to_be():
+def test_new_certificates_have_the_expected_fields():
     rules, now = Rules(overlap=HOUR), datetime.now(UTC).replace(microsecond=0)
     keys = certificates.taken(Step.BEGIN, None, now, hosts=HOSTS, rules=rules)
     bundles = [keys.bundle]
@@ -149,7 +155,7 @@ def test_the_made_ones_are_what_they_are_said_to_be():
         _handshake(keys, bundles[0])
 
 
-def test_a_certificate_ends_no_later_than_its_authority():
+def test_a_certificate_expires_no_later_than_its_ca():
     rules = Rules(authority_lifetime=DAY, serving_lifetime=30 * DAY)
     keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=rules)
 
@@ -158,10 +164,10 @@ def test_a_certificate_ends_no_later_than_its_authority():
 
 BROKEN = {
     "empty": lambda data: {},
-    "no base64": lambda data: {**data, "tls.crt": "%"},
-    "no PEM": lambda data: {**data, "ca.crt": b64encode(b"x").decode()},
-    "the key of another": lambda data: {**data, "tls.key": data["ca.key"]},
-    "an authority for a certificate": lambda data: {
+    "invalid base64": lambda data: {**data, "tls.crt": "%"},
+    "invalid PEM": lambda data: {**data, "ca.crt": b64encode(b"x").decode()},
+    "the key of another certificate": lambda data: {**data, "tls.key": data["ca.key"]},
+    "a CA as the certificate": lambda data: {
         **data,
         "tls.crt": data["ca.crt"],
         "tls.key": data["ca.key"],
@@ -170,13 +176,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
-def test_a_broken_secret_serves_nobody(damage):
+def test_an_invalid_secret_is_not_used(damage):
     keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
 
     assert certificates.read(damage(keys.data())) is None
 
 
-def test_a_lost_signing_key_only_means_a_new_authority():
+def test_a_lost_signing_key_leads_to_a_new_ca():
     keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
     lost = certificates.read({**keys.data(), "ca.key": ""})
 
@@ -185,13 +191,13 @@ def test_a_lost_signing_key_only_means_a_new_authority():
 
 
 class TestShared:
-    async def test_replicas_that_begin_together_end_with_one_authority(self, desk):
+    async def test_replicas_that_start_together_agree_on_one_ca(self, env):
         served = [Rotating() for _ in range(6)]
-        replicas = [desk.certificate(one) for one in served]
+        replicas = [env.certificate(one) for one in served]
 
         await asyncio.gather(*(replica.look() for replica in replicas))
 
-        secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+        secret = await env.api.get(kinds.SECRETS, NAME, namespace=env.namespace)
         kept = certificates.read(secret.data)
         assert kept is not None
         assert len(kept.ring.authorities) == 1
@@ -199,59 +205,59 @@ class TestShared:
         assert {replica._ring.certificate for replica in replicas} == {kept.certificate}
         assert all(one.loaded for one in served)
 
-    async def test_a_step_that_many_see_is_taken_once(self, desk):
-        replicas = [desk.certificate(Rotating()) for _ in range(6)]
+    async def test_several_replicas_take_a_step_once(self, env):
+        replicas = [env.certificate(Rotating()) for _ in range(6)]
         await replicas[0].look()
         without = [{"op": "remove", "path": "/data/ca.key"}]
-        asked = await desk.api.patch(
-            kinds.SECRETS, NAME, without, namespace=desk.namespace, patch_type=PatchType.JSON
+        asked = await env.api.patch(
+            kinds.SECRETS, NAME, without, namespace=env.namespace, patch_type=PatchType.JSON
         )
 
         await asyncio.gather(*(replica.look() for replica in replicas))
 
-        here = Selection(namespace=desk.namespace, fields=f"metadata.name={NAME}")
+        here = Selection(namespace=env.namespace, fields=f"metadata.name={NAME}")
         since = asked.metadata.resource_version
-        watch = desk.api.watch(kinds.SECRETS, here, resource_version=since, seconds=1)
+        watch = env.api.watch(kinds.SECRETS, here, resource_version=since, seconds=1)
         written = [one.object async for batch in watch for one in batch if isinstance(one, Change)]
         assert len(written) == 1
         assert {replica._ring.data()["ca.crt"] for replica in replicas} == {written[0].data["ca.crt"]}
 
-    async def test_a_damaged_secret_is_replaced_and_what_others_keep_in_it_stays(self, desk):
-        replica = desk.certificate(Rotating())
+    async def test_an_invalid_secret_is_replaced_and_foreign_keys_stay(self, env):
+        replica = env.certificate(Rotating())
         await replica.look()
         damage = {
             "data": {"tls.crt": "", "note": b64encode(b"theirs").decode()},
             "metadata": {"labels": {"a": "b"}},
         }
-        await desk.api.patch(kinds.SECRETS, NAME, damage, namespace=desk.namespace)
+        await env.api.patch(kinds.SECRETS, NAME, damage, namespace=env.namespace)
 
         await replica.look()
 
-        secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+        secret = await env.api.get(kinds.SECRETS, NAME, namespace=env.namespace)
         assert certificates.read(secret.data) is not None
         assert secret.data["note"] == b64encode(b"theirs").decode()
         assert secret.metadata.labels == {"a": "b"}
 
-    async def test_a_deleted_secret_comes_back_as_it_was(self, desk):
-        async with desk.open() as certificate:
+    async def test_a_deleted_secret_is_created_again_unchanged(self, env):
+        async with env.open() as certificate:
             before = certificate._ring
-            await desk.api.delete(kinds.SECRETS, NAME, namespace=desk.namespace)
+            await env.api.delete(kinds.SECRETS, NAME, namespace=env.namespace)
 
             async def back() -> bool:
                 try:
-                    secret = await desk.api.get(kinds.SECRETS, NAME, namespace=desk.namespace)
+                    secret = await env.api.get(kinds.SECRETS, NAME, namespace=env.namespace)
                 except NotFound:
                     return False
                 return bool(secret.data == before.data())
 
             await until_async(back, "the Secret to be written again")
 
-    async def test_a_change_by_one_replica_is_served_by_all(self, desk):
-        async with desk.open() as one, desk.replica(port=0) as other:
+    async def test_a_change_by_one_replica_is_served_by_all(self, env):
+        async with env.open() as one, env.replica(port=0) as other:
             begun = other._ring.ring.youngest
             without = [{"op": "remove", "path": "/data/ca.key"}]
-            await desk.api.patch(
-                kinds.SECRETS, NAME, without, namespace=desk.namespace, patch_type=PatchType.JSON
+            await env.api.patch(
+                kinds.SECRETS, NAME, without, namespace=env.namespace, patch_type=PatchType.JSON
             )
 
             await until(lambda: len(other._ring.ring.authorities) == 2, "the new authority to join")
@@ -261,10 +267,10 @@ class TestShared:
 
 
 class TestMounted:
-    def test_a_changed_file_is_served_and_a_broken_one_is_not(self, tmp_path):
+    def test_a_changed_file_is_served_and_an_invalid_one_is_not(self, tmp_path):
         served = Rotating()
         mounted = MountedCertificate(tmp_path, None, served)
-        with pytest.raises(BadCertificate, match="holds no certificate"):
+        with pytest.raises(BadCertificate, match="has no certificate"):
             mounted.look()
         assert mounted.missing() is not None
 
@@ -286,28 +292,28 @@ class TestMounted:
         mounted.look()
         _handshake_with(served, second.bundle)
 
-    async def test_the_folder_is_looked_at_for_change(self, tmp_path):
+    async def test_the_folder_is_polled_for_changes(self, tmp_path):
         served = Rotating()
         mounted = MountedCertificate(tmp_path, None, served, every=0.02)
         looking = asyncio.create_task(mounted.run())
-        await until(lambda: mounted.trouble, "it to say that there is nothing")
+        await until(lambda: mounted.trouble, "the error to be set")
         keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
         _mount(tmp_path, keys.certificate, keys.key)
         await until(lambda: mounted.missing() is None, "the certificate to be found")
         looking.cancel()
         await asyncio.wait({looking})
 
-    async def test_the_bundle_is_left_to_the_injector(self, desk, tmp_path):
+    async def test_the_bundle_is_left_to_the_injector(self, env, tmp_path):
         keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
         _mount(tmp_path, keys.certificate, keys.key)
-        desk.wish = replace(desk.wish, inject_from="gpu/cert")
-        mounted = MountedCertificate(tmp_path, desk.registration, Rotating(), every=0.02)
+        env.wish = replace(env.wish, inject_from="gpu/cert")
+        mounted = MountedCertificate(tmp_path, env.registration, Rotating(), every=0.02)
         looking = asyncio.create_task(mounted.run())
         mounted.answer()
 
         async def registered() -> Any:
             try:
-                return await desk.api.get(kinds.MUTATING_WEBHOOKS.raw, desk.wish.name)
+                return await env.api.get(kinds.MUTATING_WEBHOOKS.raw, env.wish.name)
             except NotFound:
                 return None
 
@@ -330,7 +336,7 @@ def _handshake(keys: certificates.Keyring, bundle: bytes) -> None:
 
 
 def _handshake_with(served: Rotating, bundle: bytes) -> None:
-    """A client that trusts `bundle`, in memory."""
+    """An in-memory TLS client that trusts `bundle`."""
     context = ssl.create_default_context(cadata=bundle.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

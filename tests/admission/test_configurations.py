@@ -1,4 +1,4 @@
-"""Which pods reach us, and what stays untouched in a configuration that is kept right."""
+"""Which pods reach the webhook, and how a configuration is repaired."""
 
 import asyncio
 from base64 import b64decode, b64encode
@@ -45,8 +45,8 @@ COME = {
 STAY = {
     "nothing": plain(),
     "cpu and memory": plain(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "1"}),
-    "somebody else's device": gpu("amd.com/gpu"),
-    "a name that only begins like ours": gpu("nvidia.com/gpu.shared"),
+    "a device of another vendor": gpu("amd.com/gpu"),
+    "a name with the same prefix": gpu("nvidia.com/gpu.shared"),
 }
 OUR_ANNOTATIONS = {
     "percentages": {"gpu.mps.io/cards": "1"},
@@ -54,40 +54,38 @@ OUR_ANNOTATIONS = {
 }
 
 
-async def test_only_pods_that_name_something_of_ours_reach_us(desk):
-    async with desk.open():
+async def test_only_pods_with_our_resources_or_annotations_reach_the_webhook(env):
+    async with env.open():
         for index, spec in enumerate(STAY.values()):
-            await desk.create(f"stay-{index}", spec=spec, annotations={"team": "a"}, dry_run=True)
+            await env.create(f"stay-{index}", spec=spec, annotations={"team": "a"}, dry_run=True)
         for index, spec in enumerate(COME.values()):
-            await desk.create(f"come-{index}", spec=spec, dry_run=True)
+            await env.create(f"come-{index}", spec=spec, dry_run=True)
         for index, annotations in enumerate(OUR_ANNOTATIONS.values()):
-            await desk.create(f"note-{index}", annotations=annotations, dry_run=True)
+            await env.create(f"note-{index}", annotations=annotations, dry_run=True)
 
     mutated = [f"come-{index}" for index in range(len(COME))]
     annotated = [f"note-{index}" for index in range(len(OUR_ANNOTATIONS)) for _ in ("mutate", "validate")]
-    assert desk.stamp.seen == [*mutated, *annotated]
-    assert all(request.dry_run for request in desk.stamp.requests)
+    assert env.stamp.seen == [*mutated, *annotated]
+    assert all(request.dry_run for request in env.stamp.requests)
 
 
-async def test_excluded_namespaces_and_other_changes_do_not_reach_us(desk, cluster, request):
+async def test_excluded_namespaces_and_updates_do_not_reach_the_webhook(env, cluster, request):
     excluded = borrowed.create_namespace(cluster, "excluded")
     request.addfinalizer(lambda: borrowed.delete_namespace(cluster, excluded))
-    for name in (desk.namespace, excluded):
-        cluster.kubectl("label", "namespace", name, f"guarded-by={desk.namespace}")
-    desk.wish = replace(desk.wish, namespaces={"guarded-by": desk.namespace}, excluded=(excluded,))
-    async with desk.open():
-        await desk.create("elsewhere", spec=gpu(), namespace=excluded, dry_run=True)
-        await desk.create("here", spec=gpu())
-        await desk.api.patch(
-            kinds.PODS, "here", {"metadata": {"labels": {"a": "b"}}}, namespace=desk.namespace
-        )
-        await desk.api.delete(kinds.PODS, "here", namespace=desk.namespace)
+    for name in (env.namespace, excluded):
+        cluster.kubectl("label", "namespace", name, f"guarded-by={env.namespace}")
+    env.wish = replace(env.wish, namespaces={"guarded-by": env.namespace}, excluded=(excluded,))
+    async with env.open():
+        await env.create("elsewhere", spec=gpu(), namespace=excluded, dry_run=True)
+        await env.create("here", spec=gpu())
+        await env.api.patch(kinds.PODS, "here", {"metadata": {"labels": {"a": "b"}}}, namespace=env.namespace)
+        await env.api.delete(kinds.PODS, "here", namespace=env.namespace)
 
-    assert desk.stamp.seen == ["here"]
+    assert env.stamp.seen == ["here"]
 
 
-class Spoiler:
-    """A webhook of somebody else that brings in what nobody can obey."""
+class AddInvalidAnnotation:
+    """Another webhook that adds an invalid annotation."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
         annotations = (request.object or {})["metadata"].get("annotations", {})
@@ -96,23 +94,23 @@ class Spoiler:
 
 BAD = {"gpu.mps.io/bad": "1"}
 LOOKS = {
-    "asked again, we see it ourselves": ("IfNeeded", FALLBACK),
-    "if not, at the last look": ("Never", REQUEST),
+    "found by reinvocation": ("IfNeeded", FALLBACK),
+    "found by validation": ("Never", REQUEST),
 }
 
 
 @pytest.mark.parametrize(("again", "refuses"), LOOKS.values(), ids=LOOKS)
-async def test_what_a_later_webhook_breaks_is_refused_after_all(desk, again, refuses):
-    later = Desk(desk.api, desk.namespace, replace(desk.wish, name=f"z-{desk.wish.name}"), free_port())
+async def test_an_invalid_change_of_a_later_webhook_is_refused(env, again, refuses):
+    later = Desk(env.api, env.namespace, replace(env.wish, name=f"z-{env.wish.name}"), free_port())
     later.wish = replace(later.wish, target=Url(f"https://127.0.0.1:{later.port}", "127.0.0.1"))
-    later.stamp = Spoiler()
-    async with desk.open(), later.replica():
+    later.stamp = AddInvalidAnnotation()
+    async with env.open(), later.replica():
         fields = {"webhooks": [{"name": FALLBACK, "reinvocationPolicy": again}]}
-        await desk.api.patch(KINDS[0], desk.wish.name, fields, patch_type=PatchType.STRATEGIC)
+        await env.api.patch(KINDS[0], env.wish.name, fields, patch_type=PatchType.STRATEGIC)
 
         async def refused() -> str:
             try:
-                await desk.create("late", spec=gpu(), dry_run=True)
+                await env.create("late", spec=gpu(), dry_run=True)
             except ApiError as error:
                 return str(error) if refuses in str(error) else ""
             return ""
@@ -123,8 +121,8 @@ async def test_what_a_later_webhook_breaks_is_refused_after_all(desk, again, ref
     assert f'admission webhook "{refuses}" denied the request: the annotation gpu.mps.io/bad is bad' in said
 
 
-async def test_a_foreign_hand_in_our_configuration_is_undone_only_where_it_is_wrong(desk):
-    async with desk.open() as certificate:
+async def test_only_wrong_bundles_of_an_edited_configuration_are_repaired(env):
+    async with env.open() as certificate:
         changed = {
             "metadata": {"labels": {"team": "gpu"}},
             "webhooks": [
@@ -133,43 +131,43 @@ async def test_a_foreign_hand_in_our_configuration_is_undone_only_where_it_is_wr
                     "clientConfig": {"caBundle": b64encode(b"nonsense").decode()},
                     "objectSelector": {"matchLabels": {"kept": "yes"}},
                 },
-                foreign(),
+                other_webhook(),
             ],
         }
-        await desk.api.patch(KINDS[0], desk.wish.name, changed, patch_type=PatchType.STRATEGIC)
+        await env.api.patch(KINDS[0], env.wish.name, changed, patch_type=PatchType.STRATEGIC)
 
         async def repaired() -> bool:
-            return bool(await bundle(desk) == certificate._ring.bundle)
+            return bool(await bundle(env) == certificate._ring.bundle)
 
         await until_async(repaired, "the bundle to be put right")
-        raw = await desk.api.get(KINDS[0].raw, desk.wish.name)
+        raw = await env.api.get(KINDS[0].raw, env.wish.name)
 
     ours = next(one for one in raw["webhooks"] if one["name"] == FALLBACK)
     assert raw["metadata"]["labels"] == {"team": "gpu"}
     assert ours["objectSelector"] == {"matchLabels": {"kept": "yes"}}
-    theirs = next(one for one in raw["webhooks"] if one["name"] == foreign()["name"])
+    theirs = next(one for one in raw["webhooks"] if one["name"] == other_webhook()["name"])
     assert "caBundle" not in theirs["clientConfig"]
 
 
-async def test_a_deleted_configuration_comes_back(desk):
-    async with desk.open():
+async def test_a_deleted_configuration_is_created_again(env):
+    async with env.open():
         for kind in KINDS:
-            await desk.api.delete(kind, desk.wish.name)
-        await desk.asked()
+            await env.api.delete(kind, env.wish.name)
+        await env.asked()
 
-    assert [len((await desk.api.get(kind, desk.wish.name)).webhooks) for kind in KINDS] == [2, 2]
+    assert [len((await env.api.get(kind, env.wish.name)).webhooks) for kind in KINDS] == [2, 2]
 
 
-async def test_many_replicas_repair_it_together(desk):
-    async with desk.open(), desk.replica(port=0), desk.replica(port=0):
+async def test_many_replicas_repair_a_configuration_concurrently(env):
+    async with env.open(), env.replica(port=0), env.replica(port=0):
         wrong = {"webhooks": [{"name": FALLBACK, "clientConfig": {"caBundle": b64encode(b"x").decode()}}]}
         for _ in range(3):
-            await desk.api.patch(KINDS[0], desk.wish.name, wrong, patch_type=PatchType.STRATEGIC)
+            await env.api.patch(KINDS[0], env.wish.name, wrong, patch_type=PatchType.STRATEGIC)
             await asyncio.sleep(0)
-            await desk.asked()
+            await env.asked()
 
 
-def foreign() -> dict[str, object]:
+def other_webhook() -> dict[str, object]:
     return {
         "name": "other.example.com",
         "clientConfig": {"url": "https://127.0.0.1:9/never"},
@@ -179,9 +177,11 @@ def foreign() -> dict[str, object]:
     }
 
 
-async def bundle(desk) -> bytes:
-    found = await desk.api.get(KINDS[0], desk.wish.name)
-    return b64decode(next(one for one in found.webhooks if one.name == FALLBACK).client_config.ca_bundle)
+async def bundle(env) -> bytes:
+    found = await env.api.get(KINDS[0], env.wish.name)
+    return b64decode(
+        next(webhook for webhook in found.webhooks if webhook.name == FALLBACK).client_config.ca_bundle
+    )
 
 
 REGISTERED = {
@@ -193,7 +193,7 @@ POLICIES = {ACCESS: "Fail", FALLBACK: "Ignore", ACCESS_REQUEST: "Fail", REQUEST:
 
 
 @pytest.mark.parametrize(("name", "failure"), POLICIES.items(), ids=POLICIES)
-def test_the_configurations_keep_to_the_rules(name, failure):
+def test_the_configurations_have_the_expected_fields(name, failure):
     assert list(REGISTERED) == list(POLICIES)
     webhook = REGISTERED[name]
 
@@ -208,9 +208,9 @@ def test_the_configurations_keep_to_the_rules(name, failure):
     assert "caBundle" not in webhook["clientConfig"]
 
 
-def test_whoever_keeps_the_bundle_is_told_by_an_annotation():
-    wish = Wish(Url("https://127.0.0.1:1/", "127.0.0.1"), inject_from="gpu/cert", failure_policy="Fail")
-    mutating = configurations.mutating(wish)
+def test_the_ca_injector_is_named_in_an_annotation():
+    options = Wish(Url("https://127.0.0.1:1/", "127.0.0.1"), inject_from="gpu/cert", failure_policy="Fail")
+    mutating = configurations.mutating(options)
 
     assert mutating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}
     access, fallback = mutating["webhooks"]
@@ -219,7 +219,7 @@ def test_whoever_keeps_the_bundle_is_told_by_an_annotation():
     assert fallback["failurePolicy"] == "Fail"
 
 
-def test_a_right_bundle_needs_no_repair():
+def test_a_correct_bundle_needs_no_repair():
     bundles = {FALLBACK: b"right", "other.example.com": b"theirs"}
     webhooks = tuple(
         Webhook(name=name, client_config=WebhookClientConfig(ca_bundle=b64encode(pem).decode()))

@@ -1,4 +1,4 @@
-"""The webhook away, lying or renewed under load: GPU pods pass or fail by policy, all others never notice."""
+"""Faults of the webhook: GPU pods follow the failure policy, other pods are not affected."""
 
 import asyncio
 import contextlib
@@ -27,22 +27,24 @@ from tests.kube.waiting import until_async
 
 
 @contextlib.asynccontextmanager
-async def away(_desk: Desk) -> AsyncIterator[None]:
+async def down(_desk: Desk) -> AsyncIterator[None]:
     yield
 
 
 @contextlib.asynccontextmanager
-async def impostor(desk: Desk) -> AsyncIterator[None]:
-    """Answers well, but nobody who is asked for has signed its certificate."""
+async def wrong_certificate(env: Desk) -> AsyncIterator[None]:
+    """Valid answers, but the certificate of an unknown CA."""
     keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=("127.0.0.1",), rules=RULES)
     served = Rotating()
     served.replace(keys.certificate, keys.key)
-    async with Webhook(desk.stamp, Listen(Address("127.0.0.1", desk.port), served)).serving():
+    async with Webhook(env.stamp, Listen(Address("127.0.0.1", env.port), served)).serving():
         yield
 
 
-def babbler(status: int, body: bytes) -> Callable[[Desk], contextlib.AbstractAsyncContextManager[None]]:
-    """The right certificate, and nonsense for an answer."""
+def invalid_answers(
+    status: int, body: bytes
+) -> Callable[[Desk], contextlib.AbstractAsyncContextManager[None]]:
+    """The right certificate, but invalid answers."""
 
     async def talk(_scope: Any, _receive: Any, send: Any) -> None:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -50,43 +52,46 @@ def babbler(status: int, body: bytes) -> Callable[[Desk], contextlib.AbstractAsy
         await send({"type": "http.response.body", "body": body})
 
     @contextlib.asynccontextmanager
-    async def opened(desk: Desk) -> AsyncIterator[None]:
+    async def opened(env: Desk) -> AsyncIterator[None]:
         served = Rotating()
-        await desk.certificate(served).look()
-        async with serving.serve(talk, Listen(Address("127.0.0.1", desk.port), served)):
+        await env.certificate(served).look()
+        async with serving.serve(talk, Listen(Address("127.0.0.1", env.port), served)):
             yield
 
     return opened
 
 
 TIMEOUT = 3
-"""Seconds a webhook is waited for: longer than a pod without one takes on a busy machine."""
+"""The webhook timeout in seconds: longer than a normal pod creation on a busy machine."""
 
 FAULTS = {
-    "down": (away, "connection refused"),
-    "with a wrong certificate": (impostor, "certificate signed by unknown authority"),
-    "talking nonsense": (babbler(200, b"<html>"), "couldn't get version/kind|unmarshal|invalid character"),
-    "crashed": (babbler(500, b""), "failed calling webhook"),
+    "down": (down, "connection refused"),
+    "with a wrong certificate": (wrong_certificate, "certificate signed by unknown authority"),
+    "answering invalid data": (
+        invalid_answers(200, b"<html>"),
+        "couldn't get version/kind|unmarshal|invalid character",
+    ),
+    "crashed": (invalid_answers(500, b""), "failed calling webhook"),
 }
 
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS.values(), ids=FAULTS)
-async def test_a_webhook_that_is(desk, fault, words):
-    async with desk.open():
+async def test_a_webhook_that_is(env, fault, words):
+    async with env.open():
         pass
-    async with fault(desk):
-        passed = await desk.create("ignored", spec=gpu(), raw=True, dry_run=True)
+    async with fault(env):
+        passed = await env.create("ignored", spec=gpu(), raw=True, dry_run=True)
         assert "stamp" not in (passed["metadata"].get("annotations") or {})
 
-        desk.wish = replace(desk.wish, failure_policy="Fail")
-        await set_failure(desk, "Fail")
+        env.wish = replace(env.wish, failure_policy="Fail")
+        await set_failure(env, "Fail")
 
         async def refusal() -> str:
             with contextlib.suppress(ApiError):
-                await desk.create("failed", spec=gpu(), dry_run=True)
+                await env.create("failed", spec=gpu(), dry_run=True)
                 return ""
             try:
-                await desk.create("failed", spec=gpu(), dry_run=True)
+                await env.create("failed", spec=gpu(), dry_run=True)
             except ApiError as error:
                 return str(error)
             return ""
@@ -94,56 +99,56 @@ async def test_a_webhook_that_is(desk, fault, words):
         said = await until_async(refusal, "the policy to be in force")
         assert re.search(words, said)
         assert "fallback.gpu-webhook.k8s.io" in said
-        await desk.create("other", spec=plain(), dry_run=True)
+        await env.create("other", spec=plain(), dry_run=True)
 
 
-async def test_while_it_is_down_the_api_server_itself_keeps_unmarked_pods_out(desk):
-    async with desk.open():
+async def test_the_api_server_refuses_unmarked_pods_while_the_webhook_is_down(env):
+    async with env.open():
         pass
-    own = {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}}
+    own = {"matchLabels": {"kubernetes.io/metadata.name": env.namespace}}
     documents = policy.documents(own)
     for document in documents:
-        await desk.api.apply(_kind(document), document, force=True)
+        await env.api.apply(_kind(document), document, force=True)
     try:
 
         async def refusal() -> str:
             try:
-                await desk.create("unmarked", spec=gpu(), dry_run=True)
+                await env.create("unmarked", spec=gpu(), dry_run=True)
             except ApiError as error:
                 return str(error)
             return ""
 
         said = await until_async(refusal, "the policy to be in force")
-        await desk.create("other", spec=plain(), dry_run=True)
+        await env.create("other", spec=plain(), dry_run=True)
     finally:
         for document in documents:
-            await desk.api.delete(_kind(document), document["metadata"]["name"])
-    assert "croupier webhook is down or was passed by" in said
+            await env.api.delete(_kind(document), document["metadata"]["name"])
+    assert "croupier webhook is down or was not called" in said
 
 
-async def test_a_frozen_webhook_costs_its_timeout_and_only_gpu_pods_pay(desk):
-    """Nobody accepts what the kernel took in: as with a stopped process, only cheaper to make."""
-    desk.wish = replace(desk.wish, failure_policy="Fail")
-    async with desk.open():
-        await shorten(desk, TIMEOUT)
-    frozen = serving._listener(Address("127.0.0.1", desk.port))
+async def test_a_hanging_webhook_delays_only_gpu_pods_by_its_timeout(env):
+    """Connections are not accepted, as with a stopped process."""
+    env.wish = replace(env.wish, failure_policy="Fail")
+    async with env.open():
+        await shorten(env, TIMEOUT)
+    frozen = serving._listener(Address("127.0.0.1", env.port))
     with contextlib.closing(frozen):
 
         async def refusal() -> str:
             try:
-                await desk.create("waits", spec=gpu(), dry_run=True)
+                await env.create("waits", spec=gpu(), dry_run=True)
             except ApiError as error:
                 return str(error)
             return ""
 
         began = time.monotonic()
         waiting = asyncio.create_task(until_async(refusal, "the refusal"))
-        await desk.create("other", spec=plain(), dry_run=True)
-        assert not waiting.done(), "the pod that asks for nothing waited too"
+        await env.create("other", spec=plain(), dry_run=True)
+        assert not waiting.done(), "the pod without cards waited, too"
         assert "deadline exceeded" in await waiting
         assert time.monotonic() - began >= TIMEOUT
 
-        await set_failure(desk, "Ignore")
+        await set_failure(env, "Ignore")
 
         async def passes() -> bool:
             return not await refusal()
@@ -151,13 +156,13 @@ async def test_a_frozen_webhook_costs_its_timeout_and_only_gpu_pods_pay(desk):
         await until_async(passes, "the pod to pass by policy")
 
 
-async def test_not_one_pod_fails_while_authority_and_certificate_change_under_load(desk):
-    """Every answer asks to hang up, so that each pod brings a new handshake."""
-    desk.wish = replace(desk.wish, failure_policy="Fail")
-    desk.rules = Rules(overlap=timedelta(seconds=3))  # each state must last until it is looked at
-    async with desk.open() as certificate, desk.replica(port=0) as other:
+async def test_no_pod_fails_while_ca_and_certificate_are_rotated_under_load(env):
+    """Every answer closes its connection, so that each pod needs a new handshake."""
+    env.wish = replace(env.wish, failure_policy="Fail")
+    env.rules = Rules(overlap=timedelta(seconds=3))  # each state must last until it is observed
+    async with env.open() as certificate, env.replica(port=0) as other:
         before = certificate._ring
-        desk.hangs_up()
+        env.hangs_up()
         done, failed = asyncio.Event(), []
         created = 0
 
@@ -165,7 +170,7 @@ async def test_not_one_pod_fails_while_authority_and_certificate_change_under_lo
             nonlocal created
             while not done.is_set():
                 try:
-                    pod = await desk.create(f"load-{number}", spec=gpu(), raw=True, dry_run=True)
+                    pod = await env.create(f"load-{number}", spec=gpu(), raw=True, dry_run=True)
                     assert "stamp" in pod["metadata"]["annotations"]
                     created += 1
                 except ApiError as error:
@@ -173,9 +178,7 @@ async def test_not_one_pod_fails_while_authority_and_certificate_change_under_lo
 
         customers = [asyncio.create_task(customer(number)) for number in range(3)]
         without = [{"op": "remove", "path": "/data/ca.key"}]
-        await desk.api.patch(
-            kinds.SECRETS, NAME, without, namespace=desk.namespace, patch_type=PatchType.JSON
-        )
+        await env.api.patch(kinds.SECRETS, NAME, without, namespace=env.namespace, patch_type=PatchType.JSON)
         seen: list[tuple[int, bool]] = []
 
         async def renewed() -> bool:
@@ -192,7 +195,7 @@ async def test_not_one_pod_fails_while_authority_and_certificate_change_under_lo
         await asyncio.gather(*customers)
 
     assert failed == []
-    assert seen[-3:] == [(2, False), (2, True), (1, True)], "joined, then issued, then left"
+    assert seen[-3:] == [(2, False), (2, True), (1, True)], "JOIN, then ISSUE, then LEAVE"
     assert other._ring is not None
     assert other._ring.certificate == certificate._ring.certificate
 
@@ -201,19 +204,19 @@ async def _true(found: bool) -> bool:
     return found
 
 
-async def set_failure(desk: Desk, failure: str) -> None:
-    await _patch(desk, {"failurePolicy": failure})
+async def set_failure(env: Desk, failure: str) -> None:
+    await _patch(env, {"failurePolicy": failure})
 
 
-async def shorten(desk: Desk, seconds: int) -> None:
-    await _patch(desk, {"timeoutSeconds": seconds})
+async def shorten(env: Desk, seconds: int) -> None:
+    await _patch(env, {"timeoutSeconds": seconds})
 
 
-async def _patch(desk: Desk, fields: dict[str, Any]) -> None:
+async def _patch(env: Desk, fields: dict[str, Any]) -> None:
     for kind in KINDS:
-        found = await desk.api.get(kind, desk.wish.name)
-        changed = {"webhooks": [{"name": one.name, **fields} for one in found.webhooks]}
-        await desk.api.patch(kind, desk.wish.name, changed, patch_type=PatchType.STRATEGIC)
+        found = await env.api.get(kind, env.wish.name)
+        changed = {"webhooks": [{"name": webhook.name, **fields} for webhook in found.webhooks]}
+        await env.api.patch(kind, env.wish.name, changed, patch_type=PatchType.STRATEGIC)
 
 
 def _kind(document: dict[str, Any]) -> Resource[dict[str, Any]]:

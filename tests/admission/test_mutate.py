@@ -1,4 +1,4 @@
-"""One pass over a pod: the patch is valid, does its work once, and touches nothing but its business."""
+"""Mutation of a pod: the patch is valid, idempotent, and changes only card resources."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -31,7 +31,7 @@ READINGS = {
     for path in sorted((ROOT / "scenarios/requests").glob("*.yaml"))
     for case in yaml.safe_load(path.read_text())["cases"]
 }
-"""Every way a pod can ask, as the ledger reads it."""
+"""Every kind of request, as the ledger reads it."""
 
 Raw = dict[str, Any]
 
@@ -45,7 +45,7 @@ def cluster(*nodes: dict[str, str]) -> Availability:
 
 
 def pod(*limits: dict[str, str], **annotations: str) -> Raw:
-    """As the API server shows it: limits are requests too. One container for each of `limits`."""
+    """As the API server stores it, with requests equal to limits; one container for each of `limits`."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -74,7 +74,7 @@ def limits(found: Raw) -> list[dict[str, str]]:
     return [one["resources"]["limits"] for one in found["spec"]["containers"]]
 
 
-def test_all_three_in_one_patch():
+def test_all_steps_form_one_patch():
     asked = pod({TWO_G: "1", "cpu": "1"}, {"cpu": "2"}, **{CARDS: "2", RATIO: "50"})
 
     after, verdict = rewritten(asked, cluster(SMALL_SLICES))
@@ -87,7 +87,7 @@ def test_all_three_in_one_patch():
     assert [note.sentence for note in verdict.events] == [warning]
 
 
-def test_a_pod_that_is_marked_goes_to_the_second_scheduler_where_there_is_one():
+def test_a_marked_pod_gets_the_second_scheduler_if_there_is_one():
     verdict = mutate.rewrite(pod({GPU: "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
     plain = mutate.rewrite(pod({"cpu": "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
 
@@ -95,7 +95,7 @@ def test_a_pod_that_is_marked_goes_to_the_second_scheduler_where_there_is_one():
     assert plain == Verdict()
 
 
-def test_a_pod_that_says_it_by_annotations_alone():
+def test_a_request_by_annotations_alone():
     asked = pod({}, **{RATIO: "30"})
     del asked["spec"]["containers"][0]["resources"]
 
@@ -110,7 +110,7 @@ def test_a_pod_that_needs_nothing_gets_no_patch():
     assert rewritten(asked, cluster({TWO_G: "8", THREE_G: "4"})) == (asked, Verdict())
 
 
-def test_a_pod_that_has_to_wait_is_marked_all_the_same():
+def test_a_pod_that_stays_pending_is_marked():
     after, verdict = rewritten(pod({TWO_G: "1"}), cluster({"cpu": "8"}))
 
     assert limits(after) == [{TWO_G: "1", MARK: "1"}]
@@ -121,7 +121,7 @@ def test_a_pod_that_has_to_wait_is_marked_all_the_same():
 DENIED = {
     "by its annotations": (pod({GPU: "1"}, **{RATIO: "half"}), "annotation gpu.mps.io/ratio is"),
     "by the cluster's policy": (pod({TWO_G: "1"}), f"no node offers {TWO_G}"),
-    "by its own policy, which cannot be read": (
+    "by its own invalid policy": (
         pod({TWO_G: "1"}, **{"gpu-webhook.k8s.io/fallback-policy": "sideways"}),
         "annotation gpu-webhook.k8s.io/fallback-policy is",
     ),
@@ -138,11 +138,11 @@ def test_a_refused_pod_is_not_changed(asked, sentence):
 
 
 @pytest.mark.parametrize("case", READINGS.values(), ids=READINGS)
-def test_admission_and_the_ledger_read_a_request_alike(case):
+def test_admission_and_the_ledger_read_a_request_in_the_same_way(case):
     requests = case.get("requests", {})
     asked = pod(requests, **case.get("annotations", {}))
     offers_all = cluster({name: "8" for name in requests if name.startswith(MIG)})
-    asked["metadata"]["annotations"].pop("gpu.mps.io/container", None)  # only admission looks at that one
+    asked["metadata"]["annotations"].pop("gpu.mps.io/container", None)  # only admission reads that one
 
     verdict = mutate.rewrite(asked, offers_all, Policy())
 
@@ -154,7 +154,7 @@ def test_admission_and_the_ledger_read_a_request_alike(case):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_examples_are_let_in_and_marked(path):
+def test_the_examples_are_admitted_and_marked(path):
     example = yaml.safe_load(path.read_text())
 
     after, verdict = rewritten(example, cluster({GPU: "8", TWO_G: "3"}))
@@ -163,13 +163,13 @@ def test_the_examples_are_let_in_and_marked(path):
     assert verdict.warnings == ()
 
 
-def test_the_mirror_of_a_static_pod_is_only_shown():
+def test_the_mirror_of_a_static_pod_is_not_changed():
     mirror = pod({TWO_G: "1"}, **{"kubernetes.io/config.mirror": "hash"})
 
     assert mutate.rewrite(mirror, cluster(SMALL_SLICES), Policy()) == Verdict()
 
 
-def test_the_next_pod_is_judged_by_new_numbers_and_new_settings():
+def test_the_next_pod_uses_new_resources_and_new_settings():
     known, policies = cluster(SMALL_SLICES), [Policy(), Policy(direction="off"), Policy()]
     mutator = Mutator(known, policies.pop)
     request = AdmissionRequest(uid="1", object=pod({TWO_G: "1"}))
@@ -225,7 +225,7 @@ WORLDS = st.tuples(PODS, NODES.map(lambda nodes: cluster(*nodes)), POLICIES)
 
 
 @given(WORLDS)
-def test_whatever_is_sent_gets_a_verdict_and_stays_as_it_was(world):
+def test_any_object_gets_a_decision_and_is_not_modified(world):
     asked, known, policy = world
     kept = deepcopy(asked)
 
@@ -261,7 +261,7 @@ def test_only_resources_and_our_annotation_are_touched(world):
 
 
 @given(WORLDS)
-def test_nothing_is_asked_for_in_the_end_that_nobody_has_or_asked_for(world):
+def test_only_offered_or_requested_resources_remain(world):
     asked, known, policy = world
     verdict = mutate.rewrite(asked, known, policy)
     if not verdict.allowed:
@@ -273,7 +273,7 @@ def test_nothing_is_asked_for_in_the_end_that_nobody_has_or_asked_for(world):
 
 
 @given(WORLDS)
-def test_the_extender_reads_the_pod_as_it_was_meant(world):
+def test_the_extender_reads_the_intended_request(world):
     asked, known, policy = world
     verdict = mutate.rewrite(asked, known, policy)
     if not verdict.allowed or verdict.fallbacks:
@@ -297,7 +297,7 @@ def _decoded(found: Raw) -> Pod:
 
 
 def _rest(found: Raw) -> Raw:
-    """The pod without card resources and our annotation, and without the maps that were made for them."""
+    """The pod without card resources, our annotation, and the maps that were added for them."""
     plain = deepcopy(found)
     for one in (*plain["spec"]["containers"], *plain["spec"].get("initContainers", ())):
         resources = one.pop("resources", None) or {}
@@ -312,7 +312,7 @@ def _rest(found: Raw) -> Raw:
 
 
 def _named(found: Raw) -> set[str]:
-    """Resources that are asked for, by any container."""
+    """Requested resources of all containers."""
     return {
         name
         for one in (*found["spec"]["containers"], *found["spec"].get("initContainers", ()))

@@ -1,4 +1,4 @@
-"""What was done to a pod is told once, about the pod that exists, and never of one that does not."""
+"""Events about admitted pods are recorded once, and only if the pod exists."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ from tests.admission.desk import Desk, Stamp, gpu
 from tests.kube.waiting import until_async
 
 REWRITTEN = Note("GPUFallback", "no node offers 2g.20gb, so main gets 1g.10gb")
-STUCK = Note("GPUNothingFits", "no node offers 2g.20gb, nor what may take its place")
+STUCK = Note("GPUNothingFits", "no node offers 2g.20gb, nor a replacement for it")
 
 
 QUOTAS: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that advances only by the test."""
 
     now_ = 0.0
 
@@ -47,7 +47,7 @@ class Clock:
         raise NotImplementedError
 
 
-class Notebook:
+class RecordedEvents:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
 
@@ -78,14 +78,14 @@ SILENT = {
     "a pod of that name elsewhere": (asked("p"), appears("p", namespace="other"), 0.0),
     "a dry run": (asked("p", dry_run=True), appears("p"), 0.0),
     "a pod that comes too late": (asked("p"), appears("p"), PATIENCE + 1),
-    "a pod that was not rewritten after all": (asked("p"), appears("p", fallback=""), 0.0),
+    "a pod that was not rewritten": (asked("p"), appears("p", fallback=""), 0.0),
     "a pod whose name is the prefix of others": (asked(generate="p"), appears("p"), 0.0),
 }
 
 
 @pytest.mark.parametrize(("request_", "change", "later"), SILENT.values(), ids=SILENT)
-def test_nothing_is_told_of(request_, change, later):
-    book, clock = Notebook(), Clock()
+def test_no_event_is_recorded_for(request_, change, later):
+    book, clock = RecordedEvents(), Clock()
     kept = Notices(book, clock)
 
     kept.expect(request_, (REWRITTEN,))
@@ -95,8 +95,8 @@ def test_nothing_is_told_of(request_, change, later):
     assert book.told == []
 
 
-def test_a_pod_with_its_own_name_is_told_of_once():
-    book = Notebook()
+def test_a_named_pod_gets_one_event():
+    book = RecordedEvents()
     kept = Notices(book, Clock())
     kept.expect(asked("p"), (REWRITTEN,))
 
@@ -107,8 +107,8 @@ def test_a_pod_with_its_own_name_is_told_of_once():
     assert book.told == [("p", "GPUFallback", "Normal")]
 
 
-def test_all_pods_of_one_owner_are_told_of():
-    book = Notebook()
+def test_all_pods_of_one_owner_get_an_event():
+    book = RecordedEvents()
     kept = Notices(book, Clock())
     kept.expect(asked(generate="job-"), (STUCK,))
 
@@ -119,7 +119,7 @@ def test_all_pods_of_one_owner_are_told_of():
 
 
 def test_memory_is_bounded():
-    kept = Notices(Notebook(), Clock())
+    kept = Notices(RecordedEvents(), Clock())
     for index in range(REMEMBERED + 10):
         kept.expect(asked(f"p-{index}"), (REWRITTEN,))
 
@@ -127,34 +127,34 @@ def test_memory_is_bounded():
 
 
 class Rewriter(Stamp):
-    """Rewrites every pod, and has two replicas remember it."""
+    """Rewrites every pod, and passes its Events to two replicas."""
 
     def __init__(self, *replicas: Notices) -> None:
         super().__init__()
         self.replicas = replicas
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
-        for one in self.replicas:
-            one.expect(request, (REWRITTEN,))
+        for replica in self.replicas:
+            replica.expect(request, (REWRITTEN,))
         value = {FALLBACK: "2g.20gb->1g.10gb", "stamp": "here"}
         return Verdict(operations=(Operation("add", "/metadata/annotations", value),))
 
 
 @contextlib.asynccontextmanager
-async def two_replicas(desk: Desk) -> AsyncIterator[None]:
-    """Both see every pod, and both were asked about it."""
+async def two_replicas(env: Desk) -> AsyncIterator[None]:
+    """Both replicas watch all pods and have their Events."""
     stop, tasks, kept = asyncio.Event(), [], []
     for _ in range(2):
-        recorder = Recorder(desk.api, notices.REPORTER, naming=notices.naming)
+        recorder = Recorder(env.api, notices.REPORTER, naming=notices.naming)
         kept.append(Notices(recorder))
         store = Store(SIGHTINGS)
         store.subscribe(kept[-1].seen)
-        reflector = Reflector(desk.api, store, selection=Selection(namespace=desk.namespace))
+        reflector = Reflector(env.api, store, selection=Selection(namespace=env.namespace))
         tasks += [asyncio.create_task(reflector.run()), asyncio.create_task(recorder.run(stop))]
         await reflector.synced()
-    desk.stamp = Rewriter(*kept)
+    env.stamp = Rewriter(*kept)
     try:
-        async with desk.open():
+        async with env.open():
             yield
     finally:
         stop.set()
@@ -163,33 +163,33 @@ async def two_replicas(desk: Desk) -> AsyncIterator[None]:
         await asyncio.wait(tasks, timeout=10)
 
 
-async def test_on_a_cluster_every_new_pod_has_one_event_however_many_replicas_there_are(desk):
-    async with two_replicas(desk):
+async def test_every_new_pod_has_one_event_with_two_replicas(env):
+    async with two_replicas(env):
         quota = {"metadata": {"name": "few"}, "spec": {"hard": {"requests.nvidia.com/gpu": "3"}}}
-        await desk.api.create(QUOTAS, quota, namespace=desk.namespace)
-        await until_async(lambda: _counted(desk), "the quota to be counted")
+        await env.api.create(QUOTAS, quota, namespace=env.namespace)
+        await until_async(lambda: _counted(env), "the quota to be counted")
 
-        await desk.create("dry", spec=gpu(), dry_run=True)
-        pods = [await desk.create("named", spec=gpu())]
-        pods += [await desk.create(generate="made-", spec=gpu()) for _ in range(2)]
+        await env.create("dry", spec=gpu(), dry_run=True)
+        pods = [await env.create("named", spec=gpu())]
+        pods += [await env.create(generate="made-", spec=gpu()) for _ in range(2)]
         with pytest.raises(ApiError, match="exceeded quota"):
-            await desk.create("refused", spec=gpu())
+            await env.create("refused", spec=gpu())
 
         async def told() -> list[Any]:
-            found = await desk.api.list(kinds.EVENTS, Selection(namespace=desk.namespace))
-            ours = [one for one in found.items if one.reporting_controller == notices.REPORTER]
+            found = await env.api.list(kinds.EVENTS, Selection(namespace=env.namespace))
+            ours = [item for item in found.items if item.reporting_controller == notices.REPORTER]
             return ours if len(ours) >= len(pods) else []
 
         events = await until_async(told, "the Events")
 
     events = await told()
-    assert sorted(one.regarding.uid for one in events) == sorted(one.metadata.uid for one in pods)
-    assert {(one.reason, one.note, one.type) for one in events} == {
+    assert sorted(event.regarding.uid for event in events) == sorted(pod.metadata.uid for pod in pods)
+    assert {(event.reason, event.note, event.type) for event in events} == {
         ("GPUFallback", REWRITTEN.sentence, "Normal")
     }
-    assert {one.regarding.kind for one in events} == {"Pod"}
+    assert {event.regarding.kind for event in events} == {"Pod"}
 
 
-async def _counted(desk: Desk) -> bool:
-    quota = await desk.api.get(QUOTAS, "few", namespace=desk.namespace)
+async def _counted(env: Desk) -> bool:
+    quota = await env.api.get(QUOTAS, "few", namespace=env.namespace)
     return "used" in quota.get("status", {})

@@ -1,4 +1,4 @@
-"""The API server itself holds the rule of the mark, whether anybody answers at the webhook or not."""
+"""The API server itself requires the mark, even if the webhook is down."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from croupier.kube.client import Client
 from croupier.kube.errors import Forbidden
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.kube.waiting import until_async
 
 ONE_G = f"{MIG}1g.10gb"
@@ -29,7 +29,7 @@ Raw = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster) -> Iterator[str]:
-    """A namespace with a pod from before; the policy is for it, and for kube-system as far as it goes."""
+    """A namespace with an older pod; the policy is bound to it and to kube-system."""
     name = borrowed.create_namespace(cluster, "policy")
     cluster.kubectl("apply", "-n", name, "-f", "-", stdin=_json(asking({GPU: "1"}, name="old")))
     where = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [name, SYSTEM]}
@@ -45,7 +45,7 @@ def guarded(cluster: Cluster) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def api(cluster: Cluster, guarded: str) -> AsyncIterator[Client]:
-    """The policy is compiled a moment after it was accepted."""
+    """A policy is enforced only shortly after its creation."""
     async with client.connect(config.load(cluster.kubeconfig)) as connected:
 
         async def holds() -> bool:
@@ -64,13 +64,13 @@ async def create(api: Client, pod: Raw, namespace: str) -> Raw:
 
 
 def asking(limits: dict[str, str], early: dict[str, str] | None = None, **how: Any) -> Raw:
-    made = gates.pod(how.pop("name", "new"), limits, how.pop("annotations", None), **how)
+    made = envs.pod(how.pop("name", "new"), limits, how.pop("annotations", None), **how)
     if early is not None:
         made["spec"]["initContainers"] = [{"name": "early", "image": "any", "resources": {"limits": early}}]
     return made
 
 
-def crowd(count: int, limits: dict[str, str]) -> Raw:
+def many_containers(count: int, limits: dict[str, str]) -> Raw:
     one = {"image": "any", "resources": {"limits": limits}}
     pod = asking({})
     pod["spec"]["containers"] = [{"name": f"c{number}", **one} for number in range(count)]
@@ -84,14 +84,17 @@ REFUSED = {
     "a pool": (asking({f"{POOL}a": "1"}), policy.unmarked(f"{POOL}a")),
     "an init container": (asking({"cpu": "1"}, {GPU: "1"}), policy.unmarked(GPU)),
     "a mark of zero": (asking({GPU: "1", MARK: "0"}), policy.unmarked(GPU)),
-    "annotations nobody turned into a request": (asking({}, annotations={RATIO: "50"}), policy.unturned()),
-    "cards alone, and marked by hand": (asking({MARK: "1"}, annotations={CARDS: "2"}), policy.unturned()),
-    "a node of its own choice": (asking({GPU: "1", MARK: "1"}, nodeName="n"), policy.names_its_node(GPU)),
-    "a mirror that no node sent": (
+    "unconverted annotations": (asking({}, annotations={RATIO: "50"}), policy.unturned()),
+    "the annotation for cards with a mark by hand": (
+        asking({MARK: "1"}, annotations={CARDS: "2"}),
+        policy.unturned(),
+    ),
+    "spec.nodeName": (asking({GPU: "1", MARK: "1"}, nodeName="n"), policy.names_its_node(GPU)),
+    "a mirror annotation by a user": (
         asking({GPU: "1"}, nodeName="n", annotations={policy.MIRROR: "hash"}),
         policy.unmarked(GPU),
     ),
-    "a crowd": (crowd(200, {GPU: "1", "cpu": "1"}), policy.unmarked(GPU)),
+    "many containers": (many_containers(200, {GPU: "1", "cpu": "1"}), policy.unmarked(GPU)),
 }
 
 ADMITTED = {
@@ -102,13 +105,13 @@ ADMITTED = {
     "marked elsewhere": asking({MARK: "1"}, {GPU: "1"}),
     "percent and annotations": asking({PERCENT: "100", MARK: "1"}, annotations={CARDS: "2", RATIO: "50"}),
     "a pool shared by annotations": asking({f"{POOL}a": "50", MARK: "1"}, annotations={RATIO: "50"}),
-    "a node of its own choice, and no cards": asking({"cpu": "1"}, nodeName="n"),
-    "a crowd": crowd(200, {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"}),
+    "spec.nodeName without cards": asking({"cpu": "1"}, nodeName="n"),
+    "many containers": many_containers(200, {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"}),
 }
 
 
 @pytest.mark.parametrize(("pod", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_cards_past_the_ledger_are_refused(pod, sentence, api: Client, guarded: str):
+async def test_unmarked_requests_of_cards_are_refused(pod, sentence, api: Client, guarded: str):
     with pytest.raises(Forbidden) as refused:
         await create(api, pod, guarded)
 
@@ -116,21 +119,21 @@ async def test_cards_past_the_ledger_are_refused(pod, sentence, api: Client, gua
 
 
 @pytest.mark.parametrize("pod", ADMITTED.values(), ids=ADMITTED)
-async def test_all_others_are_let_in(pod, api: Client, guarded: str):
+async def test_other_pods_are_admitted(pod, api: Client, guarded: str):
     await create(api, pod, guarded)
 
 
-async def test_what_was_there_before_can_still_be_changed(api: Client, guarded: str):
+async def test_existing_pods_can_be_updated(api: Client, guarded: str):
     change = {"metadata": {"labels": {"note": "new"}, "annotations": {RATIO: "50"}}}
 
     await api.patch(kinds.PODS, "old", change, namespace=guarded)
 
 
-async def test_kube_system_does_without_us(api: Client):
+async def test_kube_system_is_excluded(api: Client):
     await create(api, asking({GPU: "1"}), SYSTEM)
 
 
-async def test_a_node_may_show_its_static_pods(api: Client, cluster: Cluster, guarded: str):
+async def test_mirrors_of_static_pods_are_admitted(api: Client, cluster: Cluster, guarded: str):
     node = f"shows-{guarded}"
     made = await api.create(kinds.NODES, {"metadata": {"name": node}})
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": made.metadata.uid, "controller": True}
@@ -145,19 +148,19 @@ async def test_a_node_may_show_its_static_pods(api: Client, cluster: Cluster, gu
         await api.delete(kinds.NODES, node)
 
 
-async def test_a_webhook_that_answers_is_asked_first(api: Client, cluster: Cluster, lab: object):
-    async with gates.opened(cluster) as gate, _also_guarding(cluster, gate.namespace):
-        await until_async(lambda: _refuses(gate), "the policy to hold for another namespace")
+async def test_the_webhook_is_called_before_the_policy(api: Client, cluster: Cluster, lab: object):
+    async with envs.opened(cluster) as env, _also_guarding(cluster, env.namespace):
+        await until_async(lambda: _refuses(env), "the policy to hold for another namespace")
 
-        marked = await gate.create(asking({GPU: "1"}))
-        shared = await gate.create(asking({}, name="shared", annotations={CARDS: "2", RATIO: "50"}))
+        marked = await env.create(asking({GPU: "1"}))
+        shared = await env.create(asking({}, name="shared", annotations={CARDS: "2", RATIO: "50"}))
 
-        wrong = await gate.create(asking({}, name="wrong", annotations={RATIO: "50%"}))
+        wrong = await env.create(asking({}, name="wrong", annotations={RATIO: "50%"}))
 
         assert marked.pod is not None, marked.refused
-        assert gates.limits(marked.pod) == {"main": {GPU: "1", MARK: "1"}}
+        assert envs.limits(marked.pod) == {"main": {GPU: "1", MARK: "1"}}
         assert shared.pod is not None, shared.refused
-        assert gates.limits(shared.pod) == {"main": {PERCENT: "100", MARK: "1"}}
+        assert envs.limits(shared.pod) == {"main": {PERCENT: "100", MARK: "1"}}
         assert 'denied the request: annotation gpu.mps.io/ratio is "50%": it must be' in wrong.refused
 
 
@@ -174,9 +177,9 @@ async def _also_guarding(cluster: Cluster, namespace: str) -> AsyncIterator[None
         cluster.kubectl("delete", "validatingadmissionpolicybinding", binding["metadata"]["name"])
 
 
-async def _refuses(gate: gates.Gate) -> bool:
-    """A node of one's own choice is nothing the webhook can mend."""
-    answer = await gate.create(asking({GPU: "1"}, nodeName="n"), dry_run=True)
+async def _refuses(env: envs.Gate) -> bool:
+    """The webhook cannot correct spec.nodeName."""
+    answer = await env.create(asking({GPU: "1"}, nodeName="n"), dry_run=True)
     return policy.names_its_node(GPU) in answer.refused
 
 

@@ -1,4 +1,4 @@
-"""Pods that ask for a pool, at the gate of a real cluster: who gets in, and what they carry."""
+"""Pods that request a pool, on a real cluster: access, and the fields that are added."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +21,7 @@ from croupier.kube.client import Client, Deletion, Selection
 from croupier.kube.errors import ApiError
 from croupier.kube.resource import Resource
 from croupier.lab.cluster import Cluster
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.admission.gate import Gate
 from tests.kube.waiting import until_async
 
@@ -42,7 +42,7 @@ Raw = dict[str, Any]
 
 
 def pool(name: str = "team-a", *, total: int | None = 8, holds: str = "", **spec: Any) -> GPUPool:
-    """As it is stored; `holds` is a condition that is true of it."""
+    """The stored pool; `holds` is a condition that is True."""
     now = datetime.now(UTC)
     capacity = {"total": total, "used": 0, "available": total, "unit": "Card"}
     stored: Raw = {
@@ -60,12 +60,12 @@ def pool(name: str = "team-a", *, total: int | None = 8, holds: str = "", **spec
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
-    async with gates.opened(cluster) as opened:
+async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
+    async with envs.opened(cluster) as opened:
         opened.pools["probe"] = pool("probe")
 
         async def guarded() -> bool:
-            answer = await opened.create(gates.pod("probe", {f"{POOL}probe": "1"}), dry_run=True)
+            answer = await opened.create(envs.pod("probe", {f"{POOL}probe": "1"}), dry_run=True)
             return answer.pod is not None and POD_LABEL in answer.pod["metadata"].get("labels", {})
 
         await until_async(guarded, "the guard of the pools to be asked", WITHIN)
@@ -73,20 +73,20 @@ async def house(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
 
 
 @pytest.fixture
-def gate(house: Gate) -> Iterator[Gate]:
-    house.pools.clear()
-    yield house
-    house.pools.clear()
+def env(shared_env: Gate) -> Iterator[Gate]:
+    shared_env.pools.clear()
+    yield shared_env
+    shared_env.pools.clear()
 
 
 @contextlib.asynccontextmanager
-async def speaking(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
+async def client_as(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
     async with client.connect(replace(config.load(cluster.kubeconfig), impersonate=identity)) as connected:
         yield connected
 
 
 async def refusal(api: Client, body: Raw, namespace: str) -> str:
-    """Why the pod is not let in; empty if it is. It is not created."""
+    """The message of the refusal of a dry run; empty if the pod is admitted."""
     try:
         await api.create(kinds.PODS.raw, body, namespace=namespace, dry_run=True)
     except ApiError as refusal:
@@ -94,18 +94,18 @@ async def refusal(api: Client, body: Raw, namespace: str) -> str:
     return ""
 
 
-async def test_an_admitted_pod_carries_its_way_to_the_cards(gate: Gate):
+async def test_an_admitted_pod_gets_its_scheduling_fields(env: Gate):
     taint = {"key": "gpu", "value": "dear", "effect": "NoSchedule"}
-    gate.pools["team-a"] = pool(scheduling={"taints": [taint]})
+    env.pools["team-a"] = pool(scheduling={"taints": [taint]})
 
-    answer = await gate.create(gates.pod("first", {TEAM: "2"}))
-    other = await gate.create(gates.pod("second", {TEAM: "2"}, {REQUEST_ID: "stolen"}))
+    answer = await env.create(envs.pod("first", {TEAM: "2"}))
+    other = await env.create(envs.pod("second", {TEAM: "2"}, {REQUEST_ID: "stolen"}))
 
     assert answer.pod is not None, answer.refused
     assert other.pod is not None, other.refused
     metadata, spec = answer.pod["metadata"], answer.pod["spec"]
     assert metadata["labels"] == {POD_LABEL: "team-a"}
-    assert gates.limits(answer.pod) == {"main": {TEAM: "2", MARK: "1"}}
+    assert envs.limits(answer.pod) == {"main": {TEAM: "2", MARK: "1"}}
     (term,) = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": f"{NODE_LABEL}team-a", "operator": "Exists"}]}
     assert {**taint, "operator": "Equal"} in spec["tolerations"]
@@ -113,126 +113,124 @@ async def test_an_admitted_pod_carries_its_way_to_the_cards(gate: Gate):
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == (ZONE, "ScheduleAnyway")
     ids = [one["metadata"]["annotations"][REQUEST_ID] for one in (answer.pod, other.pod)]
     assert len({*ids, "stolen", ""}) == 4
-    await gate.sweep()
+    await env.sweep()
 
 
-async def test_a_dry_run_leaves_nothing_and_a_share_of_a_pool_stays_one(gate: Gate):
-    gate.pools["team-a"] = pool(total=800, allocation={"mode": "MPS"}, scheduling={"strategy": "BinPack"})
+async def test_a_dry_run_creates_nothing_and_a_pool_share_is_kept(env: Gate):
+    env.pools["team-a"] = pool(total=800, allocation={"mode": "MPS"}, scheduling={"strategy": "BinPack"})
 
-    body = gates.pod("shared", {TEAM: "100"}, {CARDS: "2", RATIO: "50"})
-    answer = await gate.create(body, dry_run=True)
+    body = envs.pod("shared", {TEAM: "100"}, {CARDS: "2", RATIO: "50"})
+    answer = await env.create(body, dry_run=True)
 
     assert answer.pod is not None, answer.refused
-    assert gates.limits(answer.pod) == {"main": {TEAM: "100", MARK: "1"}}
+    assert envs.limits(answer.pod) == {"main": {TEAM: "100", MARK: "1"}}
     assert "topologySpreadConstraints" not in answer.pod["spec"]
-    listed = await gate.api.list(kinds.PODS, Selection(gate.namespace))
+    listed = await env.api.list(kinds.PODS, Selection(env.namespace))
     assert listed.items == []
 
 
 REFUSED: dict[str, tuple[GPUPool, Raw, str]] = {
     "two pools": (
         pool(),
-        gates.pod("p", {TEAM: "1", f"{POOL}team-b": "1"}),
+        envs.pod("p", {TEAM: "1", f"{POOL}team-b": "1"}),
         "MixedPoolRequest: the pod asks for pools team-a and team-b",
     ),
     "no such pool": (
         pool("team-b"),
-        gates.pod("p", {TEAM: "1"}),
-        'UnknownPool: there is no GPUPool "team-a"',
+        envs.pod("p", {TEAM: "1"}),
+        'UnknownPool: GPUPool "team-a"',
     ),
     "more than there is": (
         pool(),
-        gates.pod("p", {TEAM: "9"}),
-        "InsufficientCapacity: the pod asks for 9 of gpu.deckhouse.io/team-a, and the pool has 8 in all",
+        envs.pod("p", {TEAM: "9"}),
+        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but the pool has only 8",
     ),
     "maintenance": (
         pool(holds="Maintenance"),
-        gates.pod("p", {TEAM: "1"}),
-        "Maintenance: pool team-a is in maintenance and takes no new pods: two pods run; create",
+        envs.pod("p", {TEAM: "1"}),
+        "Maintenance: pool team-a is in maintenance and accepts no new pods: two pods run; create",
     ),
     "drift": (
         pool(holds="Misconfigured"),
-        gates.pod("p", {TEAM: "1"}),
-        "Misconfigured: pool team-a is misconfigured and takes no new pods: two pods run",
+        envs.pod("p", {TEAM: "1"}),
+        "Misconfigured: pool team-a is misconfigured and accepts no new pods: two pods run",
     ),
     "a conflict": (
         pool(),
-        gates.pod("p", {TEAM: "1"}, nodeSelector={f"{NODE_LABEL}team-a": "yes"}),
-        "SchedulingConflict: spec.nodeSelector wants pool.gpu.deckhouse.io/team-a",
+        envs.pod("p", {TEAM: "1"}, nodeSelector={f"{NODE_LABEL}team-a": "yes"}),
+        "SchedulingConflict: spec.nodeSelector requires pool.gpu.deckhouse.io/team-a",
     ),
 }
 
 
 @pytest.mark.parametrize(("known", "body", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_a_refusal_reaches_whoever_asks(known, body, sentence, gate: Gate):
-    gate.pools[known.metadata.name] = known
+async def test_a_refusal_reaches_the_client(known, body, sentence, env: Gate):
+    env.pools[known.metadata.name] = known
 
-    answer = await gate.create(body)
+    answer = await env.create(body)
 
     assert answer.pod is None
     assert f'admission webhook "{ACCESS}" denied the request: {sentence}' in answer.refused
 
 
-async def test_whose_pods_they_are_decides(gate: Gate, cluster: Cluster):
-    body = gates.pod("p", {TEAM: "1"})
-    async with speaking(cluster, ALICE) as alice, speaking(cluster, BOB) as bob:
-        gate.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
-        assert await refusal(alice, body, gate.namespace) == ""
-        assert 'nor to a group of user "bob"' in await refusal(bob, body, gate.namespace)
+async def test_access_depends_on_the_pods_account_and_its_creator(env: Gate, cluster: Cluster):
+    body = envs.pod("p", {TEAM: "1"})
+    async with client_as(cluster, ALICE) as alice, client_as(cluster, BOB) as bob:
+        env.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
+        assert await refusal(alice, body, env.namespace) == ""
+        assert 'nor to a group of user "bob"' in await refusal(bob, body, env.namespace)
 
-        gate.pools["team-a"] = pool(access={"serviceAccounts": [f"{gate.namespace}/default"]})
-        assert await refusal(bob, body, gate.namespace) == ""
-        gate.pools["team-a"] = pool(access={"serviceAccounts": ["other/default"]})
-        assert f"nor to service account {gate.namespace}/default;" in await refusal(bob, body, gate.namespace)
+        env.pools["team-a"] = pool(access={"serviceAccounts": [f"{env.namespace}/default"]})
+        assert await refusal(bob, body, env.namespace) == ""
+        env.pools["team-a"] = pool(access={"serviceAccounts": ["other/default"]})
+        assert f"nor to service account {env.namespace}/default;" in await refusal(bob, body, env.namespace)
 
-        gate.pools["team-a"] = pool(access={"namespaces": [gate.namespace]})
-        assert await refusal(bob, body, gate.namespace) == ""
+        env.pools["team-a"] = pool(access={"namespaces": [env.namespace]})
+        assert await refusal(bob, body, env.namespace) == ""
 
 
-async def test_a_deployment_is_told_what_its_pods_need(gate: Gate):
-    gate.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
+async def test_a_deployment_reports_the_refusal_of_its_pods(env: Gate):
+    env.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
     labels = {"app": "web"}
-    pod = gates.pod("", {TEAM: "1"})
+    pod = envs.pod("", {TEAM: "1"})
     template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    body = {"metadata": {"name": "web", "namespace": gate.namespace}, "spec": spec}
-    await gate.api.create(DEPLOYMENTS, body)
+    body = {"metadata": {"name": "web", "namespace": env.namespace}, "spec": spec}
+    await env.api.create(DEPLOYMENTS, body)
 
     async def told() -> str:
-        events = await gate.api.list(kinds.EVENTS, Selection(gate.namespace, fields="reason=FailedCreate"))
-        return next((one.note for one in events.items if "AccessDenied" in one.note), "")
+        events = await env.api.list(kinds.EVENTS, Selection(env.namespace, fields="reason=FailedCreate"))
+        return next((item.note for item in events.items if "AccessDenied" in item.note), "")
 
     note = await until_async(told, "the ReplicaSet to be refused", WITHIN)
     assert "because service account kube-system/replicaset-controller created the pod" in note
-    gate.pools["team-a"] = pool(access={"namespaces": [gate.namespace]})
+    env.pools["team-a"] = pool(access={"namespaces": [env.namespace]})
 
     async def made() -> bool:
-        listed = await gate.api.list(kinds.PODS, Selection(gate.namespace, labels=f"{POD_LABEL}=team-a"))
+        listed = await env.api.list(kinds.PODS, Selection(env.namespace, labels=f"{POD_LABEL}=team-a"))
         return bool(listed.items)
 
     await until_async(made, "the ReplicaSet to try again", WITHIN)
-    await gate.api.delete(
-        DEPLOYMENTS, "web", namespace=gate.namespace, how=Deletion(propagation="Foreground")
-    )
-    await gate.sweep()
+    await env.api.delete(DEPLOYMENTS, "web", namespace=env.namespace, how=Deletion(propagation="Foreground"))
+    await env.sweep()
 
 
-async def test_a_quota_counts_units_of_a_pool(gate: Gate):
+async def test_a_quota_counts_units_of_a_pool(env: Gate):
     quotas: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
-    gate.pools["team-a"] = pool()
+    env.pools["team-a"] = pool()
     spec = {"hard": {f"requests.{TEAM}": "3"}}
-    await gate.api.create(quotas, {"metadata": {"name": "cards"}, "spec": spec}, namespace=gate.namespace)
+    await env.api.create(quotas, {"metadata": {"name": "cards"}, "spec": spec}, namespace=env.namespace)
 
     async def counted() -> bool:
-        """Also that pods of another story are gone."""
-        found = await gate.api.get(quotas, "cards", namespace=gate.namespace)
+        """Also waits until the pods of another test are deleted."""
+        found = await env.api.get(quotas, "cards", namespace=env.namespace)
         return bool(found.get("status", {}).get("used", {}).get(f"requests.{TEAM}") == "0")
 
     await until_async(counted, "the quota to be counted", WITHIN)
-    first = await gate.create(gates.pod("first", {TEAM: "2"}))
-    second = await gate.create(gates.pod("second", {TEAM: "2"}))
-    await gate.api.delete(quotas, "cards", namespace=gate.namespace)
-    await gate.sweep()
+    first = await env.create(envs.pod("first", {TEAM: "2"}))
+    second = await env.create(envs.pod("second", {TEAM: "2"}))
+    await env.api.delete(quotas, "cards", namespace=env.namespace)
+    await env.sweep()
 
     assert first.pod is not None, first.refused
     assert f"exceeded quota: cards, requested: requests.{TEAM}=2, used: requests.{TEAM}=2" in second.refused

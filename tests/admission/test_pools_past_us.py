@@ -1,4 +1,4 @@
-"""Nobody gets into a pool past us: neither while we are away, nor with a request that comes in behind us."""
+"""Pool access cannot be bypassed, neither while the webhook is down nor by a later webhook."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from croupier.admission.configurations import ACCESS, ACCESS_REQUEST, FALLBACK
 from croupier.admission.review import AdmissionRequest, Verdict
 from croupier.core.jsonpatch import Operation
 from croupier.core.pods.request import MIG, POOL
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.admission.desk import Desk, gpu
 from tests.admission.test_pools import refusal
 from tests.kube.waiting import until_async
@@ -17,48 +17,48 @@ WITHIN = 60.0
 Raw = dict[str, Any]
 
 
-class Smuggler:
-    """A webhook of somebody else, behind ours, that has pods ask for a pool."""
+class AddPoolRequest:
+    """A later webhook that adds a request for a pool."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
         path = "/spec/containers/0/resources"
         return Verdict(operations=(Operation("add", path, {"limits": {TEAM: "1"}, "requests": {TEAM: "1"}}),))
 
 
-class Never:
-    """Lets nobody in."""
+class DenyAll:
+    """Refuses every pod."""
 
     def mutate(self, _request: AdmissionRequest) -> Verdict:
-        return Verdict(allowed=False, sentence="AccessDenied: nobody")
+        return Verdict(allowed=False, sentence="AccessDenied: always")
 
 
-async def test_what_somebody_smuggles_in_behind_us_is_seen_all_the_same(desk: Desk):
-    """Our webhooks were not asked while the pod could be changed: it named no pool then."""
-    desk.stamp, desk.guard = Smuggler(), Never()
-    async with desk.replica():
+async def test_a_pool_request_added_by_a_later_webhook_is_checked(env: Desk):
+    """The mutating webhook was not called, because the pod did not name a pool then."""
+    env.stamp, env.guard = AddPoolRequest(), DenyAll()
+    async with env.replica():
 
         async def refused() -> str:
-            said = await refusal(desk.api, _smuggling(), desk.namespace)
+            said = await refusal(env.api, _pod_for_later_webhook(), env.namespace)
             return said if ACCESS_REQUEST in said else ""
 
         said = await until_async(refused, "the last look", WITHIN)
 
-    assert f'admission webhook "{ACCESS_REQUEST}" denied the request: AccessDenied: nobody' in said
+    assert f'admission webhook "{ACCESS_REQUEST}" denied the request: AccessDenied: always' in said
 
 
-def _smuggling() -> Raw:
-    """Asks for no pool, but for something that brings it before the other webhook."""
+def _pod_for_later_webhook() -> Raw:
+    """Requests no pool, but a resource that is sent to the other webhook."""
     return {"metadata": {"name": "innocent"}, "spec": gpu(f"{MIG}1g.10gb")}
 
 
-async def test_nobody_gets_into_a_pool_while_we_are_away(desk: Desk):
-    async with desk.open():
+async def test_no_pod_is_admitted_to_a_pool_while_the_webhook_is_down(env: Desk):
+    async with env.open():
         pass
-    here = desk.namespace
+    here = env.namespace
 
-    refused = await refusal(desk.api, {"metadata": {"name": "p"}, "spec": gpu(TEAM)}, here)
-    passed = await refusal(desk.api, {"metadata": {"name": "p"}, "spec": gpu()}, here)
-    plain = await refusal(desk.api, gates.pod("p", {"cpu": "1"}), here)
+    refused = await refusal(env.api, {"metadata": {"name": "p"}, "spec": gpu(TEAM)}, here)
+    passed = await refusal(env.api, {"metadata": {"name": "p"}, "spec": gpu()}, here)
+    plain = await refusal(env.api, envs.pod("p", {"cpu": "1"}), here)
 
     assert f'failed calling webhook "{ACCESS}"' in refused
     assert FALLBACK not in refused

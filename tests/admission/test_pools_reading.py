@@ -1,4 +1,4 @@
-"""What the guard of the pools reads of a pool and of whoever asks."""
+"""Conversion of pools and requests for the access decision."""
 
 from croupier.admission import pools
 from croupier.admission.pools import Defaults, Guard
@@ -7,7 +7,7 @@ from croupier.api.gpu import GPUPool
 from croupier.core.pods.eligible import Taint
 from croupier.core.pods.request import POOL
 from croupier.core.pools.admission import Subjects
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.admission.test_pools import pool
 
 TEAM = f"{POOL}team-a"
@@ -17,7 +17,7 @@ def nowhere(_name: str) -> GPUPool | None:
     return None
 
 
-def test_what_the_guard_reads_of_a_pool():
+def test_facts_of_a_pool():
     taint = {"key": "gpu", "effect": "NoExecute"}
     access = {"namespaces": ["a"], "serviceAccounts": ["a/b"], "dexGroups": ["g"]}
     found = pool(access=access, scheduling={"taints": [taint], "topologyKey": "rack"})
@@ -32,13 +32,13 @@ def test_what_the_guard_reads_of_a_pool():
     assert pools.facts(pool(), Defaults("Spread", "rack")).spread_over == "rack"
 
 
-def test_the_mirror_of_a_static_pod_is_only_shown():
-    mirror = gates.pod("static", {TEAM: "1"}, {"kubernetes.io/config.mirror": "hash"})
+def test_the_mirror_of_a_static_pod_is_not_changed():
+    mirror = envs.pod("static", {TEAM: "1"}, {"kubernetes.io/config.mirror": "hash"})
 
     assert Guard(nowhere).mutate(AdmissionRequest(uid="u", object=mirror)) == Verdict()
 
 
-def test_who_asks():
+def test_the_requesting_user_and_account():
     request = AdmissionRequest(
         uid="u",
         namespace="ml",

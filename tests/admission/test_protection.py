@@ -1,4 +1,4 @@
-"""Fields that are worked out are ours to write; what people decide is theirs; what a pod asks for stays."""
+"""Managed fields are protected, fields of users can be changed, and admitted requests stay."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from croupier.kube.errors import Forbidden, NotFound
 from croupier.kube.resource import Resource
 from croupier.lab import borrowed
 from croupier.lab.cluster import Cluster
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.kube.waiting import until_async
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,13 +33,13 @@ Raw = dict[str, Any]
 
 
 def account(name: str, namespace: str = NAMESPACE) -> dict[str, tuple[str, ...]]:
-    """As whom to speak: RBAC lets everybody do everything here, so that only the policies decide."""
+    """A client with this identity; RBAC allows everything, so that only the policies decide."""
     user = f"system:serviceaccount:{namespace}:{name}"
     return {"Impersonate-User": (user,), "Impersonate-Group": ("system:masters",)}
 
 
 @contextlib.asynccontextmanager
-async def speaking(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
+async def client_as(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
     async with client.connect(replace(config.load(cluster.kubeconfig), impersonate=identity)) as connected:
         yield connected
 
@@ -53,16 +53,16 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ours(cluster: Cluster, crds: object, namespace: str) -> AsyncIterator[Client]:
-    """One of our accounts, in a world with one card, one pool and its node, that is protected from now on."""
+    """A client of one of our accounts, with one protected card, pool and node."""
     applied = [*protection.managed_documents(), *protection.pod_documents(_only(namespace))]
     made = NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name").stdout
-    async with speaking(cluster, account("gpupool-controller")) as api:
+    async with client_as(cluster, account("gpupool-controller")) as api:
         if made:
             cluster.kubectl("create", "namespace", NAMESPACE)
         for one in applied:
             cluster.kubectl("apply", "-f", "-", stdin=json.dumps(one))
         try:
-            await _furnish(api, namespace)
+            await _create_objects(api, namespace)
             await until_async(lambda: _holds(cluster), "the policies", within=WITHIN)
             yield api
         finally:
@@ -75,8 +75,8 @@ async def ours(cluster: Cluster, crds: object, namespace: str) -> AsyncIterator[
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def people(cluster: Cluster, ours: Client) -> AsyncIterator[Client]:
-    """Somebody who may do everything, as far as RBAC goes."""
+async def user(cluster: Cluster, ours: Client) -> AsyncIterator[Client]:
+    """A user with all RBAC permissions."""
     async with client.connect(config.load(cluster.kubeconfig)) as connected:
         yield connected
 
@@ -85,7 +85,7 @@ def _only(namespace: str) -> Raw:
     return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
 
 
-async def _furnish(api: Client, namespace: str) -> None:
+async def _create_objects(api: Client, namespace: str) -> None:
     await api.create(kinds.NODES, {"metadata": {"name": NODE, "labels": {f"{NODE_LABEL}{POOL}": ""}}})
     await api.create(kinds.GPU_DEVICES, {"metadata": {"name": CARD, "labels": LABELS}})
     await api.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
@@ -93,10 +93,10 @@ async def _furnish(api: Client, namespace: str) -> None:
     await api.create(kinds.GPU_POOLS, pool)
     await api.create(kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace=NAMESPACE)
     pods = {
-        "marked": gates.pod("marked", {GPU: "1", MARK: "1"}),
-        "shared": gates.pod("shared", {PERCENT: "50", MARK: "1"}, {RATIO: "50"}),
-        "plain": gates.pod("plain", {GPU: "1"}),
-        "pooled": gates.pod("pooled", {}, {REQUEST_ID: "id-1"}),
+        "marked": envs.pod("marked", {GPU: "1", MARK: "1"}),
+        "shared": envs.pod("shared", {PERCENT: "50", MARK: "1"}, {RATIO: "50"}),
+        "plain": envs.pod("plain", {GPU: "1"}),
+        "pooled": envs.pod("pooled", {}, {REQUEST_ID: "id-1"}),
     }
     pods["pooled"]["metadata"]["labels"] = {POD_LABEL: POOL}
     for body in pods.values():
@@ -119,7 +119,7 @@ async def _clear(api: Client) -> None:
 
 
 async def _refused(cluster: Cluster) -> list[bool]:
-    """Of each policy, whether it holds for a person now."""
+    """Whether each policy is enforced for a user already."""
     async with client.connect(config.load(cluster.kubeconfig)) as api:
         probes: list[tuple[Resource[Any], Raw, str | None]] = [
             (kinds.GPU_DEVICES, {"metadata": {"name": "probe"}}, None),
@@ -144,11 +144,11 @@ async def _gone(cluster: Cluster) -> bool:
     return not any(await _refused(cluster))
 
 
-async def test_the_pod_policy_is_in_force(people: Client, namespace: str):
-    """Before anything else is concluded from it: it is compiled a moment after it was accepted."""
+async def test_the_pod_policy_is_enforced(user: Client, namespace: str):
+    """A policy is enforced only shortly after its creation."""
 
     async def holds() -> bool:
-        return bool(await _why_not(people, kinds.PODS, "marked", _annotated(CARDS, "9"), namespace=namespace))
+        return bool(await _why_not(user, kinds.PODS, "marked", _annotated(CARDS, "9"), namespace=namespace))
 
     await until_async(holds, KEEP_REQUEST, within=WITHIN)
 
@@ -162,7 +162,7 @@ async def _why_not(
     sub: str | None = None,
     namespace: str | None = None,
 ) -> str:
-    """The sentence a change is refused with; empty if it is not. Nothing is changed."""
+    """The message of the refusal of a dry run; empty if the change is allowed."""
     try:
         await api.patch(kind, name, patch, namespace=namespace, subresource=sub, dry_run=True)
     except Forbidden as refusal:
@@ -189,7 +189,7 @@ EDITED: dict[str, tuple[Resource[Any], str, Raw, str | None, str]] = {
         None,
         "the label gpu.deckhouse.io/node",
     ),
-    "a card's index taken away": (
+    "a removed index of a card": (
         kinds.GPU_DEVICES,
         CARD,
         _labelled("gpu.deckhouse.io/device-index", None),
@@ -237,33 +237,33 @@ EDITED: dict[str, tuple[Resource[Any], str, Raw, str | None, str]] = {
 
 
 @pytest.mark.parametrize("edit", EDITED.values(), ids=EDITED)
-async def test_what_is_worked_out_is_written_by_us_alone(edit, people: Client, ours: Client):
+async def test_managed_fields_can_be_written_only_by_our_accounts(edit, user: Client, ours: Client):
     kind, name, patch, sub, what = edit
     where = NAMESPACE if kind.namespaced else None
 
-    assert await _why_not(people, kind, name, patch, sub=sub, namespace=where) == protection.kept(what)
+    assert await _why_not(user, kind, name, patch, sub=sub, namespace=where) == protection.kept(what)
     assert await _why_not(ours, kind, name, patch, sub=sub, namespace=where) == ""
 
 
-async def test_all_our_accounts_are_trusted_and_no_others(cluster: Cluster, ours: Client):
+async def test_all_our_accounts_may_write_and_no_others(cluster: Cluster, ours: Client):
     for name in ACCOUNTS:
-        async with speaking(cluster, account(name)) as api:
+        async with client_as(cluster, account(name)) as api:
             assert await _why_not(api, kinds.GPU_DEVICES, CARD, SETTLED, sub="status") == ""
     for other in (account("gpupool-controller", "team"), account("croupier-node")):
-        async with speaking(cluster, other) as api:
+        async with client_as(cluster, other) as api:
             assert await _why_not(api, kinds.GPU_DEVICES, CARD, SETTLED, sub="status")
 
 
-async def test_nobody_invents_cards(people: Client):
+async def test_users_cannot_create_cards(user: Client):
     for kind in (kinds.GPU_DEVICES, kinds.GPU_NODE_INVENTORIES):
-        with pytest.raises(Forbidden, match=f"{kind.kind} invented is kept by Croupier"):
-            await people.create(kind, {"metadata": {"name": "invented"}}, dry_run=True)
+        with pytest.raises(Forbidden, match=f"{kind.kind} invented is managed by Croupier"):
+            await user.create(kind, {"metadata": {"name": "invented"}}, dry_run=True)
 
 
 PEOPLES: dict[str, tuple[Resource[Any], str, Raw]] = {
     "assign a card": (kinds.GPU_DEVICES, CARD, _annotated("gpu.deckhouse.io/assignment", POOL)),
     "drain a card": (kinds.GPU_DEVICES, CARD, _annotated("gpu.deckhouse.io/drain", "new fan")),
-    "take a card out": (kinds.GPU_DEVICES, CARD, _labelled("gpu.deckhouse.io/ignore", "true")),
+    "ignore a card": (kinds.GPU_DEVICES, CARD, _labelled("gpu.deckhouse.io/ignore", "true")),
     "label a card": (kinds.GPU_DEVICES, CARD, _labelled("team", "red")),
     "confirm a pool": (kinds.GPU_POOLS, POOL, _annotated("gpu.deckhouse.io/confirmed", "1")),
     "change a pool": (kinds.GPU_POOLS, POOL, {"spec": {"allocation": {"mode": "MPS"}}}),
@@ -273,15 +273,15 @@ PEOPLES: dict[str, tuple[Resource[Any], str, Raw]] = {
 
 
 @pytest.mark.parametrize("deed", PEOPLES.values(), ids=PEOPLES)
-async def test_what_people_decide_is_theirs(deed, people: Client):
-    assert await _why_not(people, *deed) == ""
+async def test_users_may_change_their_own_fields(deed, user: Client):
+    assert await _why_not(user, *deed) == ""
 
 
-async def test_other_config_maps_and_the_housekeepers_are_left_alone(cluster: Cluster, people: Client):
-    await people.create(
+async def test_other_config_maps_and_garbage_collection_are_allowed(cluster: Cluster, user: Client):
+    await user.create(
         kinds.CONFIG_MAPS, {"metadata": {"name": "settings"}}, namespace=NAMESPACE, dry_run=True
     )
-    await people.create(
+    await user.create(
         kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace="kube-system", dry_run=True
     )
     removal = ("delete", "configmap", CONFIG, "-n", NAMESPACE, "--dry-run=server")
@@ -301,7 +301,7 @@ ASKED_LATER = {
         protection.changed_request("gpu.mps.io/container"),
     ),
     "a larger ratio": ("shared", _annotated(RATIO, "100"), protection.changed_request(RATIO)),
-    "no ratio any more": ("shared", _annotated(RATIO, None), protection.changed_request(RATIO)),
+    "a removed ratio": ("shared", _annotated(RATIO, None), protection.changed_request(RATIO)),
     "another id": (
         "pooled",
         _annotated(REQUEST_ID, "id-2"),
@@ -313,22 +313,20 @@ ASKED_LATER = {
 
 
 @pytest.mark.parametrize(("name", "patch", "sentence"), ASKED_LATER.values(), ids=ASKED_LATER)
-async def test_what_a_pod_asks_for_stays_as_it_was_charged(
-    name, patch, sentence, people: Client, namespace: str
-):
-    await test_the_pod_policy_is_in_force(people, namespace)
+async def test_the_request_of_a_pod_cannot_be_changed(name, patch, sentence, user: Client, namespace: str):
+    await test_the_pod_policy_is_enforced(user, namespace)
 
-    assert await _why_not(people, kinds.PODS, name, patch, namespace=namespace) == sentence
+    assert await _why_not(user, kinds.PODS, name, patch, namespace=namespace) == sentence
 
 
 STILL_FREE = {
     "a note on a marked pod": ("marked", _annotated("note", "mine")),
     "a label": ("pooled", _labelled("team", "red")),
-    "shares on a pod the ledger never hears of": ("plain", _annotated(RATIO, "50")),
-    "the same again": ("shared", _annotated(RATIO, "50")),
+    "shares on an unmarked pod": ("plain", _annotated(RATIO, "50")),
+    "an unchanged value": ("shared", _annotated(RATIO, "50")),
 }
 
 
 @pytest.mark.parametrize(("name", "patch"), STILL_FREE.values(), ids=STILL_FREE)
-async def test_everything_else_of_a_pod_can_be_changed(name, patch, people: Client, namespace: str):
-    assert await _why_not(people, kinds.PODS, name, patch, namespace=namespace) == ""
+async def test_other_fields_of_a_pod_can_be_changed(name, patch, user: Client, namespace: str):
+    assert await _why_not(user, kinds.PODS, name, patch, namespace=namespace) == ""

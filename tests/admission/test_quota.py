@@ -1,4 +1,4 @@
-"""A ResourceQuota counts what a pod gets, not what it asked for before it was rewritten."""
+"""A ResourceQuota counts the rewritten request, not the original one."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +9,7 @@ import pytest_asyncio
 from croupier.core.pods.request import CARDS, MIG, PERCENT, RATIO
 from croupier.kube.resource import Resource
 from croupier.lab.cluster import Cluster
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.admission.gate import Answer, Gate
 from tests.kube.waiting import until_async
 
@@ -21,9 +21,9 @@ NAME = "cards"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gate(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
-    """The node was cut small, and the namespace may have three of the small slices and no larger one."""
-    async with gates.opened(cluster) as opened:
+async def env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
+    """The node has small slices only, and the quota allows three of them and no larger one."""
+    async with envs.opened(cluster) as opened:
         await opened.cut({"gpu-worker": {ONE_G: 28, TWO_G: 0}})
         hard = {f"requests.{name}": amount for name, amount in LIMITS.items()}
         body = {"metadata": {"name": NAME}, "spec": {"hard": hard}}
@@ -35,53 +35,53 @@ async def gate(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
 LIMITS = {ONE_G: "3", TWO_G: "0", PERCENT: "120"}
 
 
-async def _known(gate: Gate) -> bool:
-    found = await gate.api.get(QUOTAS, NAME, namespace=gate.namespace)
+async def _known(env: Gate) -> bool:
+    found = await env.api.get(QUOTAS, NAME, namespace=env.namespace)
     return len(found.get("status", {}).get("used", {})) == len(LIMITS)
 
 
-async def used(gate: Gate) -> dict[str, str]:
-    found = await gate.api.get(QUOTAS, NAME, namespace=gate.namespace)
+async def used(env: Gate) -> dict[str, str]:
+    found = await env.api.get(QUOTAS, NAME, namespace=env.namespace)
     return {name.removeprefix("requests."): amount for name, amount in found["status"]["used"].items()}
 
 
-async def ask(gate: Gate, name: str, limits: dict[str, str], **annotations: str) -> Answer:
-    return await gate.create(gates.pod(name, limits, annotations))
+async def ask(env: Gate, name: str, limits: dict[str, str], **annotations: str) -> Answer:
+    return await env.create(envs.pod(name, limits, annotations))
 
 
-async def test_what_was_rewritten_is_charged_as_what_it_became(gate: Gate):
-    await gate.sweep()
-    await until_async(lambda: _uses(gate, ONE_G, "0"), "the quota to be free again")
+async def test_a_rewritten_request_is_charged_after_the_rewrite(env: Gate):
+    await env.sweep()
+    await until_async(lambda: _uses(env, ONE_G, "0"), "the quota to be free again")
 
-    first = await ask(gate, "first", {TWO_G: "2"})
+    first = await ask(env, "first", {TWO_G: "2"})
     assert first.pod is not None, first.refused
-    assert await used(gate) == {ONE_G: "2", TWO_G: "0", PERCENT: "0"}
+    assert await used(env) == {ONE_G: "2", TWO_G: "0", PERCENT: "0"}
 
-    second = await ask(gate, "second", {TWO_G: "2"})
+    second = await ask(env, "second", {TWO_G: "2"})
     assert f"exceeded quota: {NAME}, requested: requests.{ONE_G}=2" in second.refused
-    assert (await ask(gate, "third", {TWO_G: "1"})).pod is not None
+    assert (await ask(env, "third", {TWO_G: "1"})).pod is not None
 
 
-async def test_what_was_left_alone_is_charged_as_it_is(gate: Gate):
-    await gate.sweep()
+async def test_an_unchanged_request_is_charged_as_it_is(env: Gate):
+    await env.sweep()
     unchanged = {"gpu-webhook.k8s.io/fallback-policy": "off"}
 
-    answer = await ask(gate, "large", {TWO_G: "1"}, **unchanged)
+    answer = await ask(env, "large", {TWO_G: "1"}, **unchanged)
 
     assert f"exceeded quota: {NAME}, requested: requests.{TWO_G}=1" in answer.refused
 
 
-async def test_what_annotations_say_is_charged_in_percent(gate: Gate):
-    await gate.sweep()
-    await until_async(lambda: _uses(gate, PERCENT, "0"), "the quota to be free again")
+async def test_a_request_by_annotations_is_charged_in_percent(env: Gate):
+    await env.sweep()
+    await until_async(lambda: _uses(env, PERCENT, "0"), "the quota to be free again")
     halves = {CARDS: "2", RATIO: "50"}
 
-    first = await ask(gate, "first", {}, **halves)
-    second = await ask(gate, "second", {}, **halves)
+    first = await ask(env, "first", {}, **halves)
+    second = await ask(env, "second", {}, **halves)
 
     assert first.pod is not None, first.refused
     assert f"requested: requests.{PERCENT}=100, used: requests.{PERCENT}=100" in second.refused
 
 
-async def _uses(gate: Gate, resource: str, amount: str) -> bool:
-    return (await used(gate))[resource] == amount
+async def _uses(env: Gate, resource: str, amount: str) -> bool:
+    return (await used(env))[resource] == amount

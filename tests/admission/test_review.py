@@ -1,4 +1,4 @@
-"""Whatever is sent as an AdmissionReview gets an answer, under its uid if it has one."""
+"""Any AdmissionReview gets an answer, under its UID if it has one."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def said(answer: bytes) -> dict[str, Any]:
     return response
 
 
-def test_the_pod_comes_through_as_it_was_sent():
+def test_the_pod_is_decoded_unchanged():
     asked = review.read(body(dryRun=True))
 
     assert isinstance(asked, AdmissionRequest)
@@ -52,7 +52,7 @@ NOT_A_POD = {
 
 
 @pytest.mark.parametrize("request_", NOT_A_POD.values(), ids=NOT_A_POD)
-def test_what_is_no_new_pod_is_recognised(request_):
+def test_other_requests_are_not_a_pod_creation(request_):
     asked = review.read(body(**request_))
 
     assert isinstance(asked, AdmissionRequest)
@@ -66,8 +66,8 @@ UNDER_ITS_UID = {
 }
 WITHOUT_A_UID = {
     "nothing": b"",
-    "no JSON": b"{",
-    "no UTF-8": b'{"apiVersion": "\xff"}',
+    "invalid JSON": b"{",
+    "invalid UTF-8": b'{"apiVersion": "\xff"}',
     "a list": b"[]",
     "no request": json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).encode(),
     "a request of null": enveloped(None),
@@ -76,13 +76,15 @@ WITHOUT_A_UID = {
     "an older version": enveloped({"uid": "u-1"}, apiVersion="admission.k8s.io/v1beta1"),
     "a version that is a number": enveloped({"uid": "u-1"}, apiVersion=1),
     "another kind": enveloped({"uid": "u-1"}, kind="TokenReview"),
-    "a well of brackets": b"[" * 100_000,
-    "a well of brackets inside": enveloped({"uid": "u-1"})[:-2] + b', "object": ' + b'{"a":' * 100_000,
+    "deeply nested lists": b"[" * 100_000,
+    "deeply nested objects in the request": enveloped({"uid": "u-1"})[:-2]
+    + b', "object": '
+    + b'{"a":' * 100_000,
 }
 
 
 @pytest.mark.parametrize("sent", UNDER_ITS_UID.values(), ids=UNDER_ITS_UID)
-def test_a_broken_review_is_refused_under_its_uid(sent):
+def test_an_invalid_review_is_refused_under_its_uid(sent):
     unreadable = review.read(sent)
 
     assert isinstance(unreadable, Unreadable)
@@ -90,11 +92,11 @@ def test_a_broken_review_is_refused_under_its_uid(sent):
     response = said(unreadable.body)
     assert (response["uid"], response["allowed"]) == ("u-1", False)
     assert response["status"]["code"] == 400
-    assert "cannot be read" in response["status"]["message"]
+    assert "the AdmissionReview is invalid" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("sent", WITHOUT_A_UID.values(), ids=WITHOUT_A_UID)
-def test_a_review_nobody_could_answer_is_a_bad_request(sent):
+def test_a_review_without_a_uid_is_a_bad_request(sent):
     unreadable = review.read(sent)
 
     assert isinstance(unreadable, Unreadable)
@@ -108,8 +110,8 @@ def test_an_unknown_version_is_named():
 
     assert isinstance(unreadable, Unreadable)
     assert unreadable.sentence == (
-        "only AdmissionReview of admission.k8s.io/v1 is understood here, "
-        "and this is 'AdmissionReview' of 'admission.k8s.io/v2'"
+        "only AdmissionReview of admission.k8s.io/v1 is supported, "
+        "but this is 'AdmissionReview' of 'admission.k8s.io/v2'"
     )
 
 
@@ -117,7 +119,7 @@ def test_an_unknown_version_is_named():
     st.binary()
     | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps).map(str.encode)
 )
-def test_no_bytes_at_all_make_it_stumble(sent):
+def test_any_bytes_can_be_read(sent):
     assert isinstance(review.read(sent), Unreadable)
 
 
@@ -138,11 +140,11 @@ def test_a_change_is_sent_as_a_patch():
     assert response["warnings"] == ["look", "there"]
 
 
-def test_no_change_is_no_patch():
+def test_an_unchanged_pod_has_no_patch():
     assert said(review.answer("u-1", Verdict())) == {"uid": "u-1", "allowed": True}
 
 
-def test_a_refusal_carries_its_sentence_and_no_patch():
+def test_a_refusal_has_a_message_and_no_patch():
     refused = Verdict(allowed=False, sentence="because", operations=(Operation("remove", "/a"),))
 
     assert said(review.answer("u-1", refused)) == {

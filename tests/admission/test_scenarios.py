@@ -1,4 +1,4 @@
-"""The stories of the fallback, told to a real API server: what its users get, read and are refused."""
+"""Runs scenarios/fallback through the webhook of a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from croupier.core.fallbacks import fallback
 from croupier.core.fallbacks.policy import Policy
 from croupier.core.pods.request import MARK
 from croupier.lab.cluster import Cluster
-from tests.admission import gate as gates
+from tests.admission import gate as envs
 from tests.admission.gate import Answer, Gate
 from tests.core import fallback_stories
 from tests.core.fallback_stories import Ending, Story
@@ -23,39 +23,39 @@ STORIES = fallback_stories.stories()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def open_gate(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
-    async with gates.opened(cluster) as opened:
+async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
+    async with envs.opened(cluster) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def gate(open_gate: Gate) -> AsyncIterator[Gate]:
-    yield open_gate
-    await open_gate.clear()
+async def env(shared_env: Gate) -> AsyncIterator[Gate]:
+    yield shared_env
+    await shared_env.clear()
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_a_story_ends_as_told(story: Story, gate: Gate):
-    gate.policy = story.policy
+async def test_a_scenario_has_the_expected_result(story: Story, env: Gate):
+    env.policy = story.policy
     for act in story.acts:
-        await gate.sweep()
-        await gate.cut(act.nodes)
-        await gate.take(act.taken)
+        await env.sweep()
+        await env.cut(act.nodes)
+        await env.take(act.taken)
         for part in act.parts:
-            answer = await gate.create({**part.pod, "spec": {**part.pod["spec"], "schedulerName": "nobody"}})
+            answer = await env.create({**part.pod, "spec": {**part.pod["spec"], "schedulerName": "none"}})
             assert ended(answer, part.ending) == part.ending, f"{part.name}: {answer.refused}"
 
 
 def ended(answer: Answer, told: Ending) -> Ending:
-    """The ending as it was, with sentences cut to the part that was told where they contain it."""
+    """The actual result, with messages reduced to the expected part if they contain it."""
     if answer.pod is None:
         return Ending(refused=_cut(answer.refused, told.refused))
-    amounts = gates.limits(answer.pod)
+    amounts = envs.limits(answer.pod)
     cards = {
         name: {resource: amount for resource, amount in one.items() if resource not in NO_CARDS}
         for name, one in amounts.items()
     }
-    asked = any(amount != "0" for one in cards.values() for amount in one.values())
+    asked = any(amount != "0" for card in cards.values() for amount in card.values())
     assert any(MARK in one for one in amounts.values()) == asked, "cards and the mark come together"
     return Ending(
         asks={name: one for name, one in cards.items() if one},
@@ -92,18 +92,16 @@ MISSION = {
 
 
 @pytest.mark.parametrize(("node", "asks", "gets", "warning"), MISSION.values(), ids=MISSION)
-async def test_a_person_sees_with_kubectl_what_was_done(
-    node, asks, gets, warning, gate: Gate, cluster: Cluster
-):
-    gate.policy = Policy()
-    await gate.cut({"gpu-worker": node})
+async def test_kubectl_shows_the_warning(node, asks, gets, warning, env: Gate, cluster: Cluster):
+    env.policy = Policy()
+    await env.cut({"gpu-worker": node})
     name, container, resource = asks
     manifest = f"""
 apiVersion: v1
 kind: Pod
-metadata: {{name: {name}, namespace: {gate.namespace}}}
+metadata: {{name: {name}, namespace: {env.namespace}}}
 spec:
-  schedulerName: nobody
+  schedulerName: none
   containers:
   - name: {container}
     image: any
@@ -116,7 +114,7 @@ spec:
 
     shown = f"no node offers {resource}: {warning}"
     assert told.stderr == (f"Warning: {shown}\n" if warning else "")
-    made = await gate.api.get(kinds.PODS, name, namespace=gate.namespace)
+    made = await env.api.get(kinds.PODS, name, namespace=env.namespace)
     (only,) = made.spec.containers
     assert only.resources.limits == only.resources.requests == {gets[0]: "1", MARK: "1"}
     assert made.metadata.annotations.get(fallback.ANNOTATION, "") == gets[1]

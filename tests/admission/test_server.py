@@ -1,4 +1,4 @@
-"""What the API server never sends gets an answer as well, and a going server lets nobody down."""
+"""Invalid requests get an answer, and a stopping server finishes open requests."""
 
 import asyncio
 import contextlib
@@ -35,8 +35,8 @@ def trusting(keys: Keyring) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=keys.bundle.decode())
 
 
-class Book:
-    """Writes down what is measured and what is to be told."""
+class RecordingMetrics:
+    """Records metrics and Events."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, str]] = []
@@ -57,10 +57,12 @@ class Book:
 
 
 @asynccontextmanager
-async def opened(mutator: server.Mutator, book: Book | None = None) -> AsyncIterator["Client"]:
+async def opened(
+    mutator: server.Mutator, recorded: RecordingMetrics | None = None
+) -> AsyncIterator["Client"]:
     keys, served = ring(), Rotating()
     served.replace(keys.certificate, keys.key)
-    noted = book or Book()
+    noted = recorded or RecordingMetrics()
     hook = Webhook(mutator, Listen(Address("127.0.0.1", 0), served), gauge=noted, notices=noted)
     connector = aiohttp.TCPConnector(ssl=trusting(keys))
     async with hook.serving() as taken, aiohttp.ClientSession(connector=connector) as web:
@@ -93,14 +95,14 @@ async def test_a_review_is_answered(client):
     assert "patch" in said(content)
 
 
-async def test_validate_refuses_or_is_silent(client):
+async def test_validate_refuses_or_allows_without_changes(client):
     bad = body(object={"metadata": {"name": "p", "annotations": {"gpu.mps.io/bad": ""}}})
 
     assert said((await client.post("/validate"))[1]) == {"uid": "u-1", "allowed": True}
     assert said((await client.post("/validate", bad))[1])["allowed"] is False
 
 
-async def test_what_is_none_of_our_business_passes(client):
+async def test_unrelated_requests_are_allowed(client):
     update = body(operation="UPDATE")
 
     assert said((await client.post(data=update))[1]) == {"uid": "u-1", "allowed": True}
@@ -130,24 +132,24 @@ ODD = {
 
 
 @pytest.mark.parametrize(("method", "path", "how", "status"), ODD.values(), ids=ODD)
-async def test_odd_requests_get_a_status_and_do_no_harm(client, method, path, how, status):
+async def test_invalid_http_requests_get_an_error_status(client, method, path, how, status):
     async with client.web.request(method, client.url + path, **how) as answer:
         assert answer.status == status
         assert "Content-Length" in answer.headers
     assert (await client.post())[0] == 200
 
 
-async def test_a_huge_body_without_a_length_ends_too(client):
+async def test_a_huge_body_without_a_length_is_refused(client):
     async def flood() -> AsyncIterator[bytes]:
         for _ in range(10):
             yield b" " * 1024 * 1024
 
-    with contextlib.suppress(aiohttp.ClientError):  # we hung up before everything was sent
+    with contextlib.suppress(aiohttp.ClientError):  # the server closed the connection early
         assert (await client.post(data=flood()))[0] == 413
     assert (await client.post())[0] == 200
 
 
-async def test_a_review_in_pieces_is_read_whole(client):
+async def test_a_review_in_chunks_is_read_completely(client):
     async def pieces() -> AsyncIterator[bytes]:
         whole = body()
         for start in range(0, len(whole), 50):
@@ -156,7 +158,7 @@ async def test_a_review_in_pieces_is_read_whole(client):
     assert "patch" in said((await client.post(data=pieces()))[1])
 
 
-async def test_a_slow_body_times_out_and_holds_nobody_up(client, monkeypatch):
+async def test_a_slow_body_times_out_and_does_not_delay_others(client, monkeypatch):
     monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
@@ -168,7 +170,7 @@ async def test_a_slow_body_times_out_and_holds_nobody_up(client, monkeypatch):
     await writer.wait_closed()
 
 
-async def test_a_client_that_hangs_up_is_forgotten(client):
+async def test_a_client_that_disconnects_is_dropped(client):
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     _, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
     writer.write(head)
@@ -178,7 +180,7 @@ async def test_a_client_that_hangs_up_is_forgotten(client):
     assert (await client.post())[0] == 200
 
 
-async def test_a_bug_is_a_failed_call_and_the_next_one_is_answered():
+async def test_an_exception_fails_one_call_only():
     class Trap:
         calls = 0
 
@@ -188,14 +190,14 @@ async def test_a_bug_is_a_failed_call_and_the_next_one_is_answered():
                 raise ZeroDivisionError
             return Verdict()
 
-    book = Book()
-    async with opened(Trap(), book) as client:
+    recorded = RecordingMetrics()
+    async with opened(Trap(), recorded) as client:
         assert (await client.post())[0] == 500
         assert (await client.post())[0] == 200
-    assert book.outcomes == [("mutate", "crashed"), ("mutate", "unchanged")]
+    assert recorded.outcomes == [("mutate", "crashed"), ("mutate", "unchanged")]
 
 
-async def test_connections_are_used_again(client):
+async def test_connections_are_reused(client):
     for _ in range(3):
         await client.post()
 
@@ -207,26 +209,26 @@ class Rewriter:
         return Verdict(events=(Note("GPUFallback", "told"),), fallbacks=(("2g.20gb", "1g.10gb"),))
 
 
-async def test_a_rewrite_is_counted_and_told_but_not_of_a_dry_run():
-    book = Book()
-    async with opened(Rewriter(), book) as client:
+async def test_a_rewrite_is_counted_and_recorded_unless_it_is_a_dry_run():
+    recorded = RecordingMetrics()
+    async with opened(Rewriter(), recorded) as client:
         await client.post(data=body(dryRun=True))
-        assert (book.pairs, book.notes) == ([], [])
+        assert (recorded.pairs, recorded.notes) == ([], [])
         await client.post()
 
-    assert book.pairs == [("2g.20gb", "1g.10gb")]
-    assert book.notes == [(Note("GPUFallback", "told"),)]
+    assert recorded.pairs == [("2g.20gb", "1g.10gb")]
+    assert recorded.notes == [(Note("GPUFallback", "told"),)]
 
 
-async def test_the_last_look_tells_nothing_twice():
-    book = Book()
-    async with opened(Rewriter(), book) as client:
+async def test_validation_records_no_second_event():
+    recorded = RecordingMetrics()
+    async with opened(Rewriter(), recorded) as client:
         await client.post("/validate")
 
-    assert (book.pairs, book.notes) == ([], [])
+    assert (recorded.pairs, recorded.notes) == ([], [])
 
 
-async def test_a_server_that_goes_answers_to_the_end_and_asks_to_hang_up():
+async def test_a_stopping_server_answers_and_closes_connections():
     keys, served, stop, listening = ring(), Rotating(), asyncio.Event(), asyncio.Event()
     served.replace(keys.certificate, keys.key)
     listen = Listen(Address("127.0.0.1", free_port()), served)
@@ -244,7 +246,7 @@ async def test_a_server_that_goes_answers_to_the_end_and_asks_to_hang_up():
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(keys))) as web:
         assert not await hangs_up()
         stop.set()
-        await asyncio.sleep(0)  # let it hear
+        await asyncio.sleep(0)  # let the server run
         assert await hangs_up()
         await running
         with pytest.raises(aiohttp.ClientError):
@@ -252,7 +254,7 @@ async def test_a_server_that_goes_answers_to_the_end_and_asks_to_hang_up():
 
 
 class TestCertificate:
-    async def test_a_new_one_is_served_at_once_and_open_connections_go_on(self):
+    async def test_a_new_certificate_is_served_at_once_and_open_connections_stay(self):
         old, new, served = ring(), ring(), Rotating()
         served.replace(old.certificate, old.key)
         async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
@@ -272,11 +274,11 @@ class TestCertificate:
                 one.close()
                 await one.wait_closed()
 
-    async def test_one_that_does_not_fit_its_key_changes_nothing(self):
+    async def test_a_certificate_that_does_not_match_its_key_is_not_served(self):
         good, other, served = ring(), ring(), Rotating()
         served.replace(good.certificate, good.key)
         for certificate, key in ((other.certificate, good.key), (b"no", b"pem")):
-            with pytest.raises(BadCertificate, match="cannot be served"):
+            with pytest.raises(BadCertificate, match="cannot be loaded"):
                 served.replace(certificate, key)
         async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
             _, writer = await asyncio.open_connection("127.0.0.1", taken.address.port, ssl=trusting(good))
@@ -284,7 +286,7 @@ class TestCertificate:
             await writer.wait_closed()
 
 
-def test_the_metrics_are_named_for_what_they_count():
+def test_the_metrics_have_the_documented_names():
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()

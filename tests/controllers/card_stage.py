@@ -1,4 +1,4 @@
-"""One card on a real API server, and those who write about it: people, its agent, the ledger, controllers."""
+"""One card on a real API server, with simulated users, agent and ledger, and the real controllers."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ LONG_AGO = "2030-01-31T12:00:00Z"
 
 @dataclass
 class Shelf:
-    """Ledgers that a test puts there."""
+    """Ledgers that a test sets."""
 
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     listeners: list[Any] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Stage:
 
     @property
     def chosen(self) -> dict[str, tuple[Resource[Any], Selection]]:
-        """What is followed."""
+        """The watched kinds."""
         here = Selection(self.namespace, labels=agent_report.LEASES)
         served = Selection(self.namespace, fields="spec.nodeName!=")
         return {
@@ -95,17 +95,17 @@ class Stage:
             await self.api.delete(kinds.LEASES, agent_report.lease_name(self.node), namespace=self.namespace)
 
     async def pools(self, wanted: dict[str, Any]) -> None:
-        """These and no others, of those that this stage made."""
-        there = {name for kind, name in self.made if kind is kinds.GPU_POOLS}
-        for name in there - set(wanted):
+        """Make exactly these pools exist, of those that this environment created."""
+        existing = {name for kind, name in self.made if kind is kinds.GPU_POOLS}
+        for name in existing - set(wanted):
             await self.api.delete(kinds.GPU_POOLS, name)
             self.made.remove((kinds.GPU_POOLS, name))
-        for name in set(wanted) - there:
+        for name in set(wanted) - existing:
             await self.api.create(kinds.GPU_POOLS, {"metadata": {"name": name}, "spec": wanted[name]})
             self.made.append((kinds.GPU_POOLS, name))
 
     async def becomes(self, now: Situation, *, annotated: bool = True) -> None:
-        """Everybody writes what is so; the person only what he has to say."""
+        """Write the situation as all components would; the annotation only if `annotated`."""
         await self.people(now, annotated=annotated)
         await self.judged(now)
         await self.reports(_health(now))
@@ -124,7 +124,7 @@ class Stage:
         await self.api.patch(kinds.GPU_DEVICES, self.card, {"metadata": meta})
 
     async def judged(self, now: Situation) -> None:
-        """What the inventory and the bootstrap controller find out about the node."""
+        """The status of the node as the inventory and bootstrap controllers write it."""
         incomplete = condition("InventoryIncomplete", now.incomplete != "", now.incomplete)
         disabled = condition("ManagedDisabled", not now.managed)
         known = {"conditions": [incomplete, disabled]}
@@ -133,18 +133,18 @@ class Stage:
             return
         answers = [condition(name, name in now.failing, now.failing.get(name, "")) for name in MISSING]
         if now.node == "checked":
-            answers = [{**one, "status": "Unknown"} for one in answers]
+            answers = [{**answer, "status": "Unknown"} for answer in answers]
         phase = {"fit": "Ready", "checked": "Validating"}.get(str(now.node), "ValidatingFailed")
-        judged = {"bootstrap": {"phase": phase}, "conditions": answers}
-        await self.status(kinds.GPU_NODE_INVENTORIES, self.node, "gpu-bootstrap-controller", judged)
+        status = {"bootstrap": {"phase": phase}, "conditions": answers}
+        await self.status(kinds.GPU_NODE_INVENTORIES, self.node, "gpu-bootstrap-controller", status)
 
     async def occupied(self, reason: str) -> None:
-        told = [] if reason == "Unknown" else [condition("Occupied", reason in ("Reserved", "InUse"))]
-        conditions = [{**one, "reason": reason} for one in told]
+        occupied = [] if reason == "Unknown" else [condition("Occupied", reason in ("Reserved", "InUse"))]
+        conditions = [{**item, "reason": reason} for item in occupied]
         await self.status(kinds.GPU_DEVICES, self.card, "croupier-ledger", {"conditions": conditions})
 
     async def reports(self, health: CardHealth, **about: Any) -> None:
-        """What the agent tells with its heartbeat."""
+        """A heartbeat of the agent with its report."""
         line = CardLine(index=0, address=ADDRESS, product="H100", health=health)
         report = AgentReport(node=self.node, source="simulated", cards=(line,), **about)
         meta = {
@@ -174,15 +174,15 @@ class Stage:
         return await self.api.get(kinds.GPU_NODE_INVENTORIES, self.node)
 
     async def events(self) -> list[str]:
-        """Of our two objects: who, why, what."""
+        """The Events of card and inventory: controller, reason and note."""
         uids = {(await self.device()).metadata.uid, (await self.inventory()).metadata.uid}
         listed = await self.api.list(kinds.EVENTS, Selection("default"))
-        about = [one for one in listed.items if one.regarding.uid in uids]
-        return [f"{one.reporting_controller} {one.reason}: {one.note}" for one in about]
+        about = [event for event in listed.items if event.regarding.uid in uids]
+        return [f"{event.reporting_controller} {event.reason}: {event.note}" for event in about]
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Caches of what the controllers look at."""
+        """Informers for the controllers."""
         async with contextlib.AsyncExitStack() as stack:
             for name, (kind, selection) in self.chosen.items():
                 self.followed[name] = await stack.enter_async_context(watched(self.api, kind, selection))
@@ -195,9 +195,9 @@ class Stage:
         return CardController(sources, self.api, reporters=reporters, ledgers=self.shelf, settings=settings)
 
     async def caught_up(self) -> None:
-        """The caches show what the API server has."""
-        for name, one in self.followed.items():
-            store = one.store
+        """Wait until the informers have the state of the API server."""
+        for name, informer in self.followed.items():
+            store = informer.store
             selection = self.chosen[name][1]
             listed = await self.api.list(store.resource, selection)
             wanted = {item.metadata.key: item.metadata.resource_version for item in listed.items}
@@ -208,14 +208,14 @@ class Stage:
             await until(shows, f"the cache of {name} to catch up", within=60)
 
     async def rests(self, controller: CardController) -> None:
-        """Looks until a look writes nothing."""
+        """Reconcile until nothing is written."""
         for _ in range(6):
             await self.caught_up()
             before = await self._versions()
             await controller.reconcile(self.node)
             if await self._versions() == before:
                 return
-        raise AssertionError("it never rests")
+        raise AssertionError("the controller does not settle")
 
     async def _versions(self) -> tuple[str, str]:
         device, inventory = await self.device(), await self.inventory()

@@ -1,7 +1,7 @@
-"""A world on the shared cluster, with either book.
+"""Fixtures on the shared cluster, with both capacity managers.
 
-Each test leaves as it came by naming what it made. Doing that through kubectl, as `clean_cluster` does, would
-take longer than most of these tests.
+Each test deletes the objects that it created. Deleting through kubectl, as `clean_cluster` does, would take
+longer than most of these tests.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -18,8 +18,8 @@ from tests.controllers.world import World
 
 
 @pytest.fixture(scope="module")
-def town(cluster: Any, crds: Any) -> Iterator[str]:
-    """One namespace for all stories of a file."""
+def shared_namespace(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all tests of a file."""
     name = borrowed.create_namespace(cluster, "ledger-stories")
     yield name
     borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
@@ -27,13 +27,13 @@ def town(cluster: Any, crds: Any) -> Iterator[str]:
 
 @pytest_asyncio.fixture(params=worlds.BOTH)
 async def world(
-    cluster: Any, town: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+    cluster: Any, shared_namespace: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
 ) -> AsyncIterator[World]:
     if pytestconfig.getoption("--kubeconfig"):
-        request.getfixturevalue("clean_cluster")  # skips where others use our kinds
+        request.getfixturevalue("clean_cluster")  # skips if other objects of our kinds exist
     async with (
         client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
-        worlds.world(api, town, request.param) as made,
+        worlds.world(api, shared_namespace, request.param) as made,
     ):
         try:
             yield made
@@ -42,12 +42,12 @@ async def world(
 
 
 in_the_api_server = pytest.mark.parametrize("world", ["CRD"], indirect=True)
-"""For what only a NodeReservation has."""
+"""For tests that need a NodeReservation."""
 
 
 @pytest.fixture(scope="module")
-def shelf(cluster: Any, crds: Any) -> Iterator[str]:
-    """One namespace for Leases and NodeFeatures of all stories of a file, with NFD's kind installed."""
+def inventory_namespace(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for Leases and NodeFeatures of all tests of a file, with the CRD of NFD installed."""
     borrowed.install(cluster, {"nodefeatures": NODE_FEATURE_CRD})
     name = borrowed.create_namespace(cluster, "inventory")
     yield name
@@ -55,10 +55,10 @@ def shelf(cluster: Any, crds: Any) -> Iterator[str]:
 
 
 @pytest_asyncio.fixture
-async def stock(cluster: Any, shelf: str) -> AsyncIterator[Stock]:
-    """Nodes and their cards; what is made of them is gone afterwards."""
+async def inventory_env(cluster: Any, inventory_namespace: str) -> AsyncIterator[Stock]:
+    """Nodes and their cards, deleted after the test."""
     async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        made = Stock(api, shelf)
+        made = Stock(api, inventory_namespace)
         try:
             yield made
         finally:

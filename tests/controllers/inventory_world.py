@@ -1,4 +1,4 @@
-"""Nodes with cards as labels, NodeFeatures and agents tell of them, and the inventory at work on them."""
+"""Nodes with labels, NodeFeatures and agent reports, and the running inventory controller."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ H100 = catalogue.find("H100")
 PATIENCE = 60.0
 AT_ONCE = 8
 MARK = "croupier-test/stock"
-"""The label of nodes that are removed afterwards."""
+"""The label of nodes that are deleted after the test."""
 
 NODE_FEATURE_CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -65,8 +65,8 @@ NODE_FEATURE_CRD: dict[str, Any] = {
 
 
 def gfd(model: CardModel = H100, count: int = 2, **changed: str | None) -> dict[str, str]:
-    """What GPU Feature Discovery writes; `gfd(memory=None)` leaves a label out."""
-    told: dict[str, str | None] = {
+    """The labels of GPU Feature Discovery; `gfd(memory=None)` omits a label."""
+    fields: dict[str, str | None] = {
         "gpu.present": "true",
         "gpu.count": str(count),
         "gpu.product": model.product,
@@ -77,8 +77,8 @@ def gfd(model: CardModel = H100, count: int = 2, **changed: str | None) -> dict[
         "cuda.driver-version.full": "570.124.06",
         "cuda.runtime-version.full": "12.8",
     }
-    told |= {_dotted(name): value for name, value in changed.items()}
-    return {f"nvidia.com/{name}": value for name, value in told.items() if value is not None}
+    fields |= {_dotted(name): value for name, value in changed.items()}
+    return {f"nvidia.com/{name}": value for name, value in fields.items() if value is not None}
 
 
 def _dotted(name: str) -> str:
@@ -88,18 +88,18 @@ def _dotted(name: str) -> str:
 
 
 def pci(model: CardModel = H100, count: int = 2, **changed: str | None) -> dict[str, str]:
-    """What a rule of NFD writes for each card; `pci(vendor="1002")` says it of card 1."""
-    told: dict[str, str | None] = {
+    """The labels of an NFD rule for each card; `pci(vendor="1002")` changes card 1."""
+    fields: dict[str, str | None] = {
         f"{index:02}.{part}": value
         for index in range(count)
         for part, value in {"vendor": "10de", "device": model.pci_device, "class": "0302"}.items()
     }
-    told |= {f"01.{part.rstrip('_')}": value for part, value in changed.items()}
-    return {f"gpu.deckhouse.io/device.{name}": value for name, value in told.items() if value is not None}
+    fields |= {f"01.{part.rstrip('_')}": value for part, value in changed.items()}
+    return {f"gpu.deckhouse.io/device.{name}": value for name, value in fields.items() if value is not None}
 
 
 def bus(model: CardModel = H100, count: int = 2) -> list[dict[str, str]]:
-    """The PCI devices that NFD's worker finds: the cards, and others that are none of ours."""
+    """The PCI devices that the NFD worker finds: the cards and other devices."""
     cards = [{"vendor": "10de", "device": model.pci_device, "class": "0302"}] * count
     return [
         {"vendor": "8086", "device": "1572", "class": "0200"},
@@ -113,7 +113,7 @@ def address(index: int) -> str:
 
 
 def line(index: int = 0, model: CardModel = H100, **known: Any) -> CardLine:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "index": index,
         "address": address(index),
         "uuid": f"GPU-{index}",
@@ -125,19 +125,19 @@ def line(index: int = 0, model: CardModel = H100, **known: Any) -> CardLine:
         "mig_capable": model.mig_capable,
         "health": CardHealth(clean=3, temperature_c=40),
     }
-    return CardLine(**{**told, **known})
+    return CardLine(**{**fields, **known})
 
 
 def report(node: str, *lines: CardLine, model: CardModel = H100, **known: Any) -> AgentReport:
-    """Of two cards, unless they are named."""
-    told: dict[str, Any] = {"driver": "570.124.06", "cuda": "12.8", "toolkit": True, "beats": 3}
+    """A report with two cards, unless `lines` are given."""
+    fields: dict[str, Any] = {"driver": "570.124.06", "cuda": "12.8", "toolkit": True, "beats": 3}
     cards = lines or tuple(line(index, model) for index in range(2))
-    return AgentReport(node=node, **{**told, "cards": cards, **known})
+    return AgentReport(node=node, **{**fields, "cards": cards, **known})
 
 
 @dataclass
 class Shown:
-    """One node as the inventory shows it."""
+    """The inventory objects of one node."""
 
     inventory: GPUNodeInventory
     devices: dict[str, GPUDevice] = field(default_factory=dict)
@@ -156,24 +156,24 @@ class Shown:
 
 @dataclass
 class Stock:
-    """One namespace of Leases and NodeFeatures, and nodes that are gone afterwards."""
+    """A namespace for Leases and NodeFeatures, and nodes that are deleted after the test."""
 
     api: Client
     namespace: str
     nodes: list[str] = field(default_factory=list)
     beats: "itertools.count[int]" = field(default_factory=itertools.count)
     began: str = field(default_factory=lambda: micro_time(SystemClock().now()))
-    """Events from before tell of others of the same name."""
+    """Earlier Events belong to other objects with the same name."""
 
     async def leave(self) -> None:
-        """Nothing of it is there any more; its cards and inventories go together."""
+        """Delete everything that the test created."""
         ours = f"{MARK}={self.namespace}"
         await self.api.delete_collection(kinds.NODES, Selection(labels=ours))
         for kind in (kinds.LEASES, nfd.NODE_FEATURES):
             await self.api.delete_collection(kind, Selection(self.namespace))
         nodes = set(self.nodes)
         devices = (await self.api.list(kinds.GPU_DEVICES)).items
-        found = [one.metadata.name for one in devices if one.status.node_name in nodes]
+        found = [device.metadata.name for device in devices if device.status.node_name in nodes]
         every: list[tuple[Resource[Any], str]] = [(kinds.GPU_DEVICES, name) for name in found]
         every += [(kinds.GPU_NODE_INVENTORIES, name) for name in nodes]
         await at_once(self._delete(kind, name) for kind, name in every)
@@ -200,9 +200,11 @@ class Stock:
         devices: Iterable[Mapping[str, str]] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """What NFD's worker, or whoever, says of a node."""
+        """Create the NodeFeature of a node."""
         instances = (
-            {} if devices is None else {"pci.device": {"elements": [{"attributes": one} for one in devices]}}
+            {}
+            if devices is None
+            else {"pci.device": {"elements": [{"attributes": device} for device in devices]}}
         )
         meta = {"name": node, "labels": {nfd.NODE_NAME: node}}
         spec = {"features": {"instances": instances}, "labels": dict(labels or {})}
@@ -210,14 +212,14 @@ class Stock:
             nfd.NODE_FEATURES, {"metadata": meta, "spec": spec}, namespace=self.namespace, force=True
         )
 
-    async def beat(self, told: AgentReport, text: str | None = None) -> None:
+    async def beat(self, reported: AgentReport, text: str | None = None) -> None:
         """A heartbeat of the node's agent, with its report."""
         annotations = {
-            agent_report.CARDS: agent_report.written(told) if text is None else text,
-            agent_report.NODE: told.node,
+            agent_report.CARDS: agent_report.written(reported) if text is None else text,
+            agent_report.NODE: reported.node,
         }
         meta = {
-            "name": agent_report.lease_name(told.node),
+            "name": agent_report.lease_name(reported.node),
             "labels": {agent_report.AGENT: "node"},
             "annotations": annotations,
         }
@@ -229,7 +231,7 @@ class Stock:
 
     async def devices(self, node: str) -> dict[str, GPUDevice]:
         listed = await self.api.list(kinds.GPU_DEVICES, Selection(labels=f"gpu.deckhouse.io/node={node}"))
-        return {one.metadata.name: one for one in listed.items}
+        return {device.metadata.name: device for device in listed.items}
 
     async def inventory(self, node: str) -> GPUNodeInventory | None:
         with contextlib.suppress(NotFound):
@@ -244,14 +246,14 @@ class Stock:
         """Every node that has an inventory, with the cards whose status is written."""
         inventories = (await self.api.list(kinds.GPU_NODE_INVENTORIES)).items
         devices = (await self.api.list(kinds.GPU_DEVICES)).items
-        shown = {one.metadata.name: Shown(one) for one in inventories}
-        for one in devices:
-            if (node := one.status.node_name) in shown:
-                shown[node].devices[one.metadata.name] = one
+        shown = {inventory.metadata.name: Shown(inventory) for inventory in inventories}
+        for device in devices:
+            if (node := device.status.node_name) in shown:
+                shown[node].devices[device.metadata.name] = device
         return shown
 
     async def show(self, expected: Mapping[str, tuple[Iterable[str], str]]) -> dict[str, Shown]:
-        """Until each node has exactly these cards, and its inventory says this of them."""
+        """Wait until each node has exactly these cards and this reason of InventoryIncomplete."""
         wanted = {node: (frozenset(cards), reason) for node, (cards, reason) in expected.items()}
         last: dict[str, Shown] = {}
 
@@ -262,13 +264,13 @@ class Stock:
                 if node not in last or last[node].summary != (cards, reason)
             }
 
-        async def look() -> bool:
+        async def matches() -> bool:
             last.clear()
             last.update(await self.everything())
             return not differing()
 
         try:
-            await until_async(look, "the inventory", PATIENCE)
+            await until_async(matches, "the inventory", PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}: {differing()}") from None
         return last
@@ -278,21 +280,21 @@ class Stock:
 
     async def events(self, name: str) -> list[str]:
         listed = await self.api.list(kinds.EVENTS, Selection("default"))
-        ours = (one for one in listed.items if one.event_time >= self.began)
-        return [one.reason for one in ours if one.regarding.name == name]
+        ours = (event for event in listed.items if event.event_time >= self.began)
+        return [event.reason for event in ours if event.regarding.name == name]
 
-    async def told(self, name: str, reason: str) -> None:
-        async def look() -> bool:
+    async def has_event(self, name: str, reason: str) -> None:
+        async def recorded() -> bool:
             return reason in await self.events(name)
 
-        await until_async(look, f"the Event {reason} of {name}", PATIENCE)
+        await until_async(recorded, f"the Event {reason} of {name}", PATIENCE)
 
     async def occupied(self, device: str, reason: str) -> None:
-        """As the ledger would tell it."""
+        """Set the condition Occupied, as the ledger does."""
         now = SystemClock().now().replace(microsecond=0)
         status: Literal["True", "False"] = "False" if reason in ("Free", "Withdrawn") else "True"
-        one = Condition(type="Occupied", status=status, reason=reason, last_transition_time=now)
-        body = {"metadata": {"name": device}, "status": {"conditions": [msgspec.to_builtins(one)]}}
+        occupied = Condition(type="Occupied", status=status, reason=reason, last_transition_time=now)
+        body = {"metadata": {"name": device}, "status": {"conditions": [msgspec.to_builtins(occupied)]}}
         await self.api.apply(
             kinds.GPU_DEVICES, body, field_manager="croupier-ledger", subresource="status", force=True
         )
@@ -301,16 +303,16 @@ class Stock:
     async def works(self, settings: Settings | None = None) -> AsyncIterator[InventoryController]:
         async with contextlib.AsyncExitStack() as stack:
 
-            async def one(kind: Resource[Any], selection: Selection) -> Any:
+            async def informer(kind: Resource[Any], selection: Selection) -> Any:
                 return await stack.enter_async_context(watched(self.api, kind, selection))
 
             here = Selection(self.namespace)
             sources = Sources(
-                nodes=await one(kinds.NODES, Selection()),
-                leases=await one(kinds.LEASES, Selection(self.namespace, labels=agent_report.LEASES)),
-                features=await one(nfd.NODE_FEATURES, here),
-                devices=await one(kinds.GPU_DEVICES, Selection()),
-                inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
+                nodes=await informer(kinds.NODES, Selection()),
+                leases=await informer(kinds.LEASES, Selection(self.namespace, labels=agent_report.LEASES)),
+                features=await informer(nfd.NODE_FEATURES, here),
+                devices=await informer(kinds.GPU_DEVICES, Selection()),
+                inventories=await informer(kinds.GPU_NODE_INVENTORIES, Selection()),
             )
             recorder = Recorder(self.api, "gpu-inventory-controller")
             chosen = settings or Settings(gone=timedelta(0), second_look=0.0)
@@ -321,23 +323,23 @@ class Stock:
 
 
 async def at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of it, a few at a time; it ends when all of it has ended, whatever failed."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    """Run all coroutines, a few at a time."""
+    slots = asyncio.Semaphore(AT_ONCE)
 
-    async def one(part: Coroutine[Any, Any, None]) -> None:
-        async with turns:
+    async def limited(part: Coroutine[Any, Any, None]) -> None:
+        async with slots:
             await part
 
     async with asyncio.TaskGroup() as group:
         for part in work:
-            group.create_task(one(part))
+            group.create_task(limited(part))
 
 
 def condition(found: GPUNodeInventory, kind: str) -> Condition | None:
-    return next((one for one in found.status.conditions if one.type == kind), None)
+    return next((cond for cond in found.status.conditions if cond.type == kind), None)
 
 
 def judged(found: GPUNodeInventory, kind: str) -> tuple[str, str]:
     """Status and reason."""
-    one = condition(found, kind)
-    return (one.status, one.reason) if one is not None else ("", "")
+    current = condition(found, kind)
+    return (current.status, current.reason) if current is not None else ("", "")

@@ -1,4 +1,4 @@
-"""Pods with CPU limits, the controller that moves them, and a kubelet whose words the test chooses."""
+"""Pods with CPU limits, the PodAllocation controller, and a kubelet whose reports the test writes."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ NODE = "no-kubelet"
 
 
 class Ahead(SystemClock):
-    """A clock that a test can set forward."""
+    """A clock that a test can advance."""
 
     def __init__(self) -> None:
         self.ahead = timedelta()
@@ -56,7 +56,7 @@ def container(
 
 @dataclass
 class Limits:
-    """`api` is a person's; the controller may be somebody else."""
+    """`api` is the client of a user; the controller may have its own."""
 
     api: Client
     namespace: str
@@ -66,7 +66,7 @@ class Limits:
 
     @contextlib.asynccontextmanager
     async def moved(self, by: Client | None = None) -> AsyncIterator[PodAllocationController]:
-        """By our controller, from now on."""
+        """Run the controller."""
         async with contextlib.AsyncExitStack() as stack:
             chosen = Selection(self.namespace)
             allocations = await stack.enter_async_context(watched(self.api, kinds.POD_ALLOCATIONS, chosen))
@@ -86,7 +86,7 @@ class Limits:
             yield made
 
     async def node(self, **allocatable: str) -> None:
-        """Nobody serves it, but the API server knows how large it is."""
+        """A node without a kubelet, whose capacity is in the API server."""
         await self.api.create(kinds.NODES, {"metadata": {"name": NODE}})
         status = {"status": {"allocatable": allocatable, "capacity": allocatable}}
         await self.api.patch(kinds.NODES, NODE, status, subresource="status")
@@ -94,7 +94,7 @@ class Limits:
     async def pod(
         self, name: str, *containers: dict[str, Any], spec: dict[str, Any] | None = None, **meta: Any
     ) -> Pod:
-        """Bound to a node that nobody serves: it stands still until the test says what its kubelet says."""
+        """A pod bound to a node without a kubelet; the test writes its status."""
         body = {
             "metadata": {"name": name, **meta},
             "spec": {
@@ -117,27 +117,29 @@ class Limits:
         return await self.api.get(kinds.PODS, name, namespace=self.namespace)
 
     async def reports(self, name: str, *, restarts: int = 0, phase: str = "Running", **limits: str) -> None:
-        """The kubelet says that it enforces the spec (or `limits`), and that nothing is under way."""
+        """The kubelet reports that it enforces the spec (or `limits`), without a resize condition."""
         pod = await self.get(name)
         status = {
             "phase": phase,
             "observedGeneration": pod.metadata.generation,
-            "containerStatuses": [_status(one, restarts, limits) for one in pod.spec.containers],
-            "initContainerStatuses": [_status(one, restarts, limits) for one in pod.spec.init_containers],
+            "containerStatuses": [_status(container, restarts, limits) for container in pod.spec.containers],
+            "initContainerStatuses": [
+                _status(container, restarts, limits) for container in pod.spec.init_containers
+            ],
             "conditions": None,
         }
         await self.says(name, status)
 
     async def condition(self, name: str, kind: str, reason: str = "", message: str = "") -> None:
         pod = await self.get(name)
-        told = {
+        condition = {
             "type": kind,
             "status": "True",
             "reason": reason,
             "message": message,
             "observedGeneration": pod.metadata.generation,
         }
-        await self.says(name, {"conditions": [told], "observedGeneration": pod.metadata.generation})
+        await self.says(name, {"conditions": [condition], "observedGeneration": pod.metadata.generation})
 
     async def says(self, name: str, status: dict[str, Any]) -> None:
         await self.api.patch(
@@ -145,7 +147,7 @@ class Limits:
         )
 
     async def wish(self, pod: str, limit: str, *, name: str = "", namespace: str = "") -> None:
-        """As a person writes it; again, it changes the limit."""
+        """Create or update the PodAllocation of a user."""
         name = name or pod
         spec = {"namespace": namespace or self.namespace, "podName": pod, "desiredCPULimit": limit}
         body = {"metadata": {"name": name}, "spec": spec}
@@ -160,7 +162,7 @@ class Limits:
         return None
 
     async def becomes(self, name: str, phase: str, says: str = "", within: float = PATIENCE) -> PodAllocation:
-        """It is told of the limit that is wished for now."""
+        """Wait for this phase with the current generation observed."""
         seen: list[Any] = [None]
 
         async def look() -> PodAllocation | None:
@@ -183,9 +185,9 @@ class Limits:
     async def limits(self, name: str) -> dict[str, str]:
         pod = await self.get(name)
         return {
-            one.name: one.resources.limits["cpu"]
-            for one in (*pod.spec.containers, *pod.spec.init_containers)
-            if "cpu" in one.resources.limits
+            container.name: container.resources.limits["cpu"]
+            for container in (*pod.spec.containers, *pod.spec.init_containers)
+            if "cpu" in container.resources.limits
         }
 
     async def has(self, name: str, **limits: str) -> None:
@@ -198,7 +200,7 @@ class Limits:
             raise AssertionError(f"{error}; it is {await self.told(name)}") from None
 
     async def applied(self, name: str, limit: str, **limits: str) -> PodAllocation:
-        """The wish, the change, the report, the end."""
+        """Set the limit, wait for the change, report it, and wait for Applied."""
         await self.wish(name, limit)
         await self.has(name, **limits)
         await self.becomes(name, "Pending", "Resizing")
@@ -210,27 +212,27 @@ class Limits:
 
     async def events(self, name: str) -> list[str]:
         listed = await self.api.list(kinds.EVENTS, Selection(self.namespace))
-        about = (one for one in listed.items if one.regarding.name == name)
-        return [f"{one.type} {one.reason}: {one.note}" for one in about]
+        about = (event for event in listed.items if event.regarding.name == name)
+        return [f"{event.type} {event.reason}: {event.note}" for event in about]
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
 
 
-def _status(one: Container, restarts: int, limits: dict[str, str]) -> dict[str, Any]:
-    has = {**one.resources.limits, **({"cpu": limits[one.name]} if limits else {})}
+def _status(container: Container, restarts: int, limits: dict[str, str]) -> dict[str, Any]:
+    has = {**container.resources.limits, **({"cpu": limits[container.name]} if limits else {})}
     return {
-        "name": one.name,
+        "name": container.name,
         "image": "none",
         "imageID": "",
         "ready": True,
         "restartCount": restarts,
         "state": {"running": {}},
-        "resources": {"limits": has, "requests": one.resources.requests},
+        "resources": {"limits": has, "requests": container.resources.requests},
     }
 
 
 def patch_of(limits: dict[str, str]) -> str:
-    """As kubectl would send it through pods/resize."""
+    """A patch for pods/resize, as kubectl sends it."""
     each = [{"name": name, "resources": {"limits": {"cpu": cpu}}} for name, cpu in limits.items()]
     return json.dumps({"spec": {"containers": each}})

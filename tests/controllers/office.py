@@ -1,4 +1,4 @@
-"""The Reservation controller at work on a real cluster, with either book, and what people do around it."""
+"""The Reservation controller on a real cluster, with both capacity managers."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Kept = Literal["InMemory", "CRD"]
 
 @dataclass
 class Office:
-    """`book` outlives the controllers that come and go."""
+    """`book` outlives restarts of the controller."""
 
     api: Client
     namespace: str
@@ -56,23 +56,23 @@ class Office:
     async def becomes(self, name: str, phase: str, says: str = "") -> Reservation:
         seen: list[Any] = [None]
 
-        async def look() -> Reservation | None:
+        async def reached() -> Reservation | None:
             seen[0] = found = await self.get(name)
             fits = found is not None and found.status.phase == phase and says in found.status.message
             return found if fits else None
 
         try:
-            found = await until_async(look, f"{name} to be {phase}")
+            found = await until_async(reached, f"{name} to be {phase}")
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {seen[0]}") from None
         assert found is not None
         return found
 
     async def vanishes(self, name: str) -> None:
-        async def look() -> bool:
+        async def deleted() -> bool:
             return await self.get(name) is None
 
-        await until_async(look, f"{name} to be gone")
+        await until_async(deleted, f"{name} to be gone")
 
     async def delete(self, name: str) -> None:
         await self.api.delete(kinds.RESERVATIONS, name, namespace=self.namespace)
@@ -91,24 +91,24 @@ class Office:
         return [] if ledger is None else [card.used for card in ledger.cards]
 
     async def uses(self, used: list[int], node: str = "node-1") -> None:
-        async def look() -> bool:
+        async def matches() -> bool:
             return self.used(node) == used
 
-        await until_async(look, f"{node} to have {used} in use")
+        await until_async(matches, f"{node} to have {used} in use")
 
     async def events(self, name: str) -> list[str]:
         listed = await self.api.list(kinds.EVENTS, Selection(self.namespace))
-        return [one.reason for one in listed.items if one.regarding.name == name]
+        return [event.reason for event in listed.items if event.regarding.name == name]
 
     async def told(self, name: str, reason: str) -> None:
-        async def look() -> bool:
+        async def recorded() -> bool:
             return reason in await self.events(name)
 
-        await until_async(look, f"the Event {reason} of {name}")
+        await until_async(recorded, f"the Event {reason} of {name}")
 
     @contextlib.asynccontextmanager
     async def works(self) -> AsyncIterator[ReservationController]:
-        """A controller, from now on; it ends as a killed one would."""
+        """Run a controller; it is cancelled at the end."""
         async with contextlib.AsyncExitStack() as stack:
             chosen = Selection(self.namespace)
             reservations = await stack.enter_async_context(watched(self.api, kinds.RESERVATIONS, chosen))

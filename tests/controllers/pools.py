@@ -1,4 +1,4 @@
-"""Pools on a real cluster: the test plays the inventory, the ledger and the agents; the controllers work."""
+"""Pools on a real cluster: the test simulates inventory, ledger and agents; the pool controllers are real."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> dict[st
 
 
 def cut(profile: str = "", number: int = 0, state: str = "Applied", **fields: Any) -> dict[str, Any]:
-    """As the agent of a node tells it: so many of a profile, or whole."""
+    """The layout of a card as its agent reports it: `number` devices of a profile, or whole."""
     slots = [
         {"id": f"{profile}-{start}", "profile": profile, "start": start, "size": 1} for start in range(number)
     ]
@@ -51,7 +51,7 @@ def cut(profile: str = "", number: int = 0, state: str = "Applied", **fields: An
 
 
 class Bookings:
-    """What pods were promised, as the test says."""
+    """Booked units that the test sets."""
 
     def __init__(self) -> None:
         self.promised: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Pools:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     made: list[tuple[Resource[Any], str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
-    """Kinds of all writes so far, but for Events."""
+    """Kinds of all writes so far, without Events."""
     controller: PoolController | None = None
     nodes: PoolNodes | None = None
 
@@ -97,7 +97,7 @@ class Pools:
         return created
 
     async def leave(self) -> None:
-        """Nothing that the test made is there any more."""
+        """Delete everything that the test created."""
         for kind, name in reversed(self.made):
             namespace = self.namespace if kind.namespaced else None
             with contextlib.suppress(NotFound):
@@ -106,7 +106,7 @@ class Pools:
             if kind is kinds.GPU_POOLS:
                 await forget(self.api, self.namespace, name)
 
-    # What people, the inventory, the ledger and the agents write.
+    # Writes of users, inventory, ledger and agents.
 
     async def node(self, name: str, *, taints: tuple[dict[str, str], ...] = (), **labels: str) -> None:
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)}}
@@ -116,12 +116,12 @@ class Pools:
         await self.api.patch(kinds.GPU_NODE_INVENTORIES, name, {"status": status}, subresource="status")
 
     async def card(self, node: str, index: int, serves: str = "", **status: Any) -> str:
-        """A card that is ready, and with `serves` in that pool."""
+        """A ready card; with `serves` it is in that pool."""
         name = f"{node}-0000-{index:02x}-00-0"
         labels = {"gpu.deckhouse.io/node": node, "gpu.deckhouse.io/device-index": str(index)}
-        words = {"gpu.deckhouse.io/assignment": serves} if serves else {}
+        annotations = {"gpu.deckhouse.io/assignment": serves} if serves else {}
         await self.create(
-            kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels, "annotations": words}}
+            kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
         )
         plain = {
             "nodeName": node,
@@ -135,7 +135,7 @@ class Pools:
         return name
 
     async def joins(self, card: str, name: str) -> None:
-        """As the controller of cards lets it in, once it is withdrawn."""
+        """Put the card into the pool, as the card controller does."""
         await self._status(card, _serving(name))
 
     async def leaves(self, card: str) -> None:
@@ -159,20 +159,20 @@ class Pools:
         )
 
     async def wishes(self, name: str, **allocation_: Any) -> None:
-        """A person changes how the pool shall be shared."""
+        """Change the allocation of the pool."""
         whole = {"migProfile": None, "migLayout": None, "timeSlice": None, **allocation_}
         await self.api.patch(kinds.GPU_POOLS, name, {"spec": {"allocation": whole}})
 
     async def confirms(self, name: str) -> None:
         found = await self.get(name)
-        word = {"gpu.deckhouse.io/confirmed": str(found.metadata.generation)}
-        await self.api.patch(kinds.GPU_POOLS, name, {"metadata": {"annotations": word}})
+        annotation = {"gpu.deckhouse.io/confirmed": str(found.metadata.generation)}
+        await self.api.patch(kinds.GPU_POOLS, name, {"metadata": {"annotations": annotation}})
 
     async def runs(self, name: str, node: str, card: str, pool_: str, percent: int = 100) -> None:
-        """A pod that holds so much of a card, bound as the extender does."""
+        """A pod that holds a share of a card, bound as by the extender."""
         asked = {f"gpu.deckhouse.io/{pool_}": "1" if percent == 100 else str(percent)}
         main = {"name": "main", "image": "none", "resources": {"limits": asked}}
-        spec = {"schedulerName": "nobody", "containers": [main], "terminationGracePeriodSeconds": 0}
+        spec = {"schedulerName": "none", "containers": [main], "terminationGracePeriodSeconds": 0}
         pod = await self.create(kinds.PODS, {"metadata": {"name": name}, "spec": spec})
         entry = [{"card": card, "index": 0, "percent": percent}]
         annotations = {allocation.ALLOCATION: msgspec.json.encode(entry).decode()}
@@ -185,7 +185,7 @@ class Pools:
     async def ends(self, name: str) -> None:
         await self.api.delete(kinds.PODS, name, namespace=self.namespace, how=Deletion(grace_seconds=0))
 
-    # What the world looks like.
+    # Reads.
 
     async def get(self, name: str) -> GPUPool:
         return await self.api.get(kinds.GPU_POOLS, name)
@@ -229,10 +229,10 @@ class Pools:
 
     async def events(self, name: str) -> set[str]:
         listed = await self.api.list(kinds.EVENTS, Selection("default"))
-        return {one.reason for one in listed.items if one.regarding.name == name}
+        return {event.reason for event in listed.items if event.regarding.name == name}
 
     async def rests(self, name: str) -> None:
-        """Looking at the pool again and again writes nothing any more, not even what is there already."""
+        """Wait until repeated reconciles of the pool write nothing."""
 
         async def quiet() -> bool:
             assert self.controller is not None
@@ -242,11 +242,11 @@ class Pools:
                 await self.controller.reconcile(name)
             return len(self.writes) == before
 
-        await self.eventually(quiet, f"{name} to rest")
+        await self.eventually(quiet, f"{name} to settle")
 
     @contextlib.asynccontextmanager
-    async def works(self, **settings: Any) -> AsyncIterator[None]:
-        """The controllers, from now on."""
+    async def works(self, *, calm: float = CALM, **settings: Any) -> AsyncIterator[None]:
+        """Run the controllers."""
         async with contextlib.AsyncExitStack() as stack:
 
             async def follow(kind: Resource[Any], chosen: Selection = EVERYTHING) -> Watched[Any]:
@@ -268,10 +268,13 @@ class Pools:
             )
             recorder = Recorder(self.api, pool.REPORTER)
             self.registry = CollectorRegistry()
-            wanted = {"namespace": self.namespace, "calm": CALM, **settings}
+            wanted = {"namespace": self.namespace, **settings}
             figures = PoolMetrics(self.registry, seen.pools.store)
             self.controller = PoolController(
-                sources, self.api, recorder=recorder, settings=pool.Settings(figures=figures, **wanted)
+                sources,
+                self.api,
+                recorder=recorder,
+                settings=pool.Settings(calm=calm, figures=figures, **wanted),
             )
             self.nodes = PoolNodes(pool_nodes.Sources(seen.nodes, seen.devices, seen.pools), self.api)
             for part in (recorder.run, self.controller.run, self.nodes.run):
@@ -283,7 +286,7 @@ class Pools:
 
 
 async def forget(api: Client, namespace: str, name: str) -> None:
-    """Whatever a pool left behind whose controller is gone."""
+    """Delete what a pool without a running controller left behind."""
     with contextlib.suppress(NotFound):
         await api.patch(kinds.GPU_POOLS, name, {"metadata": {"finalizers": None}})
     with contextlib.suppress(NotFound):

@@ -1,4 +1,4 @@
-"""A report wakes only those whom its change concerns, and an old Lease is no heartbeat."""
+"""A report notifies only the affected subscribers, and an old Lease is no heartbeat."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.bootstrap import reading as bootstrap_reading
-from croupier.controllers.cards import reading as cards_reading
+from croupier.controllers.bootstrap import reading as bootstrap_snapshot
+from croupier.controllers.cards import reading as cards_snapshot
 from croupier.controllers.inventory.agent_reports import AgentReports
 from croupier.controllers.watched import Watched
 from croupier.kube.store import Store
@@ -22,7 +22,7 @@ class Complete:
 
 
 class Desk:
-    """Agents' Leases, and what was heard of them."""
+    """Leases of agents, and the recorded notifications."""
 
     def __init__(self) -> None:
         self.store: Store[Lease] = Store(kinds.LEASES)
@@ -31,10 +31,10 @@ class Desk:
         self.heard: list[str] = []
         self.cards: list[str] = []
         self.nodes: list[str] = []
-        self.reports.subscribe(self.cards.append, cards_reading.health, heard=self.heard.append)
-        self.reports.subscribe(self.nodes.append, bootstrap_reading.word)
+        self.reports.subscribe(self.cards.append, cards_snapshot.health, heard=self.heard.append)
+        self.reports.subscribe(self.nodes.append, bootstrap_snapshot.word)
 
-    def tells(self, health: CardHealth | None = None, *, driver: str = "550") -> None:
+    def report(self, health: CardHealth | None = None, *, driver: str = "550") -> None:
         self.version += 1
         line = CardLine(index=0, address="0000:65:00.0", health=health or CardHealth(clean=3))
         report = AgentReport(node="node-1", driver=driver, cards=(line,))
@@ -50,36 +50,36 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def env() -> Desk:
     made = Desk()
-    made.tells()
+    made.report()
     made.cards.clear()
     made.nodes.clear()
     return made
 
 
-def test_a_lease_seen_for_the_first_time_is_no_heartbeat(desk: Desk):
-    assert desk.heard == []
-    desk.tells()
-    assert desk.heard == ["node-1"]
+def test_a_lease_seen_for_the_first_time_is_no_heartbeat(env: Desk):
+    assert env.heard == []
+    env.report()
+    assert env.heard == ["node-1"]
 
 
-def test_a_heartbeat_and_a_temperature_wake_nobody(desk: Desk):
-    desk.tells()
-    desk.tells(CardHealth(clean=3, temperature_c=71, metrics={"power": "300"}))
+def test_a_heartbeat_and_a_temperature_notify_no_subscriber(env: Desk):
+    env.report()
+    env.report(CardHealth(clean=3, temperature_c=71, metrics={"power": "300"}))
 
-    assert (desk.cards, desk.nodes) == ([], [])
-
-
-def test_a_fault_concerns_the_card_and_a_driver_the_node(desk: Desk):
-    desk.tells(CardHealth(healthy=False, reason="TooHot"))
-    assert (desk.cards, desk.nodes) == (["node-1"], [])
-    desk.tells(CardHealth(healthy=False, reason="TooHot"), driver="")
-    assert (desk.cards, desk.nodes) == (["node-1"], ["node-1"])
+    assert (env.cards, env.nodes) == ([], [])
 
 
-def test_an_agent_that_is_gone_concerns_all(desk: Desk):
-    desk.store.remove(next(iter(desk.store.keys())))
+def test_a_fault_affects_the_card_and_a_driver_the_node(env: Desk):
+    env.report(CardHealth(healthy=False, reason="TooHot"))
+    assert (env.cards, env.nodes) == (["node-1"], [])
+    env.report(CardHealth(healthy=False, reason="TooHot"), driver="")
+    assert (env.cards, env.nodes) == (["node-1"], ["node-1"])
 
-    assert (desk.cards, desk.nodes) == (["node-1"], ["node-1"])
-    assert desk.reports.of("node-1") is None
+
+def test_a_deleted_lease_affects_all(env: Desk):
+    env.store.remove(next(iter(env.store.keys())))
+
+    assert (env.cards, env.nodes) == (["node-1"], ["node-1"])
+    assert env.reports.of("node-1") is None

@@ -1,4 +1,4 @@
-"""Every class of finding, planted by hand on a real API server, repaired or named."""
+"""Every class of finding, provoked on a real API server, is repaired or reported."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ async def divergences(world: World) -> list[str]:
 
 
 async def croupier_audit(cluster: Cluster, *arguments: str) -> Result:
-    """As a person would run it: a loop of its own, so a thread of its own."""
+    """The command in its own thread, because it needs its own event loop."""
     typed = [*arguments, "--kubeconfig", str(cluster.kubeconfig)]
     return await asyncio.to_thread(lambda: CliRunner().invoke(COMMAND, typed))
 
@@ -81,7 +81,7 @@ REPAIRED: dict[str, tuple[Any, str, dict[str, tuple[bool, int]]]] = {
 
 
 @pytest.mark.parametrize(("plant", "kind", "after"), REPAIRED.values(), ids=REPAIRED)
-async def test_what_is_safe_is_repaired_and_told(world, plant, kind, after):
+async def test_safe_repairs_are_made_and_reported(world, plant, kind, after):
     await opened(world)
     await plant(world)
 
@@ -93,10 +93,10 @@ async def test_what_is_safe_is_repaired_and_told(world, plant, kind, after):
         assert world.metric("croupier_audit_repaired_total", kind) == 1
         assert world.metric("croupier_audit_findings", kind) == 0
 
-        async def told() -> list[str]:
+        async def recorded() -> list[str]:
             return await divergences(world)
 
-        (event,) = await until_async(told, "the Event")
+        (event,) = await until_async(recorded, "the Event")
         assert event.startswith(f"GPULedgerDivergence: {kind}: ")
         assert event.endswith("; repaired")
 
@@ -104,7 +104,7 @@ async def test_what_is_safe_is_repaired_and_told(world, plant, kind, after):
         assert world.metric("croupier_audit_repaired_total", kind) == 1, "once is enough"
 
 
-async def test_what_is_not_safe_is_named_as_long_as_it_lasts(world):
+async def test_findings_without_safe_repair_are_reported_while_they_last(world):
     await opened(world)
     await world.plant(await world.runs("first", card(0), percent=80), card(0), percent=80)
     await world.runs("second", card(0), percent=80)
@@ -113,13 +113,13 @@ async def test_what_is_not_safe_is_named_as_long_as_it_lasts(world):
         for _ in range(2):
             await audit.look_around()
         (finding,) = audit.notes.of(NODE)
-        assert (finding.kind, "more than is left" in finding.message) == ("Overlap", True)
+        assert (finding.kind, "more than is free" in finding.message) == ("Overlap", True)
         assert world.metric("croupier_audit_findings", "Overlap") == 1
 
-        async def told() -> list[str]:
+        async def recorded() -> list[str]:
             return await divergences(world)
 
-        assert len(await until_async(told, "the Event")) == 1
+        assert len(await until_async(recorded, "the Event")) == 1
         await world.ends("second")
         await until_async(lambda: _clean(audit), "the finding to go")
         assert world.metric("croupier_audit_findings", "Overlap") == 0
@@ -130,7 +130,7 @@ async def _clean(audit: Audit) -> bool:
     return not audit.notes.every()
 
 
-async def test_a_pod_the_cache_does_not_show_yet_is_no_leak(world):
+async def test_a_pod_missing_in_the_cache_is_no_leak(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0))
@@ -142,7 +142,7 @@ async def test_a_pod_the_cache_does_not_show_yet_is_no_leak(world):
     assert world.cards() == HALF
 
 
-async def test_a_reservation_the_cache_does_not_show_yet_is_no_leak(world):
+async def test_a_reservation_missing_in_the_cache_is_no_leak(world):
     await opened(world)
     spec = {"podKey": f"{world.namespace}/a", "nodeName": NODE, "numCards": 1, "percentPerCard": 50}
     await world.create(kinds.RESERVATIONS, {"metadata": {"name": "rsv"}, "spec": spec})
@@ -156,7 +156,7 @@ async def test_a_reservation_the_cache_does_not_show_yet_is_no_leak(world):
 
 
 @in_the_api_server
-async def test_the_status_of_the_node_reservation_says_what_is_left(world):
+async def test_the_node_reservation_status_has_the_findings(world):
     await opened(world)
     await world.plant(await world.runs("first", card(0), percent=80), card(0), percent=80)
     await world.runs("second", card(0), percent=80)
@@ -186,7 +186,7 @@ async def test_the_status_of_the_node_reservation_says_what_is_left(world):
 
 
 @in_the_api_server
-async def test_the_command_names_and_repairs(world, cluster):
+async def test_the_command_reports_and_repairs(world, cluster):
     await opened(world)
     await leak(world)
 
@@ -196,30 +196,30 @@ async def test_the_command_names_and_repairs(world, cluster):
 
     fixed = await croupier_audit(cluster, NODE, "--fix", "-o", "json")
     assert fixed.exit_code == 0, fixed.stderr
-    told = msgspec.json.decode(fixed.stdout)
-    assert [(one["class"], one["repaired"]) for one in told["findings"]] == [("Leak", True)]
+    output = msgspec.json.decode(fixed.stdout)
+    assert [(item["class"], item["repaired"]) for item in output["findings"]] == [("Leak", True)]
     await world.shows(FREE)
 
     clean = await croupier_audit(cluster)
-    assert (clean.exit_code, clean.stdout) == (0, "Nothing found: 1 node looked at.\n")
+    assert (clean.exit_code, clean.stdout) == (0, "No findings on 1 node.\n")
     unknown = await croupier_audit(cluster, "nowhere")
     assert (unknown.exit_code, unknown.stderr) == (1, "croupier: the ledger has no node nowhere.\n")
 
 
 @pytest.mark.parametrize("world", ["InMemory"], indirect=True)
-async def test_without_a_record_the_command_says_what_pods_say(world, cluster):
+async def test_without_node_reservations_the_command_counts_from_pods(world, cluster):
     await world.node(gpu=1)
     for name in ("a", "b"):
         await world.runs(name, card(0), percent=80)
 
-    told = await croupier_audit(cluster, "--fix")
-    assert told.exit_code == 1
-    assert "Nothing was repaired" in told.stdout
-    assert "Overlap" in told.stdout
+    result = await croupier_audit(cluster, "--fix")
+    assert result.exit_code == 1
+    assert "Nothing was repaired" in result.stdout
+    assert "Overlap" in result.stdout
 
 
 @in_the_api_server
-async def test_a_bind_on_its_way_is_no_finding_for_the_command(world):
+async def test_a_bind_in_flight_is_no_finding_for_the_command(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0))

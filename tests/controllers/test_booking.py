@@ -1,4 +1,4 @@
-"""Pods that wait for a pool, on a real cluster: counted, bound, expired, and told of once."""
+"""Bookings of waiting pods on a real cluster: counted, bound, expired, and reported once."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ class Office:
 
     @contextlib.asynccontextmanager
     async def opens(self) -> AsyncIterator[Bookings]:
-        """One who comes to office and knows nothing."""
+        """Run a new controller without history."""
         stop = asyncio.Event()
         recorder = Recorder(self.api, booking.REPORTER, naming=booking.naming)
         chosen = Selection(self.namespace, labels=WAITING.labels, fields=WAITING.fields)
@@ -55,18 +55,18 @@ class Office:
             made = Bookings(pods, pools, recorder, settings)
             made.subscribe(self.heard.append)
             async with running(made.run(stop)):
-                telling = asyncio.create_task(recorder.run(stop))
+                recording = asyncio.create_task(recorder.run(stop))
                 try:
                     yield made
                 finally:
                     stop.set()
-                    await telling
+                    await recording
 
     async def pod(self, name: str, *units: int, early: int = 0, labelled: bool = True) -> None:
-        containers = [_container(f"c{number}", one) for number, one in enumerate(units)]
+        containers = [_container(f"c{number}", amount) for number, amount in enumerate(units)]
         body: dict[str, Any] = {
             "metadata": {"name": name, "labels": {POD_LABEL: TEAM} if labelled else {}},
-            "spec": {"schedulerName": "nobody", "containers": containers},
+            "spec": {"schedulerName": "none", "containers": containers},
         }
         if early:
             body["spec"]["initContainers"] = [_container("early", early)]
@@ -77,12 +77,12 @@ class Office:
         await self.api.create(kinds.PODS, body, namespace=self.namespace, name=name, subresource="binding")
 
     async def told(self) -> list[Event]:
-        """About our pods, and about the pool because of them."""
+        """Expiry Events of the pods and of the pool."""
         listed = [
             *(await self.api.list(kinds.EVENTS, Selection(self.namespace))).items,
             *(await self.api.list(kinds.EVENTS, Selection("default"))).items,
         ]
-        return [one for one in listed if one.reason == EXPIRED and f"{self.namespace}/" in one.note]
+        return [event for event in listed if event.reason == EXPIRED and f"{self.namespace}/" in event.note]
 
     def metric(self) -> float | None:
         return self.registry.get_sample_value("gpu_reservations_expired_total", {"pool": TEAM})
@@ -93,82 +93,82 @@ def _container(name: str, units: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def district(cluster: Any, crds: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+def booking_namespace(cluster: Any, crds: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     name = borrowed.create_namespace(cluster, request.node.name)
     yield name
     borrowed.delete_namespace(cluster, name)
 
 
 @pytest_asyncio.fixture
-async def office(cluster: Any, district: str, clean_cluster: None) -> AsyncIterator[Office]:
+async def env(cluster: Any, booking_namespace: str, clean_cluster: None) -> AsyncIterator[Office]:
     async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
         await api.create(kinds.NODES, {"metadata": {"name": NODE}})
         pool = {"metadata": {"name": TEAM}, "spec": {"allocation": {"mode": "Exclusive"}}}
         await api.create(kinds.GPU_POOLS, pool)
-        yield Office(api, district)
-        everything = Selection(district)
+        yield Office(api, booking_namespace)
+        everything = Selection(booking_namespace)
         await api.delete_collection(kinds.PODS, everything, how=Deletion(grace_seconds=0))
 
 
-async def test_what_is_booked_follows_the_pods(office: Office):
-    async with office.opens() as bookings:
-        await office.pod("plain", 2)
-        await office.pod("many", 1, 1, early=5)
-        await office.pod("stranger", 7, labelled=False)
-        await until(lambda: office.heard.count(TEAM) >= 1, "whoever listens to hear of it", WITHIN)
+async def test_booked_units_follow_the_pods(env: Office):
+    async with env.opens() as bookings:
+        await env.pod("plain", 2)
+        await env.pod("many", 1, 1, early=5)
+        await env.pod("stranger", 7, labelled=False)
+        await until(lambda: env.heard.count(TEAM) >= 1, "the subscriber to be notified", WITHIN)
         await until(lambda: bookings.booked(TEAM) == 7, "both to be booked", WITHIN)
         assert bookings.booked("another") == 0
 
-        await office.bind("many")
-        await until(lambda: bookings.booked(TEAM) == 2, "the bound one to hold instead of book", WITHIN)
+        await env.bind("many")
+        await until(lambda: bookings.booked(TEAM) == 2, "the bound pod to leave the bookings", WITHIN)
         done = {"status": {"phase": "Failed"}}
-        await office.api.patch(kinds.PODS, "plain", done, namespace=office.namespace, subresource="status")
-        await until(lambda: bookings.booked(TEAM) == 0, "a failed one to book nothing", WITHIN)
-        assert await office.told() == []
-        assert office.metric() == 0
+        await env.api.patch(kinds.PODS, "plain", done, namespace=env.namespace, subresource="status")
+        await until(lambda: bookings.booked(TEAM) == 0, "the failed pod to leave the bookings", WITHIN)
+        assert await env.told() == []
+        assert env.metric() == 0
 
 
-async def test_an_end_is_told_once_whoever_comes_to_office(office: Office):
-    async with office.opens() as bookings:
-        await office.pod("late", 3)
+async def test_an_expiry_is_reported_once_across_leaders(env: Office):
+    async with env.opens() as bookings:
+        await env.pod("late", 3)
         await until(lambda: bookings.booked(TEAM) == 3, "it to be booked", WITHIN)
-        heard = len(office.heard)
-        office.clock.ahead = TTL + timedelta(seconds=2)
+        heard = len(env.heard)
+        env.clock.ahead = TTL + timedelta(seconds=2)
         bookings.controller.add(TEAM)
 
-        told = await until_async(lambda: _all_told(office), "both Events", WITHIN)
-        assert len(office.heard) > heard
-        assert (bookings.booked(TEAM), office.metric()) == (0, 1)
+        reported = await until_async(lambda: _all_told(env), "both Events", WITHIN)
+        assert len(env.heard) > heard
+        assert (bookings.booked(TEAM), env.metric()) == (0, 1)
         bookings.controller.add(TEAM)
         bookings.controller.add(TEAM)
 
-    async with office.opens() as again:
-        await until(lambda: office.metric() == 1, "the new one to look", WITHIN)
+    async with env.opens() as again:
+        await until(lambda: env.metric() == 1, "the new controller to reconcile", WITHIN)
         assert again.booked(TEAM) == 0
 
-    assert {one.regarding.kind for one in told} == {"Pod", "GPUPool"}
-    assert {one.note for one in told} == {
-        f"the booking of 3 of pool {TEAM} by pod {office.namespace}/late expired after 120 s without a node: "
-        "others may have them now, and the pod is still bound when there is room"
+    assert {event.regarding.kind for event in reported} == {"Pod", "GPUPool"}
+    assert {event.note for event in reported} == {
+        f"the booking of 3 of pool {TEAM} by pod {env.namespace}/late expired after 120 s without a node: "
+        "other pods may use the units, and this pod is still scheduled when units are free"
     }
-    assert {one.reporting_controller for one in told} == {"gpu-admission-webhook"}
-    after = await office.told()
-    assert {one.metadata.uid for one in after} == {one.metadata.uid for one in told}
-    assert all(one.series is None for one in after)
+    assert {event.reporting_controller for event in reported} == {"gpu-admission-webhook"}
+    after = await env.told()
+    assert {event.metadata.uid for event in after} == {event.metadata.uid for event in reported}
+    assert all(event.series is None for event in after)
 
 
-async def _all_told(office: Office) -> list[Event]:
-    told = await office.told()
-    return told if len(told) >= 2 else []
+async def _all_told(env: Office) -> list[Event]:
+    reported = await env.told()
+    return reported if len(reported) >= 2 else []
 
 
-async def test_time_alone_ends_a_booking(office: Office):
-    office.ttl = timedelta(seconds=2)
-    async with office.opens() as bookings:
-        await office.pod("late", 1)
+async def test_a_booking_expires_without_any_event(env: Office):
+    env.ttl = timedelta(seconds=2)
+    async with env.opens() as bookings:
+        await env.pod("late", 1)
 
-        await until_async(lambda: _all_told(office), "both Events", WITHIN)
+        await until_async(lambda: _all_told(env), "both Events", WITHIN)
 
         assert bookings.booked(TEAM) == 0
-        await office.api.delete(kinds.GPU_POOLS, TEAM)
-        await until(lambda: office.metric() is None, "the series of the pool to go with it", WITHIN)
+        await env.api.delete(kinds.GPU_POOLS, TEAM)
+        await until(lambda: env.metric() is None, "the series of the pool to be removed", WITHIN)

@@ -1,4 +1,4 @@
-"""The ledger of a node follows its cards, on a real API server, whichever book is kept."""
+"""The ledger of a node follows its cards, on a real API server, with either capacity manager."""
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
@@ -10,7 +10,7 @@ from tests.controllers.world import NODE, card
 from tests.kube.waiting import until, until_async
 
 
-async def test_a_plain_node_is_opened_with_what_its_device_plugin_offers(world):
+async def test_a_plain_node_is_opened_with_the_cards_of_its_device_plugin(world):
     async with world.works():
         await world.node(gpu=2, **{"mig-1g.10gb": 3})
         await world.node("cpu-worker")
@@ -20,7 +20,7 @@ async def test_a_plain_node_is_opened_with_what_its_device_plugin_offers(world):
         assert world.book.ledger("cpu-worker") is None
 
 
-async def test_a_node_is_opened_with_what_its_pods_and_others_hold(world):
+async def test_a_node_is_opened_with_the_holds_of_its_pods(world):
     await world.node(gpu=3)
     ours = await world.runs("ours", card(1), percent=30)
     foreign = await world.pod("foreign", gpus=1)
@@ -43,7 +43,7 @@ async def test_priming_opens_every_node_before_anything_else_runs(world):
         assert {"one", "two", "three"} <= set(world.book.nodes())
 
 
-async def test_cards_come_and_go_and_a_held_one_stays_ill(world):
+async def test_cards_are_added_and_removed_and_a_held_one_stays_unhealthy(world):
     await world.node(gpu=2)
     async with world.works():
         await world.shows({card(0): (True, 0), card(1): (True, 0)})
@@ -73,7 +73,7 @@ async def test_holders_follow_when_an_agent_names_the_cards(world):
         assert audit.notes.every() == {}, "the pod's allocation means the same card"
 
 
-async def test_the_inventory_counts_once_it_is_there(world):
+async def test_the_inventory_is_used_once_it_exists(world):
     await world.node(gpu=8)
     healthy = await world.device(0)
     faulted = await world.device(1, state="Faulted")
@@ -104,7 +104,7 @@ async def test_a_pool_decides_how_its_cards_are_shared(world):
         await until(lambda: world.ledger().cards[0].capacity == 2, "the card to be shared by two")
 
 
-async def test_a_node_that_is_gone_is_closed_with_its_last_holder(world):
+async def test_the_ledger_of_a_deleted_node_is_closed_with_its_last_holder(world):
     await world.node(gpu=1)
     async with world.works():
         await world.shows({card(0): (True, 0)})
@@ -120,21 +120,21 @@ async def test_a_node_that_is_gone_is_closed_with_its_last_holder(world):
         await world.shows({card(0): (True, 0), card(1): (True, 0)})
 
 
-async def test_a_process_with_an_empty_memory_finds_everything_again(world):
+async def test_a_restarted_process_rebuilds_its_ledgers(world):
     await world.node(gpu=2)
     holder = await world.runs("a", card(1), percent=70)
     async with world.works("capacity"):
         await world.shows({card(0): (True, 0), card(1): (True, 70)})
 
-    anew = worlds.World(world.api, world.namespace, InMemoryCapacityManager())
-    async with anew.works("capacity"):
-        await anew.shows({card(0): (True, 0), card(1): (True, 70)})
+    restarted = worlds.World(world.api, world.namespace, InMemoryCapacityManager())
+    async with restarted.works("capacity"):
+        await restarted.shows({card(0): (True, 0), card(1): (True, 70)})
 
-    assert anew.ledger() == world.ledger()
-    assert anew.ledger().grant(holder) == (Part(card(1), 70),)
+    assert restarted.ledger() == world.ledger()
+    assert restarted.ledger().grant(holder) == (Part(card(1), 70),)
 
 
-async def test_a_node_without_news_is_not_written(world):
+async def test_an_unchanged_node_is_not_written(world):
     await world.node(gpu=2)
     async with world.works():
         await world.shows({card(0): (True, 0), card(1): (True, 0)})

@@ -1,4 +1,4 @@
-"""The life of a card on a real API server: what is written, by whom, and that it is written once."""
+"""The card controller on a real API server: what it writes, with which owner, and how often."""
 
 import asyncio
 from collections import Counter
@@ -34,12 +34,12 @@ STORIES = {
     for name, story in card_stories.stories().items()
     if name
     in {
-        "first-life: a card is found, checked, assigned, used and given back",
-        "faults: broken under a pod",
+        "first-life: a card is discovered, validated, assigned, used and released",
+        "faults: faulted under a pod",
         "infrastructure: a free card of a pool, and one that waits",
         "set-aside: retired from a pool",
         "moving: moved to another pool",
-        "approval: a pool that asks nobody",
+        "approval: a pool that needs no approval",
         "approval: an assignment that names no pool",
     }
 }
@@ -55,24 +55,24 @@ def writes() -> Counter[str]:
 
 
 @pytest_asyncio.fixture
-async def stage(cluster: Any, crds: Any, town: str, writes: Counter[str]) -> AsyncIterator[Stage]:
+async def stage(cluster: Any, crds: Any, shared_namespace: str, writes: Counter[str]) -> AsyncIterator[Stage]:
     def observe(verb: str, resource: str, code: int, seconds: float) -> None:
         if verb in WRITES:
             writes[f"{verb} {resource}"] += 1
 
     async with (
         client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
-        card_stage.stage(api, town) as made,
+        card_stage.stage(api, shared_namespace) as made,
     ):
         yield made
 
 
-def test_the_stories_are_there():
+def test_the_scenarios_exist():
     assert len(STORIES) == 7
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_a_story(stage: Stage, story: Story):
+async def test_a_scenario(stage: Stage, story: Story):
     reporters = Reporters(stage.api)
     controller = stage.controller(
         reporters, Approval("Automatic" if story.approval == "Automatic" else "Manual")
@@ -102,13 +102,13 @@ async def check(stage: Stage, act: Act) -> None:
 
 
 async def told(stage: Stage, said: str) -> None:
-    async def look() -> bool:
+    async def found() -> bool:
         return any(said in line for line in await stage.events())
 
-    await until_async(look, f"an Event that says {said!r}", within=60)
+    await until_async(found, f"an Event that says {said!r}", within=60)
 
 
-async def test_a_look_that_finds_nothing_new_writes_nothing(stage: Stage, writes: Counter[str]):
+async def test_a_reconcile_without_changes_writes_nothing(stage: Stage, writes: Counter[str]):
     controller = stage.controller(Reporters(stage.api))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(IN_A)
@@ -134,7 +134,7 @@ async def test_a_whole_path_is_one_write(stage: Stage, writes: Counter[str]):
     assert writes == {"apply gpudevices.gpu.deckhouse.io": 1, "apply gpunodeinventories.gpu.deckhouse.io": 1}
 
 
-async def test_fields_of_others_stay(stage: Stage):
+async def test_fields_of_other_controllers_stay(stage: Stage):
     await stage.becomes(replace(FIT, occupancy="InUse", incomplete="labels contradict each other"))
     await stage.rests(stage.controller(Reporters(stage.api)))
 
@@ -157,8 +157,8 @@ async def test_an_ignored_card_loses_its_conditions(stage: Stage):
     assert own == {"Ignored"}
 
 
-async def test_what_a_person_wrote_meanwhile_is_not_overwritten(stage: Stage):
-    """The annotation is written only to the version of the card that was looked at."""
+async def test_a_newer_annotation_of_a_user_is_not_overwritten(stage: Stage):
+    """The annotation is written only to the version of the card that was read."""
     controller = stage.controller(Reporters(stage.api), Approval("Automatic"))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(FIT)
@@ -169,7 +169,7 @@ async def test_what_a_person_wrote_meanwhile_is_not_overwritten(stage: Stage):
         kinds.GPU_DEVICES, stage.card, {"metadata": {"annotations": {ASSIGNMENT: "team-b"}}}
     )
     await stage.caught_up()
-    seen.put(old)  # the cache is late
+    seen.put(old)  # the cache is stale
 
     with pytest.raises(Conflict):
         await controller.reconcile(stage.node)
@@ -177,7 +177,7 @@ async def test_what_a_person_wrote_meanwhile_is_not_overwritten(stage: Stage):
     assert (await stage.device()).metadata.annotations[ASSIGNMENT] == "team-b"
 
 
-async def test_the_node_tells_of_its_pools(stage: Stage):
+async def test_the_node_lists_its_pools(stage: Stage):
     controller = stage.controller(Reporters(stage.api))
     held = Card(stage.card, 0, "Exclusive", pool="team-a", holders={"ns/pod/uid": 100})
     stage.shelf.put(Ledger(stage.node, (held,)))
@@ -190,16 +190,16 @@ async def test_the_node_tells_of_its_pools(stage: Stage):
     assert line.since is not None
 
 
-async def test_everything_that_matters_wakes_it(stage: Stage):
-    """The controller at work: a pool, an agent's word and a person's wish are each acted upon."""
+async def test_every_relevant_change_triggers_a_reconcile(stage: Stage):
+    """The running controller reacts to a pool, an agent report and an annotation."""
     reporters = Reporters(stage.api)
     controller = stage.controller(reporters)
 
     async def rests_in(phase: str) -> None:
-        async def look() -> bool:
+        async def reached() -> bool:
             return (await stage.device()).status.phase == phase
 
-        await until_async(look, f"the card to be {phase}", within=60)
+        await until_async(reached, f"the card to be {phase}", within=60)
 
     async with running(reporters.run(asyncio.Event())), running(controller.run(asyncio.Event())):
         await stage.becomes(FIT)
@@ -220,13 +220,13 @@ async def test_everything_that_matters_wakes_it(stage: Stage):
 
 
 class Later(SystemClock):
-    """A minute and a half after whatever happens on this stage."""
+    """A clock 90 seconds after the timestamps of this environment."""
 
     def now(self) -> datetime:
         return datetime.fromisoformat(card_stage.LONG_AGO) + timedelta(seconds=90)
 
 
-async def test_metrics_count_what_is_there(stage: Stage):
+async def test_metrics_follow_the_store(stage: Stage):
     registry = CollectorRegistry()
     store: Store[Any] = stage.followed["devices"].store
     DeviceMetrics(registry, store, Later())

@@ -1,7 +1,7 @@
-"""A card changes pools between the ledger and the card controller: nothing of it is ever given twice.
+"""The handshake of ledger and card controller: a card changes its pool without being allocated twice.
 
-The whole conversation on a real API server, with either book: the annotation of a person, the ledger that
-withdraws the card, the condition that says so, and only then another pool.
+It runs on a real API server with both capacity managers: a user annotates the card, the ledger withdraws it,
+the condition reports that, and only then the card changes its pool.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ FIT = [condition(name, False) for name in ("DriverMissing", "ToolkitMissing", "M
 
 
 async def fit_node(world: World) -> str:
-    """A node with one card that is ready; the card."""
+    """Create a ready node with one card; returns the card."""
     await world.node(gpu=1)
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
     status = {
@@ -46,14 +46,14 @@ async def fit_node(world: World) -> str:
 
 @contextlib.asynccontextmanager
 async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
-    """The ledger, its word about cards, and their life; with every state of a card that was ever shown."""
-    quick = occupancy.Settings(calm=0.1, patience=0.05)
+    """Run the controllers of ledger, occupancy and cards; yields every observed state of a card."""
+    quick = occupancy.Settings(0.1, 0.05)
     agents = Selection(world.namespace, labels=agent_report.LEASES)
     reporters, stop = Reporters(world.api), asyncio.Event()
     async with world.sees() as sight, watched(world.api, kinds.LEASES, agents) as leases:
         seen = sight.sources
         sources = Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
-        keepers: list[Any] = [
+        controllers: list[Any] = [
             CapacityController(sight, world.book, capacity.Settings()),
             Occupancy(sight, world.api, book=world.book, settings=quick),
             CardController(sources, world.api, reporters=reporters, ledgers=Shelf()),
@@ -67,8 +67,8 @@ async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
         seen.devices.store.subscribe(note)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(running(reporters.run(stop)))
-            for keeper in keepers:
-                await stack.enter_async_context(running(keeper.run(stop)))
+            for controller in controllers:
+                await stack.enter_async_context(running(controller.run(stop)))
             yield shown
 
 
@@ -77,22 +77,22 @@ async def assigned(world: World, card: str, pool: str | None) -> None:
 
 
 async def reaches(world: World, card: str, phase: str, occupied: str) -> None:
-    async def look() -> bool:
+    async def reached() -> bool:
         status = (await world.api.get(kinds.GPU_DEVICES, card)).status
-        word = next((one.reason for one in status.conditions if one.type == "Occupied"), "")
-        return (status.phase, word) == (phase, occupied)
+        reason = next((cond.reason for cond in status.conditions if cond.type == "Occupied"), "")
+        return (status.phase, reason) == (phase, occupied)
 
-    await until_async(look, f"{card} to be {phase} and {occupied}", within=60)
+    await until_async(reached, f"{card} to be {phase} and {occupied}", within=60)
 
 
 async def ledgers(world: World, card: str, **about: Any) -> Card:
-    def look() -> Card | None:
+    def matching() -> Card | None:
         held = world.book.ledger(NODE)
         found = held.card(card) if held is not None else None
         fits = found is not None and all(getattr(found, name) == value for name, value in about.items())
         return found if fits else None
 
-    found = await until(look, f"the ledger's card to be {about}", within=60)
+    found = await until(matching, f"the ledger's card to be {about}", within=60)
     assert found is not None
     return found
 
@@ -123,14 +123,14 @@ async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: World):
 
 
 def never_moved_while_held(shown: list[GPUDevice]) -> bool:
-    """Whenever the pool of a card changed, the ledger had said before that nobody holds it or can."""
+    """Before every change of its pool the card was reported as Withdrawn."""
     moves = [(old, new) for old, new in pairwise(shown) if _pool(old) != _pool(new)]
-    return len(moves) == 2 and all(_word(old) == "Withdrawn" for old, _ in moves)
+    return len(moves) == 2 and all(_occupancy(old) == "Withdrawn" for old, _ in moves)
 
 
 def _pool(device: GPUDevice) -> str:
     return device.status.pool_ref.name if device.status.pool_ref is not None else ""
 
 
-def _word(device: GPUDevice) -> str:
-    return next((one.reason for one in device.status.conditions if one.type == "Occupied"), "")
+def _occupancy(device: GPUDevice) -> str:
+    return next((cond.reason for cond in device.status.conditions if cond.type == "Occupied"), "")

@@ -1,7 +1,7 @@
-"""gpu-nfd-coverage: right, partial, wrong and missing labels and NodeFeatures, for every card we know.
+"""gpu-nfd-coverage: valid, partial, wrong and missing labels and NodeFeatures, for every card model.
 
-On a real API server, with the inventory at work. What is wrong must be noticed, named, and keep the node's
-cards out of every pool; what is right must be found, card by card.
+It runs the inventory controller on a real API server. Wrong data must be reported and must keep the cards of
+the node out of every pool; cards with valid data must be found.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.nodes.bootstrap import MISSING as ANSWERS
 from croupier.kube.client import Selection
-from tests.controllers import inventory_world as stocks
+from tests.controllers import inventory_world as inventory_envs
 from tests.controllers.card_stage import Shelf, condition
 from tests.controllers.inventory_world import (
     Shown,
@@ -42,10 +42,10 @@ def labels(
 ) -> Tell:
     """A node with the labels of GPU Feature Discovery and of NFD's rule, some of them changed."""
 
-    async def tell(stock: Stock, node: str, model: CardModel) -> None:
+    async def tell(inventory_env: Stock, node: str, model: CardModel) -> None:
         found = {} if no_gfd else gfd(model, **told)
         cards = {} if no_pci else pci(model, **(nfd or {}))
-        await stock.node(node, {**found, **cards})
+        await inventory_env.node(node, {**found, **cards})
 
     return tell
 
@@ -53,32 +53,32 @@ def labels(
 def feature(
     count: int | None = 2, *, spec: dict[str, Any] | None = None, node: dict[str, Any] | None = None
 ) -> Tell:
-    """A NodeFeature with the PCI bus and GPU Feature Discovery's labels; `node` are labels beside it."""
+    """A NodeFeature with the PCI bus and GPU Feature Discovery's labels; `node` are additional labels."""
 
-    async def tell(stock: Stock, name: str, model: CardModel) -> None:
+    async def tell(inventory_env: Stock, name: str, model: CardModel) -> None:
         found = None if count is None else bus(model, count)
-        await stock.feature(name, found, gfd(model) if spec is None else spec)
-        await stock.node(name, node)
+        await inventory_env.feature(name, found, gfd(model) if spec is None else spec)
+        await inventory_env.node(name, node)
 
     return tell
 
 
-def agent(*, text: str | None = None, beside: Tell | None = None, **known: Any) -> Tell:
-    """A node whose agent reports two cards, with labels beside it."""
+def agent(*, text: str | None = None, labels_too: Tell | None = None, **known: Any) -> Tell:
+    """A node whose agent reports two cards, with additional labels."""
 
-    async def tell(stock: Stock, node: str, model: CardModel) -> None:
-        await stock.beat(report(node, model=model, **known), text)
-        await (beside(stock, node, model) if beside is not None else stock.node(node))
+    async def tell(inventory_env: Stock, node: str, model: CardModel) -> None:
+        await inventory_env.beat(report(node, model=model, **known), text)
+        await (labels_too(inventory_env, node, model) if labels_too is not None else inventory_env.node(node))
 
     return tell
 
 
-async def plugin_only(stock: Stock, node: str, model: CardModel) -> None:
-    await stock.node(node, gpus=2)
+async def plugin_only(inventory_env: Stock, node: str, model: CardModel) -> None:
+    await inventory_env.node(node, gpus=2)
 
 
-async def sign_only(stock: Stock, node: str, model: CardModel) -> None:
-    await stock.node(node, {"feature.node.kubernetes.io/pci-10de.present": "true"})
+async def sign_only(inventory_env: Stock, node: str, model: CardModel) -> None:
+    await inventory_env.node(node, {"feature.node.kubernetes.io/pci-10de.present": "true"})
 
 
 MISSING, SYNCED, NOTHING = "NodeFeatureMissing", "InventorySynced", "NoDevicesDiscovered"
@@ -87,15 +87,15 @@ RIGHT: dict[str, Tell] = {
     "nodefeature": feature(),
     "both": feature(node=None, spec=None),
     "agent": agent(),
-    "agent-and-labels": agent(beside=labels()),
-    "agent-and-nodefeature": agent(beside=feature()),
+    "agent-and-labels": agent(labels_too=labels()),
+    "agent-and-nodefeature": agent(labels_too=feature()),
 }
 WRONG: dict[str, tuple[Tell, int, str]] = {
     "one-class-missing": (labels(nfd={"class_": None}), 2, "missing: gpu.deckhouse.io/device.01.class"),
     "no-memory": (labels(memory=None), 2, "missing: nvidia.com/gpu.memory"),
     "no-product": (labels(product=None), 2, "nvidia.com/gpu.product"),
     "no-discovery": (labels(no_gfd=True), 2, "nvidia.com/gpu.count, nvidia.com/gpu.product"),
-    "no-bus": (labels(no_pci=True), 2, "nobody lists the cards"),
+    "no-bus": (labels(no_pci=True), 2, "no source lists the cards"),
     "no-mig": (labels(mig_capable=None), 2, "missing: nvidia.com/mig.capable"),
     "memory-a-word": (labels(memory="lots"), 2, "nvidia.com/gpu.memory is 'lots', which is not a number"),
     "memory-zero": (labels(memory="0"), 2, "nvidia.com/gpu.memory is 0"),
@@ -103,12 +103,12 @@ WRONG: dict[str, tuple[Tell, int, str]] = {
     "count-a-word": (labels(count="two"), 2, "nvidia.com/gpu.count is 'two'"),
     "compute-a-word": (labels(compute_major="x"), 2, "nvidia.com/gpu.compute.major is 'x'"),
     "capable-maybe": (labels(mig_capable="maybe"), 2, "neither true nor false"),
-    "strategy-unknown": (labels(mig_strategy="some"), 2, "none of none, single and mixed"),
+    "strategy-unknown": (labels(mig_strategy="some"), 2, "not none, single or mixed"),
     "other-vendor": (labels(nfd={"vendor": "1002"}), 1, "device.01.vendor is 1002"),
     "audio-class": (labels(nfd={"class_": "0403"}), 1, "device.01.class is 0403"),
     "device-no-hex": (labels(nfd={"device": "wxyz"}), 2, "which is not four hexadecimal digits"),
     "feature-without-discovery": (feature(spec={}), 2, "nvidia.com/gpu.count"),
-    "feature-without-bus": (feature(None), 2, "nobody lists the cards"),
+    "feature-without-bus": (feature(None), 2, "no source lists the cards"),
     "feature-counts-otherwise": (feature(1), 1, "NodeFeature lists 1"),
     "feature-against-label": (
         feature(node={"nvidia.com/gpu.product": "Other"}),
@@ -120,15 +120,19 @@ WRONG: dict[str, tuple[Tell, int, str]] = {
         2,
         "the labels gpu.deckhouse.io/device.* list 1 card",
     ),
-    "agent-against-count": (agent(beside=labels(count="4")), 2, "the node's agent sees 2"),
-    "agent-against-product": (agent(beside=labels(product="Riva-TNT2")), 2, "gpu.product is Riva-TNT2"),
-    "agent-against-memory": (agent(beside=labels(memory="32")), 2, "nvidia.com/gpu.memory is 32"),
-    "agent-against-device": (agent(beside=labels(nfd={"device": "dead"})), 2, "PCI device dead is told of"),
-    "agent-against-bus": (agent(beside=feature(3)), 2, "NodeFeature lists 3 cards"),
-    "agent-unreadable": (agent(text="{", beside=labels()), 2, "cannot be read"),
-    "agent-without-driver": (agent(cards=(), driver=""), 0, "finds no driver"),
+    "agent-against-count": (agent(labels_too=labels(count="4")), 2, "the node's agent sees 2"),
+    "agent-against-product": (agent(labels_too=labels(product="Riva-TNT2")), 2, "gpu.product is Riva-TNT2"),
+    "agent-against-memory": (agent(labels_too=labels(memory="32")), 2, "nvidia.com/gpu.memory is 32"),
+    "agent-against-device": (
+        agent(labels_too=labels(nfd={"device": "dead"})),
+        2,
+        "PCI device dead is listed",
+    ),
+    "agent-against-bus": (agent(labels_too=feature(3)), 2, "NodeFeature lists 3 cards"),
+    "agent-unreadable": (agent(text="{", labels_too=labels()), 2, "cannot be read"),
+    "agent-without-driver": (agent(cards=(), driver=""), 0, "found no driver"),
     "plugin-only": (plugin_only, 0, "offers nvidia.com/gpu: 2"),
-    "sign-only": (sign_only, 0, "nobody lists the cards"),
+    "sign-only": (sign_only, 0, "no source lists the cards"),
 }
 
 OF_MODEL = (
@@ -149,7 +153,7 @@ BY_ADDRESS = {case for case in (*RIGHT, *WRONG) if case.startswith("agent")} - {
     "agent-unreadable",
     "agent-without-driver",
 }
-"""Cases in which somebody tells where the cards sit."""
+"""Cases in which the PCI addresses of the cards are known."""
 
 
 def names(node: str, by_address: bool, count: int) -> list[str]:
@@ -159,8 +163,8 @@ def names(node: str, by_address: bool, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
-async def test_what_is_right_is_found_and_what_is_wrong_is_named(stock, model):
-    """Every case for one model; for the others those in which the model matters."""
+async def test_valid_data_is_found_and_wrong_data_is_reported(inventory_env, model):
+    """All cases for one model, and the cases that depend on the model for the others."""
     chosen = WRONG if model.name == "H100" else {case: WRONG[case] for case in OF_MODEL}
 
     def node(case: str) -> str:
@@ -172,10 +176,10 @@ async def test_what_is_right_is_found_and_what_is_wrong_is_named(stock, model):
     expected |= {node(case): (cards, MISSING) for case, cards in wrong.items()}
     told = {**RIGHT, **{case: tell for case, (tell, _, _) in chosen.items()}}
 
-    # Before anybody looks: a card whose labels come before its agent goes by number until a ledger frees it.
-    await stocks.at_once(tell(stock, node(case), model) for case, tell in told.items())
-    async with stock.works():
-        shown = await stock.show(expected)
+    # Before the controller runs: otherwise a card with labels would first be named by its index.
+    await inventory_envs.at_once(tell(inventory_env, node(case), model) for case, tell in told.items())
+    async with inventory_env.works():
+        shown = await inventory_env.show(expected)
 
     for case, cards in right.items():
         found_as_told(case, shown[node(case)], cards, model)
@@ -202,108 +206,113 @@ def found_as_told(case: str, shown: Shown, cards: list[str], model: CardModel) -
     assert "incomplete" not in pooling.obstacle(device, shown.inventory), case
 
 
-async def test_nodes_without_cards_are_left_alone(stock):
-    await stock.node("cpu-only", {"kubernetes.io/os": "linux"})
-    await stock.beat(report("empty", cards=()))
-    await stock.node("empty")
-    async with stock.works():
-        shown = await stock.show({"empty": ((), NOTHING)})
+async def test_nodes_without_cards_get_no_inventory(inventory_env):
+    await inventory_env.node("cpu-only", {"kubernetes.io/os": "linux"})
+    await inventory_env.beat(report("empty", cards=()))
+    await inventory_env.node("empty")
+    async with inventory_env.works():
+        shown = await inventory_env.show({"empty": ((), NOTHING)})
 
         assert shown["empty"].incomplete.status == "True"
-        assert await stock.inventory("cpu-only") is None
+        assert await inventory_env.inventory("cpu-only") is None
 
 
-async def test_what_is_put_right_is_right_again(stock):
-    await stock.node("mended", {**gfd(memory="lots"), **pci(class_=None)})
-    async with stock.works():
+async def test_corrected_labels_clear_the_condition(inventory_env):
+    await inventory_env.node("mended", {**gfd(memory="lots"), **pci(class_=None)})
+    async with inventory_env.works():
         cards = names("mended", False, 2)
-        await stock.shows("mended", *cards, reason=MISSING)
-        await stock.told("mended", "GPUNodeFeatureMissing")
-        await stock.relabel("mended", {**gfd(), **pci()})
-        shown = await stock.show({"mended": (cards, SYNCED)})
+        await inventory_env.shows("mended", *cards, reason=MISSING)
+        await inventory_env.has_event("mended", "GPUNodeFeatureMissing")
+        await inventory_env.relabel("mended", {**gfd(), **pci()})
+        shown = await inventory_env.show({"mended": (cards, SYNCED)})
 
         assert (shown["mended"].incomplete.status, shown["mended"].incomplete.message) == ("False", "")
 
 
-async def test_labels_that_vanish_take_no_card_with_them(stock):
+async def test_removed_labels_remove_no_card(inventory_env):
     told = {**gfd(), **pci()}
-    await stock.node("hiccup", told)
-    async with stock.works():
+    await inventory_env.node("hiccup", told)
+    async with inventory_env.works():
         cards = names("hiccup", False, 2)
-        await stock.shows("hiccup", *cards)
+        await inventory_env.shows("hiccup", *cards)
         for card in cards:
-            await stock.occupied(card, "Withdrawn")
-        await stock.relabel("hiccup", dict.fromkeys(told))
-        await stock.shows("hiccup", *cards, reason=NOTHING)
+            await inventory_env.occupied(card, "Withdrawn")
+        await inventory_env.relabel("hiccup", dict.fromkeys(told))
+        await inventory_env.shows("hiccup", *cards, reason=NOTHING)
 
 
-async def test_mixed_models_are_told_apart_by_their_agent(stock):
+async def test_an_agent_distinguishes_mixed_models(inventory_env):
     t4 = catalogue.find("T4")
-    await stock.beat(report("mixed", line(0), line(1, t4)))
-    await stock.node("mixed", gfd(count=2))
-    async with stock.works():
+    await inventory_env.beat(report("mixed", line(0), line(1, t4)))
+    await inventory_env.node("mixed", gfd(count=2))
+    async with inventory_env.works():
         cards = names("mixed", True, 2)
-        await stock.shows("mixed", *cards)
-        found = await stock.devices("mixed")
+        await inventory_env.shows("mixed", *cards)
+        found = await inventory_env.devices("mixed")
 
-        assert [found[card].status.hardware.product for card in cards] == [stocks.H100.product, t4.product]
+        assert [found[card].status.hardware.product for card in cards] == [
+            inventory_envs.H100.product,
+            t4.product,
+        ]
 
 
 @contextlib.asynccontextmanager
-async def cards_join(stock: Stock, node: str) -> AsyncIterator[None]:
-    """Whoever gives cards to pools is at work, on a node that is fit but for its inventory."""
+async def cards_join(inventory_env: Stock, node: str) -> AsyncIterator[None]:
+    """Run the card controller on a node that is ready except for its inventory."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def one(kind: Any, selection: Selection) -> Any:
-            return await stack.enter_async_context(watched(stock.api, kind, selection))
+        async def informer(kind: Any, selection: Selection) -> Any:
+            return await stack.enter_async_context(watched(inventory_env.api, kind, selection))
 
         sources = Sources(
-            devices=await one(kinds.GPU_DEVICES, Selection()),
-            inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
-            pools=await one(kinds.GPU_POOLS, Selection()),
-            nodes=await one(kinds.NODES, Selection(fields=f"metadata.name={node}")),
-            leases=await one(kinds.LEASES, Selection(stock.namespace)),
+            devices=await informer(kinds.GPU_DEVICES, Selection()),
+            inventories=await informer(kinds.GPU_NODE_INVENTORIES, Selection()),
+            pools=await informer(kinds.GPU_POOLS, Selection()),
+            nodes=await informer(kinds.NODES, Selection(fields=f"metadata.name={node}")),
+            leases=await informer(kinds.LEASES, Selection(inventory_env.namespace)),
         )
-        joining = CardController(sources, stock.api, reporters=Reporters(stock.api), ledgers=Shelf())
+        joining = CardController(
+            sources, inventory_env.api, reporters=Reporters(inventory_env.api), ledgers=Shelf()
+        )
         await stack.enter_async_context(running(joining.run(asyncio.Event())))
         yield
 
 
-async def fit(stock: Stock, node: str) -> None:
-    """As the bootstrap controller finds a node whose driver, toolkit and monitoring are there."""
+async def fit(inventory_env: Stock, node: str) -> None:
+    """Mark the node as ready, as the bootstrap controller does."""
     answers = [condition(name, False) for name in ANSWERS]
     body = {"metadata": {"name": node}, "status": {"bootstrap": {"phase": "Ready"}, "conditions": answers}}
-    await stock.api.apply(
+    await inventory_env.api.apply(
         kinds.GPU_NODE_INVENTORIES, body, field_manager="gpu-bootstrap-controller", subresource="status"
     )
 
 
-async def test_a_card_joins_no_pool_before_its_labels_are_right(stock):
+async def test_a_card_joins_no_pool_before_its_labels_are_correct(inventory_env):
     node, pool = "guarded", "takes-all"
     (card,) = names(node, True, 1)
-    await stock.beat(report(node, line(0)))
-    await stock.node(node, gfd(count=1, memory="32"))
+    await inventory_env.beat(report(node, line(0)))
+    await inventory_env.node(node, gfd(count=1, memory="32"))
     spec = {"allocation": {"mode": "Exclusive"}, "deviceAssignment": {"requireAnnotation": False}}
-    await stock.api.create(kinds.GPU_POOLS, {"metadata": {"name": pool}, "spec": spec})
+    await inventory_env.api.create(kinds.GPU_POOLS, {"metadata": {"name": pool}, "spec": spec})
 
     async def pending() -> str:
-        found = await stock.inventory(node)
-        judged = stocks.condition(found, "UnassignedDevice") if found is not None else None
+        found = await inventory_env.inventory(node)
+        judged = inventory_envs.condition(found, "UnassignedDevice") if found is not None else None
         return judged.message if judged is not None and judged.status == "True" else ""
 
     async def serves() -> str:
-        device = (await stock.devices(node))[card]
+        device = (await inventory_env.devices(node))[card]
         return device.status.pool_ref.name if device.status.pool_ref is not None else ""
 
     try:
-        async with stock.works(), cards_join(stock, node):
-            await stock.shows(node, card, reason=MISSING)
-            await fit(stock, node)
-            await stock.occupied(card, "Withdrawn")
-            await until_async(pending, "the card to wait", stocks.PATIENCE)
+        async with inventory_env.works(), cards_join(inventory_env, node):
+            await inventory_env.shows(node, card, reason=MISSING)
+            await fit(inventory_env, node)
+            await inventory_env.occupied(card, "Withdrawn")
+            await until_async(pending, "the card to wait", inventory_envs.PATIENCE)
             assert not await serves()
 
-            await stock.relabel(node, gfd(count=1))
-            await until_async(serves, "the card to join", stocks.PATIENCE)
+            await inventory_env.relabel(node, gfd(count=1))
+            await until_async(serves, "the card to join", inventory_envs.PATIENCE)
     finally:
-        await stock.api.delete(kinds.GPU_POOLS, pool)
+        await inventory_env.api.delete(kinds.GPU_POOLS, pool)

@@ -1,4 +1,4 @@
-"""Failed reconciles are counted by the part they belong to, beside what every controller counts."""
+"""Failed reconciles are counted by handler, in addition to the metrics of each controller."""
 
 import asyncio
 
@@ -31,6 +31,6 @@ async def test_failures_are_counted_and_successes_are_not():
         await until(lambda: controller._shift is not None, "the controller to start")
         controller.add("good")
         controller.add("bad")
-        await until(lambda: ended("done") and ended("terminal"), "both to be looked at")
+        await until(lambda: ended("done") and ended("terminal"), "both to be reconciled")
 
     assert registry.get_sample_value("gpu_handler_errors_total", {"handler": "cards"}) == 1

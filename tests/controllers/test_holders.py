@@ -1,4 +1,4 @@
-"""What pods do to their holds, on a real API server, whichever book is kept."""
+"""The life cycle of holds, on a real API server, with either capacity manager."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ async def opened(world: World) -> None:
     await world.book.open(NODE, worlds.bare())
 
 
-async def test_a_hold_is_bound_with_its_pod_and_freed_when_it_ends(world):
+async def test_a_hold_is_promoted_when_its_pod_is_bound_and_freed_when_it_ends(world):
     await opened(world)
     async with world.works():
         pod = await world.pod("a", cards="1", ratio="50")
@@ -48,7 +48,7 @@ async def test_the_holder_of_a_pod_that_is_deleted_is_freed(world):
             await world.shows(FREE)
 
 
-async def test_a_pod_that_ended_while_nobody_looked_is_freed_at_start(world):
+async def test_a_pod_that_ended_while_no_controller_ran_is_freed_at_start(world):
     await opened(world)
     await world.plant(f"{world.namespace}/gone/0b1c", card(0))
 
@@ -56,7 +56,7 @@ async def test_a_pod_that_ended_while_nobody_looked_is_freed_at_start(world):
         await world.shows(FREE)
 
 
-async def test_a_pod_of_the_same_name_does_not_inherit(world):
+async def test_a_pod_of_the_same_name_does_not_inherit_the_hold(world):
     await opened(world)
     async with world.works():
         first = await world.pod("a", cards="1", ratio="50")
@@ -70,7 +70,7 @@ async def test_a_pod_of_the_same_name_does_not_inherit(world):
         await until(lambda: not world.ledger().held, "the second to be Bound")
 
 
-async def test_a_hold_whose_pod_went_elsewhere_is_freed(world):
+async def test_a_hold_whose_pod_is_bound_to_another_node_is_freed(world):
     await opened(world)
     await world.node("other", gpu=1)
     async with world.works():
@@ -81,7 +81,7 @@ async def test_a_hold_whose_pod_went_elsewhere_is_freed(world):
         await world.shows(FREE)
 
 
-async def test_the_hold_of_a_name_becomes_its_pods(world):
+async def test_a_hold_for_a_pod_name_is_promoted_to_the_pod(world):
     await opened(world)
     async with world.works():
         await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="rsv"))
@@ -94,7 +94,7 @@ async def test_the_hold_of_a_name_becomes_its_pods(world):
         await until(lambda: not world.ledger().held, "it to be Bound")
 
 
-async def test_a_hold_that_nobody_binds_expires_and_fences_its_pod(world):
+async def test_a_hold_without_bind_expires_and_fences_its_pod(world):
     await opened(world)
     async with world.works():
         pod = await world.pod("a", cards="1", ratio="50")
@@ -106,13 +106,13 @@ async def test_a_hold_that_nobody_binds_expires_and_fences_its_pod(world):
         with pytest.raises(Conflict):
             await world.bind(pod, (Part(card(0), 50),), fenced=True)
 
-        async def told() -> bool:
+        async def recorded() -> bool:
             return any(event.startswith("GPUReservationExpired") for event in await world.events("a"))
 
-        await until_async(told, "the Event on the pod")
+        await until_async(recorded, "the Event on the pod")
 
 
-async def test_a_hold_whose_pod_is_bound_does_not_expire_though_the_cache_shows_nothing(world):
+async def test_a_hold_of_a_bound_pod_does_not_expire_with_a_stale_cache(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0), seconds=-5)
@@ -125,7 +125,7 @@ async def test_a_hold_whose_pod_is_bound_does_not_expire_though_the_cache_shows_
 
 
 @pytest.mark.parametrize("skew", [timedelta(hours=-1), timedelta(hours=1)], ids=["behind", "ahead"])
-async def test_no_clock_frees_a_bound_pod(world, skew):
+async def test_a_bound_pod_never_expires(world, skew):
     await opened(world)
     world.clock.ahead = skew
     async with world.works():
@@ -140,15 +140,15 @@ async def test_no_clock_frees_a_bound_pod(world, skew):
         assert world.cards() == HALF
 
 
-async def test_a_hold_of_a_name_without_reservation_expires_too(world):
+async def test_a_hold_for_a_pod_name_without_reservation_expires(world):
     await opened(world)
     async with world.works():
         await world.hold(f"{world.namespace}/never", card(0), seconds=1)
         await world.shows(FREE)
 
 
-async def test_a_bind_that_comes_between_is_promoted_not_expired(world):
-    """The pod is bound after the cache was read and before the API server is asked."""
+async def test_a_concurrent_bind_is_promoted_and_not_expired(world):
+    """The pod is bound after the cache was read and before the API server is queried."""
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     async with world.sees() as sight:

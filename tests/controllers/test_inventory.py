@@ -1,4 +1,4 @@
-"""GPUDevices and GPUNodeInventories follow what agents tell, on a real API server; names survive changes."""
+"""The inventory controller on a real API server: objects follow agent reports, and names are stable."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from croupier.controllers.inventory.writing import Management
 from croupier.kube.clock import SystemClock
 from croupier.kube.errors import NotFound, Unreachable
 from croupier.kube.store import Store
-from tests.controllers import inventory_world as stocks
+from tests.controllers import inventory_world as inventory_envs
 from tests.controllers.inventory_world import Stock, address, gfd, line, pci, report
 from tests.kube.waiting import until_async
 
@@ -32,29 +32,29 @@ def named(index: int, node: str = NODE) -> str:
     return f"{node}-{address(index).replace(':', '-').replace('.', '-')}"
 
 
-async def until_device(stock: Stock, name: str, look: Any, what: str) -> Any:
+async def until_device(inventory_env: Stock, name: str, matches: Any, what: str) -> Any:
     async def found() -> Any:
-        device = (await stock.devices(NODE)).get(name)
-        return device if device is not None and look(device) else None
+        device = (await inventory_env.devices(NODE)).get(name)
+        return device if device is not None and matches(device) else None
 
-    return await until_async(found, what, stocks.PATIENCE)
+    return await until_async(found, what, inventory_envs.PATIENCE)
 
 
-async def until_silent(stock: Stock, status: str, reason: str) -> None:
-    async def look() -> bool:
-        found = await stock.condition(NODE, "AgentSilent")
+async def until_silent(inventory_env: Stock, status: str, reason: str) -> None:
+    async def reached() -> bool:
+        found = await inventory_env.condition(NODE, "AgentSilent")
         return found is not None and (found.status, found.reason) == (status, reason)
 
-    await until_async(look, f"AgentSilent to be {status}, {reason}", stocks.PATIENCE)
+    await until_async(reached, f"AgentSilent to be {status}, {reason}", inventory_envs.PATIENCE)
 
 
-async def versions(stock: Stock) -> dict[str, str]:
-    shown = (await stock.everything())[NODE]
-    cards = {name: one.metadata.resource_version for name, one in shown.devices.items()}
+async def versions(inventory_env: Stock) -> dict[str, str]:
+    shown = (await inventory_env.everything())[NODE]
+    cards = {name: device.metadata.resource_version for name, device in shown.devices.items()}
     return {**cards, NODE: shown.inventory.metadata.resource_version}
 
 
-async def test_all_that_an_agent_tells_stands_on_the_card(stock):
+async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
     slot = CutSlot(id="1g.10gb-0", profile="1g.10gb", start=0, size=1, uuid="MIG-1")
     told = line(
         0,
@@ -65,12 +65,12 @@ async def test_all_that_an_agent_tells_stands_on_the_card(stock):
         cut=Cut(enabled=True, slots=(slot,), target="1g.10gb:1"),
         health=CardHealth(healthy=False, reason="XID", message="fell off the bus", xid=79, temperature_c=61),
     )
-    await stock.beat(report(NODE, told, line(1)))
-    await stock.node(NODE)
-    async with stock.works():
-        inventory = await stock.shows(NODE, named(0), named(1))
-        device = (await stock.devices(NODE))[named(0)]
-        await stock.told(NODE, "GPUCardsFound")
+    await inventory_env.beat(report(NODE, told, line(1)))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        inventory = await inventory_env.shows(NODE, named(0), named(1))
+        device = (await inventory_env.devices(NODE))[named(0)]
+        await inventory_env.has_event(NODE, "GPUCardsFound")
 
     (owner,) = device.metadata.owner_references
     assert (owner.kind, owner.name) == ("Node", NODE)
@@ -87,183 +87,193 @@ async def test_all_that_an_agent_tells_stands_on_the_card(stock):
         "570.124.06",
         True,
     )
-    assert stocks.judged(inventory, "AgentSilent") == ("False", "Heard")
+    assert inventory_envs.judged(inventory, "AgentSilent") == ("False", "Heard")
 
 
-async def test_a_card_that_gets_its_own_name_takes_over_what_people_said_of_it(stock):
-    await stock.node(NODE, {**gfd(), **pci()})
-    async with stock.works():
+async def test_a_replaced_gpudevice_passes_on_user_annotations(inventory_env):
+    await inventory_env.node(NODE, {**gfd(), **pci()})
+    async with inventory_env.works():
         by_number = [f"{NODE}-gpu-{index}" for index in range(2)]
-        await stock.shows(NODE, *by_number)
+        await inventory_env.shows(NODE, *by_number)
         notes = {"gpu.deckhouse.io/assignment": "team-a", "gpu.deckhouse.io/drain": "repair", "mine": "no"}
         meta = {"annotations": notes, "labels": {"rack": "7"}}
-        await stock.api.patch(kinds.GPU_DEVICES, by_number[1], {"metadata": meta})
+        await inventory_env.api.patch(kinds.GPU_DEVICES, by_number[1], {"metadata": meta})
 
-        await stock.beat(report(NODE))
-        await stock.shows(NODE, *by_number, named(0), named(1))
-        heir = (await stock.devices(NODE))[named(1)].metadata
-        assert heir.annotations == {key: notes[key] for key in notes if key != "mine"}
-        assert (heir.labels["rack"], heir.labels["gpu.deckhouse.io/device-index"]) == ("7", "1")
+        await inventory_env.beat(report(NODE))
+        await inventory_env.shows(NODE, *by_number, named(0), named(1))
+        replacement = (await inventory_env.devices(NODE))[named(1)].metadata
+        assert replacement.annotations == {key: notes[key] for key in notes if key != "mine"}
+        assert (replacement.labels["rack"], replacement.labels["gpu.deckhouse.io/device-index"]) == ("7", "1")
 
-        await stock.occupied(by_number[0], "Withdrawn")
-        await stock.occupied(by_number[1], "InUse")
-        await stock.shows(NODE, by_number[1], named(0), named(1))
-        await stock.occupied(by_number[1], "Withdrawn")
-        await stock.shows(NODE, named(0), named(1))
-        await stock.told(by_number[1], "GPUCardRemoved")
+        await inventory_env.occupied(by_number[0], "Withdrawn")
+        await inventory_env.occupied(by_number[1], "InUse")
+        await inventory_env.shows(NODE, by_number[1], named(0), named(1))
+        await inventory_env.occupied(by_number[1], "Withdrawn")
+        await inventory_env.shows(NODE, named(0), named(1))
+        await inventory_env.has_event(by_number[1], "GPUCardRemoved")
 
         gone = {"metadata": {"annotations": {"gpu.deckhouse.io/assignment": None}}}
-        await stock.api.patch(kinds.GPU_DEVICES, named(1), gone)
-        await stock.beat(report(NODE, line(0, address=address(1)), line(1, address=address(0))))
+        await inventory_env.api.patch(kinds.GPU_DEVICES, named(1), gone)
+        await inventory_env.beat(report(NODE, line(0, address=address(1)), line(1, address=address(0))))
         device = await until_device(
-            stock,
+            inventory_env,
             named(0),
-            lambda one: one.metadata.labels["gpu.deckhouse.io/device-index"] == "1",
+            lambda device: device.metadata.labels["gpu.deckhouse.io/device-index"] == "1",
             "index 1",
         )
-        assert device.metadata.annotations == {}, "what a person took away stays away"
+        assert device.metadata.annotations == {}, "an annotation that a user removed stays removed"
 
 
-async def test_a_card_that_is_replaced_or_renumbered_keeps_its_name(stock):
-    await stock.beat(report(NODE))
-    await stock.node(NODE)
-    async with stock.works():
-        await stock.shows(NODE, named(0), named(1))
+async def test_a_replaced_or_renumbered_card_keeps_its_name(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        await inventory_env.shows(NODE, named(0), named(1))
         swapped = line(1, address=address(0), uuid="GPU-new"), line(0, address=address(1), uuid="GPU-1")
-        await stock.beat(report(NODE, *swapped))
+        await inventory_env.beat(report(NODE, *swapped))
         device = await until_device(
-            stock, named(0), lambda one: one.status.hardware.uuid == "GPU-new", "the other card"
+            inventory_env, named(0), lambda device: device.status.hardware.uuid == "GPU-new", "the other card"
         )
 
         assert device.metadata.labels["gpu.deckhouse.io/device-index"] == "1"
-        assert set(await stock.devices(NODE)) == {named(0), named(1)}
+        assert set(await inventory_env.devices(NODE)) == {named(0), named(1)}
         for reason in ("GPUCardReplaced", "GPUCardRenumbered"):
-            await stock.told(named(0), reason)
+            await inventory_env.has_event(named(0), reason)
 
 
-async def test_a_card_that_vanished_stays_until_nobody_holds_it(stock):
-    await stock.beat(report(NODE))
-    await stock.node(NODE)
-    async with stock.works():
-        await stock.shows(NODE, named(0), named(1))
-        await stock.occupied(named(1), "InUse")
-        await stock.beat(report(NODE, line(0)))
+async def test_a_vanished_card_stays_while_it_is_held(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        await inventory_env.shows(NODE, named(0), named(1))
+        await inventory_env.occupied(named(1), "InUse")
+        await inventory_env.beat(report(NODE, line(0)))
 
         def is_gone(device: Any) -> bool:
-            return any(one.type == "Vanished" for one in device.status.conditions)
+            return any(cond.type == "Vanished" for cond in device.status.conditions)
 
-        device = await until_device(stock, named(1), is_gone, "the card to be marked")
+        device = await until_device(inventory_env, named(1), is_gone, "the card to be marked")
         assert device.status.health.last_error_reason == "Vanished"
-        assert {one.type for one in device.status.conditions} == {"Occupied", "Vanished"}
-        await stock.told(named(1), "GPUCardVanished")
+        assert {cond.type for cond in device.status.conditions} == {"Occupied", "Vanished"}
+        await inventory_env.has_event(named(1), "GPUCardVanished")
 
-        await stock.beat(report(NODE))
-        await until_device(stock, named(1), lambda one: not is_gone(one), "the card to be back")
-        await stock.told(named(1), "GPUCardReturned")
+        await inventory_env.beat(report(NODE))
+        await until_device(inventory_env, named(1), lambda device: not is_gone(device), "the card to be back")
+        await inventory_env.has_event(named(1), "GPUCardReturned")
 
-        await stock.beat(report(NODE, line(0)))
-        await until_device(stock, named(1), is_gone, "the card to be marked again")
-        await stock.occupied(named(1), "Withdrawn")
-        inventory = await stock.shows(NODE, named(0))
-        assert [one.inventory_id for one in inventory.status.hw.devices] == [named(0)]
+        await inventory_env.beat(report(NODE, line(0)))
+        await until_device(inventory_env, named(1), is_gone, "the card to be marked again")
+        await inventory_env.occupied(named(1), "Withdrawn")
+        inventory = await inventory_env.shows(NODE, named(0))
+        assert [device.inventory_id for device in inventory.status.hw.devices] == [named(0)]
 
 
-async def test_an_agent_that_is_not_heard_is_silent_until_it_is(stock):
-    impatient = Settings(patience=1.0, gone=SOON)
+async def test_an_agent_without_heartbeats_is_silent_until_the_next_one(inventory_env):
+    options = Settings(patience=1.0, gone=SOON)
     told = report(NODE)
-    await stock.beat(told)
-    await stock.node(NODE)
-    async with stock.works(impatient):
-        await stock.shows(NODE, named(0), named(1))
-        await until_silent(stock, "True", "NoHeartbeat")
-        await stock.told(NODE, "GPUAgentSilent")
-        await stock.beat(told)
-        await until_silent(stock, "False", "Heard")
-        await until_silent(stock, "True", "NoHeartbeat")
+    await inventory_env.beat(told)
+    await inventory_env.node(NODE)
+    async with inventory_env.works(options):
+        await inventory_env.shows(NODE, named(0), named(1))
+        await until_silent(inventory_env, "True", "NoHeartbeat")
+        await inventory_env.has_event(NODE, "GPUAgentSilent")
+        await inventory_env.beat(told)
+        await until_silent(inventory_env, "False", "Heard")
+        await until_silent(inventory_env, "True", "NoHeartbeat")
 
-    async with stock.works(Settings(patience=3600.0)):
-        await stock.relabel(NODE, {"looked": "at"})
-        await stock.shows(NODE, named(0), named(1))
-        await until_silent(stock, "True", "NoHeartbeat")
-        await stock.beat(told)
-        await until_silent(stock, "False", "Heard")
-        await stock.api.delete(kinds.LEASES, f"gpu-node-{NODE}", namespace=stock.namespace)
-        await until_silent(stock, "False", "NoAgent")
+    async with inventory_env.works(Settings(patience=3600.0)):
+        await inventory_env.relabel(NODE, {"changed": "true"})
+        await inventory_env.shows(NODE, named(0), named(1))
+        await until_silent(inventory_env, "True", "NoHeartbeat")
+        await inventory_env.beat(told)
+        await until_silent(inventory_env, "False", "Heard")
+        await inventory_env.api.delete(kinds.LEASES, f"gpu-node-{NODE}", namespace=inventory_env.namespace)
+        await until_silent(inventory_env, "False", "NoAgent")
 
 
-async def test_heartbeats_that_tell_nothing_new_write_nothing(stock):
+async def test_heartbeats_without_news_write_nothing(inventory_env):
     def warm(degrees: int, watts: str, beats: int = 3) -> CardHealth:
         return CardHealth(temperature_c=degrees, clean=beats, metrics={"power": watts})
 
-    await stock.beat(report(NODE, line(0, health=warm(40, "300")), line(1)))
-    await stock.node(NODE)
-    async with stock.works():
-        await stock.shows(NODE, named(0), named(1))
-        before = await versions(stock)
+    await inventory_env.beat(report(NODE, line(0, health=warm(40, "300")), line(1)))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        await inventory_env.shows(NODE, named(0), named(1))
+        before = await versions(inventory_env)
         for watts in ("310", "320", "330"):
-            await stock.beat(report(NODE, line(0, health=warm(43, watts)), line(1)))
-        await stock.beat(report(NODE, line(0), line(1, health=warm(55, "200"))))
-        await until_device(stock, named(1), lambda one: one.status.health.temperature_c == 55, "55 degrees")
-        after = await versions(stock)
+            await inventory_env.beat(report(NODE, line(0, health=warm(43, watts)), line(1)))
+        await inventory_env.beat(report(NODE, line(0), line(1, health=warm(55, "200"))))
+        await until_device(
+            inventory_env, named(1), lambda device: device.status.health.temperature_c == 55, "55 degrees"
+        )
+        after = await versions(inventory_env)
 
         changed = {name for name in before if before[name] != after[name]}
         assert changed == {named(1)}
 
 
-async def test_what_others_write_of_the_card_stays(stock):
-    await stock.beat(report(NODE))
-    await stock.node(NODE)
-    async with stock.works():
-        await stock.shows(NODE, named(0), named(1))
+async def test_fields_of_other_controllers_stay(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        await inventory_env.shows(NODE, named(0), named(1))
         theirs = {"state": "Unassigned", "phase": "Ready", "autoAttach": True}
-        await stock.api.apply(
+        await inventory_env.api.apply(
             kinds.GPU_DEVICES,
             {"metadata": {"name": named(0)}, "status": theirs},
             field_manager="gpupool-controller",
             subresource="status",
         )
-        await stock.occupied(named(0), "Free")
-        await stock.beat(report(NODE, line(0, health=CardHealth(xid=13, clean=0)), line(1)))
-        device = await until_device(stock, named(0), lambda one: one.status.health.xid == 13, "the XID")
+        await inventory_env.occupied(named(0), "Free")
+        await inventory_env.beat(report(NODE, line(0, health=CardHealth(xid=13, clean=0)), line(1)))
+        device = await until_device(
+            inventory_env, named(0), lambda device: device.status.health.xid == 13, "the XID"
+        )
 
         assert (device.status.phase, device.status.auto_attach) == ("Ready", True)
-        assert [one.type for one in device.status.conditions] == ["Occupied"]
+        assert [cond.type for cond in device.status.conditions] == ["Occupied"]
 
 
 MANAGED = {
-    "unless told otherwise": (Management(), {}, True),
-    "not if its label says so": (Management(), {"gpu.deckhouse.io/enabled": "false"}, False),
-    "only if told, where that is the rule": (Management(by_default=False), {}, False),
-    "if told": (Management(label="own", by_default=False), {"own": "true"}, True),
+    "by default": (Management(), {}, True),
+    "not with the label false": (Management(), {"gpu.deckhouse.io/enabled": "false"}, False),
+    "not without a label, if the default is off": (Management(by_default=False), {}, False),
+    "with the label, if the default is off": (
+        Management(label="own", by_default=False),
+        {"own": "true"},
+        True,
+    ),
 }
 
 
 @pytest.mark.parametrize(("management", "labels", "managed"), MANAGED.values(), ids=MANAGED)
-async def test_a_node_is_managed(stock, management, labels, managed):
-    await stock.node(NODE, {**gfd(), **pci(), **labels})
-    async with stock.works(Settings(management=management)):
-        inventory = await stock.shows(NODE, *(f"{NODE}-gpu-{index}" for index in range(2)))
-        device = (await stock.devices(NODE))[f"{NODE}-gpu-0"]
+async def test_managed_nodes(inventory_env, management, labels, managed):
+    await inventory_env.node(NODE, {**gfd(), **pci(), **labels})
+    async with inventory_env.works(Settings(management=management)):
+        inventory = await inventory_env.shows(NODE, *(f"{NODE}-gpu-{index}" for index in range(2)))
+        device = (await inventory_env.devices(NODE))[f"{NODE}-gpu-0"]
 
         assert device.status.managed is managed
-        assert stocks.judged(inventory, "ManagedDisabled")[0] == ("False" if managed else "True")
+        assert inventory_envs.judged(inventory, "ManagedDisabled")[0] == ("False" if managed else "True")
 
 
-async def test_a_card_half_written_by_one_who_was_stopped_is_finished(stock):
+async def test_a_partly_created_gpudevice_is_completed(inventory_env):
     labels = {"gpu.deckhouse.io/node": NODE, "gpu.deckhouse.io/device-index": "0"}
-    await stock.beat(report(NODE, line(0)))
-    await stock.node(NODE)
-    await stock.api.create(kinds.GPU_DEVICES, {"metadata": {"name": named(0), "labels": labels}})
-    async with stock.works():
-        await stock.shows(NODE, named(0))
-        device = await until_device(stock, named(0), lambda one: one.metadata.owner_references, "its owner")
+    await inventory_env.beat(report(NODE, line(0)))
+    await inventory_env.node(NODE)
+    await inventory_env.api.create(kinds.GPU_DEVICES, {"metadata": {"name": named(0), "labels": labels}})
+    async with inventory_env.works():
+        await inventory_env.shows(NODE, named(0))
+        device = await until_device(
+            inventory_env, named(0), lambda device: device.metadata.owner_references, "its owner"
+        )
 
         assert device.status.hardware.uuid == "GPU-0"
 
 
-async def test_figures_come_and_go_with_the_node(stock):
-    await stock.beat(report(NODE))
-    await stock.node(NODE)
+async def test_metrics_follow_the_node(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE)
     devices, inventories = Store(kinds.GPU_DEVICES), Store(kinds.GPU_NODE_INVENTORIES)
     registry = CollectorRegistry()
     InventoryMetrics(registry, devices, inventories)
@@ -271,9 +281,9 @@ async def test_figures_come_and_go_with_the_node(stock):
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"gpu_inventory_{name}", {"node": NODE, **labels})
 
-    async with stock.works():
-        inventories.put(await stock.shows(NODE, named(0), named(1)))
-        for device in (await stock.devices(NODE)).values():
+    async with inventory_env.works():
+        inventories.put(await inventory_env.shows(NODE, named(0), named(1)))
+        for device in (await inventory_env.devices(NODE)).values():
             devices.put(device)
 
     assert value("devices_total") == 2
@@ -286,36 +296,40 @@ async def test_figures_come_and_go_with_the_node(stock):
     assert value("condition", condition="InventoryIncomplete") is None
 
 
-async def test_an_agent_that_corrects_its_labels_after_its_report_raises_no_alarm(stock):
-    await stock.beat(report(NODE))
-    await stock.node(NODE, {**gfd(), **pci()})
-    async with stock.works(Settings(second_look=3600.0)):
-        before = stocks.condition(await stock.shows(NODE, named(0), named(1)), "InventoryIncomplete")
-        await stock.beat(report(NODE, line(0)))
-        await until_device(stock, named(1), lambda one: one.status.conditions, "the card to be marked")
-        await stock.relabel(NODE, {**dict.fromkeys(pci()), **gfd(count=1), **pci(count=1)})
-        await stock.relabel(NODE, {"gpu.deckhouse.io/enabled": "false"})
+async def test_labels_corrected_after_the_report_raise_no_alert(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE, {**gfd(), **pci()})
+    async with inventory_env.works(Settings(second_look=3600.0)):
+        before = inventory_envs.condition(
+            await inventory_env.shows(NODE, named(0), named(1)), "InventoryIncomplete"
+        )
+        await inventory_env.beat(report(NODE, line(0)))
+        await until_device(
+            inventory_env, named(1), lambda device: device.status.conditions, "the card to be marked"
+        )
+        await inventory_env.relabel(NODE, {**dict.fromkeys(pci()), **gfd(count=1), **pci(count=1)})
+        await inventory_env.relabel(NODE, {"gpu.deckhouse.io/enabled": "false"})
 
         async def seen() -> bool:
-            found = await stock.condition(NODE, "ManagedDisabled")
+            found = await inventory_env.condition(NODE, "ManagedDisabled")
             return found is not None and found.status == "True"
 
-        await until_async(seen, "the last change", stocks.PATIENCE)
-        assert await stock.condition(NODE) == before
-        assert "GPUNodeFeatureMissing" not in await stock.events(NODE)
+        await until_async(seen, "the last change", inventory_envs.PATIENCE)
+        assert await inventory_env.condition(NODE) == before
+        assert "GPUNodeFeatureMissing" not in await inventory_env.events(NODE)
 
 
-async def test_what_stays_wrong_is_said_at_the_second_look(stock):
-    await stock.node(NODE, {**gfd(), **pci()})
+async def test_a_lasting_trouble_is_reported_after_the_confirmation_delay(inventory_env):
+    await inventory_env.node(NODE, {**gfd(), **pci()})
     cards = [f"{NODE}-gpu-{index}" for index in range(2)]
-    async with stock.works(Settings(second_look=0.3)):
-        await stock.shows(NODE, *cards)
-        await stock.relabel(NODE, {"nvidia.com/gpu.memory": "lots"})
-        await stock.shows(NODE, *cards, reason="NodeFeatureMissing")
+    async with inventory_env.works(Settings(second_look=0.3)):
+        await inventory_env.shows(NODE, *cards)
+        await inventory_env.relabel(NODE, {"nvidia.com/gpu.memory": "lots"})
+        await inventory_env.shows(NODE, *cards, reason="NodeFeatureMissing")
 
 
 class Hand(SystemClock):
-    """A clock moved by hand."""
+    """A clock that is set by the test."""
 
     time = 0.0
 
@@ -329,17 +343,17 @@ def lease(sign: str) -> Lease:
 
 DIRECTLY = {
     "the Lease has not changed": (lease("1"), 0.0, True),
-    "the watch was behind": (lease("2"), 0.0, False),
-    "the answer took long": (lease("1"), 9.0, False),
+    "the informer is stale": (lease("2"), 0.0, False),
+    "the response is slow": (lease("1"), 9.0, False),
     "the Lease is gone": (NotFound(404, "NotFound", "no such Lease"), 0.0, None),
-    "nobody answers": (Unreachable("away"), 0.0, Unreachable),
+    "the API server is unreachable": (Unreachable("away"), 0.0, Unreachable),
 }
 
 
 @pytest.mark.parametrize(("answer", "seconds", "silent"), DIRECTLY.values(), ids=DIRECTLY)
-async def test_an_agent_is_looked_at_directly_before_it_is_called_silent(answer, seconds, silent):
+async def test_the_lease_is_read_directly_before_an_agent_is_silent(answer, seconds, silent):
     clock, node = Hand(), Node(metadata=ObjectMeta(name=NODE))
-    look = Look(node, lease("1"), None, (), {}, None)
+    snapshot = Look(node, lease("1"), None, (), {}, None)
 
     async def read(_seen: Lease) -> Lease:
         clock.time += seconds
@@ -347,14 +361,14 @@ async def test_an_agent_is_looked_at_directly_before_it_is_called_silent(answer,
             raise answer
         return answer
 
-    listening = Listening(read, clock, 40.0)
+    liveness = Listening(read, clock, 40.0)
 
-    assert await listening.silent(look) is False
+    assert await liveness.silent(snapshot) is False
     clock.time = 41.0
     if silent is Unreachable:
         with pytest.raises(Unreachable):
-            await listening.silent(look)
-        assert listening.left(NODE) == 40.0, "it gets its time anew"
+            await liveness.silent(snapshot)
+        assert liveness.left(NODE) == 40.0, "it gets the full timeout again"
         return
-    assert await listening.silent(look) is silent
-    assert (listening.left(NODE) == 0.0) == (silent is not False)
+    assert await liveness.silent(snapshot) is silent
+    assert (liveness.left(NODE) == 0.0) == (silent is not False)

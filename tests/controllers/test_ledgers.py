@@ -1,4 +1,4 @@
-"""Whoever reads ledgers sees the same wherever the book is kept, and is told when one changes."""
+"""Read-only ledgers are equal with either capacity manager, and notify of changes."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from tests.kube.waiting import until
 
 
 def holders(ledger: Ledger | None) -> dict[str, dict[str, int]]:
-    """What matters of it: cards may have been opened in another epoch."""
+    """The holders only, because cards may have another epoch."""
     return {} if ledger is None else {card.id: dict(card.holders) for card in ledger.cards}
 
 
-async def test_the_same_holders_on_either_book(world: World) -> None:
+async def test_both_capacity_managers_show_the_same_holders(world: World) -> None:
     await world.node()
     cards = [await world.device(0), await world.device(1)]
     holder = await world.runs("trainer", *cards)
@@ -25,37 +25,37 @@ async def test_the_same_holders_on_either_book(world: World) -> None:
         world.sees() as sight,
         watched(world.api, kinds.NODE_RESERVATIONS, Selection()) as records,
     ):
-        told: list[str] = []
+        changed: list[str] = []
         ledgers = Ledgers(sight, records)
-        ledgers.subscribe(told.append)
+        ledgers.subscribe(changed.append)
         await ledgers.complete()
         wanted = {card: {holder: 50} for card in cards}
         await until(
-            lambda: holders(world.book.ledger(NODE)) == wanted, "the book to count the pod", within=60
+            lambda: holders(world.book.ledger(NODE)) == wanted, "the ledger to count the pod", within=60
         )
         await until(lambda: holders(ledgers.ledger(NODE)) == wanted, "the reader to see it", within=60)
         assert ledgers.ledger("no-such-node") is None
 
-        told.clear()
+        changed.clear()
         await world.delete("trainer")
         free: dict[str, dict[str, int]] = {card: {} for card in cards}
         await until(lambda: holders(ledgers.ledger(NODE)) == free, "the cards to be free", within=60)
-        assert NODE in told
+        assert NODE in changed
 
 
-async def test_pods_without_cards_disturb_nobody(world: World) -> None:
+async def test_pods_without_cards_do_not_change_a_ledger(world: World) -> None:
     await world.node()
     await world.device(0)
 
     async with world.sees() as sight, watched(world.api, kinds.NODE_RESERVATIONS, Selection()) as records:
         ledgers = Ledgers(sight, records)
-        before, told = ledgers.ledger(NODE), list[str]()
-        ledgers.subscribe(told.append)
+        before, changed = ledgers.ledger(NODE), list[str]()
+        ledgers.subscribe(changed.append)
         plain = await world.pod("plain")
         await world.bind(plain)
         await until(lambda: _known(sight, plain.metadata.key), "the pod to be known")
 
-        assert told == []
+        assert changed == []
         assert ledgers.ledger(NODE) is before
 
 

@@ -1,4 +1,4 @@
-"""What the ledger tells of each card, on a real API server: Withdrawn before anything is changed."""
+"""The condition Occupied of each card, on a real API server: Withdrawn before a card is changed."""
 
 from typing import Any
 
@@ -22,7 +22,10 @@ async def says(world: World, device: str, reason: str) -> None:
     async def look() -> bool:
         nonlocal last
         found = await world.api.get(kinds.GPU_DEVICES, device)
-        last = next((one.reason for one in found.status.conditions if one.type == "Occupied"), "nothing")
+        last = next(
+            (condition.reason for condition in found.status.conditions if condition.type == "Occupied"),
+            "nothing",
+        )
         return last == reason
 
     try:
@@ -41,7 +44,7 @@ async def status(world: World, device: str, **fields: Any) -> None:
 
 
 async def claimed(world: World, device: str) -> bool:
-    """Whether somebody new would be given something of the card."""
+    """Whether a new pod could get the card."""
     answer = await world.book.reserve(f"{world.namespace}/new/9", NODE, 1, 10)
     await world.book.release(f"{world.namespace}/new/9", NODE)
     return not isinstance(answer, Refused) and any(part.card == device for part in answer)
@@ -89,8 +92,8 @@ async def faulted(world: World, device: str) -> None:
 
 
 async def vanished(world: World, device: str) -> None:
-    one = {"type": "Vanished", "status": "True", "reason": "NotOnTheBus", "message": ""}
-    await status(world, device, conditions=[{**one, "lastTransitionTime": "2030-01-01T00:00:00Z"}])
+    condition = {"type": "Vanished", "status": "True", "reason": "NotOnTheBus", "message": ""}
+    await status(world, device, conditions=[{**condition, "lastTransitionTime": "2030-01-01T00:00:00Z"}])
 
 
 async def ignored(world: World, device: str) -> None:
@@ -101,8 +104,8 @@ async def ignored(world: World, device: str) -> None:
 
 async def its_agent_is_silent(world: World, device: str) -> None:
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
-    one = {"type": "AgentSilent", "status": "True", "reason": "NoHeartbeat", "message": ""}
-    body = {"status": {"conditions": [{**one, "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}
+    condition = {"type": "AgentSilent", "status": "True", "reason": "NoHeartbeat", "message": ""}
+    body = {"status": {"conditions": [{**condition, "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}
     await world.api.patch(kinds.GPU_NODE_INVENTORIES, NODE, body, subresource="status")
 
 
@@ -110,7 +113,7 @@ REASONS = (waits_for_its_cut, drifted, enters_a_pool, faulted, vanished, ignored
 
 
 @in_the_api_server
-@pytest.mark.parametrize("happens", REASONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("happens", REASONS, ids=lambda change: change.__name__)
 async def test_a_card_is_withdrawn_when(world, happens):
     await world.node()
     device = await world.device(0)
@@ -122,7 +125,7 @@ async def test_a_card_is_withdrawn_when(world, happens):
 
 
 @in_the_api_server
-async def test_the_cards_of_a_pool_rest_while_it_does_and_follow_what_is_carried_out(world):
+async def test_the_cards_of_a_paused_pool_are_withdrawn_and_follow_its_changes(world):
     await world.node()
     pool = {"metadata": {"name": "turns"}, "spec": {"allocation": {"mode": "TimeSlice"}}}
     await world.create(kinds.GPU_POOLS, pool)
@@ -130,8 +133,8 @@ async def test_the_cards_of_a_pool_rest_while_it_does_and_follow_what_is_carried
 
     async def pool_is(mode: str, maintenance: str, reason: str = "AllocationChanged") -> None:
         moment = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": ""}
-        one = {"type": "Maintenance", "status": maintenance, "reason": reason, **moment}
-        now = {"allocation": {"mode": mode}, "conditions": [one]}
+        condition = {"type": "Maintenance", "status": maintenance, "reason": reason, **moment}
+        now = {"allocation": {"mode": mode}, "conditions": [condition]}
         await world.api.patch(kinds.GPU_POOLS, "turns", {"status": now}, subresource="status")
 
     async with world.works(*ALL):
@@ -150,7 +153,7 @@ async def test_the_cards_of_a_pool_rest_while_it_does_and_follow_what_is_carried
 
 
 @in_the_api_server
-async def test_a_card_is_given_as_it_is_cut(world):
+async def test_a_card_is_allocated_as_it_is_partitioned(world):
     await world.node()
     device = await world.device(0)
     slots = [{"id": f"1g.10gb-{n}", "profile": "1g.10gb", "start": n, "size": 1} for n in range(2)]
@@ -165,7 +168,7 @@ async def test_a_card_is_given_as_it_is_cut(world):
         assert (card_now.mode, [slot.id for slot in card_now.slots]) == ("MIG", ["1g.10gb-0", "1g.10gb-1"])
 
 
-async def test_the_holders_of_a_card_are_told_under_its_own_name_once_it_has_one(world):
+async def test_the_holders_of_a_card_are_reported_by_its_final_name(world):
     await world.node(gpu=1)
     labels = {"gpu.deckhouse.io/device-index": "0", "gpu.deckhouse.io/node": NODE}
     await world.create(kinds.GPU_DEVICES, {"metadata": {"name": card(0), "labels": labels}})

@@ -1,4 +1,4 @@
-"""PodAllocations on a real API server: every way they can end, told in a word, and nothing written twice."""
+"""PodAllocations on a real API server: every reason of the status, and no redundant writes."""
 
 import contextlib
 import json
@@ -29,76 +29,80 @@ RANGES: Resource[Raw] = Resource("", "v1", "limitranges", "LimitRange", True, di
 
 
 @pytest.fixture(scope="module")
-def mall(cluster: Any, crds: Any) -> Iterator[str]:
-    """One namespace for all stories of this file."""
+def shared_namespace(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all tests of this file."""
     name = borrowed.create_namespace(cluster, "limit-stories")
     yield name
     borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
 
 
 @pytest_asyncio.fixture
-async def limits(cluster: Any, mall: str) -> AsyncIterator[Limits]:
+async def limits(cluster: Any, shared_namespace: str) -> AsyncIterator[Limits]:
     async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        made = Limits(api, mall)
+        made = Limits(api, shared_namespace)
         await made.node(cpu="16", memory="32Gi", pods="110")
         yield made
         await api.delete(kinds.NODES, NODE)
-        for one in (await api.list(kinds.PODS, Selection(mall))).items:
-            await made.delete(one.metadata.name)
-        await api.delete_collection(kinds.POD_ALLOCATIONS, Selection(mall))
+        for item in (await api.list(kinds.PODS, Selection(shared_namespace))).items:
+            await made.delete(item.metadata.name)
+        await api.delete_collection(kinds.POD_ALLOCATIONS, Selection(shared_namespace))
 
 
-async def test_a_limit_moves_and_is_applied_when_the_kubelet_says_so(limits):
+async def test_a_limit_is_applied_when_the_kubelet_reports_it(limits):
     await limits.runs("web")
     async with limits.moved():
         await limits.wish("web", "0.8")
         await limits.has("web", main="800m")
-        asked = await limits.becomes("web", "Pending", "Resizing: 800m was asked for")
+        asked = await limits.becomes("web", "Pending", "Resizing: 800m was requested")
         assert (asked.status.applied_cpu_limit, asked.status.original_cpu_limit) == ("500m", "500m")
 
         await limits.reports("web")
-        told = await limits.becomes("web", "Applied", "Enforced: the kubelet of no-kubelet reports 800m")
+        allocation = await limits.becomes(
+            "web", "Applied", "Enforced: the kubelet of no-kubelet reports 800m"
+        )
 
         async def counted() -> bool:
             return bool(limits.metric("mbcas_podallocations", phase="Applied") == 1)
 
         await until_async(counted, "it to be counted")
 
-    status = told.status
+    status = allocation.status
     assert (status.applied_cpu_limit, status.observed_desired_cpu_limit) == ("800m", "800m")
     assert status.original_container_limits == {"main": "500m"}
     assert status.pod_uid == (await limits.get("web")).metadata.uid
-    assert [(one.kind, one.name) for one in told.metadata.owner_references] == [("Pod", "web")]
-    assert [(one.type, one.status, one.reason) for one in status.conditions] == [
+    assert [(reference.kind, reference.name) for reference in allocation.metadata.owner_references] == [
+        ("Pod", "web")
+    ]
+    assert [(condition.type, condition.status, condition.reason) for condition in status.conditions] == [
         ("Applied", "True", "Enforced")
     ]
     pod = await limits.get("web")
-    assert pod.spec.containers[0].resources.requests == {"cpu": "100m"}, "only limits move"
+    assert pod.spec.containers[0].resources.requests == {"cpu": "100m"}, "only limits change"
     assert limits.metric("mbcas_resizes_total", direction="up") == 1
     assert limits.metric("mbcas_resize_seconds_count") == 1
 
 
-async def test_up_and_down_the_original_stays_on_record_also_over_a_restart(limits):
+async def test_the_original_limit_stays_recorded_over_changes_and_restarts(limits):
     await limits.runs("web")
     async with limits.moved():
         await limits.applied("web", "2", main="2")
         await limits.applied("web", "200m", main="200m")
     async with limits.moved():
-        told = await limits.applied("web", "300m", main="300m")
+        allocation = await limits.applied("web", "300m", main="300m")
 
-    assert told.status.original_cpu_limit == "500m"
+    assert allocation.status.original_cpu_limit == "500m"
 
 
-async def test_a_limit_is_split_by_what_containers_came_with(limits):
+async def test_a_limit_is_split_by_the_original_limits(limits):
     sidecar = container("proxy", "10m", "100m", restartPolicy="Always")
     await limits.runs("web", container("app", "100m", "400m"), container("log", "50m", "100m"))
     await limits.runs("meshed", container("app", "100m", "400m"), spec={"initContainers": [sidecar]})
     async with limits.moved():
         await limits.applied("web", "1", app="800m", log="200m")
         await limits.applied("web", "200m", app="150m", log="50m")
-        told = await limits.applied("meshed", "1", app="800m", proxy="200m")
+        allocation = await limits.applied("meshed", "1", app="800m", proxy="200m")
 
-    assert told.status.original_container_limits == {"app": "400m", "proxy": "100m"}
+    assert allocation.status.original_container_limits == {"app": "400m", "proxy": "100m"}
 
 
 UNFIT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
@@ -137,12 +141,12 @@ UNFIT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
                 "vpaUpdates": "Pod resources updated by tuner: container 0: cpu request, cpu limit"
             }
         },
-        "Autoscaler: VerticalPodAutoscaler tuner writes the same limit",
+        "Autoscaler: VerticalPodAutoscaler tuner sets the same limit",
     ),
     "below its request": (
         [container("main", "800m", "2")],
         {},
-        "BelowRequest: Kubernetes refuses a limit below the request; ask for at least 800m",
+        "BelowRequest: Kubernetes refuses a limit below the request; set at least 800m",
     ),
     "would become guaranteed": (
         [
@@ -156,26 +160,27 @@ UNFIT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
             }
         ],
         {},
-        "BelowRequest: at its CPU requests its QoS class would become Guaranteed; ask for at least 710m",
+        "BelowRequest: with limits equal to requests its QoS class would become Guaranteed;"
+        " set at least 710m",
     ),
 }
 
 
 @pytest.mark.parametrize("story", UNFIT, ids=lambda story: story.replace(" ", "-"))
-async def test_a_pod_that_cannot_be_moved_says_why_and_is_left_alone(limits, story):
+async def test_a_pod_that_cannot_be_resized_is_not_changed(limits, story):
     containers, extra, sentence = UNFIT[story]
     await limits.runs("odd", *containers, **extra)
     before = (await limits.get("odd")).spec
     async with limits.moved():
         await limits.wish("odd", "700m")
-        told = await limits.becomes("odd", "Failed", sentence)
+        allocation = await limits.becomes("odd", "Failed", sentence)
 
     assert (await limits.get("odd")).spec == before
-    assert told.status.last_attempt_time is None
+    assert allocation.status.last_attempt_time is None
     assert limits.metric("mbcas_resize_failures_total", reason=sentence.partition(":")[0]) == 1
 
 
-async def test_opting_in_lets_a_guaranteed_pod_move_with_its_requests(limits):
+async def test_an_opted_in_guaranteed_pod_is_resized_with_its_requests(limits):
     resources = {"limits": {"cpu": "500m", "memory": "1Gi"}}
     made = {"name": "main", "image": "none", "resources": resources}
     await limits.runs("firm", made, labels={"mbcas.io/allow-guaranteed": "true"})
@@ -187,7 +192,7 @@ async def test_opting_in_lets_a_guaranteed_pod_move_with_its_requests(limits):
     assert pod.status.qos_class == "Guaranteed"
 
 
-async def test_opting_in_lets_a_container_restart(limits):
+async def test_an_opted_in_container_may_restart(limits):
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     await limits.runs("web", container(resizePolicy=policy), annotations={"mbcas.io/allow-restart": "true"})
     async with limits.moved():
@@ -197,18 +202,16 @@ async def test_opting_in_lets_a_container_restart(limits):
         await limits.becomes("web", "Applied")
 
 
-async def test_a_pod_that_does_not_run_yet_is_waited_for(limits):
+async def test_a_pending_pod_is_resized_when_it_runs(limits):
     await limits.pod("web")
     async with limits.moved():
         await limits.wish("web", "700m")
-        await limits.becomes(
-            "web", "Pending", "PodPending: pod web does not run yet; it waits on node no-kubelet"
-        )
+        await limits.becomes("web", "Pending", "PodPending: pod web is not running yet (on node no-kubelet)")
         await limits.reports("web")
         await limits.has("web", main="700m")
 
 
-async def test_deferred_in_progress_and_error_are_told_apart(limits):
+async def test_deferred_in_progress_and_error_are_distinguished(limits):
     await limits.runs("web")
     async with limits.moved():
         await limits.wish("web", "700m")
@@ -223,32 +226,32 @@ async def test_deferred_in_progress_and_error_are_told_apart(limits):
         await limits.becomes("web", "Applied")
 
 
-async def test_what_is_infeasible_is_set_back_and_tried_again(limits):
+async def test_an_infeasible_limit_is_reset_and_retried(limits):
     await limits.runs("web")
     async with limits.moved():
         await limits.wish("web", "64")
         await limits.has("web", main="64")
         await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
         await limits.has("web", main="500m")
-        told = await limits.becomes(
-            "web", "Failed", "Infeasible: Node didn't have enough capacity; the limit is set back to 500m"
+        allocation = await limits.becomes(
+            "web", "Failed", "Infeasible: Node didn't have enough capacity; the limit is reset to 500m"
         )
-        assert told.status.applied_cpu_limit == "500m"
+        assert allocation.status.applied_cpu_limit == "500m"
         await limits.reports("web")
-        await limits.has("web", main="64")  # tried again by itself
+        await limits.has("web", main="64")  # retried
         await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
         await limits.has("web", main="500m")
         await limits.reports("web")
-        await limits.applied("web", "700m", main="700m")  # a wish that can be granted is not made to wait
+        await limits.applied("web", "700m", main="700m")  # a feasible limit is not delayed
 
     assert limits.metric("mbcas_resizes_total", direction="back") == 2
     assert (
-        "Warning Infeasible: Node didn't have enough capacity; the limit is set back to 500m"
+        "Warning Infeasible: Node didn't have enough capacity; the limit is reset to 500m"
         in await limits.events("web")
     )
 
 
-async def test_a_kubelet_that_says_nothing_for_a_minute_is_named(limits):
+async def test_a_kubelet_without_a_report_for_a_minute_is_named(limits):
     await limits.runs("web")
     async with limits.moved() as controller:
         await limits.wish("web", "700m")
@@ -258,22 +261,22 @@ async def test_a_kubelet_that_says_nothing_for_a_minute_is_named(limits):
         await limits.becomes(
             "web",
             "Failed",
-            "QuotaNotEnforced: 700m was asked for more than a minute ago"
-            " and the kubelet of no-kubelet has not looked at it",
+            "QuotaNotEnforced: 700m was requested more than a minute ago"
+            ", but the kubelet of no-kubelet has not observed it",
         )
         await limits.reports("web", main="500m")
         await limits.becomes(
             "web",
             "Failed",
-            "QuotaNotEnforced: 700m was asked for more than a minute ago"
-            " and the kubelet of no-kubelet reports 500m",
+            "QuotaNotEnforced: 700m was requested more than a minute ago"
+            ", but the kubelet of no-kubelet reports 500m",
         )
         await limits.reports("web")
         await limits.becomes("web", "Applied")
 
 
-async def test_an_old_report_proves_nothing(limits):
-    """The kubelet still reports 700m from before; only a look at the new spec makes that a proof."""
+async def test_an_old_report_is_not_accepted(limits):
+    """The kubelet still reports the old 700m; the report counts only after it has observed the new spec."""
     await limits.runs("web")
     async with limits.moved():
         await limits.wish("web", "700m")
@@ -287,7 +290,7 @@ async def test_an_old_report_proves_nothing(limits):
         await limits.becomes("web", "Applied")
 
 
-async def test_a_restart_begins_the_proof_anew(limits):
+async def test_a_restart_requires_a_new_report(limits):
     await limits.runs("web")
     async with limits.moved():
         first = await limits.applied("web", "700m", main="700m")
@@ -316,11 +319,13 @@ async def test_a_restart_begins_the_proof_anew(limits):
             )
         )
         await limits.says("web", pod)
-        told = await limits.becomes("web", "Pending", "NotRunning: not running: main (CrashLoopBackOff)")
-        assert told.status.original_cpu_limit == first.status.original_cpu_limit
+        allocation = await limits.becomes(
+            "web", "Pending", "NotRunning: not running: main (CrashLoopBackOff)"
+        )
+        assert allocation.status.original_cpu_limit == first.status.original_cpu_limit
 
 
-async def test_another_writer_is_named_and_overruled(limits, cluster):
+async def test_another_writer_is_named_and_overwritten(limits, cluster):
     await limits.runs("web")
     async with limits.moved():
         await limits.applied("web", "700m", main="700m")
@@ -347,7 +352,7 @@ async def test_another_writer_is_named_and_overruled(limits, cluster):
     assert limits.metric("mbcas_resize_failures_total", reason="ForeignWriter") == 1
 
 
-async def test_a_quota_says_no_and_the_limit_moves_when_it_does_not_any_more(limits):
+async def test_a_limit_refused_by_a_quota_is_set_when_the_quota_allows_it(limits):
     await limits.runs("web")
     async with existing(limits, QUOTAS, {"hard": {"limits.cpu": "1"}}):
 
@@ -358,15 +363,15 @@ async def test_a_quota_says_no_and_the_limit_moves_when_it_does_not_any_more(lim
         await until_async(counted, "the quota to be counted")
         async with limits.moved():
             await limits.wish("web", "2")
-            told = await limits.becomes("web", "Failed", "QuotaExceeded: ")
-            assert "exceeded quota: cap" in told.status.reason
-            assert told.status.applied_cpu_limit == "500m"
-            assert told.status.last_attempt_time is not None
+            allocation = await limits.becomes("web", "Failed", "QuotaExceeded: ")
+            assert "exceeded quota: cap" in allocation.status.reason
+            assert allocation.status.applied_cpu_limit == "500m"
+            assert allocation.status.last_attempt_time is not None
             await limits.api.delete(QUOTAS, "cap", namespace=limits.namespace)
             await limits.has("web", main="2")
 
 
-async def test_a_limit_range_says_no(limits):
+async def test_a_limit_range_refuses_a_limit(limits):
     await limits.runs("web")
     most = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
     async with existing(limits, RANGES, most), limits.moved():
@@ -374,7 +379,7 @@ async def test_a_limit_range_says_no(limits):
         await limits.becomes("web", "Failed", "LimitRange: ")
 
 
-async def test_requests_beyond_the_node_are_refused_before_the_kubelet_sees_them(limits):
+async def test_requests_beyond_the_node_are_refused_by_the_api_server(limits):
     made = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}
     await limits.runs("firm", made, labels={"mbcas.io/allow-guaranteed": "true"})
     async with limits.moved():
@@ -383,7 +388,7 @@ async def test_requests_beyond_the_node_are_refused_before_the_kubelet_sees_them
         assert await limits.limits("firm") == {"main": "500m"}
 
 
-async def test_whoever_may_not_resize_says_so(limits, cluster):
+async def test_missing_permission_to_resize_is_reported(limits, cluster):
     """Allowed to write PodAllocations, but not pods/resize, which must be granted by name."""
     rules = [
         {
@@ -411,18 +416,20 @@ async def test_whoever_may_not_resize_says_so(limits, cluster):
     await limits.runs("web")
     async with client.connect(who) as half, limits.moved(by=half):
         await limits.wish("web", "700m")
-        told = await limits.becomes("web", "Failed", "NotPermitted: ")
-        assert 'cannot patch resource "pods/resize"' in told.status.reason
+        allocation = await limits.becomes("web", "Failed", "NotPermitted: ")
+        assert 'cannot patch resource "pods/resize"' in allocation.status.reason
 
 
-async def test_no_pod_another_pod_and_the_end_of_a_pod(limits):
+async def test_missing_replaced_and_finished_pods(limits):
     async with limits.moved():
         await limits.wish("web", "700m")
-        await limits.becomes("web", "Failed", f"PodNotFound: namespace {limits.namespace} has no pod web")
+        await limits.becomes(
+            "web", "Failed", f"PodNotFound: pod web does not exist in namespace {limits.namespace}"
+        )
         await limits.runs("web")
         await limits.has("web", main="700m")
         await limits.reports("web", phase="Succeeded")
-        await limits.becomes("web", "Failed", "PodFinished: pod web has ended (Succeeded)")
+        await limits.becomes("web", "Failed", "PodFinished: pod web has finished (Succeeded)")
         await limits.delete("web")
         await limits.runs("web", container("main", "100m", "400m"))
 
@@ -430,16 +437,16 @@ async def test_no_pod_another_pod_and_the_end_of_a_pod(limits):
             found = await limits.told("web")
             return found is None or "PodReplaced: " in found.status.reason
 
-        await until_async(gone_or_replaced, "the successor to be told apart")
+        await until_async(gone_or_replaced, "the new pod to be distinguished")
 
         async def collected() -> bool:
             return await limits.told("web") is None
 
         await until_async(collected, "it to go with its pod", within=60)
-        assert await limits.limits("web") == {"main": "400m"}, "a recreated pod is another pod"
+        assert await limits.limits("web") == {"main": "400m"}, "the recreated pod is not resized"
 
 
-async def test_a_pod_that_is_being_deleted_is_left_alone(limits):
+async def test_a_terminating_pod_is_not_changed(limits):
     await limits.runs("web", finalizers=["test.croupier/hold"])
     async with limits.moved():
         await limits.applied("web", "700m", main="700m")
@@ -451,7 +458,7 @@ async def test_a_pod_that_is_being_deleted_is_left_alone(limits):
     await limits.api.patch(kinds.PODS, "web", {"metadata": {"finalizers": None}}, namespace=limits.namespace)
 
 
-async def test_a_change_meant_for_an_earlier_pod_does_not_reach_its_successor(limits):
+async def test_a_change_for_a_deleted_pod_does_not_reach_its_successor(limits):
     seen = replace(wire.seen(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000")
     patch = wire.resize(seen, Change({"main": quantity.parse("2")}))
     with pytest.raises(Invalid) as refused:
@@ -467,7 +474,7 @@ async def test_a_change_meant_for_an_earlier_pod_does_not_reach_its_successor(li
     assert await limits.limits("web") == {"main": "500m"}
 
 
-async def test_of_two_the_older_decides_and_the_other_takes_over(limits):
+async def test_the_older_allocation_takes_precedence_until_it_is_deleted(limits):
     await limits.runs("web")
     async with limits.moved():
         await limits.wish("web", "700m", name="b-first")
@@ -476,39 +483,40 @@ async def test_of_two_the_older_decides_and_the_other_takes_over(limits):
         await limits.becomes(
             "a-second",
             "Failed",
-            "DuplicateAllocation: PodAllocation b-first is older and decides for pod web",
+            "DuplicateAllocation: PodAllocation b-first of pod web is older and takes precedence",
         )
         assert await limits.limits("web") == {"main": "700m"}
 
         await limits.api.delete(kinds.POD_ALLOCATIONS, "b-first", namespace=limits.namespace)
         await limits.has("web", main="900m")
-        told = await limits.becomes("a-second", "Pending", "Resizing")
-        assert told.status.original_cpu_limit == "500m", "it knows what the first one found"
+        allocation = await limits.becomes("a-second", "Pending", "Resizing")
+        assert allocation.status.original_cpu_limit == "500m", "the record of the first one is used"
 
 
-async def test_a_pod_of_another_namespace_is_out_of_reach(limits):
+async def test_a_pod_of_another_namespace_is_refused(limits):
     async with limits.moved():
         await limits.wish("coredns", "700m", namespace="kube-system")
         await limits.becomes(
             "coredns",
             "Failed",
-            f"NamespaceMismatch: it lives in namespace {limits.namespace} and names a pod of kube-system",
+            f"NamespaceMismatch: it is in namespace {limits.namespace}"
+            " and names a pod of namespace kube-system",
         )
 
 
-async def test_while_nothing_changes_nothing_is_written(limits):
+async def test_nothing_is_written_without_a_change(limits):
     await limits.runs("web")
     await limits.runs("odd", container("main", "100m", None))
     async with limits.moved() as controller:
         await limits.applied("web", "700m", main="700m")
-        for name in ("odd", "nobody"):
+        for name in ("odd", "missing"):
             await limits.wish(name, "700m")
             await limits.becomes(name, "Failed")
         before = await versions(limits)
         writes = limits.metric("mbcas_status_writes_total")
-        for _ in range(60):  # a minute, a second after the other
+        for _ in range(60):  # one minute
             limits.clock.ahead += timedelta(seconds=1)
-            for name in ("web", "odd", "nobody"):
+            for name in ("web", "odd", "missing"):
                 assert (await controller.reconcile(key(limits, name))).again_after is None
 
     assert await versions(limits) == before
@@ -519,7 +527,7 @@ async def versions(limits: Limits) -> set[str]:
     here = Selection(limits.namespace)
     allocations = (await limits.api.list(kinds.POD_ALLOCATIONS, here)).items
     pods = (await limits.api.list(kinds.PODS, here)).items
-    found = [one.metadata for one in allocations] + [one.metadata for one in pods]
+    found = [allocation.metadata for allocation in allocations] + [pod.metadata for pod in pods]
     return {one.resource_version for one in found}
 
 

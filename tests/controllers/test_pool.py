@@ -1,4 +1,4 @@
-"""Pools on the API server: what they have, whom they wait for, how they change, and how they go."""
+"""The pool controller on a real API server: capacity, maintenance, rollout, drift and deletion."""
 
 import asyncio
 import json
@@ -20,12 +20,12 @@ FOREIGN = {"key": "maintenance", "value": "rack-7", "effect": "NoSchedule"}
 
 
 @pytest_asyncio.fixture
-async def pools(cluster: Any, town: str) -> AsyncIterator[Pools]:
-    async with pools_of(config.load(cluster.kubeconfig), town) as made:
+async def pools(cluster: Any, shared_namespace: str) -> AsyncIterator[Pools]:
+    async with pools_of(config.load(cluster.kubeconfig), shared_namespace) as made:
         yield made
 
 
-async def test_a_pool_tells_what_it_has_and_what_is_left(pools: Pools) -> None:
+async def test_the_status_of_a_pool(pools: Pools) -> None:
     await pools.node("gpu-1", taints=(FOREIGN,))
     await pools.node("gpu-2")
     await pools.pool("team-a", scheduling={"taints": [TAINT]})
@@ -47,15 +47,15 @@ async def test_a_pool_tells_what_it_has_and_what_is_left(pools: Pools) -> None:
         assert found.status.capacity is not None
         assert (found.status.capacity.available, found.status.capacity.unit) == (1, "Card")
         assert POOL_FINALIZER in found.metadata.finalizers
-        assert [one.inventory_id for one in found.status.devices] == sorted([first, *others])
-        assert [(one.name, one.total_devices, one.assigned_devices) for one in found.status.nodes] == [
+        assert [device.inventory_id for device in found.status.devices] == sorted([first, *others])
+        assert [(node.name, node.total_devices, node.assigned_devices) for node in found.status.nodes] == [
             ("gpu-1", 2, 2),
             ("gpu-2", 2, 1),
         ]
-        assert [(one.inventory_id, one.reason) for one in found.status.candidates] == [
+        assert [(card.inventory_id, card.reason) for card in found.status.candidates] == [
             (
                 waiting,
-                f"card {waiting} matches pool team-a and waits for a person to annotate it "
+                f"card {waiting} matches pool team-a; to assign it, annotate it with "
                 "gpu.deckhouse.io/assignment=team-a",
             )
         ]
@@ -69,9 +69,9 @@ async def test_a_pool_tells_what_it_has_and_what_is_left(pools: Pools) -> None:
         async def marked() -> bool:
             node = await pools.node_now("gpu-1")
             label = node.metadata.labels.get("pool.gpu.deckhouse.io/team-a")
-            return label == "" and {one.key for one in node.spec.taints} == {"gpu", "maintenance"}
+            return label == "" and {taint.key for taint in node.spec.taints} == {"gpu", "maintenance"}
 
-        await pools.eventually(marked, "the node to carry label and taints")
+        await pools.eventually(marked, "the node to have label and taints")
         assert pools.metric("gpupool_capacity_available", pool="team-a") == 1
         assert pools.metric("gpupool_assignments", pool="team-a") == 3
         assert pools.metric("gpupool_node_slots", pool="team-a", node="gpu-1") == 2
@@ -79,7 +79,7 @@ async def test_a_pool_tells_what_it_has_and_what_is_left(pools: Pools) -> None:
         await pools.rests("team-a")
 
 
-async def test_a_changed_pool_drains_is_rebuilt_and_comes_back(pools: Pools) -> None:
+async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: Pools) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     first = await pools.card("gpu-1", 0, "team-a")
@@ -115,11 +115,11 @@ async def test_a_changed_pool_drains_is_rebuilt_and_comes_back(pools: Pools) -> 
             return numbers is not None and (numbers.total, numbers.unit) == (14, "MIG")
 
         await pools.eventually(counts_slots, "fourteen MIG devices")
-        await pools.eventually(lambda: _told(pools, {"Maintenance", "MaintenanceEnded"}), "both Events")
+        await pools.eventually(lambda: _recorded(pools, {"Maintenance", "MaintenanceEnded"}), "both Events")
         await pools.rests("team-a")
 
 
-async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pools) -> None:
+async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools: Pools) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     card = await pools.card("gpu-1", 0, "team-a")
@@ -132,7 +132,7 @@ async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pool
         await pools.occupied(card, "Withdrawn")
         await pools.becomes("team-a", "Maintenance", "True Rebuilding")
 
-    # Whoever takes over knows what was before.
+    # A new leader knows the old allocation.
     await pools.is_cut(card, state="Failed", target="1g.10gb:7", message="the driver refused")
     async with pools.works():
         await pools.eventually(lambda: _is(pools, "Exclusive"), "the old allocation to be back")
@@ -148,10 +148,10 @@ async def test_a_rebuild_that_fails_goes_back_and_waits_for_a_person(pools: Pool
         await pools.becomes("team-a", "Configured", "True Configured")
         assert await _is(pools, "MIG")
         await pools.eventually(lambda: _is_used_up(pools), "the confirmation to be used up")
-        await pools.eventually(lambda: _told(pools, {"RolledBack", "Confirmed"}), "both Events")
+        await pools.eventually(lambda: _recorded(pools, {"RolledBack", "Confirmed"}), "both Events")
 
 
-async def test_card_by_card_the_others_serve(pools: Pools) -> None:
+async def test_a_rollout_card_by_card(pools: Pools) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     free = await pools.card("gpu-1", 0, "team-a")
@@ -178,12 +178,12 @@ async def test_card_by_card_the_others_serve(pools: Pools) -> None:
 
         async def tidied() -> bool:
             cards = [await pools.device(card) for card in (free, busy)]
-            return not any("gpu.deckhouse.io/allocation" in one.metadata.annotations for one in cards)
+            return not any("gpu.deckhouse.io/allocation" in device.metadata.annotations for device in cards)
 
         await pools.eventually(tidied, "the cards to follow their pool again")
 
 
-async def test_drift_closes_the_pool_until_a_person_has_seen_the_repair(pools: Pools) -> None:
+async def test_drift_closes_the_pool_until_the_repair_is_confirmed(pools: Pools) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a", mode="MIG", allocation={"migProfile": "1g.10gb"})
     card = await pools.card("gpu-1", 0, "team-a")
@@ -195,7 +195,9 @@ async def test_drift_closes_the_pool_until_a_person_has_seen_the_repair(pools: P
         await pools.becomes("team-a", "Misconfigured", "True Drifted")
         assert await pools.condition("team-a", "Maintenance") == "True Drifted"
         await pools.confirms("team-a")  # too early
-        await pools.eventually(lambda: _told(pools, {"NotConfirmed", "Misconfigured"}), "it to be refused")
+        await pools.eventually(
+            lambda: _recorded(pools, {"NotConfirmed", "Misconfigured"}), "it to be refused"
+        )
 
         await pools.is_cut(card, "1g.10gb", 7)
         await pools.becomes("team-a", "Misconfigured", "True AwaitingConfirmation")
@@ -204,7 +206,7 @@ async def test_drift_closes_the_pool_until_a_person_has_seen_the_repair(pools: P
         assert await pools.condition("team-a", "Maintenance") == "False Serving"
 
 
-async def test_a_pool_goes_when_nobody_holds_a_card_and_leaves_nothing(pools: Pools) -> None:
+async def test_a_pool_is_deleted_without_leftovers_once_no_pod_holds_a_card(pools: Pools) -> None:
     await pools.node("gpu-1", taints=(FOREIGN,))
     await pools.pool("team-a", scheduling={"taints": [TAINT]})
     card = await pools.card("gpu-1", 0, "team-a")
@@ -240,7 +242,7 @@ async def test_a_pool_goes_when_nobody_holds_a_card_and_leaves_nothing(pools: Po
         await pools.eventually(gone, "the pool and its ConfigMap to be gone")
         node = await pools.node_now("gpu-1")
         assert "pool.gpu.deckhouse.io/team-a" not in node.metadata.labels
-        assert [one.key for one in node.spec.taints] == ["maintenance"]
+        assert [taint.key for taint in node.spec.taints] == ["maintenance"]
         assert pools.metric("gpupool_assignments", pool="team-a") is None
 
 
@@ -261,7 +263,7 @@ async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: 
             await pools.becomes(name, "Misconfigured", "False InOrder")
 
 
-async def test_past_the_deadline_the_pool_says_who_is_waited_for(pools: Pools) -> None:
+async def test_after_the_deadline_the_pool_names_the_holders(pools: Pools) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     card = await pools.card("gpu-1", 0, "team-a")
@@ -273,17 +275,17 @@ async def test_past_the_deadline_the_pool_says_who_is_waited_for(pools: Pools) -
         await pools.becomes("team-a", "Maintenance", "True GPUModeChangeStuck")
         assert "trainer holds card" in await pools.message("team-a", "Maintenance")
         assert pools.metric("gpupool_mode_change_stuck", pool="team-a") == 1
-        await pools.eventually(lambda: _told(pools, {"GPUModeChangeStuck"}), "the Event")
+        await pools.eventually(lambda: _recorded(pools, {"GPUModeChangeStuck"}), "the Event")
 
 
-async def test_without_its_namespace_a_pool_says_what_is_missing(pools: Pools) -> None:
+async def test_a_missing_namespace_is_reported(pools: Pools) -> None:
     await pools.pool("team-a")
 
     async with pools.works(namespace="nowhere"):
         await pools.becomes("team-a", "Configured", "False NamespaceMissing")
 
 
-async def test_many_cards_that_join_at_once_are_told_in_few_writes(pools: Pools) -> None:
+async def test_many_joining_cards_cause_few_writes(pools: Pools) -> None:
     calm, began = 1.0, asyncio.get_running_loop().time()
     await pools.node("gpu-1")
     await pools.pool("team-a")
@@ -293,10 +295,10 @@ async def test_many_cards_that_join_at_once_are_told_in_few_writes(pools: Pools)
         async def all_there() -> bool:
             return len((await pools.get("team-a")).status.devices) == len(cards)
 
-        await pools.eventually(all_there, "all cards to be told of")
-        looks = (asyncio.get_running_loop().time() - began) / calm + 2
-        by_people = 2  # the pool itself, and its finalizer
-        assert pools.writes.count("gpupools.gpu.deckhouse.io") <= looks + by_people
+        await pools.eventually(all_there, "all cards in the status")
+        reconciles = (asyncio.get_running_loop().time() - began) / calm + 2
+        by_users = 2  # the pool itself, and its finalizer
+        assert pools.writes.count("gpupools.gpu.deckhouse.io") <= reconciles + by_users
 
 
 async def _allocation(pools: Pools, mode: str) -> Any:
@@ -311,7 +313,7 @@ async def _is(pools: Pools, mode: str) -> bool:
     return found is not None and found.mode == mode
 
 
-async def _told(pools: Pools, reasons: set[str], name: str = "team-a") -> bool:
+async def _recorded(pools: Pools, reasons: set[str], name: str = "team-a") -> bool:
     return reasons <= await pools.events(name)
 
 

@@ -1,4 +1,4 @@
-"""A Reservation written by hand, on a real API server, whichever book is kept."""
+"""Reservations on a real API server, with either capacity manager."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def office(api, clean_cluster, namespace, request) -> AsyncIterator[Office
         yield made
 
 
-async def test_the_printed_reservation_becomes_reserved(office, cluster):
+async def test_the_documented_reservation_becomes_reserved(office, cluster):
     office.namespace = "default"
     await office.open("node-1")
     try:
@@ -65,7 +65,7 @@ async def test_the_printed_reservation_becomes_reserved(office, cluster):
         cluster.kubectl("delete", "rsv", "example-reservation", "--ignore-not-found")
 
 
-async def test_what_does_not_fit_is_told_why_and_waits_in_order(office):
+async def test_a_reservation_that_does_not_fit_has_a_reason_and_waits_in_order(office):
     await office.open("node-1")
     await office.open("node-2")
     async with office.works():
@@ -75,8 +75,8 @@ async def test_what_does_not_fit_is_told_why_and_waits_in_order(office):
         await office.ask("high", percent=90, priority=5)
         await office.ask("small", cards=1, percent=20)
         refused = await office.becomes("low", "Failed")
-        assert refused.status.message.startswith("node-1 cannot give 90 % of 2 cards: ")
-        assert refused.status.message.endswith("; room on node-2")
+        assert refused.status.message.startswith("node-1 cannot provide 90 % of 2 cards: ")
+        assert refused.status.message.endswith("; available on node-2")
         await office.becomes("high", "Failed")
         await office.becomes("small", "Reserved")
         await office.told("low", "ReservationFailed")
@@ -92,7 +92,7 @@ async def test_what_does_not_fit_is_told_why_and_waits_in_order(office):
         assert office.used() == [90, 90]
 
 
-async def test_time_is_up(office):
+async def test_an_unused_reservation_expires(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("brief", ttlSeconds=2)
@@ -116,7 +116,7 @@ async def test_a_ttl_can_be_changed_while_it_waits(office):
         await office.becomes("patient", "Released", "expired after 1 s")
 
 
-async def test_it_lasts_as_long_as_its_pod(office):
+async def test_a_reservation_lasts_as_long_as_its_pod(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("train", ttlSeconds=3)
@@ -138,7 +138,7 @@ async def test_it_lasts_as_long_as_its_pod(office):
         assert office.used() == [0, 0]
 
 
-async def test_a_pod_that_is_deleted_has_ended(office):
+async def test_a_deleted_pod_has_ended(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("train")
@@ -156,7 +156,7 @@ async def test_a_pod_that_is_deleted_has_ended(office):
         assert office.used() == [0, 0]
 
 
-async def test_deleting_it_leaves_a_running_pod_its_cards(office):
+async def test_deleting_a_reservation_keeps_the_cards_of_a_running_pod(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("train")
@@ -175,20 +175,20 @@ async def test_deleting_it_leaves_a_running_pod_its_cards(office):
         assert not office.book.ledger("node-1").reservations
 
 
-async def test_a_node_nobody_knows_and_one_without_cards(office):
+async def test_an_unknown_node_and_a_node_without_cards(office):
     await office.open("node-1")
     await office.api.create(kinds.NODES, {"metadata": {"name": "bare"}})
     async with office.works():
         await office.ask("lost", node="nowhere")
         await office.ask("bare", node="bare")
-        await office.becomes("lost", "Failed", "there is no node nowhere; room on node-1")
-        await office.becomes("bare", "Failed", "bare has no cards; room on node-1")
+        await office.becomes("lost", "Failed", "node nowhere does not exist; available on node-1")
+        await office.becomes("bare", "Failed", "bare has no cards; available on node-1")
 
         await office.open("nowhere")
         await office.becomes("lost", "Reserved")
 
 
-async def test_it_can_only_be_for_a_pod_of_its_own_namespace(office):
+async def test_a_reservation_is_only_for_pods_of_its_namespace(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("spy", podKey="kube-system/other")
@@ -196,13 +196,13 @@ async def test_it_can_only_be_for_a_pod_of_its_own_namespace(office):
         assert office.used() == [0, 0]
 
 
-async def test_one_per_pod_and_node(office):
+async def test_one_reservation_per_pod_and_node(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("one")
         await office.becomes("one", "Reserved")
         await office.ask("two", podKey=f"{office.namespace}/one", percent=20)
-        await office.becomes("two", "Failed", "by Reservation one already")
+        await office.becomes("two", "Failed", "through Reservation one")
 
         await office.delete("one")
         await office.becomes("two", "Reserved")
@@ -219,7 +219,7 @@ async def test_one_per_pod_and_node(office):
     ],
     ids=str,
 )
-async def test_a_spoofed_status_is_put_right(office, lie):
+async def test_a_spoofed_status_is_corrected(office, lie):
     await office.open("node-1")
     async with office.works():
         await office.ask("honest")
@@ -235,7 +235,7 @@ async def test_a_spoofed_status_is_put_right(office, lie):
         assert office.used() == [50, 50]
 
 
-async def test_a_status_cannot_claim_what_the_ledger_does_not_give(office):
+async def test_a_status_cannot_claim_cards_without_the_ledger(office):
     await office.open("node-1")
     async with office.works():
         await office.ask("greedy", cards=3)
@@ -249,7 +249,7 @@ async def test_a_status_cannot_claim_what_the_ledger_does_not_give(office):
 
 
 async def test_a_finalizer_is_never_stuck(office):
-    """The node is gone and so is its ledger: nothing is left to be released."""
+    """The node and its ledger are gone: there is nothing to release."""
     await office.open("node-1")
     async with office.works():
         await office.ask("left-over")
@@ -264,8 +264,8 @@ async def test_a_finalizer_is_never_stuck(office):
         await office.vanishes("left-over")
 
 
-async def test_what_is_gone_by_force_is_freed(office):
-    """Somebody tore the finalizer off while no controller ran."""
+async def test_a_reservation_deleted_without_finalizer_is_freed(office):
+    """The finalizer was removed by hand while no controller ran."""
     await office.open("node-1")
     async with office.works():
         await office.ask("torn")
@@ -278,8 +278,8 @@ async def test_what_is_gone_by_force_is_freed(office):
         await office.uses([0, 0])
 
 
-async def test_a_controller_that_died_at_any_point_is_taken_up(office):
-    """After the finalizer; after the hold; after the release: the next one goes on from there."""
+async def test_a_new_controller_continues_after_a_crash_at_any_step(office):
+    """A crash after the finalizer, after the hold, or after the release: the next controller continues."""
     await office.open("node-1", cards=6)
     guarded = {"metadata": {"finalizers": [RELEASE_FINALIZER]}}
     for name in ("guarded", "held", "released"):
@@ -303,7 +303,7 @@ async def test_a_controller_that_died_at_any_point_is_taken_up(office):
         assert sum(office.used()) == 20
 
 
-async def test_at_rest_it_writes_nothing(office):
+async def test_nothing_is_written_without_changes(office):
     await office.open("node-1")
     async with office.works() as first:
         await office.ask("held")

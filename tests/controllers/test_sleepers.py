@@ -1,4 +1,4 @@
-"""Pods that the scheduler lets sleep although a node has come by what they wait for."""
+"""Unschedulable pods are requeued when a node gains the resource they need."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ class Dormitory:
     namespace: str
     clock: Later = field(default_factory=Later)
     woken: set[str] = field(default_factory=set)
-    """Whose status ever said more than the pod asks for."""
+    """Pods whose status ever reported more than they request."""
 
     async def node_has(self, pool: str = "") -> None:
         amounts = {**HAS, **({POOL: pool} if pool else {})}
@@ -46,7 +46,7 @@ class Dormitory:
     async def sleeps(self, name: str, *, marked: bool = True, refused: bool = True, pool: str = "50") -> None:
         asked = {POOL: pool, **({MARK: "1"} if marked else {})}
         container = {"name": "main", "image": "any", "resources": {"limits": asked}}
-        body = {"metadata": {"name": name}, "spec": {"schedulerName": "nobody", "containers": [container]}}
+        body = {"metadata": {"name": name}, "spec": {"schedulerName": "none", "containers": [container]}}
         await self.api.create(kinds.PODS, body, namespace=self.namespace)
         if refused:
             await self.refuse(name)
@@ -55,7 +55,7 @@ class Dormitory:
         return await self.api.get(kinds.PODS, name, namespace=self.namespace)
 
     async def runs(self, name: str) -> None:
-        """It is bound, and its kubelet says that it runs."""
+        """Bind the pod, and report it as running like a kubelet."""
         target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
         await self.api.create(kinds.PODS, target, namespace=self.namespace, name=name, subresource="binding")
         state = {"name": "main", "image": "any", "imageID": "any", "ready": True, "restartCount": 0}
@@ -69,15 +69,18 @@ class Dormitory:
     def _see(self, change: Change[Pod]) -> None:
         if (pod := change.new) is None:
             return
-        if any(one.resources and MARK in one.resources.requests for one in pod.status.container_statuses):
+        if any(
+            container.resources and MARK in container.resources.requests
+            for container in pod.status.container_statuses
+        ):
             self.woken.add(pod.metadata.name)
 
     async def until_woken(self, *names: str) -> None:
-        """And asleep no more: what woke them is taken back."""
+        """Wait until the pods were requeued and their status was reverted."""
 
         async def quiet() -> bool:
             found = await self.api.list(kinds.PODS, Selection(self.namespace))
-            return self.woken >= set(names) and not any(one.status.container_statuses for one in found.items)
+            return self.woken >= set(names) and not any(pod.status.container_statuses for pod in found.items)
 
         await until_async(quiet, f"{names} to be woken")
 
@@ -99,7 +102,7 @@ async def dormitory(cluster: Any, clean_cluster: None, namespace: str) -> AsyncI
         yield made
 
 
-async def test_whoever_waits_for_what_a_node_came_by_is_woken_and_nobody_else(dormitory: Dormitory):
+async def test_only_pods_that_fit_a_node_with_a_new_resource_are_requeued(dormitory: Dormitory):
     await dormitory.sleeps("half")
     await dormitory.sleeps("too-much", pool="200")
     await dormitory.sleeps("not-ours", marked=False)
@@ -116,14 +119,14 @@ async def test_whoever_waits_for_what_a_node_came_by_is_woken_and_nobody_else(do
     assert dormitory.woken == {"half", "not-refused"}
 
 
-async def test_whoever_comes_to_office_wakes_those_who_were_overlooked(dormitory: Dormitory):
+async def test_a_new_leader_requeues_pods_that_were_missed(dormitory: Dormitory):
     await dormitory.sleeps("half")
     await dormitory.node_has(pool="100")
     async with dormitory.works():
         await dormitory.until_woken("half")
 
 
-async def test_a_node_that_only_gives_a_sign_of_life_wakes_nobody(dormitory: Dormitory):
+async def test_a_heartbeat_of_a_node_requeues_no_pod(dormitory: Dormitory):
     await dormitory.node_has(pool="100")
     async with dormitory.works():
         await dormitory.sleeps("half", refused=False)
@@ -137,21 +140,21 @@ async def test_a_node_that_only_gives_a_sign_of_life_wakes_nobody(dormitory: Dor
 
 
 class Disturbed(Sleepers):
-    """Somebody else changes the pod between the two writes of a knock."""
+    """Another client changes the pod between the two writes of a requeue."""
 
-    def __init__(self, dormitory: Dormitory, meanwhile: Callable[[], Awaitable[None]]) -> None:
-        nobody: Any = SimpleNamespace(store=())
-        super().__init__(nobody, nobody, dormitory.api)
-        self._meanwhile = meanwhile
+    def __init__(self, dormitory: Dormitory, interfere: Callable[[], Awaitable[None]]) -> None:
+        empty: Any = SimpleNamespace(store=())
+        super().__init__(empty, empty, dormitory.api)
+        self._interfere = interfere
 
     async def _status(self, of: ObjectMeta, containers: list[dict[str, Any]]) -> Pod:
         written = await super()._status(of, containers)
         if containers:
-            await self._meanwhile()
+            await self._interfere()
         return written
 
 
-async def test_a_change_between_the_two_writes_leaves_nothing_behind(dormitory: Dormitory):
+async def test_a_change_between_the_two_writes_is_reverted(dormitory: Dormitory):
     await dormitory.sleeps("half")
     note = {"metadata": {"annotations": {"example.com/note": "changed"}}}
 
@@ -164,7 +167,7 @@ async def test_a_change_between_the_two_writes_leaves_nothing_behind(dormitory: 
     assert (await dormitory.get("half")).status.container_statuses == ()
 
 
-async def test_what_a_kubelet_wrote_is_never_overwritten(dormitory: Dormitory):
+async def test_a_status_written_by_a_kubelet_is_never_overwritten(dormitory: Dormitory):
     await dormitory.sleeps("half")
     pod = await dormitory.get("half")
 
@@ -172,11 +175,15 @@ async def test_what_a_kubelet_wrote_is_never_overwritten(dormitory: Dormitory):
         await dormitory.runs("half")
 
     await Disturbed(dormitory, runs)._knock(sleeper(pod))
-    assert [one.ready for one in (await dormitory.get("half")).status.container_statuses] == [True]
+    assert [container.ready for container in (await dormitory.get("half")).status.container_statuses] == [
+        True
+    ]
 
     with pytest.raises(Conflict):
         await Disturbed(dormitory, runs)._knock(sleeper(pod))
-    assert [one.ready for one in (await dormitory.get("half")).status.container_statuses] == [True]
+    assert [container.ready for container in (await dormitory.get("half")).status.container_statuses] == [
+        True
+    ]
 
 
 def sleeper(pod: Pod) -> Sleeper:

@@ -1,4 +1,4 @@
-"""Nodes, cards and pods on a real cluster, and the controllers of the ledger at work on them."""
+"""Nodes, cards and pods on a real cluster, and the running ledger controllers."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ NODE = "gpu-worker"
 
 
 class Watch(SystemClock):
-    """A clock that may be wrong."""
+    """A clock with an adjustable offset."""
 
     def __init__(self) -> None:
         self.ahead = timedelta()
@@ -61,10 +61,10 @@ class World:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     made: list[tuple[Resource[Any], str]] = field(default_factory=list)
     uids: dict[str, str] = field(default_factory=dict)
-    """Of the newest node or pod of each name."""
+    """UIDs of the newest node or pod by name."""
 
     async def leave(self) -> None:
-        """Nothing that this world made is there any more."""
+        """Delete everything that the test created."""
         for kind, name in self.made:
             namespace = self.namespace if kind.namespaced else None
             with contextlib.suppress(NotFound):
@@ -86,7 +86,7 @@ class World:
         await self.offers(name, **allocatable)
 
     async def offers(self, name: str = NODE, **allocatable: int) -> None:
-        """What the device plugin of the node has to give now."""
+        """Set the allocatable resources of the node."""
         amounts = {f"nvidia.com/{resource}": str(count) for resource, count in allocatable.items()}
         status = {"status": {"allocatable": amounts, "capacity": amounts}}
         await self.api.patch(kinds.NODES, name, status, subresource="status")
@@ -103,16 +103,16 @@ class World:
         return card
 
     async def pod(self, name: str, gpus: int = 0, **annotations: str) -> Pod:
-        """It waits for a scheduler that does not exist; we bind it."""
+        """A pending pod of a scheduler that does not exist; the test binds it."""
         amount = {"nvidia.com/gpu": str(gpus)} if gpus else {}
         main = {"name": "main", "image": "none", "resources": {"limits": amount}}
-        spec = {"schedulerName": "nobody", "containers": [main], "terminationGracePeriodSeconds": 0}
+        spec = {"schedulerName": "none", "containers": [main], "terminationGracePeriodSeconds": 0}
         meta = {"name": name, "annotations": {f"gpu.mps.io/{key}": text for key, text in annotations.items()}}
         created: Pod = await self.create(kinds.PODS, {"metadata": meta, "spec": spec})
         return created
 
     async def bind(self, pod: Pod, grant: Grant = (), node: str = NODE, *, fenced: bool = False) -> None:
-        """As the extender does, with the allocation; `fenced` with the version it saw, too."""
+        """Bind as the extender does, with the allocation; `fenced` adds the resource version."""
         meta: dict[str, Any] = {"name": pod.metadata.name, "uid": pod.metadata.uid}
         if fenced:
             meta["resourceVersion"] = pod.metadata.resource_version
@@ -125,7 +125,7 @@ class World:
         )
 
     async def runs(self, name: str, *cards: str, percent: int = 50, node: str = NODE) -> str:
-        """A pod of ours, bound with so much of each card; its name in the ledger."""
+        """A bound pod with a share of each card; returns its holder name."""
         pod = await self.pod(name, cards=str(len(cards)), ratio=str(percent))
         await self.bind(pod, tuple(Part(card, percent) for card in cards), node)
         return f"{self.namespace}/{name}/{pod.metadata.uid}"
@@ -144,7 +144,7 @@ class World:
         return f"{pod.metadata.key}/{pod.metadata.uid}"
 
     async def hold(self, holder: str, *cards: str, seconds: int = 120, percent: int = 50) -> None:
-        """As the extender does before a Binding, by its own clock, which is right."""
+        """Hold cards as the extender does before a Binding, by the real clock."""
         limit = SystemClock().now().replace(microsecond=0) + timedelta(seconds=seconds)
         await self.plant(holder, *cards, percent=percent, terms=Terms(until=limit))
 
@@ -168,7 +168,7 @@ class World:
         return held
 
     def cards(self, node: str = NODE) -> dict[str, tuple[bool, int]]:
-        """Whether each is healthy, and how much of it is used; empty without a ledger."""
+        """Health and used percent by card; empty without a ledger."""
         held = self.book.ledger(node)
         return {} if held is None else {card.id: (card.healthy, card.used) for card in held.cards}
 
@@ -179,61 +179,61 @@ class World:
             raise AssertionError(f"{error}; it has {self.cards(node)}") from None
 
     async def events(self, name: str, namespace: str | None = None) -> list[str]:
-        """About the node or pod we made last of that name."""
+        """Events of the newest node or pod with that name."""
         listed = await self.api.list(kinds.EVENTS, Selection(namespace or self.namespace))
-        about = (one for one in listed.items if one.regarding.uid == self.uids[name])
-        return [f"{one.reason}: {one.note}" for one in about]
+        about = (event for event in listed.items if event.regarding.uid == self.uids[name])
+        return [f"{event.reason}: {event.note}" for event in about]
 
     def metric(self, name: str, kind: str) -> float | None:
         return self.registry.get_sample_value(name, {"class": kind})
 
     @contextlib.asynccontextmanager
     async def sees(self) -> AsyncIterator[Sight]:
-        """Caches that follow the cluster, complete; of pods only the bound ones, as in the processes."""
+        """Synced informers; of pods only the bound ones, as in production."""
         chosen = Selection(self.namespace)
         bound = Selection(self.namespace, fields="spec.nodeName!=")
         async with contextlib.AsyncExitStack() as stack:
 
-            async def one(kind: Resource[Any], selection: Selection) -> Watched[Any]:
+            async def informer(kind: Resource[Any], selection: Selection) -> Watched[Any]:
                 return await stack.enter_async_context(watched(self.api, kind, selection))
 
             yield Sight(
                 Sources(
-                    nodes=await one(kinds.NODES, Selection()),
-                    devices=await one(kinds.GPU_DEVICES, Selection()),
-                    pools=await one(kinds.GPU_POOLS, Selection()),
-                    pods=await one(kinds.PODS, bound),
-                    reservations=await one(kinds.RESERVATIONS, chosen),
-                    inventories=await one(kinds.GPU_NODE_INVENTORIES, Selection()),
+                    nodes=await informer(kinds.NODES, Selection()),
+                    devices=await informer(kinds.GPU_DEVICES, Selection()),
+                    pools=await informer(kinds.GPU_POOLS, Selection()),
+                    pods=await informer(kinds.PODS, bound),
+                    reservations=await informer(kinds.RESERVATIONS, chosen),
+                    inventories=await informer(kinds.GPU_NODE_INVENTORIES, Selection()),
                 )
             )
 
     @contextlib.asynccontextmanager
     async def works(self, *parts: str) -> AsyncIterator[Audit]:
-        """Controllers, from now on: `capacity`, `holders`, or both; the audit looks when it is told to.
+        """Run the controllers `capacity`, `holders` (default: both) and `occupancy`.
 
-        With `occupancy`, what the ledger tells of each card.
+        Yields the audit, which the test runs itself.
         """
         parts = parts or ("capacity", "holders")
         async with self.sees() as sight, contextlib.AsyncExitStack() as stack:
             recorder = Recorder(self.api, "gpu-ledger")
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             if "capacity" in parts:
-                keeper = CapacityController(sight, self.book, capacity.Settings(clock=self.clock))
-                await stack.enter_async_context(running(keeper.run(asyncio.Event())))
+                controller = CapacityController(sight, self.book, capacity.Settings(clock=self.clock))
+                await stack.enter_async_context(running(controller.run(asyncio.Event())))
             if "holders" in parts:
-                steward = HolderController(
+                holder_controller = HolderController(
                     sight,
                     self.api,
                     book=self.book,
                     recorder=recorder,
-                    # Nobody else promotes, and nobody binds a pod behind our back.
+                    # No other component promotes holders or binds pods here.
                     settings=holders.Settings(clock=self.clock, patience=timedelta.max, unseen=1.0),
                 )
-                await stack.enter_async_context(running(steward.run(asyncio.Event())))
+                await stack.enter_async_context(running(holder_controller.run(asyncio.Event())))
             if "occupancy" in parts:
-                teller = Occupancy(sight, self.api, book=self.book)
-                await stack.enter_async_context(running(teller.run(asyncio.Event())))
+                occupancy = Occupancy(sight, self.api, book=self.book)
+                await stack.enter_async_context(running(occupancy.run(asyncio.Event())))
             self.registry = CollectorRegistry()
             yield Audit(
                 sight,
@@ -245,7 +245,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def tells(self, of: Audit) -> AsyncIterator[None]:
-        """The status of NodeReservations, kept up without much patience."""
+        """Run the controller for the status of NodeReservations, with short delays."""
         async with watched(self.api, kinds.NODE_RESERVATIONS, Selection()) as records:
             settings = standing.Settings(calm=0.2, at_most=0.5)
             made = Standing(records, self.api, book=self.book, notes=of.notes, settings=settings)
@@ -282,7 +282,7 @@ async def watched(api: Client, resource: Resource[Any], chosen: Selection) -> As
 async def waking(
     api: Client, namespace: str, nodes: Selection, clock: Clock | None = None
 ) -> AsyncIterator[Watched[Pod]]:
-    """Pods of the namespace are woken for what these nodes come by; those without a node are told."""
+    """Run the controller that requeues unschedulable pods; yields the pending pods."""
     async with (
         watched(api, kinds.PODS, Selection(namespace, fields="spec.nodeName=")) as pending,
         watched(api, kinds.NODES, nodes) as known,
@@ -293,7 +293,7 @@ async def waking(
 
 @contextlib.asynccontextmanager
 async def running(work: Any) -> AsyncIterator[None]:
-    """It ends as something that is killed does; what it failed of is told."""
+    """Run `work` in a task and cancel it at the end; its errors are raised."""
     task = asyncio.ensure_future(work)
     try:
         yield

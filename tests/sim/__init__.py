@@ -1,1 +1,1 @@
-"""Rehearsals on a virtual clock."""
+"""Tests of the market simulator."""

@@ -1,4 +1,4 @@
-"""A node in memory treats everybody alike, loses no work, and shows who is late."""
+"""The simulated node is fair, loses no work, and measures late work."""
 
 import xml.etree.ElementTree as ET
 
@@ -16,7 +16,7 @@ WEB = Tenant("web", "latency", request=50, limit=100)
 JOB = Tenant("job", "elastic", request=50, limit=100)
 
 
-def test_without_contention_a_limit_is_all_that_holds_back():
+def test_without_contention_only_the_limit_throttles():
     kernel = Kernel([WEB], capacity=400)
     busy = kernel.run({"web": 3 * SECOND}, {"web": 100})["web"]
     calm = kernel.run({"web": 0}, {"web": None})["web"]
@@ -26,10 +26,10 @@ def test_without_contention_a_limit_is_all_that_holds_back():
     sample = kernel.meters["web"].sample(2, 100)
     assert sample.usage == 3 * SECOND
     assert (sample.periods, sample.throttled_periods) == (20, 10)
-    assert sample.throttled == 2 * SECOND, "three threads wanted to run and one CPU was allowed"
+    assert sample.throttled == 2 * SECOND, "three runnable threads and a limit of one CPU"
 
 
-def test_a_full_node_shares_by_request_and_is_no_throttling():
+def test_a_full_node_shares_by_request_without_throttling():
     kernel = Kernel([WEB, Tenant("big", "latency", request=150, limit=1000)], capacity=400)
     passed = kernel.run({"web": 9 * SECOND, "big": 9 * SECOND}, {"web": None, "big": None})
 
@@ -54,7 +54,7 @@ flows = st.lists(
 
 
 @given(flows, st.integers(1, 400))
-def test_no_work_is_lost_and_no_cpu_invented(flow, capacity):
+def test_no_work_is_lost_and_the_capacity_is_respected(flow, capacity):
     kernel = Kernel([WEB, JOB], capacity)
     came = done = 0
     for web, job, limit in flow:
@@ -72,7 +72,7 @@ def scores():
     return {score.name: score for score in replay.compare(played, replay.default_capacity(played))}
 
 
-def test_the_contenders_are_told_apart(scores):
+def test_the_policies_have_different_scores(scores):
     assert list(scores) == ["no limits", "static limits", "recommender", "market", "market, strict"]
     assert scores["no limits"].throttled == 0
     assert scores["no limits"].slack is None
@@ -81,20 +81,20 @@ def test_the_contenders_are_told_apart(scores):
     assert scores["market"].resizes > 0
 
 
-def test_the_market_makes_less_late_than_fixed_limits_and_no_limits_less_than_both(scores):
-    """On a trace of bursts, which is what limits are bad at: the honest competitor is named first."""
+def test_the_market_has_less_late_work_than_static_limits(scores):
+    """On a trace of bursts, for which static limits are unsuitable."""
     assert scores["no limits"].late_latency <= scores["market"].late_latency
     assert scores["market"].late_latency < scores["static limits"].late_latency / 2
 
 
-def test_minutes_add_up(scores):
+def test_minutes_sum_up_to_the_score(scores):
     for score in scores.values():
         assert sum(minute.seconds for minute in score.minutes) == score.seconds == 720
         total = sum(minute.resizes for minute in score.minutes)
         assert score.resizes == pytest.approx(3600 * total / (score.pods * score.seconds))
 
 
-def test_plots_are_drawings_anybody_can_read(scores):
+def test_plots_are_valid_svg(scores):
     drawn = plot.draw(list(scores.values()))
 
     assert set(drawn) == {"late", "throttling", "slack", "resizes"}
@@ -103,7 +103,7 @@ def test_plots_are_drawings_anybody_can_read(scores):
         words = [str(one.text) for one in root.iter("{http://www.w3.org/2000/svg}text")]
         assert "market, strict" in words, name
         lines = root.findall("{http://www.w3.org/2000/svg}polyline")
-        assert len(lines) == (4 if name == "slack" else 5), "no limits allow everything: that is no slack"
+        assert len(lines) == (4 if name == "slack" else 5), "there is no slack without limits"
         assert ("no limits" in words) == (name != "slack")
         assert [one for one in words if one in map(str, range(13))][-6:] == ["0", "2", "4", "6", "8", "10"]
         heights = [float(point.split(",")[1]) for line in lines for point in line.attrib["points"].split()]
@@ -111,13 +111,13 @@ def test_plots_are_drawings_anybody_can_read(scores):
 
 
 @given(st.floats(plot.NOTHING, 1e9))
-def test_axes_end_above_what_they_show_and_not_far(value):
+def test_an_axis_ends_slightly_above_the_largest_value(value):
     top = plot._round_up(value)
 
     assert value <= top <= 2.001 * value
 
 
-def test_an_axis_of_nothing_has_a_length():
+def test_an_axis_without_values_has_a_length():
     assert plot._round_up(0.0) == plot._round_up(5e-324) == 1.0
 
 

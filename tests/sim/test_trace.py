@@ -1,4 +1,4 @@
-"""Traces: read to the letter, and what is wrong is said with its line."""
+"""Parsing of traces; errors name the line."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from croupier.sim.trace import TraceError
 HEADER = "time,pod,class,demand\n"
 
 
-def test_a_row_holds_until_the_next_of_its_pod():
+def test_a_row_is_valid_until_the_next_row_of_its_pod():
     read = trace.read(HEADER + "0,b,latency,0.5\n1,a,elastic,2\n3,b,latency,0\n")
 
     assert read.seconds == 4
@@ -31,25 +31,25 @@ BAD = {
         'line 2: time "999999" must be whole seconds from 0',
     ),
     "no name": (HEADER + "0,,latency,1\n", "line 2: the pod has no name"),
-    "a class nobody knows": (HEADER + "0,a,fast,1\n", 'line 2: class "fast" must be latency or elastic'),
+    "an unknown class": (HEADER + "0,a,fast,1\n", 'line 2: class "fast" must be latency or elastic'),
     "a class that changes": (
         HEADER + "0,a,latency,1\n1,a,elastic,1\n",
-        "line 3: pod a is elastic here and latency before; it must stay the same",
+        "line 3: pod a is elastic here and latency before; a pod cannot change its class",
     ),
-    "time that goes back": (
+    "decreasing time": (
         HEADER + "5,a,latency,1\n4,a,latency,1\n",
         "line 3: time 4 of pod a must come after its last one, 5",
     ),
     "demand in words": (HEADER + "0,a,latency,much\n", 'line 2: demand "much" must be CPU from 0'),
-    "demand below nothing": (HEADER + "0,a,latency,-1\n", 'line 2: demand "-1" must be CPU from 0'),
-    "demand beyond counting": (HEADER + "0,a,latency,1e9\n", 'line 2: demand "1e9" must be CPU from 0'),
+    "negative demand": (HEADER + "0,a,latency,-1\n", 'line 2: demand "-1" must be CPU from 0'),
+    "a huge demand": (HEADER + "0,a,latency,1e9\n", 'line 2: demand "1e9" must be CPU from 0'),
     "no number": (HEADER + "0,a,latency,NaN\n", 'line 2: demand "NaN" must be CPU from 0'),
     "an open quote": (HEADER + '0,"a,latency,1\n', "line 2: it has 2 columns instead of 4"),
 }
 
 
 @pytest.mark.parametrize(("text", "sentence"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_said_with_its_line(text, sentence):
+def test_an_error_names_its_line(text, sentence):
     with pytest.raises(TraceError) as raised:
         trace.read(text)
 
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_said_with_its_line(text, sentence):
     assert "\n" not in str(raised.value)
 
 
-def test_an_invented_trace_is_the_same_for_the_same_seed_and_can_be_read_back():
+def test_a_synthetic_trace_is_deterministic_and_can_be_read_back():
     shape = Shape(pods=6, minutes=5, seed=3)
     text = trace.written(synthetic.rows(shape))
 

@@ -1,1 +1,1 @@
-"""GUARD. What becomes of a pod before it is stored: repaired, marked, or refused with a sentence."""
+"""The admission webhooks: mutate, mark or refuse a pod before it is stored."""

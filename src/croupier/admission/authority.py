@@ -1,13 +1,13 @@
-"""When a certificate is renewed, and in which order, so that no request ever meets one it cannot trust. Pure.
+"""Decides when and in which order certificates are rotated, so that every request meets a trusted one. Pure.
 
-The API server may look at a webhook configuration that is a little old, and a replica may serve a
-certificate that is a little old. So a new authority first *joins* the bundle and signs nothing; only when
-the configurations have carried it for a while is a certificate *issued* by it; and only when that has
-been served for a while does the old authority *leave*. At every moment each certificate that may be
-served is signed by an authority in each bundle that may be in use.
+The API server may use a slightly old webhook configuration, and a replica may serve a slightly old
+certificate. So a new CA first *joins* the bundle and signs nothing; only after the configurations have had it
+for a while does it *issue* a certificate; and only after that certificate has been served for a while does
+the old CA *leave*. At any time every certificate that may be served is signed by a CA in every bundle that
+may be in use.
 
-How long something has been so is read off the certificates themselves: nothing else is remembered, and
-any replica can take the next step at any time.
+All times are read from the certificates: there is no other state, and any replica can take the next step at
+any time.
 """
 
 from collections.abc import Iterable
@@ -22,10 +22,10 @@ class Rules:
     authority_lifetime: timedelta = timedelta(days=730)
     serving_lifetime: timedelta = timedelta(days=180)
     overlap: timedelta = timedelta(hours=1)
-    """How old a bundle or a certificate that is still in use may be."""
+    """Maximum age of an outdated bundle or certificate that is still in use."""
 
     def is_old(self, span: "Span", now: datetime) -> bool:
-        """A third of its life is left: time enough for those who must act on an alert."""
+        """Less than a third of its lifetime is left, which leaves enough time to act on an alert."""
         return now >= span.end - (span.end - span.start) / 3
 
 
@@ -34,7 +34,7 @@ RULES: Final = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The life of one certificate. `key` tells authorities apart."""
+    """The validity of one certificate. `key` identifies a CA."""
 
     key: str
     start: datetime
@@ -48,18 +48,18 @@ class Span:
 class Serving:
     span: Span
     signed_by: str
-    """The key of its authority."""
+    """The key of its CA."""
     hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What there is: the authorities in the bundle, the oldest first; only the youngest can sign."""
+    """The current certificates: the CAs in the bundle, the oldest first; only the newest can sign."""
 
     authorities: tuple[Span, ...]
     serving: Serving
     can_sign: bool = True
-    """The key of the youngest is there."""
+    """The private key of the newest CA is available."""
 
     @property
     def youngest(self) -> Span:
@@ -68,18 +68,18 @@ class Ring:
 
 class Step(Enum):
     BEGIN = "begin"
-    """Make an authority and a certificate: what there is, if anything, serves nobody."""
+    """Create a CA and a certificate: there is none, or the existing ones cannot be used."""
     JOIN = "join"
-    """Add a young authority to the bundle, and go on serving by the old one."""
+    """Add a new CA to the bundle, and keep the serving certificate of the old one."""
     ISSUE = "issue"
-    """Serve a certificate of the youngest authority."""
+    """Serve a certificate of the newest CA."""
     LEAVE = "leave"
-    """Drop the authorities that sign nothing any more."""
+    """Remove the CAs that signed no current certificate."""
     NOTHING = "nothing"
 
 
 def decide(ring: Ring | None, now: datetime, *, published: bool, hosts: Iterable[str], rules: Rules) -> Step:
-    """The next step. `published`: every configuration carries the bundle as it is now."""
+    """The next step. `published`: every configuration has the current bundle."""
     if ring is None or _serves_nobody(ring, now):
         return Step.BEGIN
     youngest = ring.youngest
@@ -96,5 +96,5 @@ def decide(ring: Ring | None, now: datetime, *, published: bool, hosts: Iterable
 
 
 def _serves_nobody(ring: Ring, now: datetime) -> bool:
-    signer = next((one for one in ring.authorities if one.key == ring.serving.signed_by), None)
+    signer = next((span for span in ring.authorities if span.key == ring.serving.signed_by), None)
     return signer is None or not (signer.covers(now) and ring.serving.span.covers(now))

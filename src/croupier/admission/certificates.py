@@ -1,8 +1,8 @@
-"""Our own authority and the certificate it signs, as they lie in one Secret. Makes and reads; does no I/O.
+"""Creates and reads the webhook's own CA and serving certificate, as they are stored in a Secret. No I/O.
 
-All replicas serve the same certificate. The Secret holds `ca.crt`, the authorities to trust, the oldest
-first; `ca.key`, the key of the youngest; `tls.crt` and `tls.key`, what is served. Keys are P-256: a
-handshake with RSA costs the server ten times as much.
+All replicas serve the same certificate. The Secret holds `ca.crt`, the trusted CAs, the oldest first;
+`ca.key`, the key of the newest CA; `tls.crt` and `tls.key`, the serving certificate. Keys are P-256: an RSA
+handshake costs the server ten times as much.
 """
 
 import binascii
@@ -33,12 +33,12 @@ KEY: Final = "tls.key"
 FIELDS: Final = (BUNDLE, BUNDLE_KEY, CERTIFICATE, KEY)
 
 BACKDATED: Final = timedelta(hours=1)
-"""Certificates begin this long before they are made: clocks differ."""
+"""Certificates are valid from this long before their creation, because clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Everything in PEM."""
+    """All fields are PEM."""
 
     bundle: bytes
     bundle_key: bytes
@@ -47,7 +47,7 @@ class Keyring:
     ring: Ring
 
     def data(self) -> dict[str, str]:
-        """As the Secret carries it."""
+        """The `data` of the Secret."""
         contents = (self.bundle, self.bundle_key, self.certificate, self.key)
         return {name: b64encode(content).decode() for name, content in zip(FIELDS, contents, strict=True)}
 
@@ -59,7 +59,7 @@ class _Signer:
 
 
 def read(data: Mapping[str, str]) -> Keyring | None:
-    """None for what is not complete or does not fit together: it serves nobody."""
+    """None if the Secret is incomplete or inconsistent."""
     try:
         bundle, bundle_key, certificate, key = (
             b64decode(data.get(name, ""), validate=True) for name in FIELDS
@@ -69,7 +69,7 @@ def read(data: Mapping[str, str]) -> Keyring | None:
         if _private(key).public_key() != leaf.public_key():
             return None
         ring = Ring(
-            tuple(_span(one) for one in authorities),
+            tuple(_span(certificate) for certificate in authorities),
             _serving(leaf),
             can_sign=_fits(bundle_key, authorities[-1]),
         )
@@ -79,7 +79,7 @@ def read(data: Mapping[str, str]) -> Keyring | None:
 
 
 def taken(step: Step, ring: Keyring | None, now: datetime, *, hosts: Iterable[str], rules: Rules) -> Keyring:
-    """What there is after that step."""
+    """The keyring after that step."""
     if ring is None or step is Step.BEGIN:
         return _issued((), _authority(now, rules), now, hosts=hosts, rules=rules)
     authorities = x509.load_pem_x509_certificates(ring.bundle)
@@ -87,7 +87,7 @@ def taken(step: Step, ring: Keyring | None, now: datetime, *, hosts: Iterable[st
         return _joined(ring, authorities, _authority(now, rules))
     if step is Step.ISSUE:
         signer = _Signer(authorities[-1], _private(ring.bundle_key))
-        names = ring.ring.serving.hosts.union(hosts)  # two replicas that want different names both get them
+        names = ring.ring.serving.hosts.union(hosts)  # replicas with different names get all of them
         return _issued(authorities[:-1], signer, now, hosts=names, rules=rules)
     if step is Step.LEAVE:
         kept = authorities[-1:]
@@ -96,15 +96,17 @@ def taken(step: Step, ring: Keyring | None, now: datetime, *, hosts: Iterable[st
 
 
 def expiry(certificate: bytes) -> datetime:
-    """When the first certificate of this PEM ends. ValueError: there is none."""
+    """When the first certificate of this PEM expires. ValueError if there is none."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def _joined(ring: Keyring, authorities: list[x509.Certificate], young: _Signer) -> Keyring:
-    """Of the old ones only the signer of what is served stays: the others signed nothing."""
-    signing = [one for one in authorities if _key_id(one) == ring.ring.serving.signed_by]
+    """Of the old CAs only the signer of the serving certificate stays."""
+    signing = [
+        certificate for certificate in authorities if _key_id(certificate) == ring.ring.serving.signed_by
+    ]
     bundle = _pem(*signing, young.certificate)
-    spans = tuple(_span(one) for one in (*signing, young.certificate))
+    spans = tuple(_span(certificate) for certificate in (*signing, young.certificate))
     grown = replace(ring.ring, authorities=spans, can_sign=True)
     return replace(ring, bundle=bundle, bundle_key=_secret(young.key), ring=grown)
 
@@ -127,7 +129,7 @@ def _issued(
         .sign(signer.key, hashes.SHA256())
     )
     authorities = (*older, signer.certificate)
-    ring = Ring(tuple(_span(one) for one in authorities), _serving(leaf))
+    ring = Ring(tuple(_span(certificate) for certificate in authorities), _serving(leaf))
     return Keyring(_pem(*authorities), _secret(signer.key), _pem(leaf), _secret(key), ring)
 
 
@@ -205,7 +207,7 @@ def _fits(key: bytes, authority: x509.Certificate) -> bool:
 def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(pem, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("no elliptic-curve key")
+        raise ValueError("not an elliptic-curve key")
     return key
 
 
@@ -217,7 +219,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _pem(*certificates: x509.Certificate) -> bytes:
-    return b"".join(one.public_bytes(Encoding.PEM) for one in certificates)
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def _secret(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -1,8 +1,8 @@
-"""A certificate that somebody else keeps, cert-manager for example, in a mounted folder that is watched.
+"""A certificate from a mounted folder, for example one that cert-manager issues.
 
-The folder holds `tls.crt` and `tls.key`, as the kubelet mounts a Secret. Which authority signed them is
-told to the API server by whoever keeps them: cert-manager's injector follows an annotation of the
-webhook configurations.
+The folder holds `tls.crt` and `tls.key`, as the kubelet mounts a Secret, and is polled for changes. The
+issuer also maintains the CA bundle: cert-manager's injector follows an annotation of the webhook
+configurations.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from croupier.kube.errors import KubeError
 from croupier.kube.serving import BadCertificate, Rotating
 
 EVERY: Final = 10.0
-"""Seconds between looks."""
+"""Seconds between two checks of the folder."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class MountedCertificate:
     _answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def answer(self) -> None:
-        """We listen: from now on the API server may be told of us."""
+        """The server listens: from now on the webhook may be registered."""
         self._answering.set()
 
     def missing(self) -> str | None:
@@ -57,7 +57,7 @@ class MountedCertificate:
                 self.look()
                 await self._register()
                 self.trouble = ""
-            except KubeError as error:  # half written, or not there yet: what serves goes on
+            except KubeError as error:  # partly written or missing: keep the current certificate
                 if str(error) != self.trouble:
                     log.warning(str(error))
                 self.trouble = str(error)
@@ -75,7 +75,7 @@ class MountedCertificate:
             self.served.replace(chain, key.read_bytes())
             self.gauge.serving_until(certificates.expiry(chain))
         except (OSError, ValueError) as bad:
-            raise BadCertificate(f"{self.folder} holds no certificate that can be served: {bad}") from bad
+            raise BadCertificate(f"{self.folder} has no certificate that can be served: {bad}") from bad
         self._seen = moments
         self.loaded.set()
         log.info("serving a certificate", folder=str(self.folder))
@@ -87,13 +87,13 @@ class MountedCertificate:
 
     async def _until_answering(self) -> None:
         if self._registered or self._answering.is_set():
-            await asyncio.Event().wait()  # nothing to hurry for
+            await asyncio.Event().wait()  # wait for the timeout
         await self._answering.wait()
 
     def _moments(self) -> tuple[int, ...]:
-        """The kubelet swaps a whole folder by a symbolic link, so what they point to is what counts."""
-        found = []
+        """Modification times of the link targets: the kubelet replaces the folder by a symbolic link."""
+        times = []
         for name in (CERTIFICATE, KEY):
             with contextlib.suppress(OSError):
-                found.append((self.folder / name).stat().st_mtime_ns)
-        return tuple(found) or (0,)
+                times.append((self.folder / name).stat().st_mtime_ns)
+        return tuple(times) or (0,)

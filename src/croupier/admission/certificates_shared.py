@@ -1,9 +1,9 @@
-"""The certificate all replicas share: made by whoever is first, renewed by whoever sees that it is time.
+"""The certificate that all replicas share: any replica creates or renews it when it is due.
 
-The Secret is the only memory. It is written by compare-and-swap, so of several replicas that take the same
-step one wins and the others find it taken. Every replica loads what the Secret holds, without a
-restart. Should somebody delete the Secret, a replica that still serves writes it again as it was:
-losing it would cost every GPU pod a failed call.
+The Secret is the only state. It is written by compare-and-swap, so of several replicas that take the same
+step one wins and the others use its result. Every replica loads the Secret without a restart. If the Secret
+is deleted, a replica that still serves its content writes it again: a new CA would fail the webhook calls of
+GPU pods for a while.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from croupier.kube.serving import Rotating
 
 NAME: Final = "croupier-webhook-tls"
 RECHECK: Final = 60.0
-"""Seconds between looks at the clock, and at what no watch told us of."""
+"""Seconds between checks of certificate ages and of missed changes."""
 RETRIES: Final = Backoff(first=0.2, most=15.0)
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass(slots=True)
 class SharedCertificate:
-    """Keeps `served` up with the Secret. Publishes only once we answer: nobody is sent to us before."""
+    """Keeps `served` in sync with the Secret. Publishes the bundle only after the server listens."""
 
     api: Client
     register: Register
@@ -73,17 +73,17 @@ class SharedCertificate:
     chance: Callable[[], float] = random.random
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     trouble: str = field(init=False, default="")
-    """Why the last look failed; empty in good times."""
+    """The error of the last sync; empty if it succeeded."""
     _answering: bool = field(init=False, default=False)
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _ring: Keyring | None = field(init=False, default=None)
 
     def wake(self, *_: object) -> None:
-        """Something changed: look now. Fits a subscriber of a store."""
+        """Sync now; can subscribe to a store."""
         self._wake.set()
 
     def answer(self) -> None:
-        """We listen: from now on the API server may be told of us."""
+        """The server listens: from now on the webhook may be registered."""
         self._answering = True
         self.wake()
 
@@ -108,7 +108,7 @@ class SharedCertificate:
             await self._rest(pause)
 
     async def look(self) -> None:
-        """Take the steps that are due, serve the outcome, and have the API server trust it."""
+        """Take the steps that are due, serve the result, and publish the bundle."""
         ring = await self._settled()
         if self._ring is None or ring.certificate != self._ring.certificate:
             self.served.replace(ring.certificate, ring.key)
@@ -130,9 +130,9 @@ class SharedCertificate:
             step = authority.decide(known, now, published=published, hosts=hosts, rules=rules)
             if step is Step.NOTHING and ring is not None and secret is not None:
                 return ring
-            with contextlib.suppress(Conflict):  # another replica was first: look at what it wrote
+            with contextlib.suppress(Conflict):  # another replica was first: read its result
                 await self._write(secret, certificates.taken(step, ring, now, hosts=hosts, rules=rules))
-                log.info("certificates: took a step", step=step.value)
+                log.info("certificates: completed a rotation step", step=step.value)
 
     async def _secret(self) -> Secret | None:
         try:

@@ -1,16 +1,16 @@
-"""How the API server is told about us: which pods, how long, and what when we do not answer. Pure.
+"""The webhook configurations: which pods, which timeout, which failure policy. Pure.
 
-Only pods come that name one of our resources or annotations: the API server checks that itself, so all
-others never depend on us. `kube-system` and our own namespace are left out, because they must come up
-without us, however a pod in them is written.
+The API server calls the webhook only for pods that name one of our resources or annotations, so all other
+pods never depend on it. `kube-system` and our own namespace are excluded, because their pods must start
+without the webhook.
 
-The failure policy is Ignore unless a person chooses Fail. Ignore passes a pod by when we are down; one
-that asks for cards is then refused by a policy inside the API server, because it lacks the mark, with a
-sentence that says what to do. Fail refuses the same pods with the words of a failed connection, and also
-those that would have needed nothing from us (docs/decisions/0009-certificates-and-failure-policy.md).
+The default failure policy is Ignore. With Ignore, a pod is admitted unchanged while the webhook is down; a
+pod that requests cards is then refused by a policy inside the API server, because it lacks the mark, with a
+message that says what to do. With Fail, the same pods are refused with a connection error, and also pods
+that need no change (docs/decisions/0009-certificates-and-failure-policy.md).
 
-Pods that ask for a pool are asked about a second time, and there the policy is always Fail: to be passed by
-would be a right gained.
+Pods that request a pool are sent to a second webhook whose failure policy is always Fail: otherwise an outage
+would grant access.
 """
 
 from base64 import b64encode
@@ -25,7 +25,7 @@ FailurePolicy: TypeAlias = Literal["Ignore", "Fail"]
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
 
 NAME: Final = "croupier-webhook"
-"""Of both configurations, and of the Service."""
+"""Name of both configurations and of the Service."""
 FALLBACK: Final = "fallback.gpu-webhook.k8s.io"
 REQUEST: Final = "request.gpu-webhook.k8s.io"
 ACCESS: Final = "access.gpu-webhook.k8s.io"
@@ -36,10 +36,10 @@ PATHS: Final = {
     ACCESS_REQUEST: "/access/validate",
     REQUEST: "/validate",
 }
-"""Our webhooks, and where each is answered."""
+"""Paths of the webhooks, by name."""
 EXCLUDED: Final = ("kube-system", "d8-gpu-operator")
 TIMEOUT: Final = 5
-"""Seconds the API server waits for us."""
+"""Seconds that the API server waits for an answer."""
 INJECT: Final = "cert-manager.io/inject-ca-from"
 OUR_RESOURCES: Final = "gpu.mps.io/"
 OUR_ANNOTATIONS: Final = ("gpu.mps.io/", "gpu-webhook.k8s.io/")
@@ -47,7 +47,7 @@ OUR_ANNOTATIONS: Final = ("gpu.mps.io/", "gpu-webhook.k8s.io/")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How the API server of a cluster reaches us."""
+    """The Service through which the API server calls the webhook."""
 
     namespace: str
     name: str = NAME
@@ -55,13 +55,13 @@ class Service:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names a certificate must carry."""
+        """The host names that the certificate must have."""
         return (f"{self.name}.{self.namespace}.svc", f"{self.name}.{self.namespace}.svc.cluster.local")
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where an API server on the same machine reaches us: `https://127.0.0.1:9443`."""
+    """The URL for an API server on the same machine: `https://127.0.0.1:9443`."""
 
     base: str
     host: str
@@ -77,73 +77,73 @@ class Wish:
     failure_policy: FailurePolicy = "Ignore"
     excluded: tuple[str, ...] = EXCLUDED
     namespaces: Mapping[str, str] = field(default_factory=dict)
-    """Only namespaces with these labels; all when there are none."""
+    """Only namespaces with these labels; all if it is empty."""
     inject_from: str = ""
-    """`namespace/name` of cert-manager's Certificate, if that one keeps the bundle."""
+    """`namespace/name` of the Certificate from which cert-manager injects the bundle, if it does."""
     name: str = NAME
 
 
-def documents(wish: Wish, bundle: bytes = b"") -> list[dict[str, Any]]:
-    """Both configurations; `bundle` is the PEM of the authorities to trust, empty if others fill it in."""
-    return [mutating(wish, bundle), validating(wish, bundle)]
+def documents(options: Wish, bundle: bytes = b"") -> list[dict[str, Any]]:
+    """Both configurations; `bundle` is the PEM of the trusted CAs, empty if it is injected."""
+    return [mutating(options, bundle), validating(options, bundle)]
 
 
-def mutating(wish: Wish, bundle: bytes = b"") -> dict[str, Any]:
-    """Access first: who may not use a pool reads that, and what access adds, the others see.
+def mutating(options: Wish, bundle: bytes = b"") -> dict[str, Any]:
+    """Access comes first, so that a refused user sees that reason and later webhooks see its changes.
 
-    Fallback may be asked again when a later webhook changes the pod: what it does twice it did once. Access
-    is asked once, because each time it would give the pod a new request id.
+    Fallback is idempotent and may be called again when a later webhook changes the pod. Access is called
+    once, because each call would set a new request id.
     """
-    access = {**_guarded(wish, ACCESS, bundle), "reinvocationPolicy": "Never"}
-    fallback = {**_webhook(wish, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
+    access = {**_guarded(options, ACCESS, bundle), "reinvocationPolicy": "Never"}
+    fallback = {**_webhook(options, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
     return _configuration(
-        wish,
+        options,
         "MutatingWebhookConfiguration",
         [access | {"matchConditions": [_names_pools()]}, fallback | {"matchConditions": [_names_ours()]}],
     )
 
 
-def validating(wish: Wish, bundle: bytes = b"") -> dict[str, Any]:
-    """Besides pools, only annotations can be wrong in a way the API server does not see itself."""
-    access, request = _guarded(wish, ACCESS_REQUEST, bundle), _webhook(wish, REQUEST, bundle)
+def validating(options: Wish, bundle: bytes = b"") -> dict[str, Any]:
+    """Pool access, and annotations, which the API server does not validate itself."""
+    access, request = _guarded(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
     return _configuration(
-        wish,
+        options,
         "ValidatingWebhookConfiguration",
         [access | {"matchConditions": [_names_pools()]}, request | {"matchConditions": [_is_annotated()]}],
     )
 
 
-def repair(found: WebhookConfiguration, bundle: bytes) -> dict[str, Any]:
-    """The strategic merge that makes `bundle` the one our webhooks are trusted by; empty when it is.
+def repair(configuration: WebhookConfiguration, bundle: bytes) -> dict[str, Any]:
+    """A strategic merge patch that sets `bundle` for our webhooks; empty if it is set already.
 
-    Nothing else is touched, and nothing at all if somebody changes the object meanwhile.
+    The patch changes nothing else and is guarded by the resourceVersion.
     """
     wanted = b64encode(bundle).decode()
     wrong = [
-        {"name": one.name, "clientConfig": {"caBundle": wanted}}
-        for one in found.webhooks
-        if one.name in PATHS and one.client_config.ca_bundle != wanted
+        {"name": webhook.name, "clientConfig": {"caBundle": wanted}}
+        for webhook in configuration.webhooks
+        if webhook.name in PATHS and webhook.client_config.ca_bundle != wanted
     ]
-    guard = {"resourceVersion": found.metadata.resource_version}
+    guard = {"resourceVersion": configuration.metadata.resource_version}
     return {"metadata": guard, "webhooks": wrong} if wrong else {}
 
 
-def _configuration(wish: Wish, kind: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": wish.name}
-    if wish.inject_from:
-        metadata["annotations"] = {INJECT: wish.inject_from}
+def _configuration(options: Wish, kind: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": options.name}
+    if options.inject_from:
+        metadata["annotations"] = {INJECT: options.inject_from}
     api_version = "admissionregistration.k8s.io/v1"
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "webhooks": webhooks}
 
 
-def _guarded(wish: Wish, name: str, bundle: bytes) -> dict[str, Any]:
-    return _webhook(wish, name, bundle) | {"failurePolicy": "Fail"}
+def _guarded(options: Wish, name: str, bundle: bytes) -> dict[str, Any]:
+    return _webhook(options, name, bundle) | {"failurePolicy": "Fail"}
 
 
-def _webhook(wish: Wish, name: str, bundle: bytes) -> dict[str, Any]:
+def _webhook(options: Wish, name: str, bundle: bytes) -> dict[str, Any]:
     return {
         "name": name,
-        "clientConfig": _client(wish.target, PATHS[name])
+        "clientConfig": _client(options.target, PATHS[name])
         | ({"caBundle": b64encode(bundle).decode()} if bundle else {}),
         "rules": [
             {
@@ -154,9 +154,9 @@ def _webhook(wish: Wish, name: str, bundle: bytes) -> dict[str, Any]:
                 "scope": "Namespaced",
             }
         ],
-        "namespaceSelector": _selector(wish),
+        "namespaceSelector": _selector(options),
         "matchPolicy": "Equivalent",
-        "failurePolicy": wish.failure_policy,
+        "failurePolicy": options.failure_policy,
         "sideEffects": "NoneOnDryRun",
         "timeoutSeconds": TIMEOUT,
         "admissionReviewVersions": ["v1"],
@@ -171,16 +171,16 @@ def _client(target: Service | Url, path: str) -> dict[str, Any]:
     }
 
 
-def _selector(wish: Wish) -> dict[str, Any]:
+def _selector(options: Wish) -> dict[str, Any]:
     key = "kubernetes.io/metadata.name"
     selector: dict[str, Any] = {
-        "matchExpressions": [{"key": key, "operator": "NotIn", "values": list(wish.excluded)}]
+        "matchExpressions": [{"key": key, "operator": "NotIn", "values": list(options.excluded)}]
     }
-    return selector | ({"matchLabels": dict(wish.namespaces)} if wish.namespaces else {})
+    return selector | ({"matchLabels": dict(options.namespaces)} if options.namespaces else {})
 
 
 def _names_ours() -> dict[str, str]:
-    prefixes = " || ".join(f"name.startsWith('{one}')" for one in (MIG, POOL, OUR_RESOURCES))
+    prefixes = " || ".join(f"name.startsWith('{prefix}')" for prefix in (MIG, POOL, OUR_RESOURCES))
     named = _names(f"name == '{GPU}' || {prefixes}")
     return {"name": "names-our-resources-or-annotations", "expression": f"{_ANNOTATED} || {named}"}
 
@@ -190,7 +190,7 @@ def _names_pools() -> dict[str, str]:
 
 
 def _names(ours: str) -> str:
-    """Some container names a resource of which `ours` holds."""
+    """At least one container names a resource for which `ours` is true."""
     containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
     lists = "[one.?resources.requests.orValue({}), one.?resources.limits.orValue({})]"
     return f"{containers}.exists(one, {lists}.exists(amounts, amounts.exists(name, {ours})))"
@@ -202,6 +202,6 @@ def _is_annotated() -> dict[str, str]:
 
 _ANNOTATED: Final = (
     "object.metadata.?annotations.orValue({}).exists(key, "
-    + " || ".join(f"key.startsWith('{one}')" for one in OUR_ANNOTATIONS)
+    + " || ".join(f"key.startsWith('{prefix}')" for prefix in OUR_ANNOTATIONS)
     + ")"
 )

@@ -1,7 +1,7 @@
-"""How long the API server waits for us, how its questions end, what was rewritten, how long we are trusted.
+"""Metrics of the admission webhooks: latency, outcomes, fallbacks and certificate expiry.
 
-A tenant chooses the names in a pod. So the pairs of a fallback are counted by name only up to a number,
-and as "other" beyond it: no tenant can fill a scrape.
+Users choose the names in a pod, so fallback pairs are counted by name only up to a maximum and as "other"
+beyond it: no user can inflate a scrape.
 """
 
 from datetime import datetime
@@ -15,28 +15,28 @@ OTHER: Final = ("other", "other")
 
 
 class AdmissionMetrics:
-    """One per process; fits `server.Gauge` and `certificates.Gauge`."""
+    """One per process; implements `WebhookMetrics` and `CertificateMetrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "croupier_admission_seconds",
-            "Time from a whole review to its answer",
+            "Time from a received AdmissionReview to its answer",
             ["webhook"],
             buckets=SECONDS,
             registry=registry,
         )
         self._answers = Counter(
             "croupier_admission_answers",
-            "Reviews by how they ended",
+            "AdmissionReviews by outcome",
             ["webhook", "outcome"],
             registry=registry,
         )
         self._fallbacks = Counter(
-            "croupier_fallbacks", "Requests rewritten, by profile", ["from", "to"], registry=registry
+            "croupier_fallbacks", "Rewritten requests by profile", ["from", "to"], registry=registry
         )
         self._expiry = Gauge(
             "croupier_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate that is served ends",
+            "Expiry time of the serving certificate",
             registry=registry,
         )
         self._pairs: set[tuple[str, str]] = set()
@@ -46,7 +46,7 @@ class AdmissionMetrics:
         self._answers.labels(webhook, outcome).inc()
 
     def refused(self, webhook: str, outcome: str) -> None:
-        """No review was read, so there is no time to tell."""
+        """The request was refused before it was read, so there is no latency."""
         self._answers.labels(webhook, outcome).inc()
 
     def rewritten(self, before: str, after: str) -> None:

@@ -1,10 +1,9 @@
-"""What happens to a pod on its way in, and in which order.
+"""The steps that mutate a new pod, and their order.
 
-First what its annotations say becomes a request, so that everything after sees resources only. Then
-what no node offers is replaced. Then comes the mark, on whatever is asked for in the end, and last who
-places the pod: a second scheduler, where only that one asks us. Each step
-decides on the pod as the steps before left it, and the answer is one patch: the steps one after
-another. Nothing but memory is read, so that the API server never waits for us to ask it something.
+First the annotations become a resource request, so that the later steps see resources only. Then profiles
+that no node offers are replaced. Then the mark is added to the final request, and last the scheduler is set,
+if a second scheduler places these pods. Each step works on the result of the previous one, and all
+operations form one patch. Only caches are read, so the API server never waits for another request.
 """
 
 from collections.abc import Callable
@@ -25,24 +24,24 @@ from croupier.core.pods.podspec import PodSpec
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """`policy` is asked for each pod, so that a change of settings counts for the next one."""
+    """`policy` is called for each pod, so that changed settings apply to the next one."""
 
     offer: Offer
     policy: Callable[[], Policy]
     scheduler: str = ""
-    """Who places pods that ask for cards; empty where the cluster's own scheduler does."""
+    """The scheduler for pods that request cards; empty for the cluster's default scheduler."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
         return rewrite(request.object, self.offer, self.policy(), scheduler=self.scheduler)
 
 
 class _Refusal(Exception):
-    """Carries the sentence out of a step."""
+    """The message of a refused pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The pod so far, and what made it so."""
+    """The pod so far, and the operations that led to it."""
 
     pod: Any
     spec: PodSpec
@@ -56,11 +55,11 @@ class _Draft:
 
 
 def rewrite(pod: Any, offer: Offer, policy: Policy, *, scheduler: str = "") -> Verdict:
-    """The pod as its owner wrote it, made to fit the cluster; doing it again changes nothing."""
+    """Adapt the pod to the cluster; idempotent."""
     try:
         draft = _Draft(pod, _read(pod))
         if MIRROR in draft.spec.annotations:
-            return Verdict()  # a static pod runs already; this only shows it
+            return Verdict()  # the mirror of a static pod, which runs already
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
         draft = draft.after(_operations(marking.mark(draft.spec)))
@@ -88,8 +87,8 @@ def _fallback(draft: _Draft, offer: Offer, policy: Policy) -> tuple[_Draft, Verd
         case fallback.Unchanged() as same:
             return draft, Verdict(warnings=same.warnings, events=same.events)
         case fallback.Fallback() as made:
-            told = Verdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
-            return draft.after(made.operations), told
+            verdict = Verdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
+            return draft.after(made.operations), verdict
 
 
 def _operations(decision: marking.Changed | marking.Unchanged) -> tuple[Operation, ...]:

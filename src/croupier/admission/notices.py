@@ -1,10 +1,10 @@
-"""Events about what admission did to a pod, written when the pod exists.
+"""Events about the admission of a pod, recorded when the pod exists.
 
-At admission a pod has no uid, often no name yet, and may still be refused by somebody else: an Event then
-would hang in the air, and a dry run must leave none. So what is worth telling is kept for a minute and
-told when the watch shows the pod. Pods of one owner share the prefix of their names and what is told of
-them. Whichever replicas saw them admitted, the name of the Event comes from the pod and the words, so
-that it is told once. Memory is bounded, and an Event is a courtesy: what is late or too much is left out.
+At admission a pod has no UID and often no name, and another webhook may still refuse it: an Event would refer
+to no object, and a dry run must not cause one. So Events are kept for a minute and recorded when the watch
+delivers the pod. Pods of one owner share their name prefix and their Events. Several replicas may have
+admitted the pod, so the name of an Event is derived from the pod and the message, and it is recorded once.
+Memory is bounded, and Events are best effort: late or excess ones are dropped.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from croupier.kube.store import Change
 REPORTER: Final = "gpu-admission-webhook"
 REWRITTEN: Final = "GPUFallback"
 PATIENCE: Final = 60.0
-"""Seconds a pod may need from our answer until we see it."""
+"""Seconds from the admission of a pod until the watch must deliver it."""
 REMEMBERED: Final = 10_000
 
 
@@ -42,7 +42,7 @@ class Recorder(Protocol):
 class _Name(NamedTuple):
     namespace: str
     name: str
-    """Its own, or the prefix of one that is generated."""
+    """The name of the pod, or the prefix of a generated name."""
     generated: bool
 
 
@@ -58,7 +58,7 @@ class Notices:
     _expected: OrderedDict[_Name, _Expected] = field(init=False, default_factory=OrderedDict)
 
     def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None:
-        """A pod was admitted, and this is worth telling once it exists."""
+        """Record these Events once the admitted pod exists."""
         if not notes or request.dry_run or request.object is None:
             return
         key = _name(request)
@@ -68,7 +68,7 @@ class Notices:
         self._forget(now)
 
     def seen(self, change: Change[Sighting]) -> None:
-        """Fits a subscriber of a store of pods."""
+        """Can subscribe to a store of pods."""
         if not self._expected or change.old is not None or change.new is None:
             return
         pod = change.new.metadata
@@ -88,7 +88,7 @@ class Notices:
         for note in notes:
             rewritten = note.reason == REWRITTEN
             if rewritten != bool(pod.metadata.annotations.fallback):
-                continue  # another pod of that name, which was not judged like this
+                continue  # another pod of that name, with another outcome
             kind: Literal["Normal", "Warning"] = "Normal" if rewritten else "Warning"
             self.recorder.record(regarding, note.reason, note.sentence, action="Admit", type=kind)
 
@@ -101,14 +101,14 @@ class Notices:
 
 
 def naming(what: Happening) -> str:
-    """The same in every replica."""
+    """The same name in every replica."""
     words = f"{what.regarding.uid} {what.reason} {what.note}"
     return events.name(what, hashlib.sha256(words.encode()).hexdigest()[:16])
 
 
 def _name(request: AdmissionRequest) -> _Name:
-    found = (request.object or {}).get("metadata")
-    metadata = found if isinstance(found, dict) else {}
+    raw = (request.object or {}).get("metadata")
+    metadata = raw if isinstance(raw, dict) else {}
     namespace = request.namespace or ""
     if name := request.name or metadata.get("name"):
         return _Name(namespace, str(name), generated=False)

@@ -1,11 +1,11 @@
-"""What the API server itself holds, even when we are down: nobody gets cards past the ledger.
+"""A ValidatingAdmissionPolicy: no pod gets cards without the ledger, even while the webhook is down.
 
-The webhook sets the mark and may be passed by when it does not answer. This policy may not: a pod that
-asks for cards and does not carry the mark is refused, and its owner reads why. It is written here, from
-the names the code uses, and shipped as deployments/webhook/require-mark.yaml.
+The webhook sets the mark and may be skipped while it does not answer. The API server enforces this policy
+itself: a pod that requests cards without the mark is refused with a message that says why. The policy is
+generated here from the names in the code, and shipped as deployments/webhook/require-mark.yaml.
 
-Only pods that are created are looked at: what runs already goes on. The mirror of a static pod passes,
-because refusing it would hide a pod that runs.
+Only new pods are checked: running pods are not affected. The mirror of a static pod is admitted, because
+refusing it would hide a running pod.
 """
 
 from collections.abc import Mapping
@@ -17,27 +17,27 @@ from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RAT
 NAME: Final = "croupier-require-mark"
 MIRROR: Final = "kubernetes.io/config.mirror"
 
-_WEBHOOK: Final = "croupier webhook is down or was passed by"
+_WEBHOOK: Final = "croupier webhook is down or was not called"
 _UNMARKED: Final = (
-    f"the pod asks for {{asked}} without the mark {MARK}, because {_WEBHOOK}: "
-    f'create it again when the webhook runs, or set {MARK}: "1" beside {{asked}} yourself'
+    f"the pod requests {{asked}} without the mark {MARK}, because {_WEBHOOK}: "
+    f'create it again when the webhook runs, or set {MARK}: "1" together with {{asked}} yourself'
 )
 _UNTURNED: Final = (
-    f"the annotations {CARDS} and {RATIO} were not turned into a request of {PERCENT}, because {_WEBHOOK}: "
+    f"the annotations {CARDS} and {RATIO} were not converted to a request of {PERCENT}, because {_WEBHOOK}: "
     "create the pod again when the webhook runs"
 )
 _NAMES_ITS_NODE: Final = (
-    "the pod asks for {asked} and names its node in spec.nodeName, which would take cards past the ledger: "
-    "leave spec.nodeName out and choose nodes by a nodeSelector or by affinity"
+    "the pod requests {asked} and sets spec.nodeName, which would bypass the ledger: "
+    "remove spec.nodeName and select nodes by a nodeSelector or by affinity"
 )
 
 _OURS: Final = f"name in ['{GPU}', '{PERCENT}'] || name.startsWith('{MIG}') || name.startsWith('{POOL}')"
-_ANNOTATED: Final = " || ".join(f"'{one}' in object.metadata.annotations" for one in (CARDS, RATIO))
+_ANNOTATED: Final = " || ".join(f"'{name}' in object.metadata.annotations" for name in (CARDS, RATIO))
 _VARIABLES: Final = {
     "containers": (
         "object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])"
     ),
-    # The API server makes every limit a request before anybody looks, so requests are all there is to see.
+    # The API server defaults requests to limits before admission, so requests are complete.
     "requests": (
         "variables.containers.filter(one, has(one.resources) && has(one.resources.requests))"
         ".map(one, one.resources.requests)"
@@ -60,7 +60,7 @@ _NO_MIRROR: Final = (
 
 
 def documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The policy and its binding; `namespaces` is a label selector of those it is for, all by default."""
+    """The policy and its binding; `namespaces` is a label selector of namespaces, all by default."""
     everywhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED)}
     narrowed = {"matchResources": {"namespaceSelector": namespaces}} if namespaces else {}
     return [
@@ -121,6 +121,6 @@ def _validations() -> list[dict[str, Any]]:
 
 def _validation(expression: str, sentence: str) -> dict[str, Any]:
     named = sentence.format(asked="one of our resources")
-    telling = " + variables.asked[0] + ".join(f"'{part}'" for part in sentence.split("{asked}"))
-    spoken = {"messageExpression": telling} if "{asked}" in sentence else {}
-    return {"expression": expression, "message": named, **spoken, "reason": "Forbidden"}
+    expanded = " + variables.asked[0] + ".join(f"'{part}'" for part in sentence.split("{asked}"))
+    message = {"messageExpression": expanded} if "{asked}" in sentence else {}
+    return {"expression": expression, "message": named, **message, "reason": "Forbidden"}

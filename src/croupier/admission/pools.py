@@ -1,8 +1,7 @@
-"""Guards the pools: who may use one, and what a pod needs to find its cards.
+"""Pool access control: which users may use a pool, and what a pod needs to reach its cards.
 
-Everything is in memory: the API server waits while we decide. The same is asked twice, once while a pod may
-still be changed and once when nobody can change it any more, because somebody behind us could otherwise bring
-in a request for a pool.
+Only caches are read, because the API server waits for the answer. A pod is checked twice, by a mutating and
+by a validating webhook, because a later webhook could add a request for a pool.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """For pools that do not say: the settings scheduling.defaultStrategy and scheduling.topologyKey."""
+    """Defaults of pools: the settings scheduling.defaultStrategy and scheduling.topologyKey."""
 
     strategy: Strategy = "Spread"
     topology_key: str = TOPOLOGY_KEY
@@ -34,7 +33,7 @@ DEFAULTS: Final = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`find` looks a pool up; `defaults` is asked for each pod, as a change counts for the next one."""
+    """`defaults` is called for each pod, so that changed settings apply to the next one."""
 
     find: Callable[[str], GPUPool | None]
     defaults: Callable[[], Defaults] = lambda: DEFAULTS
@@ -42,7 +41,7 @@ class Guard:
     def mutate(self, request: AdmissionRequest) -> Verdict:
         pod = request.object
         if _is_mirror(pod):
-            return Verdict()  # a static pod runs already; this only shows it
+            return Verdict()  # the mirror of a static pod, which runs already
         match pool_admission.decide(pod, asker(request), self._known, request_id=request.uid):
             case Denied(sentence):
                 return Verdict(allowed=False, sentence=sentence)
@@ -52,12 +51,12 @@ class Guard:
                 return Verdict()
 
     def _known(self, name: str) -> Pool | None:
-        found = self.find(name)
-        return None if found is None else facts(found, self.defaults())
+        pool = self.find(name)
+        return None if pool is None else facts(pool, self.defaults())
 
 
 def asker(request: AdmissionRequest) -> Asker:
-    """The account is the pod's own, which may be any of its namespace; the groups are its creator's."""
+    """The service account of the pod, and the user and groups of its creator."""
     spec = _mapping(_mapping(request.object).get("spec"))
     named = spec.get("serviceAccountName")
     user = request.user_info
@@ -65,21 +64,23 @@ def asker(request: AdmissionRequest) -> Asker:
     return Asker(request.namespace or "", account, user.username, user.groups)
 
 
-def facts(found: GPUPool, defaults: Defaults = DEFAULTS) -> Pool:
-    spec, status = found.spec, found.status
+def facts(pool: GPUPool, defaults: Defaults = DEFAULTS) -> Pool:
+    spec, status = pool.spec, pool.status
     capacity, access, scheduling = status.capacity, spec.access, spec.scheduling
     strategy = scheduling.strategy or defaults.strategy
-    holding = {one.type: one.message for one in status.conditions if one.status == "True"}
-    leaving = found.metadata.deletion_timestamp is not None
+    holding = {
+        condition.type: condition.message for condition in status.conditions if condition.status == "True"
+    }
+    leaving = pool.metadata.deletion_timestamp is not None
     return Pool(
-        name=found.metadata.name,
+        name=pool.metadata.name,
         access=Subjects(
             frozenset(access.namespaces), frozenset(access.service_accounts), frozenset(access.dex_groups)
         ),
-        closed=pool_admission.closed(found.metadata.name, holding, leaving=leaving),
+        closed=pool_admission.closed(pool.metadata.name, holding, leaving=leaving),
         total=capacity.total if capacity is not None else None,
         unit=(capacity.unit if capacity is not None else None) or UNIT_OF_MODE[spec.allocation.mode],
-        taints=tuple(Taint(one.key, one.effect, one.value) for one in scheduling.taints),
+        taints=tuple(Taint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
         spread_over=(scheduling.topology_key or defaults.topology_key) if strategy == "Spread" else "",
     )
 
@@ -89,5 +90,5 @@ def _is_mirror(pod: Any) -> bool:
     return MIRROR in _mapping(metadata.get("annotations"))
 
 
-def _mapping(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,15 +1,15 @@
-"""What nobody edits by hand: fields that say what is, and what a pod was let in with. Held by the API server.
+"""ValidatingAdmissionPolicies that protect managed fields and admitted requests from manual edits.
 
-The status and the labels of a card, the status of pools and of nodes' inventories, the ConfigMaps of pools
-and the labels that lead pods to their nodes are worked out. Who edits one is believed for a moment, and
-cards go to the wrong pod. What people decide stays theirs: the annotations that assign, drain and
-confirm, the label that takes a card out, and labels of their own.
+Controllers compute the status and the labels of cards, the status of pools and node inventories, the
+ConfigMaps of pools and the pool labels of nodes. A manual edit would be used until the next reconcile, and
+cards could go to the wrong pod. Users keep control of the annotations that assign, drain and confirm, of the
+label that ignores a card, and of their own labels.
 
-What a pod asks for was charged to quotas when it was created, so the annotations that are part of the request
-cannot come or change later. Whoever took over the account that starts service pods could start one under
-another account of ours, or with the whole node in it, so those pods are held to what they are for. All of
-it is written here, from the names the code uses, and shipped under deployments/ and in the chart; a test
-compares.
+A pod's request was charged to quotas when the pod was created, so the annotations that are part of it cannot
+be added or changed later. A stolen token of the account that starts service pods could start a pod with
+another of our accounts or with access to the whole node, so these pods are restricted to their purpose. The
+policies are generated here from the names in the code, and shipped under deployments/ and in the chart; a
+test compares them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,12 +32,12 @@ ACCOUNTS: Final = (
     "gpu-bootstrap-controller",
     "gpupool-controller",
 )
-"""Service accounts of our namespace that keep managed fields: the one list of them."""
+"""Service accounts of our namespace that write managed fields."""
 HOUSEKEEPERS: Final = ("generic-garbage-collector", "namespace-controller")
-"""Of kube-system: what they remove, somebody else gave up."""
+"""Accounts of kube-system that delete objects whose owner or namespace was deleted."""
 
 STARTER: Final = "gpu-bootstrap-controller"
-"""Who may start GPU feature discovery and the exporter, where an image of them is set."""
+"""The account that may start GPU feature discovery and the DCGM exporter, if their images are set."""
 
 KEEP_REQUEST: Final = "croupier-keep-request"
 PROTECT_CARDS: Final = "croupier-protect-cards"
@@ -51,20 +51,20 @@ _CONFIG: Final = "gpupool-"
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 _CHANGED_REQUEST: Final = (
-    "the annotation {changed} of a pod that asks for cards cannot be set, changed or removed once the pod "
-    "exists, because quotas were charged for what it asked for when it was created: create another pod"
+    "the annotation {changed} of a pod that requests cards cannot be set, changed or removed once the pod "
+    "exists, because quotas were charged when the pod was created: create another pod"
 )
 _CHANGED_ADMISSION: Final = (
-    "{changed} says how the pod was let into its pool, "
-    "and cannot be set, changed or removed: leave it as it is"
+    "{changed} records the admission of the pod to its pool "
+    "and cannot be set, changed or removed: leave it unchanged"
 )
 _KEPT: Final = (
-    "{changed} is kept by Croupier and not edited by hand; people assign, drain and ignore cards and "
-    "confirm pools by annotations and labels (docs/pool-admission.md)"
+    "{changed} is managed by Croupier and cannot be edited by hand; to assign, drain and ignore cards and to "
+    "confirm pools use annotations and labels (docs/pool-admission.md)"
 )
 _STARTED: Final = (
-    f"{STARTER} starts and ends pods of GPU feature discovery and of the DCGM exporter, with the images that "
-    "were set for them, and no others: this one {changed}"
+    f"{STARTER} may only create and delete pods of GPU feature discovery and of the DCGM exporter, with the "
+    "configured images: this one {changed}"
 )
 
 
@@ -74,15 +74,15 @@ class _Policy:
     rules: list[dict[str, Any]]
     variables: Mapping[str, str]
     checks: Mapping[str, str]
-    """By the variable that lists what must not be changed and was: the sentence about the first of them."""
+    """Messages by the CEL variable that lists the violations; the message names the first one."""
     namespaces: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = "Fail"
     vague: str = "what was edited"
-    """For the sentence where the API server cannot say which."""
+    """Stands for the violation in the static message."""
 
     def documents(self, narrowed: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The policy and its binding; `narrowed` is a selector of the namespaces it is for."""
+        """The policy and its binding; `narrowed` is a selector of namespaces."""
         where = {"matchResources": {"namespaceSelector": dict(narrowed)}} if narrowed else {}
         selector = {"namespaceSelector": dict(self.namespaces)} if self.namespaces else {}
         policy: dict[str, Any] = {
@@ -90,7 +90,9 @@ class _Policy:
             "matchConstraints": {"resourceRules": self.rules, **selector},
             **({"matchConditions": _expressions(self.conditions)} if self.conditions else {}),
             "variables": _expressions(self.variables),
-            "validations": [_unchanged(*one, self.vague) for one in self.checks.items()],
+            "validations": [
+                _unchanged(variable, sentence, self.vague) for variable, sentence in self.checks.items()
+            ],
         }
         binding = {"policyName": self.name, "validationActions": ["Deny"], **where}
         kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
@@ -106,7 +108,7 @@ class _Policy:
 
 
 def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """What a pod asks for stays as it was admitted; `namespaces` selects those it is for, all by default."""
+    """A pod's request stays as admitted; `namespaces` is a label selector of namespaces, all by default."""
     differing = "[{}].filter(key, variables.new[?key] != variables.old[?key])"
     label = f"metadata.?labels[?'{POD_LABEL}']"
     return _Policy(
@@ -134,16 +136,16 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
 
 def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]]:
     """Cards, pools and inventories, the ConfigMaps of pools, and the labels of their nodes."""
-    others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{one}" for one in accounts)}
+    others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{account}" for account in accounts)}
     policies = (_cards(others), _config(others), _nodes(others))
     return [document for policy in policies for document in policy.documents()]
 
 
 def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
-    """Pods of whoever starts those of services: what they run, as whom, and what of the node they see.
+    """Restricts service pods: their image, their account, and their access to the node.
 
-    They may be privileged, which the driver wants of GPU feature discovery, so everything that would let
-    one run anything else than its image does by itself is refused.
+    They may be privileged, as the driver requires for GPU feature discovery, so everything is refused that
+    would let a pod run anything but its image.
     """
     offences = " + ".join(f"({holds} ? [] : ['{sentence}'])" for sentence, holds in _service_pod().items())
     ended = f"'{SERVICE}' in oldObject.metadata.?labels.orValue({{}}) ? [] : ['is none of them']"
@@ -169,7 +171,7 @@ def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
 
 
 def _service_pod() -> dict[str, str]:
-    """What is said of a pod, by what does not hold then."""
+    """The CEL rules of a service pod, by the message about a violation."""
     main = "variables.main.all(one, {})".format
     return {
         "has a label that others go by": (
@@ -221,8 +223,8 @@ def kept(what: str) -> str:
 
 
 def _cards(others: Mapping[str, str]) -> _Policy:
-    """Whoever may create a card by hand could have it given away, so nobody may."""
-    statuses = [f"{one}/status" for one in ("gpudevices", "gpunodeinventories", "gpupools")]
+    """Creation is refused too: a card created by hand could be allocated to a pod."""
+    statuses = [f"{kind}/status" for kind in ("gpudevices", "gpunodeinventories", "gpupools")]
     kind = "request.kind.kind + ' ' + object.metadata.name"
     annotation = f"metadata.?annotations[?'{_ALLOCATION}']"
     return _Policy(
@@ -249,7 +251,7 @@ def _cards(others: Mapping[str, str]) -> _Policy:
 
 
 def _config(others: Mapping[str, str]) -> _Policy:
-    removers = _not_by(f"system:serviceaccount:kube-system:{one}" for one in HOUSEKEEPERS)
+    removers = _not_by(f"system:serviceaccount:kube-system:{account}" for account in HOUSEKEEPERS)
     return _Policy(
         PROTECT_CONFIG,
         [_rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
@@ -264,7 +266,7 @@ def _config(others: Mapping[str, str]) -> _Policy:
 
 
 def _nodes(others: Mapping[str, str]) -> _Policy:
-    """A mistake of ours in here must not stop a node, so what cannot be judged passes."""
+    """The failure policy is Ignore: an error in this policy must not block node updates."""
     moved = _moved(f"key.startsWith('{NODE_LABEL}')")
     return _Policy(
         PROTECT_NODES,
@@ -283,7 +285,7 @@ _LABELS: Final = {
 
 
 def _moved(concerned: str) -> str:
-    """Labels that came, changed or went, of those that concern us."""
+    """Labels that were added, changed or removed and for which `concerned` is true."""
     return (
         f"variables.new.filter(key, {concerned} && variables.old[?key] != variables.new[?key]) + "
         f"variables.old.filter(key, {concerned} && !(key in variables.new))"
@@ -304,7 +306,7 @@ def _not_by(users: Iterable[str]) -> str:
 
 
 def _quoted(words: Iterable[str]) -> str:
-    return ", ".join(f"'{one}'" for one in words)
+    return ", ".join(f"'{word}'" for word in words)
 
 
 def _expressions(named: Mapping[str, str]) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
-"""Keeps the API server's record of us right: that we exist, and which authorities to trust for it.
+"""Maintains the webhook configurations: creates them and keeps their CA bundles current.
 
-Several replicas do this at once. Each change names the version it was decided on, and touches the bundle
-of our own webhooks only: whatever else people or tools wrote there stays.
+Several replicas do this at once. Each change is guarded by the resourceVersion and sets only the bundle of
+our own webhooks: all other fields stay.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Registration:
-    """With `installs` the configurations are ours to make; else they come by manifest or not at all."""
+    """With `installs` the configurations are created here; otherwise they come from manifests."""
 
     api: Client
     wish: Wish
@@ -32,15 +32,15 @@ class Registration:
     _installed: bool = field(init=False, default=False)
 
     async def carries(self, bundle: bytes) -> bool:
-        """Whether every configuration there is trusts exactly these authorities."""
+        """Whether every existing configuration has exactly this bundle."""
         for kind in KINDS:
-            found = await self._find(kind)
-            if found is not None and configurations.repair(found, bundle):
+            configuration = await self._find(kind)
+            if configuration is not None and configurations.repair(configuration, bundle):
                 return False
         return True
 
     async def publish(self, bundle: bytes) -> None:
-        """Once written whole, as the settings of this process have it; from then on only what is wrong."""
+        """Apply the whole configuration once per process; after that only repair wrong bundles."""
         if self.installs and not self._installed:
             await self.install(bundle)
             self._installed = True
@@ -53,23 +53,23 @@ class Registration:
 
     async def _repair(self, kind: Resource[WebhookConfiguration], bundle: bytes) -> None:
         while True:
-            found = await self._find(kind)
-            if found is None:
+            configuration = await self._find(kind)
+            if configuration is None:
                 if self.installs:
                     await self.install(bundle)
                 return
-            patch = configurations.repair(found, bundle)
+            patch = configurations.repair(configuration, bundle)
             if not patch:
                 return
             try:
                 await self.api.patch(kind, self.wish.name, patch, patch_type=PatchType.STRATEGIC)
-                log.info("put the authorities right", kind=kind.kind, name=self.wish.name)
+                log.info("repaired the CA bundle", kind=kind.kind, name=self.wish.name)
             except Conflict:
-                continue  # somebody wrote meanwhile: look again
+                continue  # the object was changed: read it again
 
     async def _apply(self, kind: Resource[WebhookConfiguration], wanted: Raw) -> None:
         await self.api.apply(kind, wanted, force=True)
-        log.info("registered", kind=kind.kind, name=self.wish.name)
+        log.info("applied the webhook configuration", kind=kind.kind, name=self.wish.name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> WebhookConfiguration | None:
         try:

@@ -1,8 +1,7 @@
-"""AdmissionReview v1 as values: bytes in, a question or the answer to what is none; a verdict in, bytes out.
+"""Decodes and encodes AdmissionReview v1.
 
-The API server sends whole objects and reads little: the uid, yes or no, a patch, warnings. What
-cannot be read is answered as far as it can be: under its uid where it has one, so that the sentence
-reaches whoever creates the pod, and else with a plain 400.
+An invalid review is answered under its UID if it has one, so that the message reaches the creator of the pod;
+otherwise with a plain 400.
 """
 
 from base64 import b64encode
@@ -20,21 +19,21 @@ from croupier.core.jsonpatch import Operation
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 FORBIDDEN: Final = 403
-"""What a refused pod is answered with, as admission plug-ins of the API server do."""
+"""The status code of a refused pod, as in the admission plugins of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a pod. `sentence` is why not, for a person to read."""
+    """The decision about a pod. `sentence` is the message of a refusal."""
 
     allowed: bool = True
     operations: Sequence[Operation] = ()
     warnings: tuple[str, ...] = ()
     sentence: str = ""
     events: tuple[Note, ...] = ()
-    """What is worth telling about the pod once it exists."""
+    """Events to record once the pod exists."""
     fallbacks: tuple[tuple[str, str], ...] = ()
-    """What was asked for and what is given instead, one per rewrite."""
+    """Requested and replacing resource of each rewrite."""
 
 
 class GroupVersionResource(Struct, frozen=True, gc=False):
@@ -44,21 +43,21 @@ class GroupVersionResource(Struct, frozen=True, gc=False):
 
 
 class UserInfo(Struct, frozen=True):
-    """Who sent it, as the API server knows them; the rest of it does not concern us."""
+    """The user that sent the request."""
 
     username: str = ""
     groups: tuple[str, ...] = ()
 
 
 class AdmissionRequest(Struct, frozen=True, rename="camel"):
-    """What the API server is about to do. `object` is the pod as sent, nothing left out."""
+    """The request of an AdmissionReview. `object` is the complete pod."""
 
     uid: str
     operation: str = ""
     resource: GroupVersionResource = GroupVersionResource()
     sub_resource: str | None = None
     name: str | None = None
-    """Empty or absent for a pod whose name is still to be generated."""
+    """Empty or absent for a pod with a generated name."""
     namespace: str | None = None
     dry_run: bool | None = None
     user_info: UserInfo = UserInfo()
@@ -66,7 +65,7 @@ class AdmissionRequest(Struct, frozen=True, rename="camel"):
 
     @property
     def creates_a_pod(self) -> bool:
-        """Anything else came by a configuration that is not ours, and is none of our business."""
+        """Other requests come from a configuration that is not ours."""
         what = self.resource
         return (
             self.operation == "CREATE"
@@ -79,13 +78,13 @@ class AdmissionRequest(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """No question we understand; `body` says why, to be sent with `status`."""
+    """An invalid review; `body` is the answer, to be sent with `status`."""
 
     status: int
     body: bytes
     sentence: str
     is_review: bool = False
-    """Whether the body is an AdmissionReview, because there was a uid to answer to."""
+    """Whether the answer is an AdmissionReview, because the request has a UID."""
 
 
 class _Review(Struct, frozen=True, rename="camel"):
@@ -95,14 +94,14 @@ class _Review(Struct, frozen=True, rename="camel"):
 
 
 class _Envelope(Struct, frozen=True, rename="camel"):
-    """The least of a review that can be answered."""
+    """The minimum of a review that can be answered."""
 
-    class Asked(Struct, frozen=True):
+    class RequestUID(Struct, frozen=True):
         uid: Any = None
 
     api_version: Any = None
     kind: Any = None
-    request: Asked | None = None
+    request: RequestUID | None = None
 
 
 _review: Final = msgspec.json.Decoder(_Review)
@@ -112,18 +111,18 @@ _encode: Final = msgspec.json.encode
 
 def read(body: bytes) -> AdmissionRequest | Unreadable:
     try:
-        found = _review.decode(body)
+        review = _review.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         return _unreadable(body, str(bad))
-    if found.api_version != API_VERSION or found.kind != KIND:
-        return _foreign(found.api_version, found.kind)
-    if not found.request.uid:
-        return _plain("the AdmissionReview has no request.uid, so there is nothing to answer to")
-    return found.request
+    if review.api_version != API_VERSION or review.kind != KIND:
+        return _foreign(review.api_version, review.kind)
+    if not review.request.uid:
+        return _plain("the AdmissionReview has no request.uid")
+    return review.request
 
 
 def answer(uid: str, verdict: Verdict) -> bytes:
-    """The review that says so. A refusal carries nothing but its sentence."""
+    """The AdmissionReview with the response. A refusal has only its message."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = _refusal(verdict.sentence, FORBIDDEN, "Forbidden")
@@ -145,23 +144,23 @@ def _refusal(sentence: str, code: int, reason: str) -> dict[str, Any]:
 
 def _unreadable(body: bytes, why: str) -> Unreadable:
     try:
-        found = _envelope.decode(body)
+        envelope = _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _plain(f"the body is no AdmissionReview: {why}")
-    if found.api_version != API_VERSION or found.kind != KIND:
-        return _foreign(found.api_version, found.kind)
-    uid = found.request.uid if found.request is not None else None
+        return _plain(f"the body is not an AdmissionReview: {why}")
+    if envelope.api_version != API_VERSION or envelope.kind != KIND:
+        return _foreign(envelope.api_version, envelope.kind)
+    uid = envelope.request.uid if envelope.request is not None else None
     if not isinstance(uid, str) or not uid:
-        return _plain(f"the AdmissionReview cannot be read and has no request.uid to answer to: {why}")
-    sentence = f"the AdmissionReview cannot be read: {why}"
+        return _plain(f"the AdmissionReview is invalid and has no request.uid: {why}")
+    sentence = f"the AdmissionReview is invalid: {why}"
     response = {"uid": uid, "allowed": False, "status": _refusal(sentence, 400, "BadRequest")}
     return Unreadable(200, _enveloped(response), sentence, is_review=True)
 
 
 def _foreign(api_version: Any, kind: Any) -> Unreadable:
-    """The answer would have to be in that version, which we do not know."""
-    told = f"{_shown(kind)} of {_shown(api_version)}"
-    return _plain(f"only {KIND} of {API_VERSION} is understood here, and this is {told}")
+    """The answer would have to be in that version, which is not supported."""
+    received = f"{_shown(kind)} of {_shown(api_version)}"
+    return _plain(f"only {KIND} of {API_VERSION} is supported, but this is {received}")
 
 
 def _plain(sentence: str) -> Unreadable:
@@ -169,4 +168,4 @@ def _plain(sentence: str) -> Unreadable:
 
 
 def _shown(word: Any) -> str:
-    return f"{word[:64]!r}" if isinstance(word, str) and word else "nothing of the kind"
+    return f"{word[:64]!r}" if isinstance(word, str) and word else "an unknown value"

@@ -1,9 +1,8 @@
-"""The webhooks as the API server reaches them: four POSTs over TLS.
+"""The HTTPS server of the webhooks: four POST endpoints.
 
-`/mutate` repairs a pod. `/validate` sees it once more when everybody has had their hands on it, and
-refuses what `/mutate` would refuse: a later webhook, or a client between the two, must not bring in
-an annotation nobody could obey. `/access` and `/access/validate` are the same for pods that ask for a
-pool. The API server waits while we think, so nothing here awaits anything.
+`/mutate` mutates a pod. `/validate` checks the final pod and refuses what `/mutate` would refuse, because a
+later webhook could have added an invalid annotation. `/access` and `/access/validate` do the same for pods
+that request a pool. The API server waits for the answer, so the handlers do no I/O.
 """
 
 import asyncio
@@ -23,35 +22,36 @@ from croupier.kube.posting import JSON, TEXT, Posts, Reply
 from croupier.kube.serving import Listen
 
 LARGEST_BODY: Final = 7 * 1024 * 1024
-"""Bytes: the API server takes objects up to 3 MiB, and a review may carry two of them."""
+"""Bytes: the API server accepts objects up to 3 MiB, and a review may contain two of them."""
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
 ACCESS: Final = "/access"
 ACCESS_VALIDATE: Final = "/access/validate"
 PATHS: Final = (MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE)
 DRAIN: Final = 5.0
-"""Seconds we go on answering after we stopped being ready: so long others may still come to us."""
+"""Seconds to keep answering after readiness is lost, because requests may still arrive."""
 
 log = structlog.get_logger(__name__)
 
 
 class Mutator(Protocol):
-    """Decides; reads nothing but memory, so that it need not be awaited."""
+    """Decides about a pod from caches only, so it is not async."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict: ...
 
 
 class _Closed:
-    """Stands where nobody guards the pools: better no pod in them than anybody's."""
+    """The default without pool access control: refuses every pod that requests a pool."""
 
     def mutate(self, request: AdmissionRequest) -> Verdict:
         return Verdict(
-            allowed=False, sentence=f"nobody decides here who may use a pool ({request.operation})"
+            allowed=False,
+            sentence=f"pool access control is not enabled on this webhook ({request.operation})",
         )
 
 
 class Notices(Protocol):
-    """Hears what is worth telling about a pod that will exist, if nobody else objects."""
+    """Receives the Events of an admitted pod, to be recorded once the pod exists."""
 
     def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None: ...
 
@@ -74,18 +74,17 @@ class _Unmeasured:
 
 @dataclass(slots=True)
 class Webhook:
-    """`drain` is how long it goes on answering once it was asked to stop."""
+    """`drain` is how long it keeps answering after a stop request."""
 
     mutator: Mutator
     listen: Listen
     guard: Mutator = field(default_factory=_Closed)
-    """Decides about pods that ask for a pool."""
+    """Decides about pods that request a pool."""
     gauge: Gauge = field(default_factory=_Unmeasured)
     notices: Notices = field(default_factory=_Unheard)
     clock: Clock = field(default_factory=SystemClock)
     drain: float = DRAIN
     posts: Posts = field(init=False)
-    """What is served."""
     _answering: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -102,9 +101,9 @@ class Webhook:
         return None if self._answering else "not answering yet"
 
     async def run(self, stop: asyncio.Event, *, listening: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`; then go on a while, asking clients to hang up, and finish what was begun.
+        """Serve until `stop`; then drain: ask clients to close connections and finish open requests.
 
-        `listening` is called when the first question can come.
+        `listening` is called when the server accepts requests.
         """
         async with self.serving():
             self._answering = True
@@ -115,7 +114,7 @@ class Webhook:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Listen]:
-        """Serve while the block runs; yields where, with the port that was really taken."""
+        """Serve while the block runs; yields the address with the actual port."""
         async with serving.serve(self.posts, self.listen) as taken:
             log.info("serving admission reviews", url=taken.url)
             yield taken
@@ -140,16 +139,16 @@ class Webhook:
         began, webhook = self.clock.monotonic(), path[1:]
         asked = review.read(body)
         if isinstance(asked, Unreadable):
-            log.warning("a review cannot be read", webhook=webhook, why=asked.sentence)
+            log.warning("received an invalid AdmissionReview", webhook=webhook, why=asked.sentence)
             self.gauge.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
             verdict = decide(asked) if asked.creates_a_pod else Verdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
-        except Exception as bug:  # a failed call: the API server goes by the failure policy
-            log.exception("a review failed", webhook=webhook, uid=asked.uid, error=repr(bug))
+        except Exception as bug:  # a failed call: the API server applies the failure policy
+            log.exception("unexpected error in a review", webhook=webhook, uid=asked.uid, error=repr(bug))
             self.gauge.answered(webhook, "crashed", self.clock.monotonic() - began)
-            return Reply(500, b"the webhook failed on this review; its log says why\n")
+            return Reply(500, b"internal error of the webhook; see its log\n")
         self.gauge.answered(webhook, _outcome(verdict), self.clock.monotonic() - began)
         if not asked.dry_run:
             self._tell(asked, verdict)
@@ -163,7 +162,7 @@ class Webhook:
 
 
 def _refusals_of(decider: Mutator) -> Callable[[AdmissionRequest], Verdict]:
-    """A validating webhook cannot change a pod, and its warnings were given already."""
+    """A validating webhook cannot change a pod, and its warnings were sent by the mutating one."""
 
     def decide(asked: AdmissionRequest) -> Verdict:
         verdict = decider.mutate(asked)

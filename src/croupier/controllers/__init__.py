@@ -1,4 +1,4 @@
-"""RECONCILE: a folder for each group that can run apart, a file for each object.
+"""Controllers: one subpackage for each group that can run in its own process.
 
-Each observes, decides with `core`, and acts.
+A reconcile reads informers, decides with pure functions of `core`, and writes.
 """

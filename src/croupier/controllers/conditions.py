@@ -1,4 +1,4 @@
-"""Conditions as several writers keep them in one status: each its own types, and none without a reason."""
+"""Conditions in a status that several controllers write: each controller owns some types."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -8,11 +8,11 @@ from croupier.core.nodes.bootstrap import Judged
 
 
 def kept(judged: Iterable[Judged], old: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """In the order of their types; the time of what did not change its status stays."""
-    before = {one.type: one for one in old}
+    """Sorted by type. A condition whose status did not change keeps its transition time."""
+    before = {condition.type: condition for condition in old}
     return tuple(
-        _kept(one, before.get(one.type), now.replace(microsecond=0))
-        for one in sorted(judged, key=lambda one: one.type)
+        _kept(desired, before.get(desired.type), now.replace(microsecond=0))
+        for desired in sorted(judged, key=lambda desired: desired.type)
     )
 
 
@@ -28,11 +28,11 @@ def _kept(judged: Judged, old: Condition | None, now: datetime) -> Condition:
 
 
 def of(types: Collection[str], conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """One writer's own of them, in the order of their types."""
-    return tuple(sorted((one for one in conditions if one.type in types), key=lambda one: one.type))
+    """The conditions of these types, sorted by type."""
+    return tuple(sorted((cond for cond in conditions if cond.type in types), key=lambda cond: cond.type))
 
 
 def turned(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
-    """Those that are True now and were not."""
-    before = {one.type for one in old if one.status == "True"}
-    return [one for one in new if one.status == "True" and one.type not in before]
+    """The conditions that are True now and were not before."""
+    before = {condition.type for condition in old if condition.status == "True"}
+    return [condition for condition in new if condition.status == "True" and condition.type not in before]

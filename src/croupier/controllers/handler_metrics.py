@@ -1,4 +1,4 @@
-"""`gpu_handler_errors_total{handler}`: reconciles that failed, by the part of the system they belong to."""
+"""The metric `gpu_handler_errors_total{handler}`: failed reconciles by handler."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,16 +8,16 @@ from prometheus_client import CollectorRegistry, Counter
 from croupier.kube.shift import Gauge
 
 FAILED: Final = ("error", "terminal")
-"""How a reconcile that failed is said to end (kube/reconcile.py)."""
+"""Outcomes of a failed reconcile (kube/reconcile.py)."""
 
 
 class HandlerErrors:
-    """One for a process; `of` wraps the gauge of each controller."""
+    """One instance for each process; `of` wraps the metrics of a controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._errors = Counter(
             "gpu_handler_errors",
-            "Reconciles of cards, nodes and pools that failed",
+            "Failed reconciles of cards, nodes and pools",
             ["handler"],
             registry=registry,
         )
@@ -27,7 +27,7 @@ class HandlerErrors:
 
 
 class _Counting:
-    """Tells all to the gauge it was given, and counts failures beside it."""
+    """Forwards everything to the wrapped metrics, and counts failures."""
 
     def __init__(self, gauge: Gauge, errors: Counter) -> None:
         self._gauge = gauge

@@ -1,4 +1,4 @@
-"""A store together with what keeps it complete, as a controller needs both."""
+"""An informer: a store together with the reflector that fills it."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,1 +1,1 @@
-"""REHEARSE. A node in memory on a virtual clock: replay a trace, compare policies. No API server."""
+"""Simulates a node in memory on a virtual clock: replays a trace under several limit policies."""

@@ -1,6 +1,6 @@
-"""Who sets the limits: nobody, a person once, a recommender that looks back, or the market.
+"""The limit policies that are compared: no limits, static limits, a recommender, and the market.
 
-All see the same node second by second: counters of each pod, never its demand.
+All see the same node second by second: the counters of each pod, never its demand.
 """
 
 from bisect import insort
@@ -16,7 +16,7 @@ from croupier.core.market.units import MICROS, SECOND
 from croupier.sim.node import Meter, Tenant
 
 APPLIED_AFTER = 2
-"""Seconds from writing a desired limit to the kubelet's report."""
+"""Seconds from the write of a desired limit to the kubelet's report."""
 
 
 class Contender(Protocol):
@@ -27,12 +27,12 @@ class Contender(Protocol):
     def limits(self) -> Mapping[str, int | None]: ...
 
     def look(self, second: int, meters: Mapping[str, Meter]) -> int:
-        """After a second has passed: change limits, and say how many."""
+        """Called after each second: change limits, and return how many were changed."""
         ...
 
 
 class Fixed:
-    """Limits that nobody moves, or none at all."""
+    """Static limits, or none at all."""
 
     def __init__(self, name: str, limits: Mapping[str, int | None]) -> None:
         self.name = name
@@ -44,10 +44,10 @@ class Fixed:
 
 
 class Recommender:
-    """After the manner of the VerticalPodAutoscaler.
+    """Works like the VerticalPodAutoscaler.
 
-    Once a minute the 90th percentile of what was used, and 15 % on top, is the request; the limit keeps its
-    proportion to it; both are moved when they are off by more than a tenth.
+    Once a minute the request becomes the 90th percentile of the usage plus 15 %, and the limit keeps its
+    ratio to the request. A limit is changed when it is off by more than a tenth.
     """
 
     name = "recommender"
@@ -77,7 +77,7 @@ class Recommender:
 
 
 class Market:
-    """The real thing: `core/market` as the agent calls it, once a second."""
+    """The real market: calls `core/market` once a second, as the agent does."""
 
     def __init__(self, name: str, tenants: Sequence[Tenant], *, capacity: int, policy: Policy) -> None:
         self.name = name
@@ -90,15 +90,15 @@ class Market:
         self.limits: dict[str, int | None] = {tenant.name: tenant.limit for tenant in tenants}
 
     def look(self, second: int, meters: Mapping[str, Meter]) -> int:
-        for _, name, limit in [one for one in self._due if one[0] <= second]:
+        for _, name, limit in [write for write in self._due if write[0] <= second]:
             self.limits[name] = limit
-        self._due = [one for one in self._due if one[0] > second]
+        self._due = [write for write in self._due if write[0] > second]
         pods = tuple(self._seen(tenant, meters[tenant.name], second) for tenant in self._tenants)
         done = ticking.tick(
             self._state, Observation(Node(self._capacity), pods), self._policy, second * SECOND
         )
         self._state = done.state
-        moves = [one for one in done.decisions if isinstance(one, Move)]
+        moves = [decision for decision in done.decisions if isinstance(decision, Move)]
         for move in moves:
             name = move.key.removeprefix("trace/")
             self._desired[name] = move.limit

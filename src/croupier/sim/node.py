@@ -1,8 +1,8 @@
-"""One second of a node's kernel: who gets CPU, whose quota bites, and what the counters then say.
+"""Simulates the CPU scheduler of a node second by second: CPU time, throttling and cgroup counters.
 
-CPU is shared by weight among those who want it, as the kernel shares it by requests; nobody gets more than
-his limit. What is not done waits and is wanted again. A second is one step, so that bursts shorter than a
-second are evened out: real quotas bite every 100 ms and therefore somewhat more often than here.
+CPU is shared by weight, as the kernel shares it by requests, and no pod gets more than its limit. Work that
+is not done is queued. One step is a second, so bursts shorter than a second are averaged: real quotas apply
+every 100 ms and throttle somewhat more often.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from croupier.core.market.terms import Class
 from croupier.core.market.units import MICROS, SECOND
 
 PATIENCE: Final[Mapping[Class, int]] = {"latency": 0, "elastic": 60}
-"""Seconds that work may wait without being late."""
+"""Seconds that work may wait before it is late."""
 PERIODS: Final = 10
-"""Of 100 ms in a second."""
+"""Number of 100 ms periods in a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A pod of the node; `request` and `limit` in quanta are what a careful owner would have written."""
+    """A simulated pod; `request` and `limit` are in quanta."""
 
     name: str
     book: Class
@@ -34,12 +34,12 @@ class Tenant:
 
 @dataclass(slots=True)
 class Meter:
-    """What a pod's cgroup counts, in microseconds, and the work it still has to do."""
+    """The cgroup counters of a pod, in microseconds, and its queued work."""
 
     queue: deque[tuple[int, int]] = field(default_factory=deque)
-    """(second it came, how much), the oldest first."""
+    """(second of arrival, amount), the oldest first."""
     waiting: int = 0
-    """All of it."""
+    """Sum of the queued work."""
     usage: int = 0
     throttled: int = 0
     periods: int = 0
@@ -51,7 +51,7 @@ class Meter:
             self.waiting += work
 
     def work_off(self, served: int, before: int) -> int:
-        """The oldest first; returns how much of it had come before that second."""
+        """Serve the oldest work first; return how much of it arrived before that second."""
         self.usage += served
         self.waiting -= served
         late = 0
@@ -73,13 +73,13 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """What happened to one pod, in microseconds of CPU."""
+    """The result of one second for one pod, in microseconds of CPU."""
 
     served: int
     late: int
-    """Of what was served, the work that had waited too long."""
+    """The part of the served work that had waited too long."""
     throttled: bool
-    """Its own limit kept it from more."""
+    """Its limit kept it from using more."""
 
 
 class Kernel:
@@ -90,7 +90,7 @@ class Kernel:
         self.meters: Mapping[str, Meter] = {tenant.name: Meter() for tenant in tenants}
 
     def run(self, arriving: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, Second]:
-        """A second with so much new work each, under these limits."""
+        """Simulate one second with this new work per pod, under these limits."""
         self._second += 1
         claims, most = [], {}
         for tenant in self._tenants:
@@ -114,7 +114,7 @@ class Kernel:
         if served:
             meter.periods += PERIODS
         if throttled:
-            # Every CPU that a thread of it could run on counts the whole wait, as the kernel does.
+            # As in the kernel, the wait counts for every CPU on which a thread could run.
             threads = -(-min(wanted, self._capacity) // SECOND)
             meter.throttled_periods += PERIODS
             meter.throttled += max(0, threads * SECOND - served)

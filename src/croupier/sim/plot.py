@@ -1,6 +1,6 @@
-"""Plots as plain SVG: a few lines and some text, which every browser and every forge can show.
+"""Plots as plain SVG: a few lines and some text, which every browser and code host can show.
 
-Written by hand because that is all there is to draw; a plotting library would be our largest dependency.
+A plotting library would be the largest dependency of the package.
 """
 
 import math
@@ -29,34 +29,38 @@ class Chart:
     title: str
     unit: str
     value: Callable[[Minute, int], float]
-    """Of one minute, with so many pods."""
+    """Value of one minute; the second argument is the number of pods."""
     of_limits: bool = False
-    """It means nothing where there are none."""
+    """The chart is meaningless without limits."""
 
 
 CHARTS: Final[Mapping[str, Chart]] = {
     "late": Chart(
-        "Late work", "CPU spent on work that had waited too long", lambda one, _: one.late / _micros(one)
+        "Late work",
+        "CPU spent on work that had waited too long",
+        lambda minute, _: minute.late / _micros(minute),
     ),
     "throttling": Chart(
         "Throttling",
-        "% of pods held back by their limit",
-        lambda one, pods: 100 * one.throttled / (pods * one.seconds),
+        "% of pods throttled by their limit",
+        lambda minute, pods: 100 * minute.throttled / (pods * minute.seconds),
     ),
     "slack": Chart(
         "Slack",
         "CPU allowed by limits and not used",
-        lambda one, _: one.slack / _micros(one),
+        lambda minute, _: minute.slack / _micros(minute),
         of_limits=True,
     ),
     "resizes": Chart(
-        "Resizes", "per pod and hour", lambda one, pods: 3600 * one.resizes / (pods * one.seconds)
+        "Resizes",
+        "per pod and hour",
+        lambda minute, pods: 3600 * minute.resizes / (pods * minute.seconds),
     ),
 }
 
 
 def draw(scores: Sequence[Score]) -> dict[str, str]:
-    """SVG documents by name; one line a contender, one point a minute."""
+    """SVG documents by name, with one line per policy and one point per minute."""
     return {name: _drawn(chart, scores) for name, chart in CHARTS.items()}
 
 
@@ -132,12 +136,12 @@ def _text(
 
 
 def _step(minutes: int) -> int:
-    """From one number on the axis to the next: whole, and so that there are a few."""
+    """The distance of two numbers on the axis."""
     return next((step for step in STEPS if minutes <= MOST_STEPS * step), STEPS[-1])
 
 
 def _round_up(value: float) -> float:
-    """To a number that reads well when divided by four; never 0, whatever so little is."""
+    """To a number that is easy to read when divided by four; never 0."""
     if value < NOTHING:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))

@@ -1,4 +1,4 @@
-"""A trace played on one node, once for each contender, and what came of it."""
+"""Replays a trace on one node under each limit policy and scores the result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from croupier.sim.node import Kernel, Tenant
 from croupier.sim.trace import Trace, Workload
 
 FULL = 60
-"""Percent of a node that an average moment uses when nobody says how large it is."""
+"""Average usage, in percent of the node, for which the default capacity is chosen."""
 REQUESTS = 80
-"""Percent of a node that requests may take together."""
+"""Maximum sum of the requests, in percent of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What one minute came to; the last one may be shorter. CPU in microseconds."""
+    """Totals of one minute; the last one may be shorter. CPU in microseconds."""
 
     work: int = 0
     late: int = 0
@@ -34,49 +34,53 @@ class Score:
     pods: int
     seconds: int
     late_latency: float
-    """Percent of the work of latency pods that was not done in the second it came."""
+    """Percent of the work of latency pods that was not done in the second of its arrival."""
     late_elastic: float
     throttled: float
     """Percent of pod-seconds in which a limit kept a pod from CPU it wanted."""
     undone: float
     """Percent of all work still waiting at the end."""
     slack: float | None
-    """CPU that limits allow beyond what is used, on average; None without limits."""
+    """Average CPU that limits allow beyond the usage; None without limits."""
     committed: float | None
-    """The largest sum of limits, for each CPU of the node."""
+    """The largest sum of limits per CPU of the node."""
     resizes: float
-    """Of a pod in an hour."""
+    """Resizes per pod and hour."""
     minutes: tuple[Minute, ...]
 
 
 def default_capacity(trace: Trace) -> int:
     """In whole CPUs."""
-    total = sum(sum(one.demand) for one in trace.workloads) / trace.seconds
+    total = sum(sum(workload.demand) for workload in trace.workloads) / trace.seconds
     return max(1, -(-int(total) * 100 // (FULL * SECOND)))
 
 
 def tenants(trace: Trace, capacity: int) -> tuple[Tenant, ...]:
-    """As a careful owner sets them who has seen the whole trace: request the mean, limit the 95th percentile.
+    """Pods with hindsight: the request is the mean demand, the limit the 95th percentile.
 
-    Requests are cut in proportion where the scheduler would not have let them all in.
+    Requests are scaled down if their sum would not fit on the node.
     """
-    means = {one.name: -(-sum(one.demand) // (trace.seconds * MICROS)) for one in trace.workloads}
+    means = {
+        workload.name: -(-sum(workload.demand) // (trace.seconds * MICROS)) for workload in trace.workloads
+    }
     room, asked = capacity * CPU * REQUESTS // 100, sum(means.values())
-    return tuple(_tenant(one, means[one.name], min(room, asked), asked) for one in trace.workloads)
+    return tuple(
+        _tenant(workload, means[workload.name], min(room, asked), asked) for workload in trace.workloads
+    )
 
 
-def _tenant(one: Workload, mean: int, room: int, asked: int) -> Tenant:
+def _tenant(workload: Workload, mean: int, room: int, asked: int) -> Tenant:
     request = max(1, mean * room // max(1, asked))
-    limit = -(-sorted(one.demand)[len(one.demand) * 95 // 100] // MICROS)
-    return Tenant(one.name, one.book, request, max(request, limit))
+    limit = -(-sorted(workload.demand)[len(workload.demand) * 95 // 100] // MICROS)
+    return Tenant(workload.name, workload.book, request, max(request, limit))
 
 
 def contenders(settled: Sequence[Tenant], capacity: int, policy: Policy) -> list[Contender]:
     strict = Policy(strict=True, target=policy.target, churn=policy.churn)
     quanta = capacity * CPU
     return [
-        Fixed("no limits", {one.name: None for one in settled}),
-        Fixed("static limits", {one.name: one.limit for one in settled}),
+        Fixed("no limits", {pod.name: None for pod in settled}),
+        Fixed("static limits", {pod.name: pod.limit for pod in settled}),
         Recommender(settled),
         Market("market", settled, capacity=quanta, policy=policy),
         Market("market, strict", settled, capacity=quanta, policy=strict),
@@ -86,7 +90,7 @@ def contenders(settled: Sequence[Tenant], capacity: int, policy: Policy) -> list
 def compare(
     trace: Trace, capacity: int, *, policy: Policy | None = None, told: Callable[[str], None] = lambda _: None
 ) -> list[Score]:
-    """`capacity` in whole CPUs; `told` hears who plays next."""
+    """`capacity` in whole CPUs; `told` is called with the name of each policy before its replay."""
     settled = tenants(trace, capacity)
     scores = []
     for contender in contenders(settled, capacity, policy or Policy()):
@@ -96,7 +100,7 @@ def compare(
 
 
 class _Play:
-    """One contender on the virtual clock."""
+    """The replay of the trace under one policy."""
 
     def __init__(self, trace: Trace, settled: Sequence[Tenant], capacity: int, contender: Contender) -> None:
         self._trace = trace
@@ -135,18 +139,18 @@ class _Play:
 
     def _second(self, second: int, minute: Minute) -> Minute:
         limits = dict(self._contender.limits)
-        arriving = {one.name: one.demand[second] for one in self._trace.workloads}
+        arriving = {workload.name: workload.demand[second] for workload in self._trace.workloads}
         passed = self._kernel.run(arriving, limits)
         for tenant in self._settled:
             self._work[tenant.book] += arriving[tenant.name]
             self._late[tenant.book] += passed[tenant.name].late
         allowed = sum(limit for limit in limits.values() if limit is not None)
         self._largest = max(self._largest, allowed)
-        served = sum(one.served for one in passed.values())
+        served = sum(result.served for result in passed.values())
         return Minute(
             work=minute.work + sum(arriving.values()),
-            late=minute.late + sum(one.late for one in passed.values()),
-            throttled=minute.throttled + sum(one.throttled for one in passed.values()),
+            late=minute.late + sum(result.late for result in passed.values()),
+            throttled=minute.throttled + sum(result.throttled for result in passed.values()),
             slack=minute.slack + max(0, allowed * MICROS - served),
             resizes=minute.resizes + self._contender.look(second + 1, self._kernel.meters),
             seconds=minute.seconds + 1,

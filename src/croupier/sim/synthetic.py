@@ -1,8 +1,7 @@
-"""Invented traces: services that are quiet with sudden bursts, and jobs that take all they can get.
+"""Synthetic traces: services with a low load and sudden bursts, and jobs that use all CPU they get.
 
-Not the traffic of any real house, but its shape: bursts of a service are short and many times its usual
-load, and some of them strike several services at once; jobs run for minutes, then pause. The same seed
-gives the same trace.
+Bursts of a service are short and many times its usual load, and some of them hit several services at once;
+jobs run for minutes, then pause. The same seed gives the same trace.
 """
 
 import math
@@ -14,7 +13,7 @@ from croupier.core.market.units import SECOND
 from croupier.sim.trace import Row
 
 STEP = 5
-"""Seconds between two changes of a quiet service."""
+"""Seconds between two changes of a service's load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +22,21 @@ class Shape:
     minutes: int
     seed: int = 0
     elastic: int = 3
-    """Every so many pods one is a job."""
+    """One in this many pods is a job."""
 
 
 def rows(shape: Shape) -> Iterator[Row]:
     """Sorted by time."""
-    dice = random.Random(shape.seed)  # noqa: S311  chance for a rehearsal, not for secrets
+    dice = random.Random(shape.seed)  # noqa: S311  for a simulation, not for secrets
     seconds = 60 * shape.minutes
     storms = sorted(dice.sample(range(seconds), k=max(1, shape.minutes // 12)))
-    found: list[Row] = []
+    unsorted: list[Row] = []
     for number in range(shape.pods):
         if number % shape.elastic == shape.elastic - 1:
-            found += _job(f"job-{number:03}", seconds, dice)
+            unsorted += _job(f"job-{number:03}", seconds, dice)
         else:
-            found += _service(f"web-{number:03}", seconds, storms, dice)
-    return iter(sorted(found, key=lambda row: (row.time, row.pod)))
+            unsorted += _service(f"web-{number:03}", seconds, storms, dice)
+    return iter(sorted(unsorted, key=lambda row: (row.time, row.pod)))
 
 
 def _service(name: str, seconds: int, storms: list[int], dice: random.Random) -> Iterator[Row]:
@@ -52,17 +51,17 @@ def _service(name: str, seconds: int, storms: list[int], dice: random.Random) ->
 
 
 def _bursts(seconds: int, storms: list[int], dice: random.Random) -> dict[int, float]:
-    """How many times the usual load, by step."""
+    """The multiple of the usual load, by step."""
     moments = [(start, dice.uniform(2, 5)) for start in storms if dice.random() < 0.6]
     start = dice.expovariate(1 / 240)
     while start < seconds:
         moments.append((int(start), dice.uniform(3, 10)))
         start += dice.expovariate(1 / 240)
-    found: dict[int, float] = {}
+    factors: dict[int, float] = {}
     for moment, height in moments:
         for step in range(dice.randint(1, 6)):
-            found[moment // STEP + step] = height
-    return found
+            factors[moment // STEP + step] = height
+    return factors
 
 
 def _job(name: str, seconds: int, dice: random.Random) -> Iterator[Row]:

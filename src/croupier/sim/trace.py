@@ -1,8 +1,8 @@
-"""A trace: how much CPU each pod would use over time if nothing held it back.
+"""A trace: the CPU demand of each pod over time, as it would be without throttling.
 
-CSV with the columns `time,pod,class,demand`: whole seconds from the beginning, any name, `latency` or
-`elastic`, and CPU. What a row says holds until the next row of the same pod; before its first row a pod
-asks for nothing.
+CSV with the columns `time,pod,class,demand`: whole seconds from the start, any name, `latency` or
+`elastic`, and CPU. A row is valid until the next row of the same pod; before its first row the demand of a
+pod is 0.
 """
 
 import csv
@@ -17,18 +17,18 @@ from croupier.core.market.units import SECOND
 
 COLUMNS: Final = ("time", "pod", "class", "demand")
 LONGEST: Final = 7 * 24 * 3600
-"""Seconds; a replay takes each one."""
+"""Maximum length in seconds; a replay simulates every second."""
 LARGEST: Final = 10_000
-"""CPU of one pod; more is a slip of the unit."""
+"""Maximum CPU of one pod; a larger value is probably in the wrong unit."""
 
 
 class TraceError(Exception):
-    """The file is no trace; the sentence says which line and why."""
+    """The file is not a valid trace; the message has the line and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Demand in millionths of a CPU, one number a second."""
+    """Demand in millionths of a CPU, one number per second."""
 
     name: str
     book: Class
@@ -39,7 +39,7 @@ class Workload:
 class Trace:
     seconds: int
     workloads: tuple[Workload, ...]
-    """In the order of their names."""
+    """Sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def read(text: str) -> Trace:
         if books.setdefault(row.pod, row.book) != row.book:
             raise TraceError(
                 f"line {line}: pod {row.pod} is {row.book} here and {books[row.pod]} before;"
-                " it must stay the same"
+                " a pod cannot change its class"
             )
         moments = changes.setdefault(row.pod, {})
         if moments and row.time <= max(moments):
@@ -83,7 +83,7 @@ def written(rows: Iterable[Row]) -> str:
 
 
 def _held(moments: Mapping[int, int], seconds: int) -> tuple[int, ...]:
-    """Every second has what the last row said."""
+    """The demand of every second."""
     demand, held = 0, []
     for second in range(seconds):
         demand = moments.get(second, demand)
@@ -101,7 +101,7 @@ def _rows(text: str) -> Iterator[tuple[int, Row]]:
             if cells:
                 yield table.line_num, _row(table.line_num, [cell.strip() for cell in cells])
     except csv.Error as error:
-        raise TraceError(f"line {table.line_num}: it is no CSV: {error}") from None
+        raise TraceError(f"line {table.line_num}: it is not valid CSV: {error}") from None
 
 
 def _row(line: int, cells: list[str]) -> Row:

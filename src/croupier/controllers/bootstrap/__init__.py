@@ -1,1 +1,1 @@
-"""Whether nodes are fit to serve their cards, and what is started there to make them so."""
+"""Prepares nodes: checks driver, toolkit and monitoring, and starts service pods."""

@@ -1,8 +1,8 @@
-"""Whether each node is fit to serve its cards: driver, toolkit, labels, monitoring.
+"""The bootstrap controller: whether each node is ready to serve its cards.
 
-One key is one node. What is missing is named, what we may start there is started, and what is no longer
-needed is taken away. A node that is not ready is looked at every 15 seconds, a ready one every minute; a
-heartbeat alone wakes nobody and writes nothing.
+One key is one node. The controller reports what is missing (driver, toolkit, labels, monitoring), starts the
+service pods that are needed and configured, and stops those that are not needed any more. A node that is not
+ready is reconciled every 15 seconds, a ready node every minute. A heartbeat alone triggers no reconcile.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from croupier.kube.store import Change
 NAME: Final = "bootstrap"
 ACTION: Final = "Bootstrap"
 GATHERED: Final = 0.5
-"""Seconds within which a node is looked at when its cards, or what is said of it, change."""
+"""Seconds until a node is reconciled after a change of its cards or its inventory."""
 SLOW: Final = 5.0
-"""Seconds after which an answer says more about the API server than about an agent."""
+"""Seconds after which a response of the API server is too slow to conclude that an agent is silent."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,9 +53,9 @@ class Sources:
     devices: Watched[GPUDevice]
     nodes: Watched[Node]
     leases: Watched[Lease]
-    """Of the agents."""
+    """The Leases of the agents."""
     pods: Watched[Pod]
-    """Those that are bound."""
+    """Bound pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Settings:
 
 
 class BootstrapController:
-    """`api` is fenced by the caller, where there is an election."""
+    """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
         self, sources: Sources, api: Client, *, reporters: Reporters, settings: Settings | None = None
@@ -85,15 +85,15 @@ class BootstrapController:
         )
         watch = self.controller.watch
         inventories = sources.inventories
-        watch(inventories.store, inventories.cache, lambda one: (one.metadata.name,), within=GATHERED)
+        watch(inventories.store, inventories.cache, lambda found: (found.metadata.name,), within=GATHERED)
         watch(sources.pods.store, sources.pods.cache, self._services.node_of)
-        # Of these only some changes matter (see `run`), but they must be known before anything is judged.
+        # Only some of these changes trigger a reconcile (see `run`), but all must be synced before.
         watch(sources.devices.store, sources.devices.cache, lambda _: ())
         watch(sources.nodes.store, sources.nodes.cache, lambda _: ())
         watch(sources.leases.store, sources.leases.cache, lambda _: ())
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._hearts.forget_all()  # one who comes to office knows nothing of what happened before
+        self._hearts.forget_all()  # a new leader has no history
         endings = (
             self._reports.subscribe(self.controller.add, reading.word, heard=self._hearts.heard),
             self._sources.nodes.store.subscribe(self._node_changed),
@@ -111,23 +111,22 @@ class BootstrapController:
         if inventory is None:
             self._hearts.forget(node)
             return DONE
-        facts = reading.facts(self._look(inventory))
+        facts = reading.facts(self._snapshot(inventory))
         if facts.agent and facts.quiet > FRESH and not reading.failing(inventory):
             await self._listen(node)
-            facts = reading.facts(self._look(inventory))
+            facts = reading.facts(self._snapshot(inventory))
         verdict = bootstrap.judge(facts)
         for pod in await self._services.keep(inventory, verdict.start):
             self.controller.wrote(node, PODS, pod)
-            self._tell(
-                inventory, "GPUServiceStarted", f"started {pod.metadata.key}: nobody else does it here"
-            )
+            note = f"started {pod.metadata.key}, because the node has no such service"
+            self._tell(inventory, "GPUServiceStarted", note)
         await self._write(inventory, facts, verdict)
         return Result(again_after=verdict.again)
 
-    def _look(self, inventory: GPUNodeInventory) -> Look:
+    def _snapshot(self, inventory: GPUNodeInventory) -> Look:
         node, report = inventory.metadata.name, self._reports.of(inventory.metadata.name)
         services = self._services.on(node)
-        exported = any(one.ready for one in services if one.kind == DCGM)
+        exported = any(service.ready for service in services if service.kind == DCGM)
         return Look(
             inventory,
             tuple(self._devices.get(node)),
@@ -141,9 +140,9 @@ class BootstrapController:
         )
 
     async def _listen(self, node: str) -> None:
-        """Before an agent is called silent, it is looked at directly: it may be us who heard nothing.
+        """Before an agent is reported as silent, read its Lease directly: the informer may be stale.
 
-        Where the API server is away or slow, nobody can be heard, and the agent gets its time anew.
+        If the API server is unavailable or slow, the agent gets the full timeout again.
         """
         seen, began = self._reports.lease(node), self._settings.clock.monotonic()
         excused = True
@@ -169,9 +168,9 @@ class BootstrapController:
         except NotFound:
             return
         self.controller.wrote(inventory.metadata.name, GPU_NODE_INVENTORIES, written)
-        for one in conditions.turned(inventory.status.conditions, status.conditions):
-            if reason := bootstrap_status.EVENTS.get(one.type):
-                self._tell(inventory, reason, one.message, warning=True)
+        for condition in conditions.turned(inventory.status.conditions, status.conditions):
+            if reason := bootstrap_status.EVENTS.get(condition.type):
+                self._tell(inventory, reason, condition.message, warning=True)
         before = inventory.status.bootstrap.phase
         if before != verdict.phase:
             self._tell(inventory, "GPUBootstrap", f"{before or 'New'} -> {verdict.phase}")
@@ -183,7 +182,7 @@ class BootstrapController:
         recorder.record(about, reason, note, action=ACTION, type="Warning" if warning else "Normal")
 
     def _device_changed(self, change: Change[GPUDevice]) -> None:
-        """The cards of a node mostly change together: they are told of together."""
+        """The cards of a node often change together, so their changes are debounced."""
         for node in _nodes(change):
             self.controller.add(node, within=GATHERED)
 
@@ -193,16 +192,16 @@ class BootstrapController:
 
 
 def _nodes(change: Change[GPUDevice]) -> set[str]:
-    """Whose judgement it may change: nobody's, if the card's phase and holders are as before."""
-    there = [one for one in (change.old, change.new) if one is not None]
-    said = {(reading.standing(one), *sight.node_of_device(one)) for one in there}
-    if len(there) > len(said):
+    """The nodes that the change affects; none if the phase and the holders of the card are the same."""
+    versions = [device for device in (change.old, change.new) if device is not None]
+    relevant = {(reading.standing(device), *sight.node_of_device(device)) for device in versions}
+    if len(versions) > len(relevant):
         return set()
-    return {node for one in there for node in sight.node_of_device(one)}
+    return {node for device in versions for node in sight.node_of_device(device)}
 
 
 def _seen(node: Node | None) -> tuple[str, dict[str, str]]:
-    """What of a Node matters here: whether it is labelled, and what device plugins serve on it."""
+    """The fields of a Node that matter here: its product label and the resources of device plugins."""
     if node is None:
         return "", {}
     served = {name: amount for name, amount in node.status.allocatable.items() if "nvidia.com/" in name}

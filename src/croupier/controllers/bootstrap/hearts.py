@@ -1,4 +1,4 @@
-"""The heartbeats of nodes, by the monotonic clock: clocks of other machines are not compared."""
+"""The heartbeats of nodes, by the local monotonic clock: clocks of other machines are not compared."""
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.gpu.agent_report import AgentReport
@@ -9,7 +9,7 @@ from croupier.kube.clock import Clock
 
 
 class Hearts:
-    """An agent's renewals of its Lease; of a node without one, our own looks at its exporter."""
+    """A heartbeat is a Lease renewal of the agent; without an agent, a reconcile with a ready exporter."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,11 +25,11 @@ class Hearts:
         self._since.pop(node, None)
 
     def since(self, node: str) -> float:
-        """When the node was first looked at."""
+        """When the node was first seen."""
         return self._since.setdefault(node, self._clock.monotonic())
 
     def heard(self, node: str) -> None:
-        """The agent's Lease was renewed; how many good heartbeats it had, its report says."""
+        """The agent renewed its Lease. Its report contains the number of good heartbeats."""
         before = self._pulses.get(node)
         self._pulses[node] = Pulse(before.beats if before is not None else 0, self._clock.monotonic())
 
@@ -38,16 +38,16 @@ class Hearts:
         node, now = inventory.metadata.name, self._clock.monotonic()
         before = self._pulses.get(node) or _believed(inventory, report, now)
         if report is not None:
-            felt = None if before is None else Pulse(report.beats, before.at)
+            count = None if before is None else Pulse(report.beats, before.at)
         else:
-            felt = bootstrap.pulse(before, good=good, now=now)
-        if felt is not None:
-            self._pulses[node] = felt
-        return felt
+            count = bootstrap.pulse(before, good=good, now=now)
+        if count is not None:
+            self._pulses[node] = count
+        return count
 
 
 def _believed(inventory: GPUNodeInventory, report: AgentReport | None, now: float) -> Pulse | None:
-    """At first sight a node is as fit as it was: one that was silent is, until it is heard."""
+    """After a restart keep the recorded state; a failing node stays failing until its next heartbeat."""
     if reading.failing(inventory):
         return None
     beats = inventory.status.monitoring.consecutive_heartbeats

@@ -1,4 +1,4 @@
-"""How far nodes are prepared: read from the store when asked, so that what is gone is not shown."""
+"""Metrics about node bootstrap, computed from the store at each scrape."""
 
 from collections.abc import Iterator
 
@@ -17,20 +17,22 @@ class BootstrapMetrics:
         registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        """Empty, so that registration does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         phase = GaugeMetricFamily(
-            "gpu_bootstrap_node_phase", "1 for the phase the node is in", labels=["node", "phase"]
+            "gpu_bootstrap_node_phase",
+            "1 for the current bootstrap phase of the node",
+            labels=["node", "phase"],
         )
         ready = GaugeMetricFamily(
-            "gpu_bootstrap_ready", "1 if the node is prepared to serve its cards", labels=["node"]
+            "gpu_bootstrap_ready", "1 if the node is ready to serve its cards", labels=["node"]
         )
-        for found in self._inventories:
-            name, now = found.metadata.name, found.status.bootstrap.phase
-            if now is not None:
-                phase.add_metric([name, now], 1)
-            ready.add_metric([name], float(now == "Ready"))
+        for inventory in self._inventories:
+            name, current = inventory.metadata.name, inventory.status.bootstrap.phase
+            if current is not None:
+                phase.add_metric([name, current], 1)
+            ready.add_metric([name], float(current == "Ready"))
         yield phase
         yield ready

@@ -1,7 +1,7 @@
-"""The service pods we start on a node that has nobody else to label or monitor it.
+"""Manifests of the service pods for nodes without other labelling or monitoring.
 
-A pod, not a DaemonSet, because the nodes are chosen one by one and may change every minute. It belongs to
-the node's GPUNodeInventory and goes with it.
+They are pods, not a DaemonSet, because the nodes are chosen individually and may change every minute. The
+GPUNodeInventory of the node owns its pods.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERV
 from croupier.kube.resource import Raw
 
 IMAGE: Final = "gpu.deckhouse.io/image"
-"""The annotation with the image a pod was started with."""
+"""The annotation with the image of the pod."""
 METRICS_PORT: Final = 9400
 _LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What may be started. What has no image is not."""
+    """Images of the services. A service without an image is not started."""
 
     images: Mapping[Kind, str] = field(default_factory=dict)
     runtime_class: str = ""
-    """The RuntimeClass through which containers reach the cards, where it is not the default."""
+    """The RuntimeClass that gives containers access to the cards, if it is not the default."""
 
 
 def name(kind: Kind, node: str) -> str:

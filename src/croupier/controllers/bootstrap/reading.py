@@ -1,4 +1,4 @@
-"""A node as its fitness is judged: from its labels, its cards, its agent's word, and its service pods."""
+"""The inputs of a bootstrap decision: labels, cards, agent report and service pods of a node."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _SERVED: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is seen of one node; `now` and `since` by the monotonic clock."""
+    """The objects of one node; `now` and `since` are monotonic times."""
 
     inventory: GPUNodeInventory
     devices: tuple[GPUDevice, ...]
@@ -31,29 +31,29 @@ class Look:
     images: Mapping[Kind, str] = field(default_factory=dict)
 
 
-def facts(look: Look) -> NodeFacts:
-    status, report = look.inventory.status, look.report
-    told = {one.type: one for one in status.conditions}
-    incomplete, unmanaged = told.get(pooling.INCOMPLETE), told.get("ManagedDisabled")
+def facts(snapshot: Look) -> NodeFacts:
+    status, report = snapshot.inventory.status, snapshot.report
+    by_type = {condition.type: condition for condition in status.conditions}
+    incomplete, unmanaged = by_type.get(pooling.INCOMPLETE), by_type.get("ManagedDisabled")
     return NodeFacts(
         managed=unmanaged is None or unmanaged.status != "True",
-        cards=tuple(found for one in look.devices if (found := standing(one)) is not None),
+        cards=tuple(card for device in snapshot.devices if (card := standing(device)) is not None),
         incomplete=incomplete.message if incomplete is not None and incomplete.status == "True" else "",
         agent=report is not None,
         driver=report.driver if report is not None else status.driver.version,
-        toolkit=report.toolkit if report is not None else _reached(look),
-        labelled=look.node is not None and bool(look.node.metadata.labels.get(PRODUCT)),
-        monitored_by=_monitored_by(look),
-        services=look.services,
-        images=look.images,
-        beats=look.pulse.beats if look.pulse is not None else 0,
-        quiet=look.now - look.pulse.at if look.pulse is not None else NEVER,
-        waited=NEVER if failing(look.inventory) else look.now - look.since,
+        toolkit=report.toolkit if report is not None else _reached(snapshot),
+        labelled=snapshot.node is not None and bool(snapshot.node.metadata.labels.get(PRODUCT)),
+        monitored_by=_monitored_by(snapshot),
+        services=snapshot.services,
+        images=snapshot.images,
+        beats=snapshot.pulse.beats if snapshot.pulse is not None else 0,
+        quiet=snapshot.now - snapshot.pulse.at if snapshot.pulse is not None else NEVER,
+        waited=NEVER if failing(snapshot.inventory) else snapshot.now - snapshot.since,
     )
 
 
 def standing(device: GPUDevice) -> Standing | None:
-    """None of what is set aside."""
+    """The card of a GPUDevice; None if it is set aside."""
     if device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False:
         return None
     held = cards_reading.occupancy(device) in ("Reserved", "InUse")
@@ -61,33 +61,33 @@ def standing(device: GPUDevice) -> Standing | None:
 
 
 def word(report: AgentReport | None) -> Hashable:
-    """What of a report concerns the fitness of its node."""
+    """The fields of a report that the bootstrap decision uses."""
     if report is None:
         return None
     return report.driver, report.toolkit, report.monitored_by, report.beats
 
 
-def beats_by_itself(look: Look) -> bool:
-    """A heartbeat of a node without an agent: its exporter is ready."""
-    return any(one.ready for one in look.services if one.kind == DCGM)
+def beats_by_itself(snapshot: Look) -> bool:
+    """The exporter is ready, which counts as a heartbeat of a node without an agent."""
+    return any(service.ready for service in snapshot.services if service.kind == DCGM)
 
 
 def failing(inventory: GPUNodeInventory) -> bool:
-    """It was found wanting before: it is until somebody tells otherwise, whoever looks."""
-    return any(one.type in MISSING and one.status == "True" for one in inventory.status.conditions)
+    """The node is recorded as failing; it stays so until new information arrives, also after a restart."""
+    return any(cond.type in MISSING and cond.status == "True" for cond in inventory.status.conditions)
 
 
-def _monitored_by(look: Look) -> str:
-    if look.report is not None:
-        return look.report.monitored_by or "the agent of the node"
-    return DCGM if beats_by_itself(look) else ""
+def _monitored_by(snapshot: Look) -> str:
+    if snapshot.report is not None:
+        return snapshot.report.monitored_by or "the agent of the node"
+    return DCGM if beats_by_itself(snapshot) else ""
 
 
-def _reached(look: Look) -> bool:
-    """Without an agent: somebody says so, or a device plugin serves cards, which it could not otherwise."""
-    if look.inventory.status.driver.toolkit_installed:
+def _reached(snapshot: Look) -> bool:
+    """Without an agent: the inventory says so, or a device plugin serves cards, which needs the toolkit."""
+    if snapshot.inventory.status.driver.toolkit_installed:
         return True
-    allocatable = look.node.status.allocatable if look.node is not None else {}
+    allocatable = snapshot.node.status.allocatable if snapshot.node is not None else {}
     return any(_some(amount) for name, amount in allocatable.items() if name.startswith(_SERVED))
 
 

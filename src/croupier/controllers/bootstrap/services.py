@@ -1,6 +1,6 @@
-"""The pods that label or monitor nodes: whose they are, and which of ours run where.
+"""The service pods that label or monitor nodes.
 
-Those of others count only in namespaces that are believed: anybody may label a pod of his own.
+Service pods of other operators count only in trusted namespaces, because any user can label a pod.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """`namespace` is where ours run."""
+    """`namespace` is the namespace of the service pods that Croupier starts."""
 
     images: Images = field(default_factory=Images)
     namespace: str = "d8-gpu-operator"
@@ -41,19 +41,19 @@ class Services:
 
     @property
     def indexes(self) -> tuple[Index[Any, Any], ...]:
-        """For whoever says how long they are kept."""
+        """The indexes that the caller must keep up to date."""
         return (self._pods,)
 
     def node_of(self, pod: Pod) -> Iterable[str]:
-        """Of service pods, also of ours that ended and are to be replaced; all others concern nobody here."""
+        """The node of a service pod, also of a finished one of ours that must be replaced; else empty."""
         served = self._is_ours(pod) or self._read(pod) is not None
         return (pod.spec.node_name,) if served and pod.spec.node_name else ()
 
     def on(self, node: str) -> tuple[Service, ...]:
-        return tuple(one for pod in self._pods.get(node) if (one := self._read(pod)) is not None)
+        return tuple(found for pod in self._pods.get(node) if (found := self._read(pod)) is not None)
 
     async def keep(self, inventory: GPUNodeInventory, start: frozenset[Kind]) -> list[Pod]:
-        """Ours run where they are needed, with the image that is set, and nowhere else. The new ones."""
+        """Start missing service pods, stop outdated ones, and return the started pods."""
         node = inventory.metadata.name
         ours = [pod for pod in self._pods.get(node) if self._is_ours(pod)]
         fit = {kind for pod in ours for kind in start if self._is_fit(pod, kind)}
@@ -68,7 +68,7 @@ class Services:
         try:
             return await self._api.create(PODS, body, namespace=self._places.namespace)
         except AlreadyExists:
-            return None  # the one before it is on its way out; its end wakes us
+            return None  # the old pod is terminating; its deletion triggers a reconcile
 
     async def _stop(self, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp is not None:
@@ -76,13 +76,15 @@ class Services:
         meta = pod.metadata
         with contextlib.suppress(NotFound):
             await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=Deletion(uid=meta.uid))
-            log.info("a service pod is not needed any more", node=pod.spec.node_name, pod=meta.key)
+            log.info(
+                "stopped a service pod that is not needed any more", node=pod.spec.node_name, pod=meta.key
+            )
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.metadata.namespace == self._places.namespace and SERVICE in pod.metadata.labels
 
     def _is_fit(self, pod: Pod, kind: Kind) -> bool:
-        """It is there to stay, does this, and does it with the image that is set."""
+        """The pod is running, provides this service, and has the configured image."""
         meta, image = pod.metadata, self._places.images.images.get(kind)
         stays = not pod.is_finished and meta.deletion_timestamp is None
         return stays and meta.labels[SERVICE] == kind and meta.annotations.get(IMAGE) == image
@@ -99,9 +101,10 @@ class Services:
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    return any(cond.type == "Ready" and cond.status == "True" for cond in pod.status.conditions)
 
 
 def _waits_for(pod: Pod) -> str:
-    waiting = (one.state.waiting for one in pod.status.container_statuses)
-    return next((one.reason for one in waiting if one is not None and one.reason), pod.status.reason)
+    waiting = (status.state.waiting for status in pod.status.container_statuses)
+    reasons = (state.reason for state in waiting if state is not None and state.reason)
+    return next(reasons, pod.status.reason)

@@ -1,4 +1,4 @@
-"""What is written about the fitness of a node, as the fields of one writer."""
+"""The status fields of a GPUNodeInventory that the bootstrap controller owns."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -25,14 +25,14 @@ EVENTS: Final = {
     "MonitoringMissing": "GPUMonitoringMissing",
     "DegradedWorkloads": "GPUDegradedWorkloads",
 }
-"""What is worth a Warning when it becomes True."""
+"""Reasons of the Warning Events for conditions that become True."""
 _MOST_WORKLOADS: Final = 32
 
 
 def meant(
     found: GPUNodeInventory, facts: NodeFacts, verdict: Verdict, now: datetime
 ) -> GPUNodeInventoryStatus:
-    """The fields that are ours, as they shall be; but for the two times, which are no news by themselves."""
+    """The desired fields, without the two timestamps: a changed timestamp alone causes no write."""
     old = found.status
     return GPUNodeInventoryStatus(
         monitoring=Monitoring(
@@ -46,8 +46,8 @@ def meant(
             toolkit_ready=verdict.toolkit_ready,
             last_run=old.bootstrap.last_run,
             workloads=tuple(
-                BootstrapWorkload(name=one.name, ready=one.ready, message="" if one.ready else one.message)
-                for one in sorted(facts.services, key=lambda one: one.name)[:_MOST_WORKLOADS]
+                BootstrapWorkload(name=pod.name, ready=pod.ready, message="" if pod.ready else pod.message)
+                for pod in sorted(facts.services, key=lambda pod: pod.name)[:_MOST_WORKLOADS]
             ),
         ),
         conditions=conditions.kept(verdict.conditions, old.conditions, now),
@@ -61,7 +61,7 @@ def as_is(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
 
 
 def dated(status: GPUNodeInventoryStatus, facts: NodeFacts, now: datetime) -> GPUNodeInventoryStatus:
-    """With the time of this look and of the last heartbeat, now that it is written anyway."""
+    """Add the times of this reconcile and of the last heartbeat, because the status is written anyway."""
     now = now.replace(microsecond=0)
     last = status.monitoring.last_heartbeat
     if facts.quiet != NEVER:

@@ -1,1 +1,1 @@
-"""The life of every card."""
+"""The lifecycle of cards."""

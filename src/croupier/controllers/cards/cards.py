@@ -1,8 +1,8 @@
-"""The life of every card: its phase, its pool, and what it waits for.
+"""The card controller: phase, pool and pending assignments of every card.
 
-One key is one node, because the cards of a node compete for the places of a pool. All of them are looked at
-together, each is written at most once, and what happened to it is told in one Event, whatever the number of
-steps. A card that changes nothing costs nothing.
+One key is one node, because the cards of a node compete for the places of a pool. A reconcile decides about
+all cards of the node, writes each card at most once, and records one Event for each changed card, whatever
+the number of transitions.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ from croupier.kube.store import Change
 NAME: Final = "cards"
 ACTION: Final = "Lifecycle"
 UNITS_WITHIN: Final = 15.0
-"""Seconds within which units held on a node are told; placements come by the hundred."""
+"""Seconds by which changes of held units are debounced; placements come in large bursts."""
 
 log = structlog.get_logger(__name__)
 
 
 class Ledgers(Protocol):
-    """Who holds what on each node, wherever that is kept."""
+    """Read access to the ledgers of nodes."""
 
     def ledger(self, node: str) -> Ledger | None: ...
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
@@ -62,7 +62,7 @@ class Sources:
     pools: Watched[GPUPool]
     nodes: Watched[Node]
     leases: Watched[Lease]
-    """Of the agents."""
+    """The Leases of the agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Settings:
 
 
 class CardController:
-    """`api` is fenced by the caller, where there is an election."""
+    """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class CardController:
         )
         watch = self.controller.watch
         watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
-        watch(sources.inventories.store, sources.inventories.cache, lambda one: (one.metadata.name,))
-        # Of these only some changes matter (see `run`), but they must be known before anything is decided.
+        watch(sources.inventories.store, sources.inventories.cache, lambda found: (found.metadata.name,))
+        # Only some of these changes trigger a reconcile (see `run`), but all must be synced before.
         watch(sources.pools.store, sources.pools.cache, lambda _: ())
         watch(sources.nodes.store, sources.nodes.cache, lambda _: ())
         watch(sources.leases.store, sources.leases.cache, lambda _: ())
@@ -120,25 +120,27 @@ class CardController:
     async def reconcile(self, node: str) -> Result:
         devices = {_id(device): device for device in self._devices.get(node)}
         inventory = self._sources.inventories.store.named(node)
-        look = Look(node, tuple(devices.values()), inventory, self._reports.of(node))
-        ways = course.decide(
-            reading.standings(look),
+        snapshot = Look(node, tuple(devices.values()), inventory, self._reports.of(node))
+        decisions = course.decide(
+            reading.standings(snapshot),
             self._labels(node),
-            [pooling.pool(one) for one in self._sources.pools.store],
+            [pooling.pool(pool) for pool in self._sources.pools.store],
             self._settings.approval,
         )
-        await together.all_of(self._carry_out(node, devices[name], way) for name, way in ways.items())
+        await together.all_of(
+            self._carry_out(node, devices[name], decision) for name, decision in decisions.items()
+        )
         if inventory is not None:
-            await self._write_node(inventory, ways)
+            await self._write_node(inventory, decisions)
         return DONE
 
-    async def _carry_out(self, node: str, device: GPUDevice, way: Course) -> None:
-        await self._annotate(node, device, way)
-        await self._write(node, device, way)
+    async def _carry_out(self, node: str, device: GPUDevice, decision: Course) -> None:
+        await self._annotate(node, device, decision)
+        await self._write(node, device, decision)
 
-    async def _annotate(self, node: str, device: GPUDevice, way: Course) -> None:
-        """Good for the version that was seen only: a person may have written another pool since."""
-        answer = way.assignment
+    async def _annotate(self, node: str, device: GPUDevice, decision: Course) -> None:
+        """Write only to the version that was read: a user may have changed the annotation since."""
+        answer = decision.assignment
         if answer.annotation is None:
             return
         meta = device.metadata
@@ -154,8 +156,8 @@ class CardController:
         if answer.mismatch:
             self._tell_mismatch(device, answer.mismatch)
 
-    async def _write(self, node: str, device: GPUDevice, way: Course) -> None:
-        status = cards_status.device(device, way, self._settings.clock.now())
+    async def _write(self, node: str, device: GPUDevice, decision: Course) -> None:
+        status = cards_status.device(device, decision, self._settings.clock.now())
         if status == cards_status.device_now(device):
             return
         try:
@@ -165,11 +167,11 @@ class CardController:
         except NotFound:
             return
         self.controller.wrote(node, GPU_DEVICES, written)
-        self._tell(device, way)
+        self._tell(device, decision)
 
-    async def _write_node(self, inventory: GPUNodeInventory, ways: Mapping[str, Course]) -> None:
+    async def _write_node(self, inventory: GPUNodeInventory, decisions: Mapping[str, Course]) -> None:
         node, now = inventory.metadata.name, self._settings.clock.now()
-        status = cards_status.node(inventory, ways, self._held(node), now)
+        status = cards_status.node(inventory, decisions, self._held(node), now)
         if status == cards_status.node_now(inventory):
             return
         body = cards_status.applied(inventory, status)
@@ -178,16 +180,16 @@ class CardController:
         except NotFound:
             return
         self.controller.wrote(node, GPU_NODE_INVENTORIES, written)
-        for one in conditions.turned(inventory.status.conditions, status.conditions):
+        for condition in conditions.turned(inventory.status.conditions, status.conditions):
             reason = "GPUUnassignedDevice" if status.pools.assigned else "GPUNodeWithoutPool"
-            log.info(one.message, reason=reason, node=node)
+            log.info(condition.message, reason=reason, node=node)
             about = events.about(GPU_NODE_INVENTORIES, inventory)
-            self._reporters.of(POOL).record(about, reason, one.message, action=ACTION)
+            self._reporters.of(POOL).record(about, reason, condition.message, action=ACTION)
 
-    def _tell(self, device: GPUDevice, way: Course) -> None:
-        if not way.steps:
+    def _tell(self, device: GPUDevice, decision: Course) -> None:
+        if not decision.steps:
             return
-        last, note = way.steps[-1], lifecycle.told(way.steps)
+        last, note = decision.steps[-1], lifecycle.told(decision.steps)
         (log.warning if last.row.grave else log.info)(note, card=device.metadata.name, reason=last.reason)
         about, recorder = events.about(GPU_DEVICES, device), self._reporters.of(last.owner)
         recorder.record(
@@ -213,7 +215,7 @@ class CardController:
         return found.metadata.labels if found is not None else {}
 
     def _pool_changed(self, change: Change[GPUPool]) -> None:
-        """What a pool says of itself concerns no card; what people say of it may concern all."""
+        """A changed pool spec can affect all cards; a changed pool status affects none."""
         if _wish(change.old) != _wish(change.new):
             for node in tuple(self._devices.values()):
                 self.controller.add(node)

@@ -1,4 +1,4 @@
-"""What is counted about cards: read from the store when asked, so that what is gone is not shown."""
+"""Metrics about cards, computed from the store at each scrape."""
 
 from collections.abc import Iterator
 
@@ -18,29 +18,29 @@ class DeviceMetrics:
         self, registry: CollectorRegistry, devices: Store[GPUDevice], clock: Clock | None = None
     ) -> None:
         self._devices = devices
-        self._by_state = devices.index(lambda found: (found.status.state,))
+        self._by_state = devices.index(lambda device: (device.status.state,))
         self._clock = clock or SystemClock()
         registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        """Empty, so that registration does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "gpu_device_unassigned_total",
-            "Cards that serve no pool (state Unassigned)",
+            "Cards without a pool (state Unassigned)",
             value=len(self._by_state.keys("Unassigned")),
         )
         yield GaugeMetricFamily(
             "gpu_device_reserved_total",
-            "Cards of pools that pods hold something of (state Reserved)",
+            "Cards of pools of which pods hold a part (state Reserved)",
             value=len(self._by_state.keys("Reserved")),
         )
         yield GaugeMetricFamily(
             "gpu_device_reservation_age_seconds",
-            "How long the card that is held the longest has been held without a break",
-            value=max((self._held_for(one) for one in self._devices), default=0.0),
+            "Seconds since the longest held card was first held",
+            value=max((self._held_for(device) for device in self._devices), default=0.0),
         )
 
     def _held_for(self, device: GPUDevice) -> float:

@@ -1,4 +1,4 @@
-"""The cards of a node as their life is decided: from their objects, the inventory, and the agent's word."""
+"""The inputs of card decisions: GPUDevices, inventory and agent report of a node."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +19,7 @@ UNSEEN: Final = "its node has no inventory yet"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is seen of one node."""
+    """The objects of one node."""
 
     node: str
     devices: tuple[GPUDevice, ...]
@@ -27,10 +27,10 @@ class Look:
     report: AgentReport | None = None
 
 
-def standings(look: Look) -> list[Standing]:
-    lines = _lines(look.node, look.report)
-    node = _node_facts(look)
-    return [_standing(device, look, lines.get(_id(device)), node) for device in look.devices]
+def standings(snapshot: Look) -> list[Standing]:
+    lines = _lines(snapshot.node, snapshot.report)
+    node = _node_facts(snapshot)
+    return [_standing(device, snapshot, lines.get(_id(device)), node) for device in snapshot.devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +42,36 @@ class _NodeFacts:
     beats: int
 
 
-def _node_facts(look: Look) -> _NodeFacts:
-    if look.inventory is None:
+def _node_facts(snapshot: Look) -> _NodeFacts:
+    if snapshot.inventory is None:
         return _NodeFacts(checked=False, prepared=False, trouble=None, incomplete=UNSEEN, beats=0)
-    status = look.inventory.status
-    told = {one.type: one for one in status.conditions}
-    judged = status.bootstrap.phase not in (None, "Disabled")
-    found = [told[name] for name in MISSING if name in told and judged]
-    failing = next((one for one in found if one.status == "True"), None)
+    status = snapshot.inventory.status
+    by_type = {condition.type: condition for condition in status.conditions}
+    checked = status.bootstrap.phase not in (None, "Disabled")
+    missing = [by_type[name] for name in MISSING if name in by_type and checked]
+    failing = next((condition for condition in missing if condition.status == "True"), None)
     return _NodeFacts(
-        checked=judged,
-        prepared=len(found) == len(MISSING) and all(one.status == "False" for one in found),
+        checked=checked,
+        prepared=len(missing) == len(MISSING) and all(cond.status == "False" for cond in missing),
         trouble=Trouble(failing.type, failing.message) if failing is not None else None,
-        incomplete=_incomplete(told),
+        incomplete=_incomplete(by_type),
         beats=status.monitoring.consecutive_heartbeats,
     )
 
 
-def _incomplete(told: Mapping[str, Condition]) -> str:
-    """Only an inventory that was found to be complete is."""
-    found = told.get(pooling.INCOMPLETE)
-    if found is None:
+def _incomplete(by_type: Mapping[str, Condition]) -> str:
+    """Why the inventory is incomplete; a missing condition counts as incomplete."""
+    condition = by_type.get(pooling.INCOMPLETE)
+    if condition is None:
         return UNSEEN
-    if found.status == "False":
+    if condition.status == "False":
         return ""
-    return f"the inventory of its node is incomplete: {found.message or found.reason}"
+    return f"the inventory of its node is incomplete: {condition.message or condition.reason}"
 
 
-def _standing(device: GPUDevice, look: Look, line: CardLine | None, node: _NodeFacts) -> Standing:
+def _standing(device: GPUDevice, snapshot: Look, line: CardLine | None, node: _NodeFacts) -> Standing:
     status = device.status
-    beats = node.beats if look.report is None else 0
+    beats = node.beats if snapshot.report is None else 0
     facts = CardFacts(
         managed=status.managed is not False,
         ignored=device.metadata.labels.get(IGNORE) == "true",
@@ -89,36 +89,47 @@ def _standing(device: GPUDevice, look: Look, line: CardLine | None, node: _NodeF
 def _fault(device: GPUDevice, line: CardLine | None) -> Trouble | None:
     gone = pooling.condition(device.status.conditions, VANISHED)
     if gone is not None and gone.status == "True":
-        return Trouble("Vanished", gone.message or "the card is not in its node any more")
+        return Trouble("Vanished", gone.message or "the card is gone from its node")
     if line is None or line.health.healthy:
         return None
-    return Trouble(line.health.reason or "Unhealthy", line.health.message or "the agent finds the card unfit")
+    return Trouble(
+        line.health.reason or "Unhealthy", line.health.message or "the agent reports the card as unhealthy"
+    )
 
 
 def health(report: AgentReport | None) -> Hashable:
-    """What of a report concerns the life of cards."""
+    """The fields of a report that card decisions use."""
     if report is None:
         return None
-    found = ((one.address, one.index, one.health) for one in report.cards)
-    return tuple((*where, one.healthy, one.reason, one.message, one.clean) for *where, one in found)
+    return tuple(
+        (
+            card.address,
+            card.index,
+            card.health.healthy,
+            card.health.reason,
+            card.health.message,
+            card.health.clean,
+        )
+        for card in report.cards
+    )
 
 
 def occupancy(device: GPUDevice) -> Occupancy:
-    found = pooling.condition(device.status.conditions, OCCUPIED)
-    if found is None or found.reason not in OCCUPANCY:
+    occupied = pooling.condition(device.status.conditions, OCCUPIED)
+    if occupied is None or occupied.reason not in OCCUPANCY:
         return "Unknown"
-    return next(word for word in get_args(Occupancy) if word == found.reason)
+    return next(value for value in get_args(Occupancy) if value == occupied.reason)
 
 
 def _lines(node: str, report: AgentReport | None) -> dict[str, CardLine]:
-    """By the id of the card: made of its address, or of its index where the object knows no more."""
+    """The reported cards by id, from PCI address and from index."""
     cards: Iterable[CardLine] = report.cards if report is not None else ()
-    found = {}
+    lines = {}
     for line in cards:
-        with suppress(ValueError):  # a name too long for an object: then there is none
-            found[card.indexed_id(node, line.index)] = line
-            found[card.inventory_id(node, line.address)] = line
-    return found
+        with suppress(ValueError):  # the name is too long, so no object exists
+            lines[card.indexed_id(node, line.index)] = line
+            lines[card.inventory_id(node, line.address)] = line
+    return lines
 
 
 def _id(device: GPUDevice) -> str:

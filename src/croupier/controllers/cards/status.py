@@ -1,4 +1,4 @@
-"""What is written about cards and their pools, as the fields of one writer."""
+"""The status fields of GPUDevice and GPUNodeInventory that the card controller owns."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,19 +19,21 @@ MOST_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
 
 
-def device(found: GPUDevice, way: Course, now: datetime) -> GPUDeviceStatus:
-    """The fields of a GPUDevice's status that are ours, as they shall be."""
+def device(found: GPUDevice, decision: Course, now: datetime) -> GPUDeviceStatus:
+    """The desired status fields of a GPUDevice."""
     return GPUDeviceStatus(
-        phase=way.phase,
-        state=STATE_OF_PHASE[way.phase],
-        pool_ref=PoolReference(name=way.pool, resource=resource(way.pool)) if way.pool else None,
-        auto_attach=way.facts.managed and not way.facts.ignored and way.assignment.auto,
-        conditions=conditions.kept(course.conditions(way), found.status.conditions, now),
+        phase=decision.phase,
+        state=STATE_OF_PHASE[decision.phase],
+        pool_ref=PoolReference(name=decision.pool, resource=resource(decision.pool))
+        if decision.pool
+        else None,
+        auto_attach=decision.facts.managed and not decision.facts.ignored and decision.assignment.auto,
+        conditions=conditions.kept(course.conditions(decision), found.status.conditions, now),
     )
 
 
 def device_now(found: GPUDevice) -> GPUDeviceStatus:
-    """The same fields as they are."""
+    """The current values of these fields."""
     status = found.status
     return GPUDeviceStatus(
         phase=status.phase,
@@ -43,12 +45,12 @@ def device_now(found: GPUDevice) -> GPUDeviceStatus:
 
 
 def node(
-    found: GPUNodeInventory, ways: Mapping[str, Course], held: Mapping[str, int], now: datetime
+    found: GPUNodeInventory, decisions: Mapping[str, Course], held: Mapping[str, int], now: datetime
 ) -> GPUNodeInventoryStatus:
-    """The fields of a GPUNodeInventory's status that are ours; `held` are units by pool."""
+    """The desired status fields of a GPUNodeInventory; `held` are the held units by pool."""
     return GPUNodeInventoryStatus(
-        pools=NodePools(assigned=_assigned(found, ways, held, now), pending=_pending(ways)),
-        conditions=conditions.kept((course.unassigned(ways),), found.status.conditions, now),
+        pools=NodePools(assigned=_assigned(found, decisions, held, now), pending=_pending(decisions)),
+        conditions=conditions.kept((course.unassigned(decisions),), found.status.conditions, now),
     )
 
 
@@ -60,7 +62,7 @@ def node_now(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
 
 
 def applied(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
-    """To be applied to this very object, not to another of its name."""
+    """The body of a server-side apply, bound to the UID of the object."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return {"metadata": {"name": found.metadata.name, "uid": found.metadata.uid}, "status": fields}
 
@@ -70,9 +72,9 @@ def resource(pool: str) -> str:
 
 
 def _assigned(
-    found: GPUNodeInventory, ways: Mapping[str, Course], held: Mapping[str, int], now: datetime
+    found: GPUNodeInventory, decisions: Mapping[str, Course], held: Mapping[str, int], now: datetime
 ) -> tuple[AssignedPool, ...]:
-    since = {one.name: one.since for one in found.status.pools.assigned}
+    since = {pool.name: pool.since for pool in found.status.pools.assigned}
     return tuple(
         AssignedPool(
             name=pool,
@@ -80,17 +82,17 @@ def _assigned(
             slots_reserved=held.get(pool, 0),
             since=since.get(pool) or now.replace(microsecond=0),
         )
-        for pool in sorted({way.pool for way in ways.values() if way.pool})
+        for pool in sorted({decision.pool for decision in decisions.values() if decision.pool})
     )[:MOST_LINES]
 
 
-def _pending(ways: Mapping[str, Course]) -> tuple[PendingPool, ...]:
-    """One line for all cards that wait for the same."""
+def _pending(decisions: Mapping[str, Course]) -> tuple[PendingPool, ...]:
+    """One entry for all cards with the same pool, reason and hint."""
     lines = {
-        (one.pool, one.reason, one.auto, one.hint)
-        for way in ways.values()
-        if not way.pool
-        for one in way.assignment.pending
+        (pending.pool, pending.reason, pending.auto, pending.hint)
+        for decision in decisions.values()
+        if not decision.pool
+        for pending in decision.assignment.pending
     }
     return tuple(
         PendingPool(pool=pool, reason=reason, auto_approved=auto, annotation_hint=hint)

@@ -1,1 +1,1 @@
-"""Which cards and nodes there are: from what agents, NFD and labels tell."""
+"""The inventory: GPUDevice and GPUNodeInventory objects from agent reports, NFD and labels."""

@@ -1,6 +1,6 @@
-"""What the agents report, by node; read once for each change of a report, not for each heartbeat.
+"""The reports of agents by node, parsed once for each change of a report instead of each heartbeat.
 
-Most changes are of temperatures and the like, which concern few: whoever listens says what concerns him.
+Most changes are readings such as temperatures, so a subscriber selects the fields that it needs.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,12 +18,12 @@ _UNSAID: Final = object()
 class AgentReports:
     def __init__(self, leases: Watched[Lease]) -> None:
         self.leases = leases
-        self._by_node = leases.store.index(lambda one: (agent_report.node_of(one),))
+        self._by_node = leases.store.index(lambda lease: (agent_report.node_of(lease),))
         self._read: dict[str, tuple[str, AgentReport | None]] = {}
 
     @property
     def indexes(self) -> tuple[Index[Any, Any], ...]:
-        """For whoever says how long they are kept."""
+        """The indexes that the caller must keep up to date."""
         return (self._by_node,)
 
     def lease(self, node: str) -> Lease | None:
@@ -42,16 +42,16 @@ class AgentReports:
 
     def subscribe(
         self,
-        told: Callable[[str], None],
-        what: Callable[[AgentReport | None], Hashable],
+        notify: Callable[[str], None],
+        select: Callable[[AgentReport | None], Hashable],
         *,
         heard: Callable[[str], None] | None = None,
     ) -> Callable[[], None]:
-        """`told` hears of nodes of which `what` is said changed, `heard` of every heartbeat.
+        """Call `notify` with a node whose selected fields changed, and `heartbeat` at every heartbeat.
 
-        A Lease that is seen for the first time is no heartbeat: it may be years old.
+        The first event of a Lease is no heartbeat: the Lease may be old.
         """
-        said: dict[str, Hashable] = {}
+        selected: dict[str, Hashable] = {}
 
         def changed(change: Change[Lease]) -> None:
             node = agent_report.node_of(change.new or change.old or Lease())
@@ -59,11 +59,11 @@ class AgentReports:
                 heard(node)
             if _text(change.old) == _text(change.new):
                 return
-            before, now = said.pop(node, _UNSAID), what(self.of(node))
+            before, now = selected.pop(node, _UNSAID), select(self.of(node))
             if change.new is not None:
-                said[node] = now
+                selected[node] = now
             if before != now:
-                told(node)
+                notify(node)
 
         return self.leases.store.subscribe(changed)
 

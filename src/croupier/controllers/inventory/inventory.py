@@ -1,7 +1,8 @@
-"""Cards and nodes: from what agents, NFD and labels tell to GPUDevice and GPUNodeInventory.
+"""The inventory controller: writes GPUDevice and GPUNodeInventory from agent reports, NFD and labels.
 
-One key is one node. A heartbeat that tells nothing new costs a comparison and no write. The GPUNodeInventory
-is written first: a card must not join a pool before it is known whether all that is told of it is true.
+One key is one node. A heartbeat without new information costs one comparison and no write. The
+GPUNodeInventory is written first, so that a card cannot join a pool before contradictions in its data are
+reported.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 
 NAME: Final = "inventory"
 REPORTER: Final = "gpu-inventory-controller"
-"""Who Events come from, and who owns the fields."""
+"""The reporting controller of Events and the field manager."""
 MARGIN: Final = 0.1
 
 _TOLD: Final = {
@@ -47,7 +48,7 @@ _TOLD: Final = {
     "AgentSilent": "GPUAgentSilent",
     "ManagedDisabled": "GPUNodeNotManaged",
 }
-"""Conditions of a node to the Event that says that one holds now."""
+"""Reasons of the Events for conditions that become True."""
 
 log = structlog.get_logger(__name__)
 
@@ -56,19 +57,19 @@ log = structlog.get_logger(__name__)
 class Settings:
     management: Management = field(default_factory=Management)
     patience: float = 40.0
-    """Seconds without a heartbeat after which an agent is silent."""
+    """Seconds without a heartbeat after which an agent counts as silent."""
     gone: timedelta = timedelta(seconds=60)
-    """How long the GPUDevice of a card that is gone stays at least: it may come back in a moment."""
+    """How long the GPUDevice of a vanished card stays at least: the card may come back."""
     second_look: float = 2.0
-    """Seconds for which a known node must be incomplete before that is said: an agent that lost a card
-    tells it first, and corrects its labels after."""
+    """Seconds for which a known node must be incomplete before that is reported: an agent that lost a card
+    reports it first and corrects its labels later."""
     options: Options = field(default_factory=lambda: Options(workers=8, resync=30.0))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 
 
 class InventoryController:
-    """`api` is fenced by the caller, where there is an election."""
+    """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
         self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
@@ -79,23 +80,23 @@ class InventoryController:
         self._settings = settings or Settings()
         self._listening = Listening(self._lease, self._settings.clock, self._settings.patience)
         self._doubted: dict[str, float] = {}
-        """By node: since when it is incomplete, while that is not said yet."""
+        """By node: since when it is incomplete, while that is not reported yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
-        """By node: the look after which nothing was left to write."""
+        """By node: the fingerprint of the snapshot after which nothing was left to write."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
         self._watch(sources)
 
     def _watch(self, sources: Sources) -> None:
         watch = self.controller.watch
-        watch(sources.nodes.store, sources.nodes.cache, lambda one: (one.metadata.name,))
-        watch(sources.leases.store, sources.leases.cache, lambda one: (agent_report.node_of(one),))
-        watch(sources.features.store, sources.features.cache, lambda one: (nfd.node_of(one),))
+        watch(sources.nodes.store, sources.nodes.cache, lambda found: (found.metadata.name,))
+        watch(sources.leases.store, sources.leases.cache, lambda lease: (agent_report.node_of(lease),))
+        watch(sources.features.store, sources.features.cache, lambda feature: (nfd.node_of(feature),))
         watch(sources.devices.store, sources.devices.cache, node_of)
-        watch(sources.inventories.store, sources.inventories.cache, lambda one: (one.metadata.name,))
+        watch(sources.inventories.store, sources.inventories.cache, lambda found: (found.metadata.name,))
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._listening.clear()  # one who comes to office knows nothing of what happened before
+        self._listening.clear()  # a new leader has no history
         self._doubted.clear()
         self._settled.clear()
         with store.kept(*self._reading.indexes):
@@ -105,139 +106,148 @@ class InventoryController:
         return await self._api.get(LEASES, seen.metadata.name, namespace=seen.metadata.namespace)
 
     async def reconcile(self, node: str) -> Result:
-        look = self._reading.of(node)
-        if look is None:  # its objects go with it: it owns them
+        snapshot = self._reading.of(node)
+        if snapshot is None:  # the Node owned its objects
             self._listening.forget(node)
             self._doubted.pop(node, None)
             self._settled.pop(node, None)
             return DONE
-        silent = await self._listening.silent(look)
-        vanished = self._vanished_due(look)
-        mark = (silent, vanished == 0, *look.mark())
-        if self._settled.get(node) != mark and not await self._keep(look, silent):
+        silent = await self._listening.silent(snapshot)
+        vanished = self._vanished_due(snapshot)
+        mark = (silent, vanished == 0, *snapshot.mark())
+        if self._settled.get(node) != mark and not await self._keep(snapshot, silent):
             self._settled[node] = mark
         doubt = self._settings.second_look if node in self._doubted else None
         times = [time for time in (self._listening.left(node), vanished, doubt) if time]
         return Result(again_after=min(times) + MARGIN) if times else DONE
 
-    def _vanished_due(self, look: Look) -> float | None:
-        """Seconds until the next card that is gone has been so long enough; 0: one has."""
+    def _vanished_due(self, snapshot: Look) -> float | None:
+        """Seconds until the removal delay of the next vanished card ends; 0 if one has ended."""
         now = self._settings.clock.now()
         since = [
-            one.last_transition_time
-            for device in look.devices.values()
-            for one in conditions.of({VANISHED}, device.status.conditions)
-            if one.status == "True"
+            condition.last_transition_time
+            for device in snapshot.devices.values()
+            for condition in conditions.of({VANISHED}, device.status.conditions)
+            if condition.status == "True"
         ]
-        left = [(one + self._settings.gone - now).total_seconds() for one in since]
+        left = [(start + self._settings.gone - now).total_seconds() for start in since]
         return max(0.0, min(left)) if left else None
 
-    async def _keep(self, look: Look, silent: bool | None) -> bool:
-        """Write what differs; whether anything did, or may soon."""
-        found = look.features()
-        sighting = look.sighting(found)
-        plan = look.plan(sighting, self._settings.clock.now() - self._settings.gone)
-        nothing = not plan.cards and not look.devices and look.lease is None and look.inventory is None
+    async def _keep(self, snapshot: Look, silent: bool | None) -> bool:
+        """Write what differs. The result says whether anything did, or may soon."""
+        found = snapshot.features()
+        sighting = snapshot.sighting(found)
+        plan = snapshot.plan(sighting, self._settings.clock.now() - self._settings.gone)
+        nothing = (
+            not plan.cards and not snapshot.devices and snapshot.lease is None and snapshot.inventory is None
+        )
         if nothing and not sighting.troubles:
             return False  # not a node with cards
-        managed = self._settings.management.judge(look.node)
+        managed = self._settings.management.judge(snapshot.node)
         judged = (
-            self._doubting(look, writing.incomplete(sighting, plan)),
+            self._doubting(snapshot, writing.incomplete(sighting, plan)),
             managed,
             Silence(silent, self._settings.patience).judge(),
         )
-        wrote = await self._keep_node(look, plan, found, judged)
+        wrote = await self._keep_node(snapshot, plan, found, judged)
         ours, now = managed.status == "False", self._settings.clock.now()
-        gone = {name: writing.gone_status(look.devices[name], now) for name in plan.vanished}
+        gone = {name: writing.gone_status(snapshot.devices[name], now) for name in plan.vanished}
         changed = await together.all_of(
             (
-                *(self._keep_card(look, placed, found, managed=ours) for placed in plan.cards),
-                *(self._apply_card(look, look.devices[name], status) for name, status in gone.items()),
+                *(self._keep_card(snapshot, placed, found, managed=ours) for placed in plan.cards),
+                *(
+                    self._apply_card(snapshot, snapshot.devices[name], status)
+                    for name, status in gone.items()
+                ),
             )
         )
-        # Only now: what people wrote on an old object must stand on its heir before it goes.
-        removed = await together.all_of(self._remove(look, look.devices[name]) for name in plan.removed)
-        self._tell(look, plan.news)
-        return wrote or any((*changed, *removed)) or look.name in self._doubted
+        # Only now: user annotations must be copied to the new object before the old one is deleted.
+        removed = await together.all_of(
+            self._remove(snapshot, snapshot.devices[name]) for name in plan.removed
+        )
+        self._tell(snapshot, plan.news)
+        return wrote or any((*changed, *removed)) or snapshot.name in self._doubted
 
-    def _doubting(self, look: Look, incomplete: Judged) -> Judged:
-        """What to say of the inventory now: of one that was complete, nothing else at first sight."""
-        was = look.was_complete
+    def _doubting(self, snapshot: Look, incomplete: Judged) -> Judged:
+        """The condition to report: a complete inventory stays complete for the confirmation delay."""
+        was = snapshot.was_complete
         if incomplete.status == "False" or was is None:
-            self._doubted.pop(look.name, None)
+            self._doubted.pop(snapshot.name, None)
             return incomplete
         now = self._settings.clock.monotonic()
-        since = self._doubted.setdefault(look.name, now)
+        since = self._doubted.setdefault(snapshot.name, now)
         if now - since < self._settings.second_look:
             return Judged(was.type, was.status, was.reason, was.message)
-        del self._doubted[look.name]
+        del self._doubted[snapshot.name]
         return incomplete
 
-    async def _keep_node(self, look: Look, plan: Plan, found: Features, judged: tuple[Judged, ...]) -> bool:
-        meta = ObjectMeta(name=look.name, owner_references=(writing.owner(look.node),))
-        kept, wrote = look.inventory, False
+    async def _keep_node(
+        self, snapshot: Look, plan: Plan, found: Features, judged: tuple[Judged, ...]
+    ) -> bool:
+        meta = ObjectMeta(name=snapshot.name, owner_references=(writing.owner(snapshot.node),))
+        kept, wrote = snapshot.inventory, False
         if kept is None or not writing.has(kept.metadata, meta):
             kept = await self._api.apply(GPU_NODE_INVENTORIES, writing.body(meta), force=True)
-            self.controller.wrote(look.name, GPU_NODE_INVENTORIES, kept)
+            self.controller.wrote(snapshot.name, GPU_NODE_INVENTORIES, kept)
             wrote = True
-        status = writing.node_status(look, plan, found, judged, self._settings.clock.now())
+        status = writing.node_status(snapshot, plan, found, judged, self._settings.clock.now())
         before = writing.node_status_now(kept)
         if status != before:
-            body = writing.body(ObjectMeta(name=look.name), status)
+            body = writing.body(ObjectMeta(name=snapshot.name), status)
             kept = await self._api.apply(GPU_NODE_INVENTORIES, body, subresource="status", force=True)
-            self.controller.wrote(look.name, GPU_NODE_INVENTORIES, kept)
+            self.controller.wrote(snapshot.name, GPU_NODE_INVENTORIES, kept)
             about = events.about(GPU_NODE_INVENTORIES, kept)
-            for one in conditions.turned(before.conditions, status.conditions):
-                log.warning(one.message, node=look.name, condition=one.type, reason=one.reason)
-                self._recorder.record(about, _TOLD[one.type], one.message, action="Look", type="Warning")
+            for new in conditions.turned(before.conditions, status.conditions):
+                log.warning(new.message, node=snapshot.name, condition=new.type, reason=new.reason)
+                self._recorder.record(about, _TOLD[new.type], new.message, action="Look", type="Warning")
             wrote = True
-        if new := [one for one in plan.cards if one.id not in look.devices]:
+        if added := [card for card in plan.cards if card.id not in snapshot.devices]:
             about = events.about(GPU_NODE_INVENTORIES, kept)
-            self._recorder.record(about, "GPUCardsFound", f"found {_counted(new)}", action="Look")
+            self._recorder.record(about, "GPUCardsFound", f"found {_counted(added)}", action="Look")
         return wrote
 
-    async def _keep_card(self, look: Look, placed: Placed, found: Features, *, managed: bool) -> bool:
-        meta = writing.card_meta(look, placed)
-        kept, wrote = look.devices.get(placed.id), False
+    async def _keep_card(self, snapshot: Look, placed: Placed, found: Features, *, managed: bool) -> bool:
+        meta = writing.card_meta(snapshot, placed)
+        kept, wrote = snapshot.devices.get(placed.id), False
         if kept is None:
-            full = writing.inherited(look.devices.get(placed.heir_of), meta)
-            with suppress(AlreadyExists):  # created before, and then we were stopped
+            full = writing.inherited(snapshot.devices.get(placed.heir_of), meta)
+            with suppress(AlreadyExists):  # created by an interrupted reconcile
                 await self._api.create(GPU_DEVICES, writing.body(full))
             kept = GPUDevice(metadata=meta)
         elif not writing.has(kept.metadata, meta):
             kept = await self._api.apply(GPU_DEVICES, writing.body(meta), force=True)
-            self.controller.wrote(look.name, GPU_DEVICES, kept)
+            self.controller.wrote(snapshot.name, GPU_DEVICES, kept)
             wrote = True
         now = self._settings.clock.now()
-        status = writing.card_status(look, placed, found, managed=managed, now=now)
-        return await self._apply_card(look, kept, status) or wrote
+        status = writing.card_status(snapshot, placed, found, managed=managed, now=now)
+        return await self._apply_card(snapshot, kept, status) or wrote
 
-    async def _apply_card(self, look: Look, before: GPUDevice, status: GPUDeviceStatus) -> bool:
+    async def _apply_card(self, snapshot: Look, before: GPUDevice, status: GPUDeviceStatus) -> bool:
         if status == writing.card_status_now(before):
             return False
         body = writing.body(ObjectMeta(name=before.metadata.name), status)
         written = await self._api.apply(GPU_DEVICES, body, subresource="status", force=True)
-        self.controller.wrote(look.name, GPU_DEVICES, written)
+        self.controller.wrote(snapshot.name, GPU_DEVICES, written)
         return True
 
-    async def _remove(self, look: Look, device: GPUDevice) -> bool:
-        """Only this one, and only as it was seen: somebody may just have been given something of it."""
+    async def _remove(self, snapshot: Look, device: GPUDevice) -> bool:
+        """Delete only the version that was read: the card may just have been allocated."""
         meta = device.metadata
         how = Deletion(uid=meta.uid, resource_version=meta.resource_version)
         with suppress(NotFound):
             await self._api.delete(GPU_DEVICES, meta.name, how=how)
-            self.controller.deleted(look.name, GPU_DEVICES, device)
-        log.info("removed the GPUDevice of a card that is gone", node=look.name, card=meta.name)
+            self.controller.deleted(snapshot.name, GPU_DEVICES, device)
+        log.info("deleted the GPUDevice of a vanished card", node=snapshot.name, card=meta.name)
         return True
 
-    def _tell(self, look: Look, news: Iterable[News]) -> None:
-        for one in news:
-            about = events.about(GPU_DEVICES, look.devices[one.id])
-            weight: Literal["Normal", "Warning"] = "Warning" if one.warning else "Normal"
-            self._recorder.record(about, one.reason, one.note, action="Look", type=weight)
+    def _tell(self, snapshot: Look, news: Iterable[News]) -> None:
+        for event in news:
+            about = events.about(GPU_DEVICES, snapshot.devices[event.id])
+            kind: Literal["Normal", "Warning"] = "Warning" if event.warning else "Normal"
+            self._recorder.record(about, event.reason, event.note, action="Look", type=kind)
 
 
 def _counted(cards: Iterable[Placed]) -> str:
     """`8 x NVIDIA-H100-80GB-HBM3`."""
-    counts = Counter(one.card.product or "a card of unknown model" for one in cards)
+    counts = Counter(named.card.product or "a card of unknown model" for named in cards)
     return ", ".join(f"{number} x {product}" for product, number in sorted(counts.items()))

@@ -1,8 +1,8 @@
-"""Hears the agents: whether each still renews its Lease, and when it will be silent if it does not.
+"""Whether agents still renew their Leases.
 
-Silence takes the cards of a node from everybody who asks, so it must be the agent's and not ours. Before an
-agent is called silent, its Lease is read directly. Where the API server is away or slow nobody can be
-heard, and nobody can have renewed anything: then the agent gets its time anew.
+Cards of a node with a silent agent are not allocated, so the cause must be the agent and not this process.
+Before an agent is reported as silent, its Lease is read directly. If the API server is unavailable or slow,
+no agent can renew its Lease, so the agent gets the full timeout again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,16 +17,16 @@ from croupier.kube.clock import Clock
 from croupier.kube.errors import NotFound
 
 SLOW: Final = 5.0
-"""Seconds after which an answer says more about the API server than about an agent."""
+"""Seconds after which a response of the API server is too slow to conclude that an agent is silent."""
 
 
 @dataclass(slots=True)
 class Listening:
     read: Callable[[Lease], Awaitable[Lease]]
-    """The Lease as the API server has it now."""
+    """Reads the current Lease from the API server."""
     clock: Clock
     patience: float
-    """Seconds without a sign of life."""
+    """Seconds without a heartbeat after which an agent counts as silent."""
     _heard: dict[str, Heard] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -35,27 +35,27 @@ class Listening:
     def forget(self, node: str) -> None:
         self._heard.pop(node, None)
 
-    async def silent(self, look: Look) -> bool | None:
-        """None where there is no agent. Raises what reading a Lease raises."""
-        if look.lease is None:
-            self.forget(look.name)
+    async def silent(self, snapshot: Look) -> bool | None:
+        """Whether the agent is silent; None without an agent. Raises the errors of reading a Lease."""
+        if snapshot.lease is None:
+            self.forget(snapshot.name)
             return None
-        heard = self._listen(look, look.lease)
+        heard = self._listen(snapshot, snapshot.lease)
         if not heard.is_silent(self.clock.monotonic(), self.patience):
             return False
-        if look.was_silent:
+        if snapshot.was_silent:
             return True
-        return await self._confirmed(look.lease, look.name, heard)
+        return await self._confirmed(snapshot.lease, snapshot.name, heard)
 
     def left(self, node: str) -> float:
-        """Seconds until the node's agent is silent, if it is not heard; 0: it is, or there is none."""
+        """Seconds until the agent is silent without a heartbeat; 0 if it is silent or does not exist."""
         heard = self._heard.get(node)
         return 0.0 if heard is None else heard.left(self.clock.monotonic(), self.patience)
 
-    def _listen(self, look: Look, lease: Lease) -> Heard:
-        now, before = self.clock.monotonic(), self._heard.get(look.name)
-        heard = silence.listen(before, lease.spec.renew_time, now, was_silent=look.was_silent)
-        self._heard[look.name] = heard
+    def _listen(self, snapshot: Look, lease: Lease) -> Heard:
+        now, before = self.clock.monotonic(), self._heard.get(snapshot.name)
+        heard = silence.listen(before, lease.spec.renew_time, now, was_silent=snapshot.was_silent)
+        self._heard[snapshot.name] = heard
         return heard
 
     async def _confirmed(self, lease: Lease, node: str, heard: Heard) -> bool | None:

@@ -1,6 +1,6 @@
-"""What is counted about cards and nodes, read from the caches when somebody asks.
+"""Metrics about cards and nodes, computed from the stores at each scrape.
 
-So the series of a node that is gone are gone with it, and nothing has to be kept up.
+So the series of a deleted node disappear with it.
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ class InventoryMetrics:
         registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        """Empty, so that registration does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         total = GaugeMetricFamily("gpu_inventory_devices_total", "Cards of the node", labels=["node"])
         by_state = GaugeMetricFamily(
-            "gpu_inventory_devices_state", "Cards of the node by their state", labels=["node", "state"]
+            "gpu_inventory_devices_state", "Cards of the node by state", labels=["node", "state"]
         )
         counts = Counter(
-            (one.status.node_name or "", one.status.state or "Unassigned") for one in self._devices
+            (device.status.node_name or "", device.status.state or "Unassigned") for device in self._devices
         )
-        nodes = {name for name, _ in counts} | {one.metadata.name for one in self._inventories}
+        nodes = {name for name, _ in counts} | {inventory.metadata.name for inventory in self._inventories}
         for node in sorted(nodes - {""}):
             total.add_metric([node], sum(counts[node, state] for state in get_args(DeviceState)))
             for state in get_args(DeviceState):
@@ -49,10 +49,10 @@ class InventoryMetrics:
     def _conditions(self) -> Metric:
         condition = GaugeMetricFamily(
             "gpu_inventory_condition",
-            "Conditions of the node's cards: 1 while they hold",
+            "1 while the condition of the GPUNodeInventory is True",
             labels=["node", "condition"],
         )
-        for one in self._inventories:
-            for found in one.status.conditions:
-                condition.add_metric([one.metadata.name, found.type], found.status == "True")
+        for inventory in self._inventories:
+            for current in inventory.status.conditions:
+                condition.add_metric([inventory.metadata.name, current.type], current.status == "True")
         return condition

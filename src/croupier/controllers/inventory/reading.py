@@ -1,4 +1,4 @@
-"""What the inventory sees of a node: its labels, NodeFeatures and agent, and what it wrote of it before."""
+"""The inputs of the inventory controller: Node, NodeFeatures, agent report and existing objects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from croupier.kube.store import Index
 class Sources:
     nodes: Watched[Node]
     leases: Watched[Lease]
-    """Of the agents (`agent_report.LEASES`)."""
+    """The Leases of the agents (`agent_report.LEASES`)."""
     features: Watched[NodeFeature]
     devices: Watched[GPUDevice]
     inventories: Watched[GPUNodeInventory]
@@ -36,12 +36,12 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One node as it is now."""
+    """The objects of one node."""
 
     node: Node
     lease: Lease | None
     report: AgentReport | None
-    told: tuple[NodeFeature, ...]
+    node_features: tuple[NodeFeature, ...]
     devices: Mapping[str, GPUDevice]
     inventory: GPUNodeInventory | None
 
@@ -55,50 +55,51 @@ class Look:
 
     @property
     def was_complete(self) -> Condition | None:
-        """The condition that says so; None where nobody said so yet."""
-        said = self.inventory.status.conditions if self.inventory is not None else ()
-        return next((one for one in said if one.type == INCOMPLETE and one.status == "False"), None)
+        """The condition InventoryIncomplete if its status is False."""
+        recorded = self.inventory.status.conditions if self.inventory is not None else ()
+        complete = (cond for cond in recorded if cond.type == INCOMPLETE and cond.status == "False")
+        return next(complete, None)
 
     def features(self) -> Features:
-        return features.read(self.node.metadata.labels, nfd.scan(self.told))
+        return features.read(self.node.metadata.labels, nfd.scan(self.node_features))
 
     def sighting(self, found: Features) -> Sighting:
-        told = cards.told(self.report) if self.lease is not None else None
-        return inventory.see(told, found, report.offered(self.node).get(request.GPU, 0))
+        reported = cards.told(self.report) if self.lease is not None else None
+        return inventory.see(reported, found, report.offered(self.node).get(request.GPU, 0))
 
     def plan(self, sighting: Sighting, gone_before: datetime) -> Plan:
-        known = (cards.known(one, gone_before=gone_before) for one in self.devices.values())
+        known = (cards.known(device, gone_before=gone_before) for device in self.devices.values())
         return census.plan(self.name, sighting, known)
 
     def line(self, placed: Placed) -> CardLine | None:
-        """What the agent says of a card, where it told of it."""
+        """The card in the agent's report, if it is reported."""
         if self.report is None or not placed.card.address:
             return None
-        return next((one for one in self.report.cards if one.address == placed.card.address), None)
+        return next((card for card in self.report.cards if card.address == placed.card.address), None)
 
     def mark(self) -> tuple[object, ...]:
-        """Equal for two looks that show the same; a heartbeat that tells nothing new changes nothing."""
-        told = (one.metadata.resource_version for one in self.told)
-        devices = ((name, one.metadata.resource_version) for name, one in self.devices.items())
+        """Equal for snapshots with the same content; a heartbeat alone does not change it."""
+        features = (feature.metadata.resource_version for feature in self.node_features)
+        devices = ((name, device.metadata.resource_version) for name, device in self.devices.items())
         ours = self.inventory.metadata.resource_version if self.inventory is not None else None
         text = self.lease.metadata.annotations.get(CARDS, "") if self.lease is not None else None
-        return (text, ours, self.node.metadata.resource_version, *told, *sorted(devices))
+        return (text, ours, self.node.metadata.resource_version, *features, *sorted(devices))
 
 
 class Reading:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.reports = AgentReports(sources.leases)
-        self._features = sources.features.store.index(lambda one: (nfd.node_of(one),))
+        self._features = sources.features.store.index(lambda feature: (nfd.node_of(feature),))
         self._devices = sources.devices.store.index(node_of)
 
     @property
     def indexes(self) -> tuple[Index[Any, Any], ...]:
-        """For whoever says how long they are kept."""
+        """The indexes that the caller must keep up to date."""
         return (*self.reports.indexes, self._features, self._devices)
 
     def of(self, name: str) -> Look | None:
-        """None for a node that is not there."""
+        """The snapshot of a node; None if the Node does not exist."""
         node = self.sources.nodes.store.named(name)
         if node is None:
             return None
@@ -106,13 +107,13 @@ class Reading:
             node=node,
             lease=self.reports.lease(name),
             report=self.reports.of(name),
-            told=tuple(sorted(self._features.get(name), key=lambda one: one.metadata.key)),
-            devices={one.metadata.name: one for one in self._devices.get(name)},
+            node_features=tuple(sorted(self._features.get(name), key=lambda feature: feature.metadata.key)),
+            devices={device.metadata.name: device for device in self._devices.get(name)},
             inventory=self.sources.inventories.store.named(name),
         )
 
 
 def node_of(device: GPUDevice) -> Iterable[str]:
-    """A GPUDevice gets its status after it was created; its label it has from the start."""
+    """A new GPUDevice has its label, but no status yet."""
     node = device.status.node_name or device.metadata.labels.get(NODE_LABEL)
     return (node,) if node else ()

@@ -1,6 +1,6 @@
-"""What the inventory writes of a node: its fields of GPUDevice and GPUNodeInventory.
+"""The fields of GPUDevice and GPUNodeInventory that the inventory controller owns.
 
-Others write to the same status, so each write is a server-side apply of the fields that are ours.
+Other controllers write to the same status, so each write is a server-side apply of the owned fields.
 """
 
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ from croupier.core.cards.inventory import Sighting
 from croupier.core.nodes.bootstrap import Judged
 
 CONDITIONS: Final = frozenset({INCOMPLETE, MANAGED_DISABLED, AGENT_SILENT})
-"""Those of a GPUNodeInventory that are written here."""
+"""The owned condition types of a GPUNodeInventory."""
 _MESSAGE: Final = 4096
 _GONE: Final = Judged(VANISHED, "True", "NotOnTheBus", "the card is gone from its node")
 
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """Which nodes are ours: settings `managedNodes`."""
+    """Which nodes are managed: settings `managedNodes`."""
 
     label: str = "gpu.deckhouse.io/enabled"
     by_default: bool = True
@@ -56,7 +56,7 @@ class Management:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Whether the node's agent is heard; None where there is none."""
+    """Whether the agent of a node is silent; None if the node has no agent."""
 
     silent: bool | None = None
     patience: float = 0.0
@@ -67,14 +67,14 @@ class Silence:
         if not self.silent:
             return Judged(AGENT_SILENT, "False", "Heard", "")
         message = (
-            f"the node's agent has not been heard for more than {self.patience:g} s;"
-            " its cards are given to nobody until it is"
+            f"the node's agent has sent no heartbeat for more than {self.patience:g} s;"
+            " its cards are not allocated until it does"
         )
         return Judged(AGENT_SILENT, "True", "NoHeartbeat", message)
 
 
 def incomplete(sighting: Sighting, plan: Plan) -> Judged:
-    """Troubles with names are found later than those with labels; to people they are the same."""
+    """The condition InventoryIncomplete, from troubles with labels and with names."""
     troubles = (*sighting.troubles, *plan.troubles)
     reason = "NodeFeatureMissing" if troubles else sighting.reason
     message = "; ".join(troubles) or sighting.message
@@ -84,35 +84,35 @@ def incomplete(sighting: Sighting, plan: Plan) -> Judged:
 
 
 def node_status(
-    look: Look, plan: Plan, found: Features, judged: tuple[Judged, ...], now: datetime
+    snapshot: Look, plan: Plan, found: Features, judged: tuple[Judged, ...], now: datetime
 ) -> GPUNodeInventoryStatus:
-    """Our fields of a GPUNodeInventory as they shall be."""
-    old = look.inventory.status.conditions if look.inventory is not None else ()
+    """The desired fields of a GPUNodeInventory."""
+    old = snapshot.inventory.status.conditions if snapshot.inventory is not None else ()
     return GPUNodeInventoryStatus(
         hw=cards.listed(plan.cards),
-        driver=cards.driver(look.report, found),
+        driver=cards.driver(snapshot.report, found),
         conditions=conditions.kept(judged, old, now),
     )
 
 
 def node_status_now(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
-    """Our fields as they are."""
+    """The current fields."""
     status = found.status
     ours = conditions.of(CONDITIONS, status.conditions)
     return GPUNodeInventoryStatus(hw=status.hw, driver=status.driver, conditions=ours)
 
 
 def card_status(
-    look: Look, placed: Placed, found: Features, *, managed: bool, now: datetime
+    snapshot: Look, placed: Placed, found: Features, *, managed: bool, now: datetime
 ) -> GPUDeviceStatus:
-    """Our fields of the GPUDevice of a card that is there.
+    """The desired fields of the GPUDevice of a card that is present.
 
-    What only the agent knows stays as it last told it: labels know less.
+    Fields that only the agent knows keep their last reported values.
     """
-    before = look.devices.get(placed.id)
-    was, line = before.status if before is not None else GPUDeviceStatus(), look.line(placed)
+    before = snapshot.devices.get(placed.id)
+    was, line = before.status if before is not None else GPUDeviceStatus(), snapshot.line(placed)
     status = GPUDeviceStatus(
-        node_name=look.name,
+        node_name=snapshot.name,
         inventory_id=placed.id,
         managed=managed,
         hardware=was.hardware,
@@ -129,7 +129,7 @@ def card_status(
 
 
 def gone_status(before: GPUDevice, now: datetime) -> GPUDeviceStatus:
-    """Our fields of the GPUDevice of a card that is gone."""
+    """The desired fields of the GPUDevice of a vanished card."""
     gone = conditions.kept([_GONE], before.status.conditions, now)
     health = cards.lost(before.status.health, now)
     return replace(card_status_now(before), health=health, conditions=gone)
@@ -152,30 +152,30 @@ def owner(node: Node) -> OwnerReference:
     return OwnerReference(api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid)
 
 
-def card_meta(look: Look, placed: Placed) -> ObjectMeta:
-    """Our part of a GPUDevice's metadata."""
-    labels = {NODE_LABEL: look.name, INDEX_LABEL: str(placed.card.index)}
-    return ObjectMeta(name=placed.id, labels=labels, owner_references=(owner(look.node),))
+def card_meta(snapshot: Look, placed: Placed) -> ObjectMeta:
+    """The owned metadata of a GPUDevice."""
+    labels = {NODE_LABEL: snapshot.name, INDEX_LABEL: str(placed.card.index)}
+    return ObjectMeta(name=placed.id, labels=labels, owner_references=(owner(snapshot.node),))
 
 
-def inherited(forerunner: GPUDevice | None, own: ObjectMeta) -> ObjectMeta:
-    """A new GPUDevice's metadata with what people put on the one that stood for the same card."""
-    if forerunner is None:
+def inherited(replaced: GPUDevice | None, own: ObjectMeta) -> ObjectMeta:
+    """The metadata of a new GPUDevice, with labels and annotations of the GPUDevice that it replaces."""
+    if replaced is None:
         return own
-    old = forerunner.metadata
-    notes = {key: value for key, value in old.annotations.items() if key in (ASSIGNMENT, DRAIN)}
-    return replace(own, labels={**old.labels, **own.labels}, annotations=notes)
+    old = replaced.metadata
+    kept = {key: value for key, value in old.annotations.items() if key in (ASSIGNMENT, DRAIN)}
+    return replace(own, labels={**old.labels, **own.labels}, annotations=kept)
 
 
 def has(found: ObjectMeta, wanted: ObjectMeta) -> bool:
-    """Our part is there as it shall be."""
-    uids = {one.uid for one in found.owner_references}
-    owned = all(one.uid in uids for one in wanted.owner_references)
+    """Whether the object has the owned metadata."""
+    uids = {reference.uid for reference in found.owner_references}
+    owned = all(reference.uid in uids for reference in wanted.owner_references)
     return owned and all(found.labels.get(key) == value for key, value in wanted.labels.items())
 
 
 def body(meta: ObjectMeta, status: msgspec.Struct | None = None) -> dict[str, Any]:
-    """For a server-side apply: what is not set is not ours."""
+    """The body of a server-side apply."""
     written: dict[str, Any] = {"metadata": msgspec.to_builtins(meta)}
     if status is not None:
         written["status"] = msgspec.to_builtins(status)

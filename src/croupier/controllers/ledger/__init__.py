@@ -1,1 +1,1 @@
-"""Reservations and holders: what is held of every node, kept true."""
+"""Controllers of the ledger: cards, holders, Reservations, audit and status of every node."""

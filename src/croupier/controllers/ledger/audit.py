@@ -1,8 +1,8 @@
-"""The audit: at start and every minute, ledger against pods against what nodes report.
+"""The audit: at start and every minute, compares the ledgers with the pods and the reports of nodes.
 
-A suspicion is looked at again after some seconds, because a pod that just ended and a bind on its way
-look like mistakes; what is still there is checked against the API server itself; what then has a safe
-repair gets it, and the rest is named: metric, Event on the Node, status of the NodeReservation.
+A divergence is checked again after some seconds, because a pod that has just ended or a bind in flight look
+like errors. If it persists, it is verified against the API server. A divergence with a safe repair is
+repaired; the others are reported as metric, as Event on the Node and in the NodeReservation's status.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from croupier.kube.together import first
 
 EVERY: Final = 60.0
 SECOND_LOOK: Final = 5.0
-"""Seconds a suspicion gets to go away by itself."""
+"""Seconds after which a divergence is checked again."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Settings:
 
 
 class Audit:
-    """`api` is fenced by the caller, where there is an election. `notes` are what is left to people."""
+    """The caller fences `api` if there is leader election. `notes` are the findings without a safe repair."""
 
     def __init__(
         self,
@@ -83,33 +83,33 @@ class Audit:
             try:
                 await self.look_around()
             except KubeError as error:
-                log.warning("the audit was cut short", error=str(error))
+                log.warning("the audit failed, will retry", error=str(error))
             pause = self._settings.every * (0.9 + 0.2 * self._settings.chance())
             await first(stop, self._settings.clock.sleep(pause))
 
     async def look_around(self) -> None:
-        """Every node once, the suspicious ones twice."""
+        """Check every node once, and nodes with divergences twice."""
         suspects = {}
         for node in tuple(self._book.nodes()):
-            if (found := self.look(node)) or self.notes.of(node):
-                suspects[node] = found
-            await asyncio.sleep(0)  # others get their turn between nodes
+            if (divergences := self.look(node)) or self.notes.of(node):
+                suspects[node] = divergences
+            await asyncio.sleep(0)  # yield to the event loop between nodes
         if any(suspects.values()):
             await self._settings.clock.sleep(self._settings.second_look)
-        for node, found in suspects.items():
-            await self._judge(node, found)
+        for node, divergences in suspects.items():
+            await self._judge(node, divergences)
         for node in self.notes.every().keys() - set(self._book.nodes()):
             self.notes.write(node, ())
         left = (finding.kind for findings in self.notes.every().values() for finding in findings)
         self._settings.gauge.left(Counter(left))
 
     def look(self, node: str) -> tuple[Divergence, ...]:
-        """What seems to differ, as far as our caches show."""
+        """The divergences of a node according to the caches."""
         held = self._book.ledger(node)
         return () if held is None else audit.look(self._sight.world(held))
 
     async def confirmed(self, node: str, before: Iterable[Divergence]) -> tuple[Divergence, ...]:
-        """What still differs, now that the API server itself was asked."""
+        """The divergences that still exist, verified against the API server."""
         held = self._book.ledger(node)
         if held is None:
             return ()
@@ -118,33 +118,34 @@ class Audit:
         return audit.confirmed(seen, audit.look(await self._live(world, seen))) if seen else ()
 
     async def repair(self, node: str, seen: Iterable[Divergence]) -> list[Divergence]:
-        """Those of `seen` that were put right."""
-        able = [one for one in seen if one.repair is not None]
+        """Repair the divergences with a safe repair; return those that were repaired."""
+        repairable = [divergence for divergence in seen if divergence.repair is not None]
         done: list[Divergence] = []
 
         def change(newest: Ledger) -> Ledger:
-            done.clear()  # it may run again on a newer ledger
-            for one in able:
-                if one.repair is not None and (mended := audit.apply(newest, one.repair)) != newest:
-                    newest = mended
-                    done.append(one)
+            done.clear()  # the change may be applied again to a newer ledger
+            for divergence in repairable:
+                repair = divergence.repair
+                if repair is not None and (repaired := audit.apply(newest, repair)) != newest:
+                    newest = repaired
+                    done.append(divergence)
             return newest
 
-        if able:
+        if repairable:
             with suppress(UnknownNode):
                 await self._book.amend(node, change)
         return done
 
     async def _judge(self, node: str, before: Iterable[Divergence]) -> None:
-        seen = await self.confirmed(node, before)
-        for one in await self.repair(node, seen):
-            self._settings.gauge.repaired(one.finding.kind)
-            self._tell(node, one, f"{one.finding.message}; repaired")
-        self._name(node, [one for one in seen if one.repair is None])
+        confirmed = await self.confirmed(node, before)
+        for divergence in await self.repair(node, confirmed):
+            self._settings.gauge.repaired(divergence.finding.kind)
+            self._tell(node, divergence, f"{divergence.finding.message}; repaired")
+        self._name(node, [divergence for divergence in confirmed if divergence.repair is None])
 
     async def _live(self, world: World, seen: Sequence[Divergence]) -> World:
-        """What the API server itself says of the pods and Reservations in question."""
-        holders = {one.finding.holder for one in seen if one.finding.holder}
+        """`world` with the affected pods and Reservations read from the API server."""
+        holders = {divergence.finding.holder for divergence in seen if divergence.finding.holder}
         keys = {claim.reserved_as(holder) or holder for holder in holders}
         world = audit.with_pods(world, {key: await self._pod(key) for key in sorted(keys)})
         kept = {name for holder in holders if (name := await self._kept(world.ledger, holder))}
@@ -158,7 +159,7 @@ class Audit:
             return None
 
     async def _kept(self, held: Ledger, holder: str) -> str | None:
-        """The Reservation behind a holder, if there is one."""
+        """The Reservation of a holder, if there is one."""
         namespace, name = holder.partition("/")[0], held.reservations.get(holder)
         if name is None:
             return None
@@ -169,14 +170,15 @@ class Audit:
 
     def _name(self, node: str, left: Sequence[Divergence]) -> None:
         known = {(finding.kind, finding.card, finding.holder) for finding in self.notes.of(node)}
-        for one in left:
-            if one.identity not in known:
-                self._tell(node, one, one.finding.message)
-        self.notes.write(node, (one.finding for one in left))
+        for divergence in left:
+            if divergence.identity not in known:
+                self._tell(node, divergence, divergence.finding.message)
+        self.notes.write(node, (divergence.finding for divergence in left))
 
-    def _tell(self, node: str, one: Divergence, note: str) -> None:
-        log.warning(note, finding=one.finding.kind, node=node)
-        if (found := self._sight.node(node)) is not None:
-            about = events.about(NODES, found)
-            note = f"{one.finding.kind}: {note}"
+    def _tell(self, node: str, divergence: Divergence, note: str) -> None:
+        kind = divergence.finding.kind
+        log.warning(note, finding=kind, node=node)
+        if (node_object := self._sight.node(node)) is not None:
+            about = events.about(NODES, node_object)
+            note = f"{kind}: {note}"
             self._recorder.record(about, "GPULedgerDivergence", note, action="Audit", type="Warning")

@@ -1,4 +1,4 @@
-"""How many findings the audit left and repaired, by class."""
+"""Metrics of the audit: findings left and repaired, by class."""
 
 from collections import Counter as Counted
 from typing import get_args
@@ -9,14 +9,14 @@ from croupier.core.ledgers.finding import FindingClass
 
 
 class AuditMetrics:
-    """Fits `audit.Gauge`."""
+    """Implements `AuditCounters`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._left = Gauge(
-            "croupier_audit_findings", "Findings of the audit left to people", ["class"], registry=registry
+            "croupier_audit_findings", "Audit findings that are not repaired", ["class"], registry=registry
         )
         self._repaired = Counter(
-            "croupier_audit_repaired", "Findings the audit repaired", ["class"], registry=registry
+            "croupier_audit_repaired", "Audit findings that were repaired", ["class"], registry=registry
         )
         for kind in get_args(FindingClass):  # a class without findings is 0, not absent
             self._left.labels(kind).set(0)

@@ -1,8 +1,7 @@
-"""The cards of every node in the ledger, as the node reports them.
+"""Syncs the cards in every node's ledger with the node's report.
 
-A node is opened at first sight, with everything that pods and Reservations say is held there; after that
-its cards follow the report; it is closed when the Node is gone and nobody holds anything of it.
-A node without cards has no ledger.
+The ledger of a new node is opened with all holds of its pods and Reservations. After that its cards follow
+the report. It is closed when the Node is gone and has no holders. A node without cards has no ledger.
 """
 
 import asyncio
@@ -26,11 +25,11 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 
 NAME: Final = "capacity"
 RESYNC: Final = 300.0
-"""Seconds after which every node is looked at, changed or not."""
+"""Seconds between reconciles of every node, changed or not."""
 GATHERED: Final = 0.2
-"""Seconds within which a node is looked at when its cards change: they mostly change together."""
+"""Seconds to collect changes of a node's cards, which mostly change together."""
 AT_ONCE: Final = 32
-"""Nodes that are primed at a time."""
+"""Maximum number of nodes that are primed concurrently."""
 
 log = structlog.get_logger(__name__)
 
@@ -56,8 +55,11 @@ class CapacityController:
         self.controller.watch(devices.store, devices.cache, sight.node_of_device, within=GATHERED)
         self.controller.watch(sources.pools.store, sources.pools.cache, sight_.nodes_with)
         inventories = sources.inventories
-        self.controller.watch(inventories.store, inventories.cache, lambda found: (found.metadata.name,))
-        # A node is opened with its pods and Reservations: they must be known before, and wake nobody.
+        self.controller.watch(
+            inventories.store, inventories.cache, lambda inventory: (inventory.metadata.name,)
+        )
+        # A ledger is opened with the node's pods and Reservations: their caches must have synced before that,
+        # but their changes enqueue no key.
         self.controller.watch(sources.pods.store, sources.pods.cache, lambda _: ())
         self.controller.watch(sources.reservations.store, sources.reservations.cache, lambda _: ())
 
@@ -71,24 +73,24 @@ class CapacityController:
             unsubscribe()
 
     async def _wake_all(self) -> None:
-        """Now and then every ledger, also of nodes that are gone."""
+        """Enqueue every ledger periodically, including those of deleted nodes."""
         while True:
             for node in tuple(self._book.nodes()):
                 self.controller.add(node)
             await asyncio.sleep(RESYNC)
 
     async def prime(self) -> None:
-        """Every node once, so that a process can wait for the whole book before it serves."""
+        """Reconcile every node once, so that all ledgers are open before the process serves."""
         await self._sight.complete()
-        turns = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(node: str) -> None:
-            async with turns:
+        async def reconcile(node: str) -> None:
+            async with slots:
                 await self.reconcile(node)
 
         async with asyncio.TaskGroup() as group:
             for node in sorted(self._sight.nodes() | set(self._book.nodes())):
-                group.create_task(one(node))
+                group.create_task(reconcile(node))
 
     async def reconcile(self, node: str) -> Result:
         report = self._sight.report(node)
@@ -97,7 +99,7 @@ class CapacityController:
             return await self._open(report)
         change = _refitted(report)
         if change(held) != held:
-            log.info("the cards of a node changed", node=node)
+            log.info("updating the cards in the ledger", node=node)
             await self._amend(node, change)
         if not report.present and not held.holders():
             await self._book.close(node)
@@ -112,8 +114,8 @@ class CapacityController:
         for finding in rebuilt.findings:
             log.warning(finding.message, finding=finding.kind, node=report.node)
         await self._book.open(report.node, rebuilt.ledger)
-        log.info("opened the ledger of a node", node=report.node, cards=len(rebuilt.ledger.cards))
-        return Result(again_after=0)  # if there was one already, its cards may be others
+        log.info("opened a ledger", node=report.node, cards=len(rebuilt.ledger.cards))
+        return Result(again_after=0)  # an already existing ledger may have other cards
 
     def _rebuilt(self, report: Report) -> Rebuilt:
         pods, pledges = self._sight.pods_on(report.node), self._sight.pledges(report.node)
@@ -126,10 +128,10 @@ class CapacityController:
         try:
             await self._book.amend(node, change)
         except UnknownNode:
-            self.controller.add(node)  # closed a moment ago
+            self.controller.add(node)  # the ledger was just closed
 
     def _ledger_changed(self, node: str) -> None:
-        """A node that is gone is closed with its last holder; one whose ledger vanished is opened again."""
+        """Close the ledger of a deleted node with its last holder; reopen a ledger that was deleted."""
         if self._sight.node(node) is None or self._book.ledger(node) is None:
             self.controller.add(node)
 

@@ -1,9 +1,8 @@
-"""Holders: promoted when their pod is bound, freed when it is over, expired when it never comes.
+"""Life cycle of holders: promoted when the pod is bound, freed when it ends, expired if it is never bound.
 
-One key is one node. What a cache shows for certain is done at once; what it only does not show is made
-sure of by the API server. An expiry fences its pod: before the hold is released the pod gets another
-resourceVersion, so that a Binding made for the old hold is refused
-(docs/decisions/0007-an-expiry-fences-its-pod.md).
+The key is the node. What the caches show is done immediately; the absence of a pod is first verified with
+the API server. An expiry fences its pod: before the hold is released, the pod gets a new resourceVersion,
+so that a Binding for the old hold is refused (docs/decisions/0007-an-expiry-fences-its-pod.md).
 """
 
 import asyncio
@@ -36,33 +35,33 @@ from croupier.kube.store import Change
 
 NAME: Final = "holders"
 TRIES: Final = 5
-"""Times a pod that others keep changing is read again before its fence is given up for now."""
+"""Attempts to fence a pod that other clients keep changing, before it is retried later."""
 RESYNC: Final = 60.0
-"""Seconds after which every node is looked at, changed or not."""
+"""Seconds between reconciles of every node, changed or not."""
 MOST_GONE: Final = 20_000
-"""Pods remembered as gone."""
+"""Maximum number of deleted pods that are remembered."""
 CALM: Final = 1.0
-"""Seconds after which a changed ledger is looked at. Mostly it changed because a pod is being bound, and the
-next are bound there at the same time; what must not wait comes from the pods."""
+"""Seconds to collect changes of a ledger. Most changes are binds, and several pods are bound to a node at the
+same time; urgent changes come from the pods."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Many workers: a promotion waits for others to share its write, and the node's key waits with it."""
+    """Many workers, because a promotion waits for others to share its write, and the node's key waits too."""
 
     options: Options = field(default_factory=lambda: Options(workers=64))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
     patience: timedelta = timedelta(seconds=60)
-    """A hold of a bound pod with less left is promoted here; until then that is left to who bound it."""
+    """Holds of bound pods that expire sooner are promoted here; before that the extender promotes them."""
     unseen: float = 10.0
-    """Seconds a pod may be unseen before the API server is asked: it is being bound, or a watch is behind."""
+    """Seconds that a pod may be missing in the cache before the API server is asked."""
 
 
 class HolderController:
-    """`api` is fenced by the caller, where there is an election."""
+    """The caller fences `api` if there is leader election."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class HolderController:
         self._settings = settings or Settings()
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._unseen: dict[str, dict[str, float]] = {}
-        """By node: holders whose pod is not seen, and since when."""
+        """By node: holders without a cached pod, and since when."""
         self._waiting: dict[str, set[str]] = {}
         self._waiting_on: dict[str, frozenset[str]] = {}
         self.controller: Controller[str] = Controller(
@@ -103,7 +102,7 @@ class HolderController:
                 end()
 
     async def _wake_all(self) -> None:
-        """Now and then every ledger, also of nodes that no pod is left on."""
+        """Enqueue every ledger periodically, including those of nodes without pods."""
         while True:
             for node in tuple(self._book.nodes()):
                 self._ledger_changed(node)
@@ -117,17 +116,18 @@ class HolderController:
         settlement = settle.settle(held, self._sight.pods_named(held), now, patience=self._settings.patience)
         steps = [step for step in settlement.steps if step.doubt == "none"]
         unsure, later = self._ripe(node, [step for step in settlement.steps if step.doubt != "none"])
-        steps += [sure for step in unsure if (sure := await self._made_sure(step, node)) is not None]
+        verified = [await self._made_sure(step, node) for step in unsure]
+        steps += [step for step in verified if step is not None]
         await self._carry_out(node, steps)
         if settlement.again is not None:
             later.append(max(0.0, (settlement.again - now).total_seconds()) + 0.1)
         return Result(again_after=min(later)) if later else DONE
 
     def _ripe(self, node: str, unsure: Sequence[Step]) -> tuple[list[Step], list[float]]:
-        """The steps to ask the API server about now, and in how many seconds to look at the others.
+        """The steps to verify now, and the seconds until the others.
 
-        Every pod is unseen for a moment, between its claim and the news of its binding: to ask about
-        each would cost two more requests a placement.
+        Every pod is missing in the cache between its claim and the watch event of its binding; asking the
+        API server for each would cost two more requests per placement.
         """
         now, before = self._settings.clock.monotonic(), self._unseen.pop(node, {})
         since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, Free)}
@@ -138,11 +138,11 @@ class HolderController:
         return ripe, [seconds for seconds in left.values() if seconds > 0]
 
     def _is_gone(self, holder: str) -> bool:
-        """It was seen, and then seen no more."""
+        """Whether the pod was deleted from the cache."""
         return holder.rpartition("/")[2] in self._gone
 
     async def _carry_out(self, node: str, steps: Sequence[Step]) -> None:
-        """What frees is written at once; a promotion can wait for company."""
+        """Write releases immediately; promotions alone wait to share a write."""
         promotions = [settle.change(step) for step in steps if isinstance(step, Promote)]
         endings = [step for step in steps if not isinstance(step, Promote)]
         try:
@@ -154,10 +154,10 @@ class HolderController:
             elif promotions:
                 await self._book.amend(node, lambda newest: settle.fold(newest, promotions), lazy=True)
         except UnknownNode:
-            return  # closed a moment ago, so nobody held anything
+            return  # the ledger was just closed, so it had no holders
 
     async def _made_sure(self, step: Step, node: str) -> Step | None:
-        """What is to be done now that the API server was asked; None for what solves itself."""
+        """The step after verification with the API server; None if there is nothing to do."""
         key = claim.reserved_as(step.holder) or step.holder
         _, _, uid = step.holder.partition(f"{key}/")
         if uid in self._gone:
@@ -172,7 +172,7 @@ class HolderController:
             except (Conflict, NotFound):
                 continue
             return sure
-        raise Conflict(409, "Conflict", f"pod {key} changes all the time; its hold is expired later")
+        raise Conflict(409, "Conflict", f"pod {key} keeps changing; its hold will expire later")
 
     async def _read(self, key: str, uid: str) -> Pod | None:
         namespace, _, name = key.partition("/")
@@ -183,7 +183,7 @@ class HolderController:
         return pod if uid in ("", pod.metadata.uid) else None
 
     async def _fence(self, pod: Pod) -> None:
-        """From now on a Binding that was prepared for the old hold is refused."""
+        """Change the pod, so that a Binding for the old hold is refused."""
         meta = pod.metadata
         patch = allocation.fence(meta, self._settings.clock.now())
         await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
@@ -194,20 +194,20 @@ class HolderController:
             if after.grant(step.holder) or not grant:
                 continue
             if isinstance(step, Free):
-                log.info("freed", holder=step.holder, node=after.node, why=step.why)
+                log.info("released a hold", holder=step.holder, node=after.node, why=step.why)
                 continue
             cards = ", ".join(part.card for part in grant)
-            note = f"the hold on {cards} of {after.node} ended: its time was up before the pod was bound"
+            note = f"the hold on {cards} of node {after.node} expired before the pod was bound"
             log.warning(note, holder=step.holder, node=after.node)
             about = _pod_named(step.holder)
             self._recorder.record(about, "GPUReservationExpired", note, action="Expire", type="Warning")
 
     def _nodes_of(self, pod: Pod) -> Iterable[str]:
-        """Where it is bound, and where something waits for it."""
+        """The node of the pod, and the nodes with a hold for it."""
         return {*sight.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """A pod that was seen and is seen no more is gone for good: lists and watches do not go back."""
+        """Remember deleted pods; they cannot return, because lists and watches never go back."""
         if change.new is None and change.old is not None:
             self._gone[change.old.metadata.uid] = None
             if len(self._gone) > MOST_GONE:
@@ -218,7 +218,7 @@ class HolderController:
         self.controller.add(node, within=CALM)
 
     def _index(self, node: str) -> None:
-        """Which pods that are not bound yet concern the node."""
+        """Index the pending pods for which the node has holds."""
         held = self._book.ledger(node)
         keys = frozenset(claim.reserved_as(holder) or holder for holder in held.held) if held else frozenset()
         before = self._waiting_on.get(node, frozenset())
@@ -235,11 +235,11 @@ class HolderController:
 
 
 def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
-    """The step as the pod, read live, lets it be."""
+    """The step that is right for the pod as read from the API server."""
     if pod is not None and pod.spec.node_name == node and not pod.is_finished:
         return Promote(step.holder, sight.brief(pod).holder)
     if not claim.reserved_as(step.holder):
-        return step  # held for a name: whatever became of one pod, the next may have it
+        return step  # held for a pod name: the next pod of that name may use it
     if pod is None:
         return Free(step.holder, "its pod is gone")
     view = sight.brief(pod)
@@ -251,6 +251,6 @@ def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
 
 
 def _pod_named(holder: str) -> Reference:
-    """The pod of a holder for an Event: one that waits is in no cache, and need not be."""
+    """The pod of a holder for an Event, without a cache lookup: pending pods are not cached."""
     namespace, name, *uid = holder.split("/")
     return Reference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")

@@ -1,7 +1,8 @@
-"""One audit on demand: everything listed once, every suspicion checked live, repaired only if asked to.
+"""One audit on demand: lists everything once, verifies every divergence, and repairs only with `fix`.
 
-Pods are listed before the ledgers: whoever is bound in the one holds in the other, so a bind on its way is no
-Ghost here. A pod that came after the list is no Leak, because each one in question is read again.
+Pods are listed before the ledgers, so that every bound pod in the list has its hold in the ledger and a
+bind in flight is no Ghost. A pod created after the list is no Leak, because each affected pod is read
+again.
 """
 
 import asyncio
@@ -44,45 +45,48 @@ class Checked:
 class Inspection:
     checked: tuple[Checked, ...] = ()
     nodes: frozenset[str] = frozenset()
-    """Whose ledgers were looked at."""
+    """The nodes whose ledgers were checked."""
     recorded: bool = True
-    """There are NodeReservations; else all was counted from pods, and there is nothing to repair."""
+    """There are NodeReservations. If false, the ledgers were counted from pods and cannot be repaired."""
 
     @property
     def left(self) -> int:
-        return sum(not one.repaired for one in self.checked)
+        return sum(not item.repaired for item in self.checked)
 
 
 async def inspect(
     api: Client, *, node: str | None = None, fix: bool = False, clock: Clock | None = None
 ) -> Inspection:
-    """All nodes, or one; a node that has no ledger has no findings."""
+    """Check all nodes, or one; a node without a ledger has no findings."""
     stores = [await _listed(api, kind) for kind in SEEN_FROM]
     records: Store[NodeReservation] = await _listed(api, kinds.NODE_RESERVATIONS)
     if not len(records):
         return await _counted(api, node, clock or SystemClock())
-    book = CRDCapacityManager(api, records)
-    sight = Sight(Sources(*(Watched(store, _Complete()) for store in stores)))
-    audit = Audit(sight, api, book=book, recorder=Recorder(api, "croupier-audit"))
-    nodes = frozenset(name for name in book.nodes() if node in (None, name))
-    checked = [one for name in sorted(nodes) for one in await _checked(audit, name, fix=fix)]
-    await book.finish()
+    manager = CRDCapacityManager(api, records)
+    view = Sight(Sources(*(Watched(store, _Complete()) for store in stores)))
+    audit = Audit(view, api, book=manager, recorder=Recorder(api, "croupier-audit"))
+    nodes = frozenset(name for name in manager.nodes() if node in (None, name))
+    checked = [item for name in sorted(nodes) for item in await _checked(audit, name, fix=fix)]
+    await manager.finish()
     return Inspection(tuple(checked), nodes)
 
 
 async def _checked(audit: Audit, node: str, *, fix: bool) -> list[Checked]:
-    seen = await audit.confirmed(node, audit.look(node))
-    done = await audit.repair(node, seen) if fix else []
-    mended = [one.repair for one in done]  # one repair may put several findings right
-    return [Checked(node, one, one.repair is not None and one.repair in mended) for one in seen]
+    confirmed = await audit.confirmed(node, audit.look(node))
+    done = await audit.repair(node, confirmed) if fix else []
+    repairs = [divergence.repair for divergence in done]  # one repair may resolve several findings
+    return [
+        Checked(node, divergence, divergence.repair is not None and divergence.repair in repairs)
+        for divergence in confirmed
+    ]
 
 
 async def _counted(api: Client, node: str | None, clock: Clock) -> Inspection:
-    seen = await snapshot.take(api, clock.now(), with_pods=True)
-    nodes = frozenset(name for name in seen.ledgers if node in (None, name))
+    counted = await snapshot.take(api, clock.now(), with_pods=True)
+    nodes = frozenset(name for name in counted.ledgers if node in (None, name))
     checked = tuple(
         Checked(name, Divergence(finding))
-        for name, findings in sorted(seen.findings.items())
+        for name, findings in sorted(counted.findings.items())
         for finding in findings
         if name in nodes
     )
@@ -90,20 +94,20 @@ async def _counted(api: Client, node: str | None, clock: Clock) -> Inspection:
 
 
 async def _listed(api: Client, kind: Resource[Any]) -> Store[Any]:
-    """The objects of a kind; none of one that is not installed."""
+    """The objects of a kind; a kind that is not installed has none."""
     store: Store[Any] = Store(kind)
     try:
         listing = await api.list(kind)
     except NotFound:
         return store
-    for found in listing.items:
-        store.put(found)
+    for item in listing.items:
+        store.put(item)
     await asyncio.sleep(0)
     return store
 
 
 class _Complete:
-    """A cache that was listed once."""
+    """A cache that is always synced."""
 
     async def synced(self) -> None:
         return

@@ -1,8 +1,8 @@
-"""The ledger of any node, for those who only read it, wherever it is kept.
+"""Read-only ledgers of all nodes, for either capacity manager.
 
-Where the book is in the API server, it is read there. Where it is in the memory of another process, it is
-counted from what that process leaves in the API server, by the same functions that open its ledgers: the
-allocations of bound pods and the Reservations. Each is kept until something of its node changes.
+With the CRD capacity manager they are read from the NodeReservations. With the InMemory capacity manager,
+which lives in another process, they are counted from the allocations of bound pods and the Reservations,
+with the functions that also open its ledgers. Each ledger is cached until an object of its node changes.
 """
 
 import asyncio
@@ -44,18 +44,17 @@ class Ledgers:
         sources.inventories.store.subscribe(self._inventory_changed)
 
     async def complete(self) -> None:
-        """Returns once everything that a ledger is read from has been listed."""
+        """Wait until all caches that the ledgers are read from have synced."""
         await asyncio.gather(self._sight.complete(), self._records.cache.synced())
 
     def ledger(self, node: str) -> Ledger | None:
-        """None for a node without cards and holders."""
-        found = self._known.get(node, _UNREAD)
-        if found is _UNREAD:
+        """The ledger of a node; None if it has neither cards nor holders."""
+        if self._known.get(node, _UNREAD) is _UNREAD:
             self._known[node] = self._read(node)
         return self._known[node]
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have `changed` told the node whenever its ledger may have changed; the result ends that."""
+        """Call `changed` with the node when its ledger may have changed; the result unsubscribes."""
         return self._listeners.add(changed)
 
     def _read(self, node: str) -> Ledger | None:
@@ -79,22 +78,23 @@ class Ledgers:
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = _told(change.old), _told(change.new)
         if old != new:
-            self._forget({told[0] for told in (old, new) if told is not None})
+            self._forget({fields[0] for fields in (old, new) if fields is not None})
 
     def _reservation_changed(self, change: Change[Reservation]) -> None:
-        self._forget({one.spec.node_name for one in (change.old, change.new) if one is not None})
+        versions = (change.old, change.new)
+        self._forget({reservation.spec.node_name for reservation in versions if reservation is not None})
 
     def _device_changed(self, change: Change[GPUDevice]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or _of_card(old) != _of_card(new):
-            found = (one for one in (old, new) if one is not None)
-            self._forget({node for one in found for node in sight.node_of_device(one)})
+            devices = (device for device in (old, new) if device is not None)
+            self._forget({node for device in devices for node in sight.node_of_device(device)})
 
     def _pool_changed(self, change: Change[GPUPool]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or report.pool(old) != report.pool(new):
-            found = (one for one in (old, new) if one is not None)
-            self._forget({node for one in found for node in self._sight.nodes_with(one)})
+            pools = (pool for pool in (old, new) if pool is not None)
+            self._forget({node for pool in pools for node in self._sight.nodes_with(pool)})
 
     def _node_changed(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
@@ -107,7 +107,7 @@ class Ledgers:
 
 
 def _told(pod: Pod | None) -> tuple[str, str, bool, str | None] | None:
-    """What of a pod a ledger is counted from; nothing of one that uses no card."""
+    """The fields of a pod that affect a ledger; None for a pod without cards."""
     if pod is None or not pod.spec.node_name:
         return None
     allocation = pod.metadata.annotations.get(ALLOCATION)
@@ -119,8 +119,8 @@ def _told(pod: Pod | None) -> tuple[str, str, bool, str | None] | None:
 def _asks(pod: Pod) -> bool:
     return any(
         request.concerns(name)
-        for one in (*pod.spec.containers, *pod.spec.init_containers)
-        for name in (*one.resources.requests, *one.resources.limits)
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for name in (*container.resources.requests, *container.resources.limits)
     )
 
 

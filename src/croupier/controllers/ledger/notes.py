@@ -1,4 +1,4 @@
-"""What the audit found and could not repair, by node, for whoever shows it."""
+"""The findings that the audit could not repair, by node."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -18,17 +18,17 @@ class Notes:
         return self._findings
 
     def write(self, node: str, findings: Iterable[Finding]) -> None:
-        now = tuple(findings)
-        if now == self.of(node):
+        current = tuple(findings)
+        if current == self.of(node):
             return
-        if now:
-            self._findings[node] = now
+        if current:
+            self._findings[node] = current
         else:
             del self._findings[node]
-        for told in tuple(self._listeners):
-            told(node)
+        for changed in tuple(self._listeners):
+            changed(node)
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have `changed` told the node whenever its findings changed; the result ends that."""
+        """Call `changed` with the node when its findings change; the returned function unsubscribes."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed) if changed in self._listeners else None

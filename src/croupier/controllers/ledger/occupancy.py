@@ -1,9 +1,9 @@
-"""The condition Occupied of every GPUDevice: who holds its card, as the ledger has it.
+"""Writes the condition Occupied of every GPUDevice: how the card is held according to the ledger.
 
-It is how the ledger speaks to those who change cards. They wait for Withdrawn; so that word, and its end, are
-written at once, and only when the book has stood still on it for a moment: a write of the ledger that is
-on its way could still say otherwise. All else is for people, and is written as time allows: when
-hundreds of pods are placed at once, they come first.
+The components that change cards wait for the reason Withdrawn. So Withdrawn, and its end, are written
+without rate limit, but Withdrawn only after it has been stable for a moment, because a ledger write in
+flight could still contradict it. All other reasons are informative and rate limited, so that they do not
+delay the placement of hundreds of pods.
 """
 
 import asyncio
@@ -36,31 +36,31 @@ NAME: Final = "occupancy"
 FIELD_MANAGER: Final = "croupier-ledger"
 MARGIN: Final = 0.01
 GATHERED: Final = 0.1
-"""Seconds within which a changed ledger is looked at: where one pod is placed, more are."""
+"""Seconds to collect changes of a ledger: pods are often placed on a node together."""
 
 _JUDGED: Final = {
-    "Free": Judged(OCCUPIED, "False", "Free", "nobody holds anything of it"),
-    "Withdrawn": Judged(OCCUPIED, "False", "Withdrawn", "nobody holds anything of it, or is given any"),
-    "Reserved": Judged(OCCUPIED, "True", "Reserved", "it is held for pods that are not bound yet"),
-    "InUse": Judged(OCCUPIED, "True", "InUse", "bound pods hold something of it"),
+    "Free": Judged(OCCUPIED, "False", "Free", "no pod holds the card"),
+    "Withdrawn": Judged(OCCUPIED, "False", "Withdrawn", "no pod holds the card, and none can get it"),
+    "Reserved": Judged(OCCUPIED, "True", "Reserved", "the card is held for pods that are not bound yet"),
+    "InUse": Judged(OCCUPIED, "True", "InUse", "bound pods hold the card or parts of it"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     calm: float = 0.5
-    """Seconds for which a card must have been withdrawn before that is promised."""
+    """Seconds for which a card must have been withdrawn before Withdrawn is written."""
     patience: float = 1.0
-    """Seconds that other news may wait: most placements are Reserved for less."""
+    """Seconds that other reasons are delayed: most placements are Reserved for less."""
     rate: Rate = field(default_factory=lambda: Rate(per_second=40, burst=100))
-    """Of writes that are for people only."""
+    """The rate limit of informative writes."""
     options: Options = field(default_factory=lambda: Options(workers=8))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 
 
 class Occupancy:
-    """One key is one node. `api` is fenced by the caller, where there is an election."""
+    """The key is the node. The caller fences `api` if there is leader election."""
 
     def __init__(
         self, sight_: Sight, api: Client, *, book: CapacityManager, settings: Settings | None = None
@@ -71,13 +71,13 @@ class Occupancy:
         self._settings = settings or Settings()
         self._bucket = Bucket(self._settings.rate)
         self._since: dict[str, tuple[Occupied, float]] = {}
-        """By card: what is to be told of it, and since when."""
+        """By card: the reason to write, and since when."""
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
         sources = sight_.sources
         self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
-        # What is reported of a card depends on these: they must be known before, and wake nobody.
+        # The report of a node depends on these: their caches must have synced, but they enqueue no key.
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda _: ())
         self.controller.watch(sources.pools.store, sources.pools.cache, lambda _: ())
         self.controller.watch(sources.pods.store, sources.pods.cache, lambda _: ())
@@ -97,43 +97,44 @@ class Occupancy:
         later: list[float] = []
         due: list[tuple[GPUDevice, Judged]] = []
         for device in devices:
-            word = occupancy.judge(device.metadata.name, scene)
-            wait = self._wait(device, word)
-            if wait is None or word is None:
+            reason = occupancy.judge(device.metadata.name, scene)
+            wait = self._wait(device, reason)
+            if wait is None or reason is None:
                 continue
             if wait > 0:
                 later.append(wait)
                 continue
-            due.append((device, _JUDGED[word]))
-        await together.all_of(self._write(node, device, judged) for device, judged in due)
+            due.append((device, _JUDGED[reason]))
+        await together.all_of(self._write(node, device, condition) for device, condition in due)
         return Result(again_after=min(later) + MARGIN) if later else DONE
 
     def _scene(self, node: str) -> Scene:
         held, report = self._book.ledger(node), self._sight.report(node)
         in_use = refit.in_use(held) if held is not None else ()
         reported = {card.id: card for card in capacity.count(report, in_use).cards}
-        if held is not None:  # it has the holders of every card, under the names of today
+        if held is not None:  # the ledger has the holders of every card, by their current names
             return Scene(held, reported)
         pods = self._sight.pods_on(node)
         named = {part.card for pod in pods if not pod.finished for part in pod.grant}
         return Scene(held, reported, named)
 
-    def _wait(self, device: GPUDevice, word: Occupied | None) -> float | None:
-        """Seconds until it may be told; None when there is nothing to tell."""
+    def _wait(self, device: GPUDevice, reason: Occupied | None) -> float | None:
+        """Seconds until the reason may be written; None if it need not be written."""
         name, now = device.metadata.name, self._settings.clock.monotonic()
-        told = next((one.reason for one in device.status.conditions if one.type == OCCUPIED), "")
-        if word is None or word == told:
+        conditions_ = device.status.conditions
+        written = next((condition.reason for condition in conditions_ if condition.type == OCCUPIED), "")
+        if reason is None or reason == written:
             self._since.pop(name, None)
             return None
         before = self._since.get(name)
-        if before is None or before[0] != word:
-            before = self._since[name] = (word, now)
-        if told == "Withdrawn":
+        if before is None or before[0] != reason:
+            before = self._since[name] = (reason, now)
+        if written == "Withdrawn":
             return 0.0
         lasted = now - before[1]
-        if word == "Withdrawn":
+        if reason == "Withdrawn":
             return max(0.0, self._settings.calm - lasted)
-        if lasted < self._settings.patience and told:
+        if lasted < self._settings.patience and written:
             return self._settings.patience - lasted
         return 0.0 if self._bucket.allows(now) else 1 / self._settings.rate.per_second
 

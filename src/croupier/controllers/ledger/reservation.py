@@ -1,10 +1,9 @@
-"""Reservation: held in the ledger, told in the status, released before it goes.
+"""The Reservation controller: holds cards in the ledger, writes the status, and releases on deletion.
 
-One key is one node: its Reservations are decided together, so that priority counts, and
-committed in one write of the ledger. The order of writes makes every crash harmless:
-the finalizer before the hold (nothing holds that could vanish unseen), the hold before the
-status (nothing is promised that is not held), the release before the finalizer goes.
-Done again, each step changes nothing.
+The key is the node: its Reservations are decided together, so that priorities count, and committed in one
+write of the ledger. The order of writes makes every crash harmless: the finalizer before the hold (a holder
+cannot be deleted unnoticed), the hold before the status (the status reports only existing holds), the release
+before the removal of the finalizer. Every step is idempotent.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ _EXPIRED: Final[_Told] = ("GPUReservationExpired", "Warning")
 
 
 class Counts(Protocol):
-    """Whom we tell what happened to Reservations."""
+    """Counts granted and failed Reservations."""
 
     def granted(self) -> None: ...
     def failed(self, reason: str) -> None: ...
@@ -75,7 +74,7 @@ class Settings:
 
 
 class ReservationController:
-    """`api` is fenced by the caller, where there is an election."""
+    """The caller fences `api` if there is leader election."""
 
     def __init__(
         self, sources: Sources, api: Client, *, book: CapacityManager, recorder: Recorder, settings: Settings
@@ -85,13 +84,13 @@ class ReservationController:
         self._book = book
         self._recorder = recorder
         self._settings = settings
-        self._by_node = sources.reservations.store.index(lambda found: (found.spec.node_name,))
-        self._by_pod = sources.reservations.store.index(lambda found: (found.spec.pod_key,))
+        self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
+        self._by_pod = sources.reservations.store.index(lambda item: (item.spec.pod_key,))
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, gauge=settings.gauge
         )
         self.controller.watch(
-            sources.reservations.store, sources.reservations.cache, lambda found: (found.spec.node_name,)
+            sources.reservations.store, sources.reservations.cache, lambda item: (item.spec.node_name,)
         )
         self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
         self.controller.watch(sources.nodes.store, sources.nodes.cache, self._node_if_concerned)
@@ -107,19 +106,19 @@ class ReservationController:
     async def reconcile(self, node: str) -> Result:
         if not self._concerns(node):
             return DONE
-        found = {one.metadata.key: one for one in self._by_node.get(node)}
+        by_key = {item.metadata.key: item for item in self._by_node.get(node)}
         ledger = self._book.ledger(node)
-        scene = await self._scene(node, ledger, found)
-        scene = await self._guarded(ledger, scene, found)
+        scene = await self._scene(node, ledger, by_key)
+        scene = await self._guarded(ledger, scene, by_key)
         ledger = await self._settled(node, ledger, scene)
         judgement = verdict.judge(ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy)
-        await self._tell(node, found, judgement)
+        await self._tell(node, by_key, judgement)
         return Result(judgement.again_after)
 
-    async def _scene(self, node: str, ledger: Ledger | None, found: Mapping[str, Reservation]) -> Scene:
+    async def _scene(self, node: str, ledger: Ledger | None, by_key: Mapping[str, Reservation]) -> Scene:
         now = self._settings.clock.now()
-        asked = tuple(wire.asked(one, now) for one in found.values())
-        names = {one.pod for one in asked}
+        asked = tuple(wire.asked(item, now) for item in by_key.values())
+        names = {request.pod for request in asked}
         if ledger is not None:
             names |= {"/".join(holder.split("/")[:2]) for holder in ledger.reservations}
         scene = Scene(
@@ -139,7 +138,7 @@ class ReservationController:
     async def _verified(
         self, holders: Iterable[str], certain: Callable[[str], Awaitable[bool]]
     ) -> frozenset[str]:
-        """Those of which the API server itself says so: a cache may be behind."""
+        """The holders for which the API server confirms it, because a cache may be stale."""
         return frozenset([holder for holder in holders if await certain(holder)])
 
     async def _pod_is_over(self, holder: str) -> bool:
@@ -154,27 +153,27 @@ class ReservationController:
         if ledger is None:
             return False
         try:
-            found = await self._api.get(
+            current = await self._api.get(
                 RESERVATIONS, ledger.reservations[holder], namespace=holder.partition("/")[0]
             )
         except NotFound:
             return True
-        return found.spec.node_name != node
+        return current.spec.node_name != node
 
-    async def _guarded(self, ledger: Ledger | None, scene: Scene, found: dict[str, Reservation]) -> Scene:
-        """With the finalizer on all that are about to hold."""
+    async def _guarded(self, ledger: Ledger | None, scene: Scene, by_key: dict[str, Reservation]) -> Scene:
+        """Add the finalizer to all Reservations that are about to hold cards."""
         keys = reservation.unguarded(ledger, scene, self._settings.strategy)
         if not keys:
             return scene
-        await together.all_of(self._put_finalizer(scene.node, key, found) for key in keys)
-        asked = (wire.asked(found[one.key], scene.now) for one in scene.reservations if one.key in found)
-        return replace(scene, reservations=tuple(asked))
+        await together.all_of(self._put_finalizer(scene.node, key, by_key) for key in keys)
+        left = (request.key for request in scene.reservations if request.key in by_key)
+        return replace(scene, reservations=tuple(wire.asked(by_key[key], scene.now) for key in left))
 
-    async def _put_finalizer(self, node: str, key: str, found: dict[str, Reservation]) -> None:
+    async def _put_finalizer(self, node: str, key: str, by_key: dict[str, Reservation]) -> None:
         try:
-            found[key] = await self._patch(node, found[key], wire.finalizers(found[key], ours=True))
+            by_key[key] = await self._patch(node, by_key[key], wire.finalizers(by_key[key], ours=True))
         except NotFound:
-            del found[key]
+            del by_key[key]
 
     async def _settled(self, node: str, ledger: Ledger | None, scene: Scene) -> Ledger | None:
         def change(newest: Ledger) -> Ledger:
@@ -185,12 +184,12 @@ class ReservationController:
         try:
             return await self._book.amend(node, change)
         except UnknownNode:
-            return None  # closed a moment ago, so nobody held anything
+            return None  # the ledger was just closed, so it had no holders
 
-    async def _tell(self, node: str, found: Mapping[str, Reservation], judgement: Judgement) -> None:
-        told = [self._write(node, found[key], outcome) for key, outcome in judgement.outcomes.items()]
-        freed = [self._let_go(node, found[key]) for key in judgement.free]
-        await together.all_of([*told, *freed])
+    async def _tell(self, node: str, by_key: Mapping[str, Reservation], judgement: Judgement) -> None:
+        writes = [self._write(node, by_key[key], outcome) for key, outcome in judgement.outcomes.items()]
+        releases = [self._let_go(node, by_key[key]) for key in judgement.free]
+        await together.all_of([*writes, *releases])
 
     async def _write(self, node: str, found: Reservation, outcome: Outcome) -> None:
         status = wire.written(found, outcome, self._settings.clock.now())
@@ -206,7 +205,7 @@ class ReservationController:
 
     def _announce(self, found: Reservation, outcome: Outcome, before: Asked) -> None:
         if outcome.phase == before.told.phase == "Reserved":
-            return  # its pod was bound; the grant is the same
+            return  # only the pod was bound; the grant is the same
         if outcome.phase == "Reserved":
             self._settings.counts.granted()
         if outcome.phase == "Failed":
@@ -219,7 +218,7 @@ class ReservationController:
         self._recorder.record(about, name, note, action="Reserve", type=kind)
 
     async def _let_go(self, node: str, found: Reservation) -> None:
-        """Its cards are free, so it may go."""
+        """Remove the finalizer, after its cards were released."""
         without = wire.finalizers(found, ours=False)
         if list(found.metadata.finalizers) == without["metadata"]["finalizers"]:
             return
@@ -230,7 +229,7 @@ class ReservationController:
         if not without["metadata"]["finalizers"]:
             self.controller.deleted(node, RESERVATIONS, found)
         if found.status.phase == "Reserved":
-            self._record(found, None, "Released", "released because it was deleted")
+            self._record(found, None, "Released", "released because the Reservation was deleted")
 
     async def _patch(
         self, node: str, found: Reservation, patch: dict[str, object], subresource: str | None = None
@@ -243,24 +242,24 @@ class ReservationController:
         return written
 
     def _elsewhere(self, ledger: Ledger | None, scene: Scene) -> Mapping[str, Ledger]:
-        """The other nodes, if somebody needs to be told of them."""
+        """The ledgers of the other nodes, if a Reservation without cards needs them for its message."""
         holding = reservation.by_reservation(ledger)
-        if all(one.key in holding or one.told.phase == "Released" for one in scene.reservations):
+        if all(item.key in holding or item.told.phase == "Released" for item in scene.reservations):
             return {}
         others = {node: self._book.ledger(node) for node in tuple(self._book.nodes()) if node != scene.node}
         return {node: other for node, other in others.items() if other is not None}
 
     def _pod(self, name: str) -> PodView | None:
         namespace, _, pod = name.partition("/")
-        found = self._sources.pods.store.get(Key(namespace, pod))
-        return None if found is None else pods.view(found)
+        cached = self._sources.pods.store.get(Key(namespace, pod))
+        return None if cached is None else pods.view(cached)
 
     def _concerns(self, node: str) -> bool:
         ledger = self._book.ledger(node)
         return bool(self._by_node.keys(node)) or (ledger is not None and bool(ledger.reservations))
 
     def _nodes_of_pod(self, pod: Pod) -> set[str]:
-        return {found.spec.node_name for found in self._by_pod.get(pod.metadata.key)}
+        return {item.spec.node_name for item in self._by_pod.get(pod.metadata.key)}
 
     def _node_if_concerned(self, node: Node) -> tuple[str, ...]:
         return (node.metadata.name,) if self._concerns(node.metadata.name) else ()

@@ -1,4 +1,4 @@
-"""What is counted about Reservations."""
+"""Metrics of Reservations."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -11,18 +11,20 @@ class ReservationMetrics:
 
     def __init__(self, registry: CollectorRegistry, reservations: Store[Reservation]) -> None:
         self._granted = Counter(
-            "reservations", "Times a Reservation was granted: it became Reserved", registry=registry
+            "reservations", "Reservations granted (phase became Reserved)", registry=registry
         )
         self._failed = Counter(
             "reservations_failed",
-            "Times a Reservation was refused: it became Failed, or the reason changed",
+            "Reservations refused (phase became Failed, or the reason of the failure changed)",
             ["reason"],
             registry=registry,
         )
         active = Gauge(
-            "reservations_active", "Reservations that hold cards now (phase Reserved)", registry=registry
+            "reservations_active",
+            "Reservations that currently hold cards (phase Reserved)",
+            registry=registry,
         )
-        by_phase = reservations.index(lambda found: (found.status.phase,))
+        by_phase = reservations.index(lambda item: (item.status.phase,))
         active.set_function(lambda: len(by_phase.keys("Reserved")))
 
     def granted(self) -> None:

@@ -1,4 +1,4 @@
-"""A Reservation between its wire form and the values that are decided with."""
+"""Converts Reservations between their API type and the values of the core."""
 
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -39,10 +39,10 @@ def _told(status: ReservationStatus) -> Told:
 
 
 def written(found: Reservation, outcome: Outcome, now: datetime) -> ReservationStatus:
-    """The status that says so; equal to the one there is if that says so already."""
+    """The status for an outcome; equal to the current one if nothing changes."""
     old, now = found.status, now.replace(microsecond=0)
     same = (old.phase, old.message) == (outcome.phase, outcome.message)
-    others = tuple(one for one in old.conditions if one.type != CONDITION)
+    others = tuple(condition for condition in old.conditions if condition.type != CONDITION)
     return msgspec.structs.replace(
         old,
         phase=outcome.phase,
@@ -68,11 +68,11 @@ def _judged(found: Reservation, outcome: Outcome, now: datetime) -> Condition:
 
 
 def _condition(status: ReservationStatus) -> Condition | None:
-    return next((one for one in status.conditions if one.type == CONDITION), None)
+    return next((condition for condition in status.conditions if condition.type == CONDITION), None)
 
 
 def patch(found: Reservation, status: ReservationStatus) -> Raw:
-    """A merge patch of the status, good for the version that was seen only."""
+    """A merge patch of the status, with the read version as precondition."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     cleared = dict.fromkeys(_OURS)
     return {**guard(found), "status": {**cleared, "phase": status.phase, **fields}}
@@ -83,7 +83,7 @@ def guard(found: Reservation) -> Raw:
 
 
 def finalizers(found: Reservation, *, ours: bool) -> Raw:
-    """A merge patch that puts our finalizer on, or takes it off."""
+    """A merge patch that adds or removes Croupier's finalizer."""
     others = [name for name in found.metadata.finalizers if name != RELEASE_FINALIZER]
     wanted = [*others, RELEASE_FINALIZER] if ours else others
     return {"metadata": {**guard(found)["metadata"], "finalizers": wanted}}

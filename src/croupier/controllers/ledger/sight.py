@@ -1,6 +1,6 @@
-"""What the controllers of the ledger see of a node: its cards, its pods, the Reservations for it.
+"""The cached view of nodes for the ledger's controllers: cards, pods and Reservations by node.
 
-One set of indexes serves all of them, so that a look at a node costs what is on that node.
+All controllers share one set of indexes, so that reading a node costs only what is on that node.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ class Sight:
         self._pods = sources.pods.store.index(node_of_pod)
         self._devices = sources.devices.store.index(node_of_device)
         self._pooled = sources.devices.store.index(_pool_of)
-        self._reservations = sources.reservations.store.index(lambda found: (found.spec.node_name,))
+        self._reservations = sources.reservations.store.index(lambda item: (item.spec.node_name,))
 
     async def complete(self) -> None:
-        """Returns once every store has had its first whole list."""
+        """Wait until all caches have synced."""
         sources = self.sources
         cards = (sources.nodes, sources.devices, sources.pools, sources.inventories)
         users = (sources.pods, sources.reservations)
-        await asyncio.gather(*(one.cache.synced() for one in (*cards, *users)))
+        await asyncio.gather(*(informer.cache.synced() for informer in (*cards, *users)))
 
     def nodes(self) -> set[str]:
-        """Nodes there are, and nodes somebody reports cards of."""
+        """All nodes, and the nodes of all GPUDevices."""
         return {node.metadata.name for node in self.sources.nodes.store} | set(self._devices.values())
 
     def node(self, name: str) -> Node | None:
         return self.sources.nodes.store.named(name)
 
     def nodes_with(self, pool: GPUPool) -> set[str]:
-        """Nodes with cards of the pool."""
+        """The nodes with cards of the pool."""
         devices = self._pooled.get(pool.metadata.name)
         return {node for device in devices for node in node_of_device(device)}
 
@@ -67,7 +67,7 @@ class Sight:
         return self._devices.get(node)
 
     def pod(self, key: str) -> Pod | None:
-        """By `namespace/name`."""
+        """A pod by `namespace/name`."""
         namespace, _, name = key.partition("/")
         return self.sources.pods.store.get(Key(namespace, name))
 
@@ -75,28 +75,29 @@ class Sight:
         return [pods.view(pod) for pod in self._pods.get(node)]
 
     def pods_named(self, ledger: Ledger) -> dict[str, PodView]:
-        """The pods that holders name, by `namespace/name`; without what they ask for, which costs to read."""
+        """The pods of the holders by `namespace/name`, without their requests, which are slow to read."""
         keys = {claim.reserved_as(holder) or holder for holder in ledger.holders()}
         return {key: brief(pod) for key in keys if (pod := self.pod(key)) is not None}
 
     def pledges(self, node: str) -> list[Pledge]:
-        return [one for found in self._reservations.get(node) if (one := pledge.read(found)) is not None]
+        holds = (pledge.read(reservation) for reservation in self._reservations.get(node))
+        return [hold for hold in holds if hold is not None]
 
     def world(self, ledger: Ledger) -> World:
-        """All that an audit compares."""
+        """The inputs of an audit."""
         node = ledger.node
         reservations = self._reservations.get(node)
         return World(
             ledger=ledger,
             report=self.report(node),
             pods={**self.pods_named(ledger), **{pod.key: pod for pod in self.pods_on(node)}},
-            pledges={one.pod: one for one in self.pledges(node)},
-            reservations=frozenset(found.metadata.key for found in reservations),
+            pledges={hold.pod: hold for hold in self.pledges(node)},
+            reservations=frozenset(reservation.metadata.key for reservation in reservations),
         )
 
 
 def brief(pod: Pod) -> PodView:
-    """Where it is and whether it has ended."""
+    """A view of the pod with only its node and whether it has ended."""
     return PodView(pod.metadata.key, pod.metadata.uid, pod.spec.node_name, finished=pod.is_finished)
 
 

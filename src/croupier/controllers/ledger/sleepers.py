@@ -1,16 +1,16 @@
-"""Pods that the scheduler lets sleep although a node has come by what they wait for.
+"""Requeues unschedulable pods when a node gains the resource they need.
 
-kube-scheduler tries a pod again when a node changes so that it would fit. It judges that by all the pod
-requests, our mark included, which no node has and which only its filter knows to pass over (1.36,
-`noderesources.isFit`). So a pod with the mark that was refused for want of anything else of a node, the
-resource of a pool that is served a moment later for one, would sleep for five minutes. Whoever sleeps so is
-woken here; those whom the ledger refused the extender wakes.
+kube-scheduler retries a pod when a node changes such that the pod would fit. That check considers all
+requests of the pod, including Croupier's mark resource, which no node has and which only the scheduler's
+filter ignores (1.36, `noderesources.isFit`). So a marked pod that was refused for lack of another resource,
+for example of a pool that becomes available a moment later, would wait for five minutes. Such pods are
+requeued here; the extender requeues the pods that were refused because of the ledger.
 
-An annotation wakes whom an extender refused, but nobody who lacked a resource. Such a pod is tried again
-when it asks for less than before, and what it asks for is read from its status as well, for resizing's
-sake. So its status says for a moment that it has the mark once more than it asks for, which nobody counts:
-no node has the mark, and the scheduler's filter passes over it. Both writes are for the very version that
-was seen, because a kubelet may already write there.
+Changing an annotation requeues pods that an extender refused, but not pods that lack a resource. The
+scheduler retries those when they request less than before, and it reads requests from the pod's status too
+(for in-place resize). So the status briefly reports one mark more than requested, and then reports it no
+more. That has no other effect, because no node has the mark and the scheduler's filter ignores it. Both
+writes have the read version as precondition, because a kubelet may already write the status.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ from croupier.kube.together import first
 
 ONE: Final = quantity.parse("1")
 KNOCKS: Final = 5
-"""How often to take back what a knock wrote, while others change the pod."""
+"""Attempts to revert the status while other clients change the pod."""
 RECENT: Final = 10.0
-"""Seconds for which what a node came by may have been missed by a refusal that we hear of later."""
+"""Seconds for which a node's gain is remembered: a refusal that ignored it may be observed later."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Sleeper:
 
 
 class Sleepers:
-    """`pending` are pods without a node. `api` is fenced by the caller, where there is an election."""
+    """`pending` are pods without a node. The caller fences `api` if there is leader election."""
 
     def __init__(
         self, pending: Watched[Pod], nodes: Watched[Node], api: Client, clock: Clock | None = None
@@ -70,13 +70,13 @@ class Sleepers:
         self._clock = clock or SystemClock()
         self._room: WaitingRoom[Sleeper] = WaitingRoom()
         self._opened: dict[str, float] = {}
-        """Nodes that lately came by something, and when."""
+        """Nodes that recently gained a resource, and when."""
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         ends = (self._pending.subscribe(self._pod_changed), self._nodes.subscribe(self._node_changed))
         now = self._clock.monotonic()
-        self._opened = {node.metadata.name: now for node in self._nodes}  # who came by what is not known
+        self._opened = {node.metadata.name: now for node in self._nodes}  # earlier gains are unknown
         for pod in self._pending:
             self._judge(pod)
         try:
@@ -96,10 +96,10 @@ class Sleepers:
             return
         opened = (_has(node) for name in self._opened if (node := self._nodes.named(name)) is not None)
         offers = {frozenset(has.items()): has for has in opened}.values()  # a fleet has few kinds of nodes
-        able = self._room.call(lambda one: any(waiting.could(one.requests, has) for has in offers), now)
-        for one in able:
-            await self._call_one(one)
-        self._wake.set()  # there may be more, or one was called before the scheduler knew of the node
+        able = self._room.call(lambda waiter: any(waiting.could(waiter.requests, has) for has in offers), now)
+        for waiter in able:
+            await self._call_one(waiter)
+        self._wake.set()  # more pods may fit, or the scheduler did not know the node yet
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is not None:
@@ -120,52 +120,54 @@ class Sleepers:
             return
         old, new = change.old, change.new
         if old is not None and old.status.allocatable == new.status.allocatable:
-            return  # nearly all changes of a node are signs of life
+            return  # nearly all changes of a node are heartbeats
         if waiting.opens(None if old is None else _has(old), _has(new)):
             self._opened[change.key.name] = self._clock.monotonic()
             self._wake.set()
 
-    async def _call_one(self, one: Sleeper) -> None:
+    async def _call_one(self, waiter: Sleeper) -> None:
         try:
-            await self._knock(one)
+            await self._knock(waiter)
         except NotFound:
-            self._room.leave(one.uid)
+            self._room.leave(waiter.uid)
         except Conflict:
-            return  # it has changed: we hear of it, and judge it anew
+            return  # the pod has changed: its watch event enqueues it again
         except KubeError as error:
-            log.warning("a pod was not woken", pod=one.pod.metadata.key, error=str(error))
+            log.warning("cannot requeue a pod", pod=waiter.pod.metadata.key, error=str(error))
         else:
-            log.info("woke a pod that a node may have room for now", pod=one.pod.metadata.key)
+            log.info("requeued a pod that may fit on a node now", pod=waiter.pod.metadata.key)
 
-    async def _knock(self, one: Sleeper) -> None:
-        meta, first_container = one.pod.metadata, one.pod.spec.containers[0].name
-        more = {MARK: quantity.text(one.requests[MARK] + ONE)}
+    async def _knock(self, waiter: Sleeper) -> None:
+        meta, first_container = waiter.pod.metadata, waiter.pod.spec.containers[0].name
+        more = {MARK: quantity.text(waiter.requests[MARK] + ONE)}
         entry = {"name": first_container, "image": "", "imageID": "", "ready": False, "restartCount": 0}
-        loud = await self._status(meta, [{**entry, "resources": {"requests": more}}])
+        pod = await self._status(meta, [{**entry, "resources": {"requests": more}}])
         for _ in range(KNOCKS):
-            if loud.spec.node_name:
-                return  # what is there now is its kubelet's
+            if pod.spec.node_name:
+                return  # the kubelet owns the status now
             try:
-                await self._status(loud.metadata, [])
+                await self._status(pod.metadata, [])
             except Conflict:
-                loud = await self._api.get(kinds.PODS, meta.name, namespace=meta.namespace)
+                pod = await self._api.get(kinds.PODS, meta.name, namespace=meta.namespace)
             else:
                 return
 
     async def _status(self, of: ObjectMeta, containers: list[dict[str, Any]]) -> Pod:
-        """Nothing is written if the pod is another one, or has changed since."""
+        """Write the status of exactly this version of the pod."""
         version = {"uid": of.uid, "resourceVersion": of.resource_version}
         patch = {"metadata": version, "status": {"containerStatuses": containers}}
         return await self._api.patch(kinds.PODS, of.name, patch, namespace=of.namespace, subresource="status")
 
 
 def _is_refused(pod: Pod) -> bool:
-    """The scheduler has said so, and nothing of it has begun since."""
+    """The scheduler has set Unschedulable, and the pod is neither bound nor being deleted."""
     if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
         return False
     return any(
-        one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable"
-        for one in pod.status.conditions
+        condition.type == "PodScheduled"
+        and condition.status == "False"
+        and condition.reason == "Unschedulable"
+        for condition in pod.status.conditions
     )
 
 

@@ -1,8 +1,8 @@
-"""NodeReservation.status: what is left on the node and what the audit found.
+"""Writes NodeReservation.status: the free capacity of the node and the audit's findings.
 
-It is for people; nobody decides by it. And every write of it makes a writer of the ledger
-that comes after lose a compare-and-swap. So it is written when the ledger has been still for a while,
-at the latest every two minutes, and never when it would say the same.
+The status is informative; no decision depends on it. Every write of it makes the next write of the ledger
+fail its compare-and-swap. So it is written only if it differs, after the ledger has been stable for a
+while, and at the latest after two minutes.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from croupier.kube.errors import NotFound
 from croupier.kube.reconcile import DONE, Result
 from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 
-NAME: Final = "standing"
+NAME: Final = "nodereservation-status"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     calm: float = 30.0
-    """Seconds a ledger must have been still."""
+    """Seconds for which a ledger must have been stable."""
     at_most: float = 120.0
-    """Seconds after which a status is written even if the ledger is never still."""
+    """Seconds after which the status is written even if the ledger keeps changing."""
     options: Options = field(default_factory=Options)
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
@@ -41,14 +41,14 @@ class Settings:
 
 @dataclass(slots=True)
 class _Unrest:
-    """Since when the status is behind, and when the ledger last changed."""
+    """Since when the status is outdated, and when the ledger last changed."""
 
     began: float
     last: float
 
 
 class Standing:
-    """`api` is fenced by the caller, where there is an election."""
+    """The caller fences `api` if there is leader election."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Standing:
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
-        self.controller.watch(records.store, records.cache, lambda found: (found.metadata.name,))
+        self.controller.watch(records.store, records.cache, lambda record: (record.metadata.name,))
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
         endings = (self._book.subscribe(self._changed), self._notes.subscribe(self.controller.add))
@@ -79,7 +79,7 @@ class Standing:
                 end()
 
     async def reconcile(self, node: str) -> Result:
-        """A ledger that just changed is not even looked at; one that never had a status gets it at once."""
+        """A ledger that has just changed is delayed; one without a status gets it immediately."""
         record = self._records.store.named(node)
         if record is not None and record.status.cards is not None and (wait := self._wait(node)) > 0:
             return Result(again_after=wait)
@@ -92,7 +92,7 @@ class Standing:
         return self._status(record) == record
 
     def _status(self, record: NodeReservation) -> NodeReservation:
-        """The record with the status that follows from it."""
+        """The record with its computed status."""
         node = record.metadata.name
         held = translate.read(node, record.spec)
         now = self._settings.clock.now()

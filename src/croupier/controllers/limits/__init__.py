@@ -1,1 +1,1 @@
-"""CPU limits moved in place, and given back when nobody minds them."""
+"""Controllers of CPU limits: in-place resizes, and the restore of original limits."""

@@ -1,9 +1,9 @@
-"""Gives limits back when a node's market agent has fallen silent.
+"""Restores the original CPU limits when the market agent of a node stops.
 
-The agent may have left a pod at the low point of its day. So whoever can see Leases looks at the agents', one
-for each node, and after two minutes without a sign of life raises every limit there to at least what its pod
-came with. It does so in the PodAllocation, where everybody sees it and an agent that comes back finds it.
-Clocks are not compared: a Lease is silent since it was last seen to change.
+The agent may have stopped while the limit of an idle pod was low. This controller watches the agents' Leases,
+one per node, and after two minutes without a heartbeat raises every limit of the node to at least the
+original. It does so in the PodAllocation, where users see it and a restarted agent reads it. Clocks are not
+compared: the age of a heartbeat counts from the moment at which the Lease was observed to change.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 
 NAME: Final = "market-silence"
 AGAIN: Final = 30.0
-"""Seconds after which a silent node is looked at again: its pods may come and go."""
+"""Seconds between two checks of a node without an agent: its pods may come and go."""
 MARGIN: Final = 0.1
 
 log = structlog.get_logger(__name__)
@@ -44,11 +44,11 @@ class Settings:
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
     patience: int = silence.SILENT
-    """Microseconds without a sign of life."""
+    """Microseconds without a heartbeat."""
 
 
 class MarketSilence:
-    """One key is one node. `leases` are those of agents that move limits, not of those that only watch."""
+    """Keys are nodes. `leases` are those of agents that change limits, not of agents in dry-run mode."""
 
     def __init__(
         self,
@@ -58,33 +58,33 @@ class MarketSilence:
         settings: Settings | None = None,
     ) -> None:
         self._allocations = allocations.store.index(_node_of)
-        self._leases = leases.store.index(lambda one: [market_report.node_of(one)])
+        self._leases = leases.store.index(lambda lease: [market_report.node_of(lease)])
         self._api = api
         self._settings = settings or Settings()
         self._heard: dict[str, tuple[str, float]] = {}
-        """By node: the last sign of life, and when we first saw it."""
+        """By node: the last heartbeat, and when it was first observed."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
         self.controller.watch(allocations.store, allocations.cache, _node_of)
-        self.controller.watch(leases.store, leases.cache, lambda one: [market_report.node_of(one)])
+        self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.node_of(lease)])
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._heard.clear()  # one who comes to office knows nothing of what happened before
+        self._heard.clear()  # a new leader did not observe earlier heartbeats
         with store.kept(self._allocations, self._leases):
             await self.controller.run(stop, authority)
 
     async def reconcile(self, node: str) -> Result:
-        held = self._allocations.get(node)
+        allocations = self._allocations.get(node)
         quiet = self._silent_for(node)
-        if not held:
+        if not allocations:
             return DONE
         if quiet <= self._settings.patience:
             return Result(again_after=(self._settings.patience - quiet) / SECOND + MARGIN)
         refused = []
-        for one in held:
+        for allocation in allocations:
             try:
-                await self._give_back(one, quiet)
-            except ApiError as error:  # the others shall not starve for that
+                await self._give_back(allocation, quiet)
+            except ApiError as error:  # continue with the other pods
                 refused.append(error)
         if refused:
             raise refused[0]
@@ -92,35 +92,35 @@ class MarketSilence:
 
     def _silent_for(self, node: str) -> int:
         now = self._settings.clock.monotonic()
-        found = self._leases.get(node)
-        sign = found[0].spec.renew_time if found else ""
+        leases = self._leases.get(node)
+        sign = leases[0].spec.renew_time if leases else ""
         before = self._heard.get(node)
         if before is None or before[0] != sign:
             before = self._heard[node] = (sign, now)
         return int((now - before[1]) * SECOND)
 
-    async def _give_back(self, one: PodAllocation, quiet: int) -> None:
-        meta, original = one.metadata, _quanta(one.status.original_cpu_limit)
-        desired = _quanta(one.spec.desired_cpu_limit)
+    async def _give_back(self, allocation: PodAllocation, quiet: int) -> None:
+        meta, original = allocation.metadata, _quanta(allocation.status.original_cpu_limit)
+        desired = _quanta(allocation.spec.desired_cpu_limit)
         if original is None or desired is None:
-            return  # never moved, so nothing was taken
+            return  # the limit was never changed
         limit = silence.limit(desired, original, silent_for=quiet, after=self._settings.patience)
         if limit == desired:
             return
         patch = {"metadata": {"uid": meta.uid}, "spec": {"desiredCPULimit": units.text(limit)}}
         await self._api.patch(POD_ALLOCATIONS, meta.name, patch, namespace=meta.namespace)
         log.warning(
-            "the market agent is silent: a limit goes back to what its pod came with",
-            node=one.spec.node_name,
-            pod=f"{one.spec.namespace}/{one.spec.pod_name}",
+            "restored an original CPU limit because the market agent sends no heartbeat",
+            node=allocation.spec.node_name,
+            pod=f"{allocation.spec.namespace}/{allocation.spec.pod_name}",
             limit=units.text(limit),
             seconds=quiet // SECOND,
         )
 
 
-def _node_of(one: PodAllocation) -> Iterable[str]:
-    """Only what an agent wrote: what a person wrote stays as it is."""
-    return [one.spec.node_name] if one.spec.node_name else []
+def _node_of(allocation: PodAllocation) -> Iterable[str]:
+    """Only PodAllocations of agents have a node name; those written by hand stay unchanged."""
+    return [allocation.spec.node_name] if allocation.spec.node_name else []
 
 
 def _quanta(written: str | None) -> int | None:

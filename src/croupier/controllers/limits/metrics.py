@@ -1,4 +1,4 @@
-"""What is counted about PodAllocations."""
+"""Metrics of PodAllocations."""
 
 from functools import partial
 from typing import get_args
@@ -18,24 +18,24 @@ class PodAllocationMetrics:
     def __init__(self, registry: CollectorRegistry, allocations: Store[PodAllocation]) -> None:
         self._resizes = Counter(
             "mbcas_resizes",
-            "Changes of a pod's CPU limit that the API server accepted",
+            "Changes of pod CPU limits accepted by the API server",
             ["direction"],
             registry=registry,
         )
         self._failures = Counter(
             "mbcas_resize_failures",
-            "Times a PodAllocation became Failed, or the reason changed",
+            "Transitions of PodAllocations to Failed or to another failure reason",
             ["reason"],
             registry=registry,
         )
         self._seconds = Histogram(
             "mbcas_resize_seconds",
-            "Time from a change to the kubelet's report that it is in force",
+            "Time from a change to the kubelet's report that it is applied",
             buckets=SECONDS,
             registry=registry,
         )
         self._writes = Counter("mbcas_status_writes", "Writes of a PodAllocation's status", registry=registry)
-        by_phase = allocations.index(lambda found: (found.status.phase,))
+        by_phase = allocations.index(lambda allocation: (allocation.status.phase,))
         phases = Gauge("mbcas_podallocations", "PodAllocations by phase", ["phase"], registry=registry)
         for phase in get_args(AllocationPhase):
             phases.labels(phase).set_function(partial(_count, by_phase, phase))

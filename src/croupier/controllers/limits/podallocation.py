@@ -1,9 +1,8 @@
-"""PodAllocation: the pod's limits moved through `pods/resize`, and the truth about it told.
+"""The PodAllocation controller: resizes the pod through `pods/resize` and reports the outcome in the status.
 
-One key is one PodAllocation. Everything is decided in core/resizing/resize from what the API server holds;
-here it is gathered and carried out: the owner first (so that nothing outlives its pod), then the limits the
-pod came with, then the change, then what the kubelet makes of it. Nothing is written that says what is
-there already.
+Keys are PodAllocations. Decisions are made in core/resizing/resize from the state in the API server; this
+module gathers the inputs and carries the decisions out: first the owner reference, then the record of the
+original limits, then the change, then the kubelet's report. Unchanged objects are not written.
 """
 
 import asyncio
@@ -21,8 +20,8 @@ from croupier.api.mbcas import PodAllocation
 from croupier.controllers.limits import status as wire
 from croupier.controllers.watched import Watched
 from croupier.core.resizing import resize
-from croupier.core.resizing import seen as resize_seen
-from croupier.core.resizing import words as resize_words
+from croupier.core.resizing import seen as resize_model
+from croupier.core.resizing import words as resize_messages
 from croupier.core.resizing.resize import Change, Decision
 from croupier.core.resizing.seen import Scene, Wish
 from croupier.core.resizing.words import Verdict
@@ -41,14 +40,12 @@ NAME: Final = "podallocation"
 FIELD_MANAGER: Final = "croupier-podallocation"
 RETRIES: Final = Backoff(first=5.0, most=300.0, jitter=0.2)
 CALM: Final = 600.0
-"""Seconds without a failure after which the next is a first one."""
+"""Seconds without a failure after which the backoff starts from the beginning."""
 
 log = structlog.get_logger(__name__)
 
 
 class Counts(Protocol):
-    """Whom we tell what happened to limits."""
-
     def resized(self, direction: str) -> None: ...
     def failed(self, reason: str) -> None: ...
     def applied(self, seconds: float) -> None: ...
@@ -80,7 +77,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """How often in a row, when last, and when to try again."""
+    """`count` consecutive failures, the last one `at` this time; retry when `due`."""
 
     generation: int
     count: int
@@ -89,7 +86,7 @@ class _Failure:
 
 
 class PodAllocationController:
-    """`api` is fenced by the caller, where there is an election."""
+    """The caller fences `api` if there is a leader election."""
 
     def __init__(
         self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
@@ -100,8 +97,8 @@ class PodAllocationController:
         self._settings = settings or Settings()
         self._failures: dict[Key, _Failure] = {}
         self._asked: dict[Key, float] = {}
-        """When a change was made that is not reported yet."""
-        self._of_pod = sources.allocations.store.index(lambda found: (_pod_of(found),))
+        """When a change was made that the kubelet has not reported yet."""
+        self._of_pod = sources.allocations.store.index(lambda allocation: (_pod_of(allocation),))
         self.controller: Controller[Key] = Controller(
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
@@ -113,22 +110,22 @@ class PodAllocationController:
             await self.controller.run(stop, authority)
 
     async def reconcile(self, key: Key) -> Result:
-        found = self._sources.allocations.store.get(key)
-        if found is None or found.metadata.deletion_timestamp is not None:
+        allocation = self._sources.allocations.store.get(key)
+        if allocation is None or allocation.metadata.deletion_timestamp is not None:
             self._failures.pop(key, None)
             self._asked.pop(key, None)
             return DONE
-        pod = await self._pod(found)
+        pod = await self._pod(allocation)
         try:
             if pod is not None:
-                found = await self._owned(key, found, pod)
-            return await self._move(key, found, None if pod is None else wire.seen(pod))
+                allocation = await self._owned(key, allocation, pod)
+            return await self._move(key, allocation, None if pod is None else wire.seen(pod))
         except NotFound:
-            return DONE  # the PodAllocation went meanwhile
+            return DONE  # the PodAllocation was deleted
 
-    async def _pod(self, found: PodAllocation) -> Pod | None:
-        """From the cache; what is not there may be too young for it."""
-        meta, spec = found.metadata, found.spec
+    async def _pod(self, allocation: PodAllocation) -> Pod | None:
+        """From the cache; a pod that is not in the cache may be too new."""
+        meta, spec = allocation.metadata, allocation.spec
         if spec.namespace != meta.namespace:
             return None
         if (known := self._sources.pods.store.named(spec.pod_name, meta.namespace)) is not None:
@@ -138,50 +135,54 @@ class PodAllocationController:
         except NotFound:
             return None
 
-    async def _owned(self, key: Key, found: PodAllocation, pod: Pod) -> PodAllocation:
-        """It goes when its pod goes; one that is of another pod keeps its owner and goes, too."""
-        wanted = wire.owned(found, pod)
-        if wanted is None or not wire.wish(found, self._now()).is_of(pod.metadata.uid):
-            return found
+    async def _owned(self, key: Key, allocation: PodAllocation, pod: Pod) -> PodAllocation:
+        """Set the owner reference, so that it is deleted with its pod, unless it belongs to another pod."""
+        wanted = wire.owned(allocation, pod)
+        if wanted is None or not wire.wish(allocation, self._now()).is_of(pod.metadata.uid):
+            return allocation
         return await self._patch(key, wanted)
 
-    async def _move(self, key: Key, found: PodAllocation, pod: resize_seen.Pod | None) -> Result:
-        scene = self._scene(key, found, pod)
+    async def _move(self, key: Key, allocation: PodAllocation, pod: resize_model.Pod | None) -> Result:
+        scene = self._scene(key, allocation, pod)
         decision = resize.decide(scene)
         if pod is not None and decision.change is not None:
             refusal = await self._resize(key, scene.wish, pod, decision.change)
             decision = decision if refusal is None else resize.refused(decision, refusal)
-        decision = await self._named(found, scene, decision)
-        self._count(key, found, decision)
-        await self._tell(key, found, decision)
+        decision = await self._named(allocation, scene, decision)
+        self._count(key, allocation, decision)
+        await self._tell(key, allocation, decision)
         return Result(self._again(key, decision))
 
-    def _scene(self, key: Key, found: PodAllocation, pod: resize_seen.Pod | None) -> Scene:
+    def _scene(self, key: Key, allocation: PodAllocation, pod: resize_model.Pod | None) -> Scene:
         now, failure = self._now(), self._failures.get(key)
-        others = (self._sources.allocations.store.get(one) for one in self._of_pod.keys(_pod_of(found)))
+        others = (
+            self._sources.allocations.store.get(other) for other in self._of_pod.keys(_pod_of(allocation))
+        )
         rivals = tuple(
-            wire.wish(one, now)
-            for one in others
-            if one is not None
-            and one.metadata.uid != found.metadata.uid
-            and one.metadata.deletion_timestamp is None
+            wire.wish(other, now)
+            for other in others
+            if other is not None
+            and other.metadata.uid != allocation.metadata.uid
+            and other.metadata.deletion_timestamp is None
         )
         due = (
             failure is None
-            or failure.generation != found.metadata.generation
+            or failure.generation != allocation.metadata.generation
             or failure.due <= self._settings.clock.monotonic()
         )
-        return Scene(wire.wish(found, now), pod, now, rivals, due=due)
+        return Scene(wire.wish(allocation, now), pod, now, rivals, due=due)
 
-    async def _resize(self, key: Key, wish: Wish, pod: resize_seen.Pod, change: Change) -> Verdict | None:
-        """What the API server has against it; None if it was done."""
+    async def _resize(
+        self, key: Key, desired_limit: Wish, pod: resize_model.Pod, change: Change
+    ) -> Verdict | None:
+        """The refusal of the API server; None if the change was made."""
         patch = wire.resize(pod, change)
         try:
             written = await self._api.patch(
                 PODS,
-                wish.pod,
+                desired_limit.pod,
                 patch,
-                namespace=wish.namespace,
+                namespace=desired_limit.namespace,
                 patch_type=PatchType.STRATEGIC,
                 subresource="resize",
             )
@@ -191,32 +192,39 @@ class PodAllocationController:
         self._settings.counts.resized(_direction(pod, change))
         if not change.back:
             self._asked[key] = self._settings.clock.monotonic()
-        log.info("moved a CPU limit", pod=wish.pod, namespace=wish.namespace, to=str(change.sum))
+        log.info(
+            "changed a CPU limit",
+            pod=desired_limit.pod,
+            namespace=desired_limit.namespace,
+            to=str(change.sum),
+        )
         return None
 
-    async def _named(self, found: PodAllocation, scene: Scene, decision: Decision) -> Decision:
-        """Say who the other writer is, if the pod's managed fields tell."""
+    async def _named(self, allocation: PodAllocation, scene: Scene, decision: Decision) -> Decision:
+        """Name the other writer, if the pod's managed fields have it."""
         news = decision.verdict.word != scene.wish.told.word
         if scene.pod is None or decision.verdict.word != "ForeignWriter" or not news:
             return decision
         try:
-            raw = await self._api.get(PODS.raw, found.spec.pod_name, namespace=found.metadata.namespace)
+            raw = await self._api.get(
+                PODS.raw, allocation.spec.pod_name, namespace=allocation.metadata.namespace
+            )
         except (ApiError, Unreachable):
             return decision
         by = _last_writer(raw)
-        return replace(decision, verdict=resize_words.foreign(scene.wish, scene.pod, by))
+        return replace(decision, verdict=resize_messages.foreign(scene.wish, scene.pod, by))
 
-    def _count(self, key: Key, found: PodAllocation, decision: Decision) -> None:
-        """Failures in a row, for the next delay, and what the figures show."""
+    def _count(self, key: Key, allocation: PodAllocation, decision: Decision) -> None:
+        """Record metrics, and count consecutive failures for the backoff."""
         now, verdict = self._settings.clock.monotonic(), decision.verdict
-        word = found.status.reason.partition(":")[0]
-        news = (verdict.phase, verdict.word) != (found.status.phase, word)
+        word = allocation.status.reason.partition(":")[0]
+        news = (verdict.phase, verdict.word) != (allocation.status.phase, word)
         if verdict.phase == "Failed" and news:
             self._settings.counts.failed(verdict.word)
         if verdict.phase == "Applied" and key in self._asked:
             self._settings.counts.applied(now - self._asked.pop(key))
         if verdict.retried and (news or decision.attempted):
-            generation, old = found.metadata.generation, self._failures.get(key)
+            generation, old = allocation.metadata.generation, self._failures.get(key)
             again = old is not None and old.generation == generation and now - old.at < CALM
             count = old.count + 1 if again and old is not None else 1
             due = now + self._settings.retries.delay(count, self._settings.chance())
@@ -228,20 +236,20 @@ class PodAllocationController:
             return max(0.0, failure.due - self._settings.clock.monotonic())
         return decision.again
 
-    async def _tell(self, key: Key, found: PodAllocation, decision: Decision) -> None:
-        status = wire.written(found, decision, self._now())
-        if status == found.status:
+    async def _tell(self, key: Key, allocation: PodAllocation, decision: Decision) -> None:
+        status = wire.written(allocation, decision, self._now())
+        if status == allocation.status:
             return
-        await self._patch(key, wire.patch(found, status), subresource="status")
+        await self._patch(key, wire.patch(allocation, status), subresource="status")
         self._settings.counts.wrote()
-        before = (found.status.phase, found.status.reason.partition(":")[0])
+        before = (allocation.status.phase, allocation.status.reason.partition(":")[0])
         verdict = decision.verdict
-        moved = status.applied_cpu_limit != found.status.applied_cpu_limit and verdict.phase == "Applied"
+        moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"
         if before != (verdict.phase, verdict.word) or moved:
-            self._record(found, verdict)
+            self._record(allocation, verdict)
 
-    def _record(self, found: PodAllocation, verdict: Verdict) -> None:
-        about = events.about(POD_ALLOCATIONS, found)
+    def _record(self, allocation: PodAllocation, verdict: Verdict) -> None:
+        about = events.about(POD_ALLOCATIONS, allocation)
         note = verdict.reason.partition(": ")[2]
         if verdict.phase == "Applied":
             self._recorder.record(about, "Resized", note, action="Resize")
@@ -258,37 +266,37 @@ class PodAllocationController:
     def _now(self) -> datetime:
         return self._settings.clock.now()
 
-    def _rivals(self, found: PodAllocation) -> set[Key]:
-        """When one comes or goes, another may decide for the pod."""
-        meta = found.metadata
-        return {Key(meta.namespace, meta.name), *self._of_pod.keys(_pod_of(found))}
+    def _rivals(self, allocation: PodAllocation) -> set[Key]:
+        """All PodAllocations of the pod: when one is created or deleted, another may take precedence."""
+        meta = allocation.metadata
+        return {Key(meta.namespace, meta.name), *self._of_pod.keys(_pod_of(allocation))}
 
     def _allocations_of(self, pod: Pod) -> tuple[Key, ...]:
         return tuple(self._of_pod.keys(Key(pod.metadata.namespace, pod.metadata.name)))
 
 
-def _pod_of(found: PodAllocation) -> Key:
-    return Key(found.metadata.namespace, found.spec.pod_name)
+def _pod_of(allocation: PodAllocation) -> Key:
+    return Key(allocation.metadata.namespace, allocation.spec.pod_name)
 
 
 def _refusal(error: ApiError | Unreachable) -> Verdict:
     if isinstance(error, ApiError):
-        return resize_words.refused(error.status, error.message or error.reason, error.causes)
-    return resize_words.refused(0, str(error))
+        return resize_messages.refused(error.status, error.message or error.reason, error.causes)
+    return resize_messages.refused(0, str(error))
 
 
-def _direction(pod: resize_seen.Pod, change: Change) -> str:
+def _direction(pod: resize_model.Pod, change: Change) -> str:
     if change.back:
         return "back"
-    before = sum(one.limit.nanos for one in pod.containers)
+    before = sum(container.limit.nanos for container in pod.containers)
     return "up" if change.sum.nanos >= before else "down"
 
 
 def _last_writer(raw: dict[str, Any]) -> str:
-    """Who last wrote through `pods/resize`, if it was not us."""
+    """The last field manager other than ours that wrote through `pods/resize`."""
     entries = [
-        (str(one.get("time", "")), str(one.get("manager", "")))
-        for one in raw.get("metadata", {}).get("managedFields", [])
-        if one.get("subresource") == "resize" and one.get("manager") != FIELD_MANAGER
+        (str(entry.get("time", "")), str(entry.get("manager", "")))
+        for entry in raw.get("metadata", {}).get("managedFields", [])
+        if entry.get("subresource") == "resize" and entry.get("manager") != FIELD_MANAGER
     ]
     return max(entries, default=("", ""))[1]

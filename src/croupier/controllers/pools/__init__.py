@@ -1,1 +1,1 @@
-"""What pools have, give and were promised, and how they change."""
+"""Pools: capacity, bookings, node labels and changes of the allocation."""

@@ -1,8 +1,7 @@
-"""What admitted pods were promised of each pool: counted while they wait, told of when it expires.
+"""Counts the bookings of each pool, and reports expired bookings.
 
-Nothing is written but Events. The number is worked out from the pods that wait, so a restart knows it again
-at once; and the Event of an expiry is named after the pod and the words, so that it is written once, whoever
-comes to office meanwhile.
+Only Events are written. The number is computed from the waiting pods, so it survives a restart. The name of
+an expiry Event is derived from the pod and the note, so a new leader does not write it again.
 """
 
 import asyncio
@@ -40,14 +39,14 @@ NAME: Final = "bookings"
 REPORTER: Final = "gpu-admission-webhook"
 EXPIRED: Final = "GPUReservationExpired"
 WAITING: Final = Selection(labels=POD_LABEL, fields="spec.nodeName=")
-"""The pods to follow: those that admission let into a pool and that have no node."""
+"""The pods to watch: admitted to a pool, and without a node."""
 MARGIN: Final = 0.1
 
 log = structlog.get_logger(__name__)
 
 
 class Recorder(Protocol):
-    """To be made with `naming`, so that an expiry is told once."""
+    """Must be created with `event_name`, so that an expiry is recorded once."""
 
     def record(
         self,
@@ -71,11 +70,14 @@ class _Unmeasured:
 
 
 class BookingMetrics:
-    """`gpu_reservations_expired_total{pool}`, of every pool there is: a rise from nothing is none."""
+    """`gpu_reservations_expired_total{pool}` for every pool, starting at 0 so that increases are visible."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expired = Counter(
-            "gpu_reservations_expired", "Pods that found no node in time", ["pool"], registry=registry
+            "gpu_reservations_expired",
+            "Bookings that expired before the pod got a node",
+            ["pool"],
+            registry=registry,
         )
         self._known: set[str] = set()
 
@@ -99,7 +101,7 @@ class Settings:
 
 
 class Bookings:
-    """One key is one pool. `pods` are those of `WAITING`."""
+    """One key is one pool. `pods` are those of `WAITING_PODS`."""
 
     def __init__(
         self,
@@ -109,25 +111,25 @@ class Bookings:
         settings: Settings | None = None,
     ) -> None:
         self._bookings: dict[str, dict[str, Booking]] = {}
-        """By pool and by the uid of the pod; kept, because thousands may come to one pool at once."""
+        """By pool and pod UID; cached, because one pool can have thousands of waiting pods."""
         self._pools = pools.store
         self._recorder = recorder
         self._settings = settings or Settings()
         self._listeners = Listeners()
         self._told: dict[str, set[str]] = {}
-        """By pool: the uids of pods that wait and whose expiry was told of."""
+        """By pool: the UIDs of waiting pods whose expiry was reported."""
         self._answered: dict[str, int] = {}
-        """By pool: the number that was last answered, where it was any."""
+        """By pool: the last result of `booked`, if it was not 0."""
         options, gauge = self._settings.options, self._settings.gauge
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
         self._pods = pods.store
         self._ending: Callable[[], None] | None = None
         self._follow()
         self.controller.watch(pods.store, pods.cache, _pools_of)
-        self.controller.watch(pools.store, pools.cache, lambda one: [one.metadata.name])
+        self.controller.watch(pools.store, pools.cache, lambda pool: [pool.metadata.name])
 
     def booked(self, pool: str) -> int:
-        """Units of the pool that are promised to pods and not held yet, as of now; needs no request."""
+        """The booked units of the pool now; needs no API request."""
         number = booking.booked(self._of(pool), self._settings.clock.now(), self._settings.ttl)
         self._answered.pop(pool, None)
         if number:
@@ -135,7 +137,7 @@ class Bookings:
         return number
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have `changed(pool)` called when the number is another than last answered; the result ends that."""
+        """Call `changed(pool)` when the number differs from the last result; the result unsubscribes."""
         return self._listeners.add(changed)
 
     async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
@@ -147,21 +149,21 @@ class Bookings:
 
     async def reconcile(self, pool: str) -> Result:
         bookings = self._of(pool)
-        seen = booking.look(bookings, self._settings.clock.now(), self._settings.ttl)
-        told = self._told[pool] = self._told.get(pool, set()) & {one.uid for one in bookings}
-        news = [one for one in seen.expired if one.uid not in told]
-        for one in news:
-            told.add(one.uid)
-            self._tell(one)
-        self._measure(pool, len(news))
-        if seen.booked != self._answered.get(pool, 0):
+        summary = booking.look(bookings, self._settings.clock.now(), self._settings.ttl)
+        reported = self._told[pool] = self._told.get(pool, set()) & {entry.uid for entry in bookings}
+        expired = [entry for entry in summary.expired if entry.uid not in reported]
+        for entry in expired:
+            reported.add(entry.uid)
+            self._tell(entry)
+        self._measure(pool, len(expired))
+        if summary.booked != self._answered.get(pool, 0):
             self._listeners.tell(pool)
         if not bookings:
             del self._told[pool]
-        return DONE if seen.again is None else Result(again_after=seen.again.total_seconds() + MARGIN)
+        return DONE if summary.again is None else Result(again_after=summary.again.total_seconds() + MARGIN)
 
     def _follow(self) -> None:
-        """Keep up with pods, from before the first look: others ask us before we run."""
+        """Follow pods already before `run`: other controllers call `booked` before."""
         if self._ending is None:
             self._bookings.clear()
             for pod in self._pods:
@@ -191,15 +193,15 @@ class Bookings:
 
     def _keep(self, pod: Pod) -> None:
         for pool in _pools_of(pod):
-            if (one := _booking(pod, pool)) is not None:
-                self._bookings.setdefault(pool, {})[one.uid] = one
+            if (entry := _booking(pod, pool)) is not None:
+                self._bookings.setdefault(pool, {})[entry.uid] = entry
 
-    def _tell(self, one: Booking) -> None:
-        sentence = booking.expired(one, self._settings.ttl)
-        log.warning("a booking expired", pod=one.pod, pool=one.pool, units=one.units, alert=EXPIRED)
-        namespace, _, name = one.pod.partition("/")
-        about = [Reference(PODS.api_version, PODS.kind, namespace, name, one.uid)]
-        if (pool := self._pools.named(one.pool)) is not None:
+    def _tell(self, entry: Booking) -> None:
+        sentence = booking.expired(entry, self._settings.ttl)
+        log.warning("a booking expired", pod=entry.pod, pool=entry.pool, units=entry.units, alert=EXPIRED)
+        namespace, _, name = entry.pod.partition("/")
+        about = [Reference(PODS.api_version, PODS.kind, namespace, name, entry.uid)]
+        if (pool := self._pools.named(entry.pool)) is not None:
             about.append(events.about(GPU_POOLS, pool))
         for regarding in about:
             self._recorder.record(regarding, EXPIRED, sentence, action="Expire", type="Warning")
@@ -212,17 +214,17 @@ class Bookings:
 
 
 def naming(what: Happening) -> str:
-    """The same whoever tells it: what was told already is not told again while the Event lives."""
-    words = f"{what.regarding.uid} {what.reason} {what.note}"
-    return events.name(what, hashlib.sha256(words.encode()).hexdigest()[:16])
+    """A deterministic name, so that an expiry is not recorded again while its Event exists."""
+    text = f"{what.regarding.uid} {what.reason} {what.note}"
+    return events.name(what, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 def _pools_of(pod: Pod) -> Iterable[str]:
-    """By what it asks for: a label alone books nothing."""
+    """The pools that the pod requests; the label alone books nothing."""
     return {
         name.removeprefix(POOL)
-        for one in (*pod.spec.containers, *pod.spec.init_containers)
-        for name in one.resources.requests
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for name in container.resources.requests
         if name.startswith(POOL)
     }
 

@@ -1,7 +1,7 @@
-"""What each pool could have of each node: cards that match, that wait and what for, that two pools claim.
+"""The cards of each node that match each pool: their number, candidates and conflicts.
 
-Worked out once for a node and kept until the node, its cards or the pools' wishes change, so that the look at
-a pool costs the nodes it has to do with.
+The result for a node is cached until the node, its cards or the specs of pools change, so that a reconcile of
+a pool reads only the nodes with matching cards.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one pool could have of one node."""
+    """The cards of one node that match one pool."""
 
     matching: int = 0
     candidates: tuple[PoolCandidate, ...] = ()
@@ -47,11 +47,11 @@ class Claims:
 
     @property
     def indexes(self) -> tuple[Index[Any, Any], ...]:
-        """For whoever says how long they are kept."""
+        """The indexes that the caller must keep up to date."""
         return (self._devices,)
 
     def follow(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Keep up from now on, and tell `changed` the pools it matters to; the result ends that."""
+        """Follow changes, and call `changed` for each affected pool; the return value unsubscribes."""
         sources, self._changed = self._sources, changed
         self._stale.update(self._devices.values(), self._nodes)
         endings = (
@@ -62,28 +62,28 @@ class Claims:
         )
 
         def end() -> None:
-            for one in endings:
-                one()
+            for unsubscribe in endings:
+                unsubscribe()
 
         return end
 
     def of(self, pool: str) -> Mapping[str, Claim]:
-        """By node."""
+        """The matches of a pool by node."""
         self.refresh()
         return self._pools.get(pool, {})
 
     def refresh(self) -> None:
-        """Look again at what changed."""
+        """Recompute the nodes that changed."""
         if not self._stale:
             return
-        pools = [pooling.pool(one) for one in self._sources.pools.store]
-        touched = {name for node in tuple(self._stale) for name in self._look(node, pools)}
+        pools = [pooling.pool(pool) for pool in self._sources.pools.store]
+        touched = {name for node in tuple(self._stale) for name in self._recompute(node, pools)}
         self._stale.clear()
         for name in touched:
             self._changed(name)
 
-    def _look(self, node: str, pools: list[Pool]) -> set[str]:
-        """The pools for which the node is another than before."""
+    def _recompute(self, node: str, pools: list[Pool]) -> set[str]:
+        """The pools for which the result of the node changed."""
         old, new = self._nodes.get(node, {}), self._claims(node, pools)
         if new:
             self._nodes[node] = new
@@ -100,23 +100,25 @@ class Claims:
         return touched
 
     def _claims(self, node: str, pools: list[Pool]) -> dict[str, Claim]:
-        found = self._sources.nodes.store.named(node)
-        labels = found.metadata.labels if found is not None else {}
+        existing = self._sources.nodes.store.named(node)
+        labels = existing.metadata.labels if existing is not None else {}
         inventory = self._sources.inventories.store.named(node)
-        devices = sorted(self._devices.get(node), key=lambda one: one.metadata.name)
-        cards = [pooling.card(one, obstacle=pooling.obstacle(one, inventory)) for one in devices]
-        ways = assignment.decide(cards, labels, pools, self._approval)
+        devices = sorted(self._devices.get(node), key=lambda device: device.metadata.name)
+        cards = [pooling.card(device, obstacle=pooling.obstacle(device, inventory)) for device in devices]
+        decisions = assignment.decide(cards, labels, pools, self._approval)
         claims = {}
         for pool in pools:
             matching = sum(1 for card in cards if _counts(card, pool, labels))
-            claim = Claim(matching, _candidates(node, pool.name, cards, ways), _conflicts(pool.name, ways))
+            claim = Claim(
+                matching, _candidates(node, pool.name, cards, decisions), _conflicts(pool.name, decisions)
+            )
             if claim != Claim():
                 claims[pool.name] = claim
         return claims
 
     def _device_changed(self, change: Change[GPUDevice]) -> None:
-        for found in (change.old, change.new):
-            self._stale.update(sight.node_of_device(found) if found is not None else ())
+        for device in (change.old, change.new):
+            self._stale.update(sight.node_of_device(device) if device is not None else ())
 
     def _node_changed(self, change: Change[Node]) -> None:
         old = change.old.metadata.labels if change.old is not None else None
@@ -136,19 +138,20 @@ def _counts(card: Card, pool: Pool, labels: Mapping[str, str]) -> bool:
 
 
 def _candidates(
-    node: str, pool: str, cards: list[Card], ways: Mapping[str, Assignment]
+    node: str, pool: str, cards: list[Card], decisions: Mapping[str, Assignment]
 ) -> tuple[PoolCandidate, ...]:
-    """Cards that match, or that a person gave to the pool, and do not serve it."""
-    found = []
+    """Cards that match the pool or are annotated with it, and are not in it."""
+    candidates = []
     for card in cards:
-        reason = next((one.sentence for one in ways[card.id].pending if one.pool == pool), "")
-        if not reason and ways[card.id].pool == pool:
-            reason = f"card {card.id} joins once the ledger has withdrawn it"
+        pending = decisions[card.id].pending
+        reason = next((entry.sentence for entry in pending if entry.pool == pool), "")
+        if not reason and decisions[card.id].pool == pool:
+            reason = f"card {card.id} joins the pool once the ledger has withdrawn it"
         if reason and card.pool != pool:
-            found.append(PoolCandidate(inventory_id=card.id, node=node, reason=reason))
-    return tuple(found)
+            candidates.append(PoolCandidate(inventory_id=card.id, node=node, reason=reason))
+    return tuple(candidates)
 
 
-def _conflicts(pool: str, ways: Mapping[str, Assignment]) -> tuple[str, ...]:
-    found = ((card, way.contested) for card, way in ways.items() if pool in way.contested)
-    return tuple(assignment.contest(card, pools) for card, pools in found)
+def _conflicts(pool: str, decisions: Mapping[str, Assignment]) -> tuple[str, ...]:
+    contested = ((card, decision.contested) for card, decision in decisions.items())
+    return tuple(assignment.contest(card, pools) for card, pools in contested if pool in pools)

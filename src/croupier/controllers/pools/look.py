@@ -1,4 +1,4 @@
-"""A pool with everything that is decided about it: its cards, what they give, and the change under way."""
+"""The inputs of a pool decision: its cards, matches, bookings and the change in progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from croupier.core.pools.change import Change, Facts, Member
 from croupier.core.pools.sharing import Sharing
 
 CHANGE: Final = "change"
-"""The key of the pool's ConfigMap in which the change under way is remembered."""
+"""The key of the pool's ConfigMap that stores the change in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A card that serves the pool, with its node and what the ledger has of it."""
+    """A card of the pool, with the inventory of its node and its entry in the ledger."""
 
     device: GPUDevice
     inventory: GPUNodeInventory | None = None
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be expected of the card; empty if something can."""
+        """Why the card is unavailable; empty if it is available."""
         status = self.device.status
         if self.inventory is not None and report.holds(self.inventory.status.conditions, AGENT_SILENT):
             return "the agent of its node is silent"
@@ -78,7 +78,7 @@ class Look:
 
 
 class Remembered(Wire, frozen=True, kw_only=True):
-    """A change under way, as it stands in the ConfigMap."""
+    """A change in progress, as stored in the ConfigMap."""
 
     before: Allocation
     after: Allocation
@@ -86,30 +86,30 @@ class Remembered(Wire, frozen=True, kw_only=True):
     over: bool = False
 
 
-def facts(look: Look, now: datetime, deadline: timedelta) -> Facts:
-    pool, status = look.pool, look.pool.status
+def facts(snapshot: Look, now: datetime, deadline: timedelta) -> Facts:
+    pool, status = snapshot.pool, snapshot.pool.status
     misconfigured = pooling.condition(status.conditions, "Misconfigured")
-    claims = (look.claims or {}).values()
+    claims = (snapshot.claims or {}).values()
     wanted = pooling.sharing(pool.spec.allocation)
     carried = pooling.sharing(status.allocation) if status.allocation is not None else None
     return Facts(
         wanted=wanted,
         carried=carried,
-        change=_change(look),
+        change=_change(snapshot),
         per_card=pool.spec.allocation.rollout == "PerCard",
-        members=tuple(_member(look.name, one, carried or wanted) for one in look.cards),
+        members=tuple(_member(snapshot.name, card, carried or wanted) for card in snapshot.cards),
         leaving=pool.metadata.deletion_timestamp is not None,
         closed=report.holds(status.conditions, "Maintenance"),
         misconfigured=misconfigured.reason if misconfigured and misconfigured.status == "True" else "",
         confirmed=confirmed(pool),
         overdue=(begun := since(pool)) is not None and now - begun >= deadline,
         conflicts=tuple(sentence for claim in claims for sentence in claim.conflicts),
-        elder=look.elder,
+        elder=snapshot.elder,
     )
 
 
 def since(pool: GPUPool) -> datetime | None:
-    """When the change under way began, as far as the conditions tell."""
+    """When the change in progress began, from the conditions."""
     closed = pooling.condition(pool.status.conditions, "Maintenance")
     if closed is not None and closed.status == "True":
         return closed.last_transition_time
@@ -122,16 +122,18 @@ def confirmed(pool: GPUPool) -> bool:
     return pool.metadata.annotations.get(CONFIRMED) == str(pool.metadata.generation)
 
 
-def _change(look: Look) -> Change | None:
-    """What another pool of the same name left behind says nothing of this one."""
-    config = look.config
-    if config is None or look.pool.metadata.uid not in {one.uid for one in config.metadata.owner_references}:
+def _change(snapshot: Look) -> Change | None:
+    """The stored change; the ConfigMap of a deleted pool with the same name is ignored."""
+    config = snapshot.config
+    if config is None:
+        return None
+    if snapshot.pool.metadata.uid not in {owner.uid for owner in config.metadata.owner_references}:
         return None
     try:
-        found = msgspec.json.decode(config.data[CHANGE], type=Remembered)
+        stored = msgspec.json.decode(config.data[CHANGE], type=Remembered)
     except (KeyError, msgspec.MsgspecError):
         return None
-    return Change(pooling.sharing(found.before), pooling.sharing(found.after), found.failed, found.over)
+    return Change(pooling.sharing(stored.before), pooling.sharing(stored.after), stored.failed, stored.over)
 
 
 def remembered(change: Change, like: Allocation) -> str:
@@ -145,7 +147,7 @@ def remembered(change: Change, like: Allocation) -> str:
 
 
 def drain(pool: str) -> str:
-    """The drain of a card that changes with its pool; a person's says something else and stays."""
+    """The value of the drain annotation during a change of the pool; other values are from users and stay."""
     return f"pool {pool} changes how it is shared"
 
 
@@ -165,13 +167,13 @@ def _member(pool: str, seen: Seen, shared: Sharing) -> Member:
     )
 
 
-def lines(look: Look) -> Sequence[Line]:
-    """Of a pool that is closed, every card counts that only waits for it to open."""
-    return tuple(line for seen in look.cards if (line := _line(look, seen)) is not None)
+def lines(snapshot: Look) -> Sequence[Line]:
+    """The cards to count; in a closed pool also the cards that only wait for it to open."""
+    return tuple(line for seen in snapshot.cards if (line := _line(snapshot, seen)) is not None)
 
 
-def _line(look: Look, seen: Seen) -> Line | None:
-    if seen.card is None or seen.card.pool != look.name:
+def _line(snapshot: Look, seen: Seen) -> Line | None:
+    if seen.card is None or seen.card.pool != snapshot.name:
         return None
     held_back = seen.trouble or report.withheld(seen.device)
-    return Line(seen.card, serves=not held_back and (seen.card.healthy or look.closed))
+    return Line(seen.card, serves=not held_back and (seen.card.healthy or snapshot.closed))

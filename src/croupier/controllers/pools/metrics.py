@@ -1,4 +1,4 @@
-"""What is counted about pools. It is read when asked, so that a pool that is gone has no series."""
+"""Metrics about pools, computed at each scrape, so that a deleted pool has no series."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,15 +10,15 @@ from croupier.core.pools.maintenance import STUCK
 from croupier.kube.store import Store
 
 _CAPACITY = {
-    "total": "Units the pool can give",
-    "used": "Units that are held of it",
-    "booked": "Units promised to pods that wait for a node",
-    "available": "Units that are left",
+    "total": "Total units of the pool",
+    "used": "Units of the pool that pods hold",
+    "booked": "Units booked by admitted pods without a node",
+    "available": "Units of the pool that are available",
 }
 
 
 class PoolMetrics:
-    """`gpupool_*`; fits `pool.Figures`."""
+    """`gpupool_*`; implements `pool.PoolMeasurements`."""
 
     def __init__(self, registry: CollectorRegistry, pools: Store[GPUPool]) -> None:
         self._pools = pools
@@ -27,7 +27,7 @@ class PoolMetrics:
         registry.register(self)
 
     def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None:
-        """So many cards serve the pool, and so many units are on each node."""
+        """Set the number of cards of the pool, and the number of units on each node."""
         self._cards[pool], self._slots[pool] = cards, slots
 
     def forget(self, pool: str) -> None:
@@ -35,14 +35,14 @@ class PoolMetrics:
         self._slots.pop(pool, None)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is known before the first scrape; this keeps registration from scraping."""
+        """Empty, so that registration does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         pools = sorted(self._pools, key=lambda pool: pool.metadata.name)
         yield from self._capacity(pools)
         yield from self._conditions(pools)
-        assigned = GaugeMetricFamily("gpupool_assignments", "Cards that serve the pool", labels=["pool"])
+        assigned = GaugeMetricFamily("gpupool_assignments", "Cards assigned to the pool", labels=["pool"])
         slots = GaugeMetricFamily(
             "gpupool_node_slots", "Units of the pool on the node", labels=["pool", "node"]
         )
@@ -65,15 +65,15 @@ class PoolMetrics:
 
     def _conditions(self, pools: list[GPUPool]) -> Iterator[Metric]:
         condition = GaugeMetricFamily(
-            "gpupool_condition", "1 while the condition holds", labels=["pool", "condition"]
+            "gpupool_condition", "1 while the condition is True", labels=["pool", "condition"]
         )
         stuck = GaugeMetricFamily(
-            "gpupool_mode_change_stuck", "1 while a change waits longer than it should", labels=["pool"]
+            "gpupool_mode_change_stuck", "1 while a change of the pool is past its deadline", labels=["pool"]
         )
         for pool in pools:
             name = pool.metadata.name
-            for one in pool.status.conditions:
-                condition.add_metric([name, one.type], one.status == "True")
-            stuck.add_metric([name], any(one.reason == STUCK for one in pool.status.conditions))
+            for current in pool.status.conditions:
+                condition.add_metric([name, current.type], current.status == "True")
+            stuck.add_metric([name], any(current.reason == STUCK for current in pool.status.conditions))
         yield condition
         yield stuck

@@ -1,4 +1,4 @@
-"""What people are told when a pool's conditions change: one Event and one log line for each."""
+"""Events and log lines for changed conditions of a pool."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ _BY_ANSWER: Final[dict[tuple[str, str], tuple[str, Kind]]] = {
 
 
 def news(old: Iterable[Condition], new: Iterable[Condition]) -> list[News]:
-    """Of conditions that have another answer than before, or another reason for it; each thing once."""
-    before = {one.type: one for one in old}
-    found = (_told(before.get(one.type), one) for one in new)
-    return list(dict.fromkeys(one for one in found if one is not None))
+    """The Events for conditions whose status or reason changed, without duplicates."""
+    before = {condition.type: condition for condition in old}
+    events = (_told(before.get(condition.type), condition) for condition in new)
+    return list(dict.fromkeys(event for event in events if event is not None))
 
 
 def _told(old: Condition | None, new: Condition) -> News | None:

@@ -1,7 +1,7 @@
-"""The labels and taints that pools put on the nodes of their cards. One key is one node.
+"""The controller for labels and taints of pools on nodes. One key is one node.
 
-The list of taints can only be replaced as a whole, and others change it too: so it is written for the version
-of the Node that was seen, and looked at again when somebody was faster.
+The list of taints can only be replaced as a whole, and other clients change it too. So the write is bound to
+the resource version that was read, and retried after a conflict.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
 NAME: Final = "pool-nodes"
 FIELD_MANAGER: Final = "gpupool-controller"
 TAINTS: Final = "gpu.deckhouse.io/pool-taints"
-"""The annotation that lists the taints we put on the node."""
+"""The annotation that lists the taints that Croupier added to the node."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class PoolNodes:
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, gauge=settings.gauge
         )
-        self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda one: (one.metadata.name,))
+        self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda node: (node.metadata.name,))
         self.controller.watch(sources.devices.store, sources.devices.cache, sight.node_of_device)
         self.controller.watch(sources.pools.store, sources.pools.cache, self._nodes_of)
 
@@ -68,19 +68,19 @@ class PoolNodes:
             await self.controller.run(stop, authority)
 
     async def reconcile(self, node: str) -> Result:
-        found = self._sources.nodes.store.named(node)
-        if found is None:
+        existing = self._sources.nodes.store.named(node)
+        if existing is None:
             return DONE
-        now = marks(found)
+        now = marks(existing)
         wanted = pool_nodes.decide(now, self._pools_on(node))
         if wanted == now:
             return DONE
         try:
-            written = await self._api.patch(NODES, node, _patch(found, now, wanted))
+            written = await self._api.patch(NODES, node, _patch(existing, now, wanted))
         except NotFound:
             return DONE
         self.controller.wrote(node, NODES, written)
-        log.info("marked a node for its pools", node=node, pools=sorted(wanted.pools))
+        log.info("updated the pool labels and taints of a node", node=node, pools=sorted(wanted.pools))
         return DONE
 
     def _pools_on(self, node: str) -> dict[str, tuple[Taint, ...]]:
@@ -94,12 +94,12 @@ class PoolNodes:
 
 
 def marks(node: Node) -> Marks:
-    """What pools have to do with of what stands on the node."""
+    """The pool labels and taints of the node."""
     written = node.metadata.annotations.get(TAINTS, "")
     labels = (key.removeprefix(LABEL) for key in node.metadata.labels if key.startswith(LABEL))
     return Marks(
         pools=frozenset(labels),
-        taints=tuple(_taint(one) for one in node.spec.taints),
+        taints=tuple(_taint(taint) for taint in node.spec.taints),
         ours=frozenset(written.split(",")) if written else frozenset(),
     )
 
@@ -110,13 +110,13 @@ def _patch(node: Node, now: Marks, wanted: Marks) -> Raw:
     meta: dict[str, Any] = {"labels": labels}
     if (wanted.taints, wanted.ours) == (now.taints, now.ours):
         return {"metadata": meta}
-    before = {_taint(one): one for one in node.spec.taints}
-    taints = [before.get(one) or _wire(one) for one in wanted.taints]
+    before = {_taint(taint): taint for taint in node.spec.taints}
+    taints = [before.get(taint) or _wire(taint) for taint in wanted.taints]
     meta |= {
         "resourceVersion": node.metadata.resource_version,
         "annotations": {TAINTS: ",".join(sorted(wanted.ours)) or None},
     }
-    return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(one) for one in taints]}}
+    return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(taint) for taint in taints]}}
 
 
 def _pool_of(device: GPUDevice) -> Iterable[str]:
@@ -126,12 +126,12 @@ def _pool_of(device: GPUDevice) -> Iterable[str]:
 def _taints(pool: GPUPool | None) -> tuple[Taint, ...]:
     if pool is None:
         return ()
-    return tuple(Taint(one.key, one.value, one.effect) for one in pool.spec.scheduling.taints)
+    return tuple(Taint(taint.key, taint.value, taint.effect) for taint in pool.spec.scheduling.taints)
 
 
-def _taint(one: WireTaint) -> Taint:
-    return Taint(one.key, one.value, one.effect)
+def _taint(taint: WireTaint) -> Taint:
+    return Taint(taint.key, taint.value, taint.effect)
 
 
-def _wire(one: Taint) -> WireTaint:
-    return WireTaint(key=one.key, value=one.value, effect=one.effect)
+def _wire(taint: Taint) -> WireTaint:
+    return WireTaint(key=taint.key, value=taint.value, effect=taint.effect)

@@ -1,8 +1,9 @@
-"""GPUPool: what it has to give, which cards its agents may serve, and how it changes. One key is one pool.
+"""The pool controller: capacity, conditions and changes of every GPUPool. One key is one pool.
 
-Every look gathers the pool's cards and what the ledgers hold of them, decides (core/pools/maintenance.py),
-and writes what is different: the ConfigMap, the status, words on single cards. A pool of thousands of cards
-changes many times a second while pods come and go; it is looked at once in a few seconds, whatever happens.
+A reconcile reads the cards of the pool and their ledgers, decides (core/pools/maintenance.py), and writes
+what differs: the ConfigMap for the agents, the status, and annotations of cards. A pool of thousands of cards
+changes many times a second while pods start and end, so the rate of reconciles is limited by the size of the
+pool.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
 from croupier.api.kinds import GPU_POOLS
 from croupier.controllers.ledger import sight
 from croupier.controllers.pools import claims as pool_claims
-from croupier.controllers.pools import look as pool_look
+from croupier.controllers.pools import look as pool_snapshot
 from croupier.controllers.pools import nodes as pool_nodes
 from croupier.controllers.pools import status as pool_status
 from croupier.controllers.pools import writing
@@ -51,9 +52,9 @@ NAME: Final = "pools"
 REPORTER: Final = "gpupool-controller"
 NAMESPACE: Final = "d8-gpu-operator"
 STRAYS: Final = ""
-"""The key of cards that left their pool while it changed."""
+"""The key for cards that left their pool during a change of the pool."""
 AGAIN: Final = 30.0
-"""Seconds after which a missing namespace is looked for again."""
+"""Seconds until a missing namespace is checked again."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +65,7 @@ class Ledgers(Protocol):
 
 
 class Bookings(Protocol):
-    """What admitted pods were promised that no node has yet."""
+    """The booked units of admitted pods without a node."""
 
     def booked(self, pool: str) -> int: ...
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
@@ -99,7 +100,7 @@ class Sources:
     nodes: Watched[Node]
     inventories: Watched[GPUNodeInventory]
     config_maps: Watched[ConfigMap]
-    """Those of `namespace` with the label gpu.deckhouse.io/pool."""
+    """ConfigMaps in `namespace` with the label gpu.deckhouse.io/pool."""
     ledgers: Ledgers
     bookings: Bookings
 
@@ -111,7 +112,7 @@ class Settings:
     alarm: Alarm = field(default_factory=Alarm)
     approval: Approval = NOBODY
     calm: float = 1.0
-    """Seconds between two looks at one pool, for every thousand of its cards."""
+    """Least seconds between two reconciles of one pool, for every thousand of its cards."""
     options: Options = field(default_factory=lambda: Options(workers=4, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
@@ -119,7 +120,7 @@ class Settings:
 
 
 class PoolController:
-    """`api` is fenced by the caller, where there is an election."""
+    """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
         self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
@@ -170,13 +171,13 @@ class PoolController:
                 end()
 
     async def _refresh(self) -> None:
-        """What a node offers to pools that have no card of it yet."""
+        """Recompute matches regularly: a pool without cards of a node gets no event about that node."""
         while True:
             await asyncio.sleep(self._settings.calm)
             try:
                 self._claims.refresh()
-            except Exception:  # a node that cannot be read must not keep the others from being looked at
-                log.exception("cannot work out what pools could have")
+            except Exception:  # an unreadable node must not block the others
+                log.exception("cannot compute the matching cards of pools")
 
     def _ledger_changed(self, node: str) -> None:
         for pool in {name for device in self._on_node.get(node) for name in _pool_of(device)}:
@@ -198,11 +199,11 @@ class PoolController:
             return DONE
         if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
             await writer.finalizers(pool, (*pool.metadata.finalizers, POOL_FINALIZER))
-            return DONE  # the watch shows it, and wakes us
-        return await self._keep(self._look(pool), writer)
+            return DONE  # the watch event triggers the next reconcile
+        return await self._keep(self._snapshot(pool), writer)
 
     def _early(self, name: str) -> float:
-        """Seconds until the pool may be looked at again."""
+        """Seconds until the pool may be reconciled again."""
         now = self._settings.clock.monotonic()
         left = self._not_before.get(name, now) - now
         if left <= 0:
@@ -210,17 +211,17 @@ class PoolController:
             self._not_before[name] = now + self._settings.calm * max(1.0, thousands)
         return left
 
-    def _look(self, pool: GPUPool) -> Look:
+    def _snapshot(self, pool: GPUPool) -> Look:
         name = pool.metadata.name
-        ours = pooling.pool(pool)
-        pools = (pooling.pool(one) for one in self._sources.pools.store)
+        this = pooling.pool(pool)
+        pools = (pooling.pool(other) for other in self._sources.pools.store)
         return Look(
             pool,
             cards=tuple(self._seen(device) for device in self._of_pool.get(name)),
             claims=self._claims.of(name),
             config=self._sources.config_maps.store.named(writing.config_name(name), self._settings.namespace),
             booked=self._sources.bookings.booked(name),
-            elder=assignment.elder_twin(ours, pools) or "",
+            elder=assignment.elder_twin(this, pools) or "",
         )
 
     def _seen(self, device: GPUDevice) -> Seen:
@@ -229,38 +230,38 @@ class PoolController:
         card = ledger.card(device.status.inventory_id or device.metadata.name) if ledger is not None else None
         return Seen(device, self._sources.inventories.store.named(node), card)
 
-    async def _keep(self, look: Look, writer: PoolWriter) -> Result:
+    async def _keep(self, snapshot: Look, writer: PoolWriter) -> Result:
         now = self._settings.clock.now()
-        outcome = maintenance.decide(pool_look.facts(look, now, self._settings.deadline))
-        if look.pool.metadata.deletion_timestamp is not None and not look.cards:
-            return await self._depart(look, writer)
-        outcome = await self._configure(look, outcome, writer)
-        lines = pool_look.lines(look)
-        capacity = pool_capacity.count(lines, look.booked)
-        status = pool_status.status(look, outcome, capacity, self._settings.alarm, now)
-        self._settings.figures.looked(look.name, len(look.cards), _slots(look, lines))
-        await self._write(look, status)
-        await writer.steps(look, outcome.steps)
+        outcome = maintenance.decide(pool_snapshot.facts(snapshot, now, self._settings.deadline))
+        if snapshot.pool.metadata.deletion_timestamp is not None and not snapshot.cards:
+            return await self._depart(snapshot, writer)
+        outcome = await self._configure(snapshot, outcome, writer)
+        lines = pool_snapshot.lines(snapshot)
+        capacity = pool_capacity.count(lines, snapshot.booked)
+        status = pool_status.status(snapshot, outcome, capacity, self._settings.alarm, now)
+        self._settings.figures.looked(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
+        await self._write(snapshot, status)
+        await writer.steps(snapshot, outcome.steps)
         if outcome.release:
-            await writer.release(look)
-        await self._confirm(look, outcome, writer)
+            await writer.release(snapshot)
+        await self._confirm(snapshot, outcome, writer)
         return self._next(status, now)
 
-    async def _configure(self, look: Look, outcome: Outcome, writer: PoolWriter) -> Outcome:
-        """Without its ConfigMap a pool changes nothing: nobody would hear of it."""
+    async def _configure(self, snapshot: Look, outcome: Outcome, writer: PoolWriter) -> Outcome:
+        """Without its ConfigMap a pool changes nothing, because the agents would not learn of it."""
         try:
-            await writer.config(look, outcome)
+            await writer.config(snapshot, outcome)
         except NotFound:
-            why = f"the namespace {self._settings.namespace} of the pool's ConfigMap is missing; create it"
-            kept = look.pool.status.allocation
+            why = f"namespace {self._settings.namespace} for the pool's ConfigMap does not exist; create it"
+            kept = snapshot.pool.status.allocation
             sharing = pooling.sharing(kept) if kept is not None else outcome.sharing
             missing = Verdict(False, "NamespaceMissing", why)
-            self.controller.add(look.name, within=AGAIN)
+            self.controller.add(snapshot.name, within=AGAIN)
             return replace(outcome, sharing=sharing, configured=missing, steps=(), release=False)
         return outcome
 
-    async def _write(self, look: Look, status: GPUPoolStatus) -> None:
-        pool = look.pool
+    async def _write(self, snapshot: Look, status: GPUPoolStatus) -> None:
+        pool = snapshot.pool
         if status == pool.status:
             return
         meta = {"name": pool.metadata.name, "uid": pool.metadata.uid}
@@ -269,49 +270,47 @@ class PoolController:
             written = await self._api.apply(GPU_POOLS, body, force=True, subresource="status")
         except NotFound:
             return
-        self.controller.wrote(look.name, GPU_POOLS, written)
-        for one in news(pool.status.conditions, status.conditions):
-            self._tell(pool, one.reason, one.sentence, one.type)
+        self.controller.wrote(snapshot.name, GPU_POOLS, written)
+        for event in news(pool.status.conditions, status.conditions):
+            self._tell(pool, event.reason, event.sentence, event.type)
 
-    async def _confirm(self, look: Look, outcome: Outcome, writer: PoolWriter) -> None:
-        """A person's word is used up, whether it was of any use or not."""
-        pool = look.pool
+    async def _confirm(self, snapshot: Look, outcome: Outcome, writer: PoolWriter) -> None:
+        """Remove the confirmation of a user, whether it had an effect or not."""
+        pool = snapshot.pool
         if CONFIRMED not in pool.metadata.annotations:
             return
         await writer.unconfirm(pool, CONFIRMED)
-        if not pool_look.confirmed(pool):
-            why = (
-                f"the pool is at generation {pool.metadata.generation} by now: look at it, and confirm again"
-            )
+        if not pool_snapshot.confirmed(pool):
+            why = f"the pool now has generation {pool.metadata.generation}; check it, and confirm again"
             self._tell(pool, "NotConfirmed", why, "Warning")
         elif outcome.misconfigured.holds:
             self._tell(pool, "NotConfirmed", outcome.misconfigured.sentence, "Warning")
         else:
-            self._tell(pool, "Confirmed", "a person confirmed the pool", "Normal")
+            self._tell(pool, "Confirmed", "the pool was confirmed", "Normal")
 
-    async def _depart(self, look: Look, writer: PoolWriter) -> Result:
-        """Nobody has a card of it any more: take away what it left."""
-        if self._labelled.keys(look.name):
-            return DONE  # the nodes lose their labels first, and each wakes us
-        if look.config is not None:
-            await writer.drop_config(look.config)
-        kept = [one for one in look.pool.metadata.finalizers if one != POOL_FINALIZER]
-        if len(kept) < len(look.pool.metadata.finalizers):
-            await writer.finalizers(look.pool, kept)
-            log.info("a pool is gone", pool=look.name)
+    async def _depart(self, snapshot: Look, writer: PoolWriter) -> Result:
+        """Clean up after a pool that has no cards any more."""
+        if self._labelled.keys(snapshot.name):
+            return DONE  # the labels of nodes are removed first; each removal triggers a reconcile
+        if snapshot.config is not None:
+            await writer.drop_config(snapshot.config)
+        kept = [name for name in snapshot.pool.metadata.finalizers if name != POOL_FINALIZER]
+        if len(kept) < len(snapshot.pool.metadata.finalizers):
+            await writer.finalizers(snapshot.pool, kept)
+            log.info("deleted a pool", pool=snapshot.name)
         return DONE
 
     def _next(self, status: GPUPoolStatus, now: datetime) -> Result:
-        """When time alone changes what is to be said."""
+        """Requeue when the passing of time changes a condition."""
         terms = {"Maintenance": self._settings.deadline, "CapacityLow": self._settings.alarm.lasts}
         terms_of_false = {"Configured": self._settings.deadline}
         due = [
-            one.last_transition_time + term - now
-            for one in status.conditions
-            for term in [(terms if one.status == "True" else terms_of_false).get(one.type)]
+            condition.last_transition_time + term - now
+            for condition in status.conditions
+            for term in [(terms if condition.status == "True" else terms_of_false).get(condition.type)]
             if term is not None
         ]
-        left = [one.total_seconds() for one in due if one > timedelta()]
+        left = [delay.total_seconds() for delay in due if delay > timedelta()]
         return Result(again_after=min(left) + self._settings.calm) if left else DONE
 
     def _tell(self, pool: GPUPool, reason: str, sentence: str, kind: Literal["Normal", "Warning"]) -> None:
@@ -320,10 +319,10 @@ class PoolController:
         self._recorder.record(about, reason, sentence, action="Pool", type=kind)
 
 
-def _slots(look: Look, lines: Iterable[Line]) -> Mapping[str, int]:
+def _slots(snapshot: Look, lines: Iterable[Line]) -> Mapping[str, int]:
     units = {line.card.id: pool_capacity.units(line.card) for line in lines}
     slots: Counter[str] = Counter()
-    for seen in look.cards:
+    for seen in snapshot.cards:
         slots[seen.node] += units.get(seen.id, 0)
     return slots
 
@@ -334,12 +333,12 @@ def _pool_of(device: GPUDevice) -> Iterable[str]:
 
 def _strays(device: GPUDevice) -> Iterable[bool]:
     annotations = device.metadata.annotations
-    words = pooling.CARD_ALLOCATION in annotations or writing.is_ours(annotations.get(DRAIN, ""))
-    return (True,) if words and device.status.pool_ref is None else ()
+    marked = pooling.CARD_ALLOCATION in annotations or writing.is_ours(annotations.get(DRAIN, ""))
+    return (True,) if marked and device.status.pool_ref is None else ()
 
 
 def _keys(device: GPUDevice) -> set[str]:
-    """The pools it has to do with."""
+    """The keys that a change of the card affects."""
     assigned = device.metadata.annotations.get(ASSIGNMENT)
     strays = (STRAYS,) if any(_strays(device)) else ()
     return {*_pool_of(device), *((assigned,) if assigned else ()), *strays}

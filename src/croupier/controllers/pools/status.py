@@ -1,7 +1,7 @@
-"""The status of a pool: its numbers, its lists, and its conditions.
+"""The status of a GPUPool: capacity, lists and conditions.
 
-The lists are for people, and bounded: a pool of thousands of cards would otherwise carry them through every
-write. All of the cards are in the ConfigMap, and each names its pool.
+The lists are informational and bounded, because a pool can have thousands of cards. The ConfigMap of the pool
+lists all cards, and each GPUDevice names its pool.
 """
 
 from collections import Counter
@@ -32,15 +32,17 @@ _LONGEST: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """When little is left: below so many percent, and told of when it lasts so long."""
+    """Low capacity: below `percent`, reported after `lasts`."""
 
     percent: int = 10
     lasts: timedelta = timedelta(minutes=10)
 
 
-def status(look: Look, outcome: Outcome, capacity: Capacity, alarm: Alarm, now: datetime) -> GPUPoolStatus:
-    allocation = pooling.allocated(outcome.sharing, look.pool.spec.allocation)
-    before = {one.type: one for one in look.pool.status.conditions}
+def status(
+    snapshot: Look, outcome: Outcome, capacity: Capacity, alarm: Alarm, now: datetime
+) -> GPUPoolStatus:
+    allocation = pooling.allocated(outcome.sharing, snapshot.pool.spec.allocation)
+    before = {condition.type: condition for condition in snapshot.pool.status.conditions}
     low = _low(capacity, alarm, before.get("CapacityLow"), now)
     verdicts = {
         "Available": _available(outcome, capacity),
@@ -58,16 +60,15 @@ def status(look: Look, outcome: Outcome, capacity: Capacity, alarm: Alarm, now: 
             available=capacity.available,
             unit=UNIT_OF_MODE[allocation.mode],
         ),
-        nodes=_nodes(look)[:MOST_LINES],
-        candidates=_candidates(look)[:MOST_LINES],
-        devices=_devices(look)[:MOST_LINES],
-        conditions=tuple(_condition(kind, one, before.get(kind), now) for kind, one in verdicts.items()),
+        nodes=_nodes(snapshot)[:MOST_LINES],
+        candidates=_candidates(snapshot)[:MOST_LINES],
+        devices=_devices(snapshot)[:MOST_LINES],
+        conditions=tuple(_condition(kind, value, before.get(kind), now) for kind, value in verdicts.items()),
     )
 
 
 def _condition(kind: str, verdict: Verdict, old: Condition | None, now: datetime) -> Condition:
-    word = "True" if verdict.holds else "False"
-    same = old is not None and old.status == word
+    same = old is not None and (old.status == "True") == verdict.holds
     return Condition(
         type=kind,
         status="True" if verdict.holds else "False",
@@ -78,29 +79,31 @@ def _condition(kind: str, verdict: Verdict, old: Condition | None, now: datetime
 
 
 def _available(outcome: Outcome, capacity: Capacity) -> Verdict:
-    """Whether it serves at all; how much is left stands in the numbers."""
+    """Whether the pool serves at all, independent of the available units."""
     for verdict, reason in ((outcome.maintenance, "Maintenance"), (outcome.misconfigured, "Misconfigured")):
         if verdict.holds:
             return Verdict(False, reason, verdict.sentence)
     if not capacity.total:
-        return Verdict(False, "NoCapacity", "no card of the pool can be given")
-    return Verdict(True, "Serving", f"{capacity.available} of {capacity.total} are left")
+        return Verdict(False, "NoCapacity", "no card of the pool can be allocated")
+    return Verdict(True, "Serving", f"{capacity.available} of {capacity.total} units are available")
 
 
 def _low(capacity: Capacity, alarm: Alarm, old: Condition | None, now: datetime) -> Verdict:
     if not capacity.is_low(alarm.percent):
-        return Verdict(False, "Enough", f"at least {alarm.percent} % are left, or there is nothing to give")
+        return Verdict(
+            False, "Enough", f"at least {alarm.percent} % of the units are available, or the pool is empty"
+        )
     lasts = old is not None and old.status == "True" and now - old.last_transition_time >= alarm.lasts
-    left = f"{capacity.available} of {capacity.total} are left"
+    left = f"{capacity.available} of {capacity.total} units are available"
     if capacity.deficit:
-        left = f"{capacity.deficit} more are held or booked than there are: the pool has {capacity.total}"
+        left = f"held and booked units exceed the total of {capacity.total} by {capacity.deficit}"
     return Verdict(True, LOW if lasts else "JustLow", left)
 
 
-def _nodes(look: Look) -> tuple[PoolNode, ...]:
-    claims: Mapping[str, Claim] = look.claims or {}
+def _nodes(snapshot: Look) -> tuple[PoolNode, ...]:
+    claims: Mapping[str, Claim] = snapshot.claims or {}
     cards: dict[str, list[Seen]] = {}
-    for seen in look.cards:
+    for seen in snapshot.cards:
         cards.setdefault(seen.node, []).append(seen)
     return tuple(
         _node(name, claims.get(name, Claim()), cards.get(name, []))
@@ -111,7 +114,7 @@ def _nodes(look: Look) -> tuple[PoolNode, ...]:
 def _node(name: str, claim: Claim, cards: list[Seen]) -> PoolNode:
     troubles = Counter(seen.trouble for seen in cards if seen.trouble)
     number = sum(troubles.values())
-    health = f"{number} of {len(cards)} cards are out" if number else "Ready"
+    health = f"{number} of {len(cards)} cards are unavailable" if number else "Ready"
     last = next(iter(troubles), "")
     return PoolNode(
         name=name,
@@ -122,13 +125,13 @@ def _node(name: str, claim: Claim, cards: list[Seen]) -> PoolNode:
     )
 
 
-def _candidates(look: Look) -> tuple[PoolCandidate, ...]:
-    claims = sorted((look.claims or {}).items())
-    return tuple(one for _, claim in claims for one in claim.candidates)
+def _candidates(snapshot: Look) -> tuple[PoolCandidate, ...]:
+    claims = sorted((snapshot.claims or {}).items())
+    return tuple(candidate for _, claim in claims for candidate in claim.candidates)
 
 
-def _devices(look: Look) -> tuple[PoolDevice, ...]:
+def _devices(snapshot: Look) -> tuple[PoolDevice, ...]:
     return tuple(
         PoolDevice(inventory_id=seen.id, node=seen.node, state=seen.device.status.state)
-        for seen in sorted(look.cards, key=lambda seen: seen.id)
+        for seen in sorted(snapshot.cards, key=lambda seen: seen.id)
     )

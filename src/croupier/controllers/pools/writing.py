@@ -1,7 +1,7 @@
-"""What a pool leaves in the API server beside its status: its ConfigMap, and words on its cards.
+"""Writes the ConfigMap of a pool and the annotations of its cards.
 
-The ConfigMap comes first of all writes: it is what the agents follow, and it remembers the change under way,
-so that whoever takes over after a crash knows what was before.
+The ConfigMap is written before everything else: the agents follow it, and it stores the change in progress,
+so that a new leader can continue or roll back the change.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from croupier.api.core_v1 import ConfigMap
 from croupier.api.gpu import GPUDevice, GPUPool, pooling
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
-from croupier.controllers.pools import look as pool_look
+from croupier.controllers.pools import look as pool_snapshot
 from croupier.controllers.pools.look import Look
 from croupier.core.pools.change import Outcome, Step
 from croupier.kube import together
@@ -24,7 +24,7 @@ from croupier.kube.resource import Raw, Resource
 LABEL: Final = "gpu.deckhouse.io/pool"
 CARDS: Final = "inventoryIDs"
 ALLOCATION: Final = "allocation"
-_DRAINED: Final = pool_look.drain("").partition("pool ")[2]
+_DRAINED: Final = pool_snapshot.drain("").partition("pool ")[2]
 
 Wrote = Callable[[Resource[Any], Any], None]
 Words = dict[str, str | None]
@@ -35,45 +35,45 @@ def config_name(pool: str) -> str:
 
 
 class PoolWriter:
-    """`wrote` is told every answer of the API server."""
+    """`wrote` is called with every object that the API server returns."""
 
     def __init__(self, api: Client, namespace: str, wrote: Wrote) -> None:
         self._api = api
         self._namespace = namespace
         self._wrote = wrote
 
-    async def config(self, look: Look, outcome: Outcome) -> None:
-        data, now = _data(look, outcome), look.config
-        labels = {LABEL: look.name}
-        if now is not None and now.data == data and _is_owned(now, look.pool):
+    async def config(self, snapshot: Look, outcome: Outcome) -> None:
+        data, now = _data(snapshot, outcome), snapshot.config
+        labels = {LABEL: snapshot.name}
+        if now is not None and now.data == data and _is_owned(now, snapshot.pool):
             return
         meta = {
-            "name": config_name(look.name),
+            "name": config_name(snapshot.name),
             "namespace": self._namespace,
             "labels": labels,
-            "ownerReferences": [_owner(look.pool)],
+            "ownerReferences": [_owner(snapshot.pool)],
         }
         written = await self._api.apply(CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
         self._wrote(CONFIG_MAPS, written)
 
-    async def steps(self, look: Look, steps: Iterable[Step]) -> None:
-        cards = {seen.id: seen.device for seen in look.cards}
-        await self._cards((cards[step.card], _words(look.pool, cards[step.card], step)) for step in steps)
+    async def steps(self, snapshot: Look, steps: Iterable[Step]) -> None:
+        cards = {seen.id: seen.device for seen in snapshot.cards}
+        await self._cards((cards[step.card], _words(snapshot.pool, cards[step.card], step)) for step in steps)
 
-    async def release(self, look: Look) -> None:
-        """Take its cards from a pool that goes."""
+    async def release(self, snapshot: Look) -> None:
+        """Unassign the cards of a pool that is being deleted."""
         await self._cards(
             (seen.device, {**left(seen.device), ASSIGNMENT: None})
-            for seen in look.cards
-            if seen.device.metadata.annotations.get(ASSIGNMENT) == look.name
+            for seen in snapshot.cards
+            if seen.device.metadata.annotations.get(ASSIGNMENT) == snapshot.name
         )
 
     async def tidy(self, cards: Iterable[GPUDevice]) -> None:
-        """Take what a change of their pool left on cards that are in none."""
+        """Remove annotations of a pool change from cards without a pool."""
         await self._cards((device, left(device)) for device in cards)
 
     async def unconfirm(self, pool: GPUPool, annotation: str) -> None:
-        """A confirmation counts once; one that came since is another."""
+        """Remove this confirmation, but not a newer one."""
         path = f"/metadata/annotations/{annotation.replace('/', '~1')}"
         seen: Raw = {"op": "test", "path": path, "value": pool.metadata.annotations[annotation]}
         removal: Raw = {"op": "remove", "path": path}
@@ -85,7 +85,7 @@ class PoolWriter:
     async def finalizers(self, pool: GPUPool, finalizers: Iterable[str]) -> None:
         meta = {"resourceVersion": pool.metadata.resource_version, "finalizers": list(finalizers)}
         written = await self._api.patch(GPU_POOLS, pool.metadata.name, {"metadata": meta})
-        if written.metadata.finalizers:  # with the last one the pool is gone
+        if written.metadata.finalizers:  # without finalizers the API server deletes the pool
             self._wrote(GPU_POOLS, written)
 
     async def drop_config(self, config: ConfigMap) -> None:
@@ -95,37 +95,39 @@ class PoolWriter:
             return
 
     async def _cards(self, wanted: Iterable[tuple[GPUDevice, Words]]) -> None:
-        """Every card is written for the version that was seen: a person may have said something since."""
+        """Write only to the versions that were read: a user may have changed an annotation since."""
 
-        async def one(device: GPUDevice, words: Words) -> None:
-            meta: Raw = {"resourceVersion": device.metadata.resource_version, "annotations": words}
+        async def write(device: GPUDevice, annotations: Words) -> None:
+            meta: Raw = {"resourceVersion": device.metadata.resource_version, "annotations": annotations}
             try:
                 written = await self._api.patch(GPU_DEVICES, device.metadata.name, {"metadata": meta})
             except NotFound:
                 return
             self._wrote(GPU_DEVICES, written)
 
-        await together.all_of(one(device, words) for device, words in wanted if _changes(device, words))
+        await together.all_of(
+            write(device, annotations) for device, annotations in wanted if _changes(device, annotations)
+        )
 
 
-def _data(look: Look, outcome: Outcome) -> dict[str, str]:
-    like = look.pool.spec.allocation
+def _data(snapshot: Look, outcome: Outcome) -> dict[str, str]:
+    like = snapshot.pool.spec.allocation
     data = {
-        CARDS: msgspec.json.encode(sorted(seen.id for seen in look.cards)).decode(),
+        CARDS: msgspec.json.encode(sorted(seen.id for seen in snapshot.cards)).decode(),
         ALLOCATION: pooling.text(pooling.allocated(outcome.sharing, like)),
     }
     if outcome.change is not None:
-        data[pool_look.CHANGE] = pool_look.remembered(outcome.change, like)
+        data[pool_snapshot.CHANGE] = pool_snapshot.remembered(outcome.change, like)
     return data
 
 
 def _is_owned(config: ConfigMap, pool: GPUPool) -> bool:
-    owners = {one.uid for one in config.metadata.owner_references}
+    owners = {owner.uid for owner in config.metadata.owner_references}
     return config.metadata.labels.get(LABEL) == pool.metadata.name and pool.metadata.uid in owners
 
 
 def _owner(pool: GPUPool) -> Raw:
-    """So that nothing stays of a pool whose finalizer somebody took away by force."""
+    """The owner reference removes the ConfigMap even if the finalizer of the pool was removed by force."""
     return {
         "apiVersion": GPU_POOLS.api_version,
         "kind": GPU_POOLS.kind,
@@ -137,26 +139,26 @@ def _owner(pool: GPUPool) -> Raw:
 def _words(pool: GPUPool, device: GPUDevice, step: Step) -> Words:
     own = step.sharing
     like = pool.spec.allocation
-    words: Words = {
+    annotations: Words = {
         pooling.CARD_ALLOCATION: pooling.text(pooling.allocated(own, like)) if own is not None else None
     }
-    drained, ours = device.metadata.annotations.get(DRAIN), pool_look.drain(pool.metadata.name)
-    if drained in (None, ours):  # a person's stays
-        words[DRAIN] = ours if step.drained else None
-    return words
+    drained, ours = device.metadata.annotations.get(DRAIN), pool_snapshot.drain(pool.metadata.name)
+    if drained in (None, ours):  # the drain of a user stays
+        annotations[DRAIN] = ours if step.drained else None
+    return annotations
 
 
 def left(device: GPUDevice) -> Words:
-    """What a change of its pool may have left on a card, taken away."""
-    words: Words = {pooling.CARD_ALLOCATION: None}
+    """Remove the annotations of a pool change from a card."""
+    annotations: Words = {pooling.CARD_ALLOCATION: None}
     if is_ours(device.metadata.annotations.get(DRAIN, "")):
-        words[DRAIN] = None
-    return words
+        annotations[DRAIN] = None
+    return annotations
 
 
 def is_ours(drain: str) -> bool:
     return drain.startswith("pool ") and drain.endswith(_DRAINED)
 
 
-def _changes(device: GPUDevice, words: Words) -> bool:
-    return any(device.metadata.annotations.get(name) != word for name, word in words.items())
+def _changes(device: GPUDevice, annotations: Words) -> bool:
+    return any(device.metadata.annotations.get(name) != word for name, word in annotations.items())
