@@ -1,4 +1,4 @@
-"""A client of the cluster the tests run on."""
+"""A client of the test cluster."""
 
 from collections.abc import AsyncIterator
 from typing import Any

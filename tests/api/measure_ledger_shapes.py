@@ -1,9 +1,9 @@
-"""What one write of a ledger costs, by the shape its holders have on the wire.
+"""Measures the cost of a ledger write for several wire formats of its holders.
 
     python -m tests.api.measure_ledger_shapes --kubeconfig PATH
 
-The figures are in docs/decisions/0002-shape-of-the-ledger.md. It makes CRDs of its own
-(group shapes.example.com) and removes them again.
+The results are in docs/decisions/0002-shape-of-the-ledger.md. It creates its own CRDs (group
+shapes.example.com) and deletes them afterwards.
 """
 
 import argparse
@@ -112,10 +112,10 @@ SHAPES = {
     "percent: atomic list of objects": Shape("Percent", as_objects, {"holders": entries(OBJECT, 64)}),
     "percent: atomic map": Shape("Percent", as_map, {"holders": table(NUMBER, 64)}),
     "percent: NodeReservation with all its rules": Shape("Percent", as_map),
-    "MIG: slots beside a map of holders": Shape(
+    "MIG: slots and a map of holders": Shape(
         "MIG", beside_slots, {"slots": entries(fields(**SLOT), 8), "holders": table(TEXT, 64)}
     ),
-    "MIG: packed slots beside a map of holders": Shape(
+    "MIG: packed slots and a map of holders": Shape(
         "MIG", packed_slots, {"slots": table(TEXT, 8), "holders": table(TEXT, 64)}
     ),
     "MIG: holder in its slot": Shape("MIG", in_slots, {"slots": entries(fields(**SLOT, holder=TEXT), 8)}),

@@ -1,4 +1,4 @@
-"""The allocation annotation: every grant survives it, and nothing a tenant can write there does harm."""
+"""Every grant round-trips through the allocation annotation, and invalid annotations are refused."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ IDS = st.lists(st.integers(0, 31), unique=True, max_size=32)
 
 @st.composite
 def granted(draw: st.DrawFn) -> tuple[Grant, Ledger]:
-    """A node with cards of every mode, and some of it for one holder."""
+    """A node with cards of every mode, and a grant on it."""
     cards, parts = [], []
     for index in draw(IDS):
         mode = draw(st.sampled_from(MODES))
@@ -32,7 +32,7 @@ def granted(draw: st.DrawFn) -> tuple[Grant, Ledger]:
 
 
 @given(granted())
-def test_what_was_granted_is_read_back(given_to):
+def test_a_grant_round_trips(given_to):
     grant, ledger = given_to
 
     written = allocation.encode(grant, ledger)
@@ -41,7 +41,7 @@ def test_what_was_granted_is_read_back(given_to):
     assert len(written) <= allocation.MOST
 
 
-def test_how_it_is_written():
+def test_the_encoded_form():
     cards = (
         Card("a", 0),
         Card("b", 1, "TimeSlice", capacity=8),
@@ -56,7 +56,7 @@ def test_how_it_is_written():
     ]
 
 
-def test_a_card_the_node_does_not_have_is_not_written():
+def test_a_card_that_the_node_does_not_have_is_an_error():
     with pytest.raises(ValueError, match="node node-1 has no card x"):
         allocation.encode((Part("x", 50),), Ledger("node-1"))
 
@@ -95,13 +95,13 @@ HOSTILE = {
     "a card twice": json.dumps([entry(), entry(percent=10)]),
     "33 cards": json.dumps([entry(card=f"c{n}") for n in range(33)]),
     "more than fits": json.dumps([entry(card="a")]) + " " * allocation.MOST,
-    "a deep hole": '[{"x":' + "[" * 20_000,
+    "deep nesting": '[{"x":' + "[" * 20_000,
     "half a character": "\ud800",
 }
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_no_allocation_is_refused_with_a_sentence(text):
+def test_invalid_annotations_are_refused_with_a_message(text):
     with pytest.raises(ValueError, match=r"^annotation gpu\.mps\.io/allocation ") as refused:
         allocation.decode(text)
 
@@ -119,7 +119,7 @@ JSON = st.recursive(
 
 
 @given(st.text() | JSON.map(json.dumps) | st.lists(JSON).map(json.dumps))
-def test_nothing_but_a_value_error_ever_comes_out(text):
+def test_any_text_is_decoded_or_raises_value_error(text):
     said = ""
     try:
         grant = allocation.decode(text)
@@ -130,5 +130,5 @@ def test_nothing_but_a_value_error_ever_comes_out(text):
     assert all(1 <= part.share <= 100 or part.slots for part in grant)
 
 
-def test_fields_of_a_later_version_are_passed_over():
+def test_fields_of_a_later_version_are_ignored():
     assert allocation.decode(json.dumps([entry(memoryMiB=4096)])) == (Part("a", 50),)

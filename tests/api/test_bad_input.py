@@ -1,4 +1,4 @@
-"""For every rule there is a bad example, and the API server refuses it with words a person understands."""
+"""Every validation rule has an invalid example that the API server refuses with a readable error."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def schema_of(kind: Kind) -> Raw:
 
 
 def nodes(schema: Raw, path: str = "") -> Iterator[tuple[str, Raw]]:
-    """Every place of a schema with its path; what may occur many times is `[]`."""
+    """Every node of a schema with its path. List items and map values are `[]`."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
         if (path, name) != ("", "metadata"):
@@ -37,7 +37,7 @@ def nodes(schema: Raw, path: str = "") -> Iterator[tuple[str, Raw]]:
 
 
 def fields(refusal: Invalid, kind: Kind) -> list[tuple[str, str]]:
-    """What the API server objects to, and where; list indexes and map keys do not matter."""
+    """The refused fields with the errors. List indexes and map keys are replaced by `[]`."""
     maps = [path for path, schema in nodes(schema_of(kind)) if "additionalProperties" in schema]
     return [(normal(cause.get("field", ""), maps), cause["message"]) for cause in refusal.causes]
 
@@ -46,7 +46,7 @@ def normal(path: str, maps: list[str]) -> str:
     if path == "<nil>":
         return ""
     path = re.sub(r"\[[^]]*\]", "[]", path)
-    return next((f"{each}[]" for each in maps if path.startswith(f"{each}.")), path)
+    return next((f"{prefix}[]" for prefix in maps if path.startswith(f"{prefix}.")), path)
 
 
 async def attempt(api: Client, table: Table, good: Raw, case: Case) -> None:
@@ -63,7 +63,7 @@ async def attempt(api: Client, table: Table, good: Raw, case: Case) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-async def test_bad_input_is_refused_with_a_sentence(api, crds, clean_cluster, namespace, table):
+async def test_bad_input_is_refused_with_a_readable_error(api, crds, clean_cluster, namespace, table):
     good = worlds.placed(table.good, table.kind, namespace)
     await worlds.create(api, table.kind, good)
 
@@ -73,7 +73,7 @@ async def test_bad_input_is_refused_with_a_sentence(api, crds, clean_cluster, na
             await attempt(api, table, good, case)
         except Invalid as refusal:
             if not any(at == case.at and case.refused in said for at, said in fields(refusal, table.kind)):
-                wrong.append(f"{case.name}: refused otherwise: {fields(refusal, table.kind)}")
+                wrong.append(f"{case.name}: refused with another error: {fields(refusal, table.kind)}")
         else:
             wrong.append(f"{case.name}: accepted")
 
@@ -81,7 +81,7 @@ async def test_bad_input_is_refused_with_a_sentence(api, crds, clean_cluster, na
 
 
 @pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
-def test_no_rule_is_without_a_bad_example(kind):
+def test_every_rule_has_an_invalid_example(kind):
     cases = [case for table in TABLES.values() if table.kind == kind for case in table.cases]
 
     forgotten = [
@@ -95,12 +95,12 @@ def test_no_rule_is_without_a_bad_example(kind):
 
 
 def speakers(case: Case, schema: Raw) -> list[Raw]:
-    """The rules of a place that could have said it; a case proves a rule only if it is the only one."""
+    """The rules of a field that can produce the error. A case proves a rule only if there is one."""
     return [rule for rule in schema[RULES] if could_say(case.refused, rule)]
 
 
 def could_say(fragment: str, rule: Raw) -> bool:
-    """In its message, or in one of the phrases from which it builds a better one."""
+    """Whether the fragment is in the message of the rule or in its message expression."""
     phrases = re.findall(r"'([^']*)'", rule.get("messageExpression", ""))
     spoken = [phrase.strip() for phrase in phrases if " " in phrase.strip()]
     return fragment in rule["message"] or any(phrase in fragment or fragment in phrase for phrase in spoken)
@@ -118,11 +118,11 @@ BREAKS: dict[str, tuple[Any, str]] = {
     "format": (lambda bound: "yesterday", "must be of type date-time"),
     "required": (lambda bound: {}, "Required value"),
 }
-"""Schema word to a value that breaks it, and what the API server says then."""
+"""Schema keyword to an invalid value and the error of the API server."""
 
 
 def breaks(schema: Raw) -> Iterator[tuple[str, Any, str, str]]:
-    """Path, bad value, path of the complaint and complaint, for every bound of a schema."""
+    """Path, invalid value, path of the error and error, for every bound of a schema."""
     for path, inner in nodes(schema):
         for word, (spoil, complaint) in BREAKS.items():
             if word not in inner or (word == "format" and inner["format"] != "date-time"):
@@ -136,7 +136,7 @@ def breaks(schema: Raw) -> Iterator[tuple[str, Any, str, str]]:
 
 
 def filled(bad: Any, schema: Raw) -> Any:
-    """Too many items must still be good ones, or the API server complains of each of them too."""
+    """Fill with valid items, because the API server also reports each invalid one."""
     if isinstance(bad, list):
         return [minimal(schema["items"])] * len(bad)
     if isinstance(bad, dict) and "additionalProperties" in schema:
@@ -154,7 +154,7 @@ def minimal(schema: Raw) -> Any:
 
 
 def at_path(path: str, value: Any, schema: Raw) -> Any:
-    """An object that has the value at the path and nothing else."""
+    """An object with only this value at this path."""
     if not path:
         return value
     if path.startswith("[]"):
@@ -167,8 +167,8 @@ def at_path(path: str, value: Any, schema: Raw) -> Any:
 
 
 @pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
-async def test_every_bound_of_the_schema_holds(api, crds, clean_cluster, namespace, kind):
-    """Enums, bounds, sizes, times and required fields: one bad value each, derived from the schema."""
+async def test_every_bound_of_the_schema_is_enforced(api, crds, clean_cluster, namespace, kind):
+    """One invalid value for each enum, bound, size, time and required field, derived from the schema."""
     table = next(table for table in TABLES.values() if table.kind == kind)
     good = worlds.placed(table.good, kind, namespace)
     await worlds.create(api, kind, good)

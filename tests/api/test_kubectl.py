@@ -1,4 +1,4 @@
-"""What a person types works as printed, and shows what they need to see."""
+"""The documented kubectl commands work and show the expected output."""
 
 import json
 
@@ -17,7 +17,7 @@ spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50
 """
 
 
-async def test_the_printed_commands_work_on_a_fresh_cluster(private_lab):
+async def test_the_documented_commands_work_on_a_new_cluster(private_lab):
     lab = await private_lab()
 
     lab.kubectl("apply", "-f", str(ROOT / "deployments/mps-dra/reservation-crd.yaml"))
@@ -36,7 +36,7 @@ async def test_the_printed_commands_work_on_a_fresh_cluster(private_lab):
     assert "unchanged" in lab.kubectl("apply", "-f", str(ROOT / "config/crd/bases")).stdout
 
 
-async def test_every_example_is_accepted_and_can_be_seen(api, cluster, crds, clean_cluster, namespace):
+async def test_every_example_is_accepted_and_listed(api, cluster, crds, clean_cluster, namespace):
     for body in EXAMPLES.values():
         kind = KIND[body["kind"]]
         await worlds.create(api, kind, worlds.placed(body, kind, namespace))
@@ -98,17 +98,17 @@ SEEN = {
 """What `kubectl get` shows of the examples, by short name."""
 
 EXPLAINED = {
-    "rsv.spec.podKey": "The pod the cards are for, as namespace/name",
-    "nrsv.spec.cards.holders": "Who holds how much of it",
+    "rsv.spec.podKey": "The pod as namespace/name",
+    "nrsv.spec.cards.holders": "The holders: namespace/pod/uid to percent",
     "gpudev.status.state": "ENUM: Assigned Faulted Reserved Unassigned",
-    "gpunode.status.pools.pending.reason": "What they wait for",
-    "gpool.spec.allocation.timeSlice.maxSlicesPerDevice": "How many pods share one card",
-    "palloc.spec.desiredCPULimit": "a multiple of 10m such as 500m, 1 or 2.5",
+    "gpunode.status.pools.pending.reason": "Why the cards have not joined",
+    "gpool.spec.allocation.timeSlice.maxSlicesPerDevice": "The number of time slices of each card",
+    "palloc.spec.desiredCPULimit": "in multiples of 10m, for example 500m, 1 or 2.5",
 }
 
 
 @pytest.mark.parametrize(("field", "sentence"), EXPLAINED.items(), ids=EXPLAINED)
-def test_fields_explain_themselves(cluster, crds, field, sentence):
+def test_kubectl_explain_shows_descriptions(cluster, crds, field, sentence):
     short, _, path = field.partition(".")
     resource = next(kind.resource for kind in KIND.values() if short in kind.short)
 
@@ -144,7 +144,7 @@ async def test_defaults_are_filled_in(api, crds, clean_cluster):
     assert pool["spec"]["allocation"] == {"mode": "MPS", "rollout": "WholePool"}
 
 
-async def test_what_may_change_can_be_changed(api, crds, namespace):
+async def test_mutable_fields_can_be_changed(api, crds, namespace):
     rsv = KIND["Reservation"]
     body = worlds.placed(EXAMPLES["reservation-with-ttl"], rsv, namespace)
     await api.create(rsv.resource, body)
@@ -155,14 +155,14 @@ async def test_what_may_change_can_be_changed(api, crds, namespace):
     assert (changed.spec.ttl_seconds, changed.spec.priority) == (60, -5)
 
 
-async def test_the_next_wish_may_be_written_while_the_last_is_applied(api, crds, namespace):
-    """`Applied` speaks of the value it was judged by, so it does not stand in the way of another."""
+async def test_the_desired_limit_can_change_while_the_last_one_is_applied(api, crds, namespace):
+    """`Applied` refers to the observed value, so it does not prevent another desired limit."""
     kind = KIND["PodAllocation"]
     body = worlds.placed(EXAMPLES["podallocation-applied"], kind, namespace)
     await worlds.create(api, kind, body)
 
-    wish = {"spec": {"desiredCPULimit": "1.25"}}
-    changed = await api.patch(kind.resource, body["metadata"]["name"], wish, namespace=namespace)
+    patch = {"spec": {"desiredCPULimit": "1.25"}}
+    changed = await api.patch(kind.resource, body["metadata"]["name"], patch, namespace=namespace)
 
     assert (changed.spec.desired_cpu_limit, changed.status.phase) == ("1.25", "Applied")
 

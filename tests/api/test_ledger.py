@@ -1,4 +1,4 @@
-"""The ledger's compact form says all a person would ask of a holder, and fits the API server at full size."""
+"""The compact ledger decodes to complete holders, and a ledger of full size stays within the cost limits."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -39,7 +39,7 @@ UID_2 = "9a0b5c1d-0d8e-4a7b-8b1e-54a1f0c9e2d3"
 UID_3 = "5d3e7f80-61a2-4b3c-9c4d-0a1b2c3d4e5f"
 
 
-def test_shares_bound_held_and_held_for_ever():
+def test_shares_of_bound_and_held_holders():
     noon = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
     assert holders("nodereservation-percent") == [
@@ -51,7 +51,7 @@ def test_shares_bound_held_and_held_for_ever():
     ]
 
 
-def test_slots_of_one_pod_come_together():
+def test_slots_of_one_pod_are_one_holder():
     assert holders("nodereservation-mig") == [
         [
             a_holder("ml/infer-0", UID_1, slots=("1g.10gb-0", "1g.10gb-1")),
@@ -70,7 +70,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 
 
 @given(names, names, st.one_of(st.just(""), st.uuids().map(str)))
-def test_a_holder_is_found_again_under_its_key(namespace, name, uid):
+def test_the_key_of_a_holder_round_trips(namespace, name, uid):
     assert holder.split(holder.key(f"{namespace}/{name}", uid)) == (f"{namespace}/{name}", uid)
 
 

@@ -1,4 +1,4 @@
-"""What we foretell of nodes is what the real scheduler says of them."""
+"""The predicted node obstacles match the messages of the real scheduler."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from tests.kube import waiting
 
 TAINT = {"key": "dedicated", "value": "others", "effect": "NoSchedule"}
 NEW = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
-"""Every node has this taint until it is seen to be ready; that is another story."""
+"""Every node has this taint until it is ready. It is not part of this test."""
 EXPRESSION = {"key": "disk", "operator": "In", "values": ["fast"]}
 AFFINITY = {
     "nodeAffinity": {
@@ -40,12 +40,12 @@ async def test_the_scheduler_says_the_same(api, clean_cluster, namespace, node, 
     spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [NEW], **pod}
     waits = await api.create(kinds.PODS, {"metadata": {"name": "p", "namespace": namespace}, "spec": spec})
 
-    foretold = eligible.obstacle(reading.facts(made), reading.needs(waits))
+    predicted = eligible.obstacle(reading.facts(made), reading.needs(waits))
 
-    assert foretold
-    await waiting.until_async(lambda: _says(api, namespace, foretold), f"the scheduler to say {foretold!r}")
+    assert predicted
+    await waiting.until_async(lambda: _says(api, namespace, predicted), f"the scheduler to say {predicted!r}")
 
 
 async def _says(api: Client, namespace: str, sentence: str) -> bool:
     pod = await api.get(kinds.PODS, "p", namespace=namespace)
-    return any(sentence in one.message for one in pod.status.conditions)
+    return any(sentence in condition.message for condition in pod.status.conditions)

@@ -1,4 +1,4 @@
-"""What a pod occupies is what the scheduler of Kubernetes 1.36 counts for it, also while it is resized."""
+"""The requests of a pod are those that the scheduler of Kubernetes 1.36 counts, also during a resize."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def status(
     has: dict[str, str] | None = None,
     promised: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What the kubelet says: what the container has, and what room was promised for."""
+    """The container status: the resources of the container, and the allocated resources."""
     made: dict[str, Any] = {"name": name, "ready": True, "restartCount": 0}
     if has is not None:
         made["resources"] = {"requests": has}
@@ -33,7 +33,7 @@ def status(
 
 
 def pod(*containers: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """`before`: init containers; `overhead`; `asks`: requests of the pod itself; all else is its status."""
+    """`before`: init containers; `overhead`; `asks`: pod-level requests; everything else is its status."""
     spec: dict[str, Any] = {"nodeName": "node-1", "containers": list(containers) or [container()]}
     if "asks" in more:
         spec["resources"] = {"requests": more.pop("asks")}
@@ -52,18 +52,18 @@ def pending(reason: str) -> list[dict[str, str]]:
 
 
 COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "nothing but its place": (pod(), {}),
+    "a pod without requests": (pod(), {}),
     "containers add up": (pod(container("a", cpu="100m"), container("b", cpu="1")), {"cpu": "1100m"}),
     "init containers count where they need more": (
         pod(container(cpu="1", memory="1Gi"), before=[container("init", cpu="2", memory="1Mi")]),
         {"cpu": "2", "memory": "1Gi"},
     ),
-    "a sidecar runs beside": (
+    "a sidecar adds to the containers": (
         pod(container(cpu="1"), before=[container("proxy", cpu="500m", sidecar=True)]),
         {"cpu": "1500m"},
     ),
-    "overhead comes on top": (pod(container(cpu="1"), overhead={"cpu": "250m"}), {"cpu": "1250m"}),
-    "requests of the pod itself replace its containers'": (
+    "overhead is added": (pod(container(cpu="1"), overhead={"cpu": "250m"}), {"cpu": "1250m"}),
+    "pod-level requests replace those of containers": (
         pod(container(cpu="1", memory="1Gi"), asks={"cpu": "3"}),
         {"cpu": "3", "memory": "1Gi"},
     ),
@@ -79,11 +79,11 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         pod(container(cpu="500m"), containerStatuses=[status(has={"cpu": "2"}, promised={"cpu": "500m"})]),
         {"cpu": "2"},
     ),
-    "a promise counts though nothing has happened": (
+    "allocated resources count before they are applied": (
         pod(container(cpu="500m"), containerStatuses=[status(has={"cpu": "500m"}, promised={"cpu": "3"})]),
         {"cpu": "3"},
     ),
-    "a Deferred one is waited for with room kept": (
+    "a Deferred resize counts": (
         pod(
             container(cpu="4"),
             containerStatuses=[status(has={"cpu": "1"}, promised={"cpu": "1"})],
@@ -91,7 +91,7 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "4"},
     ),
-    "an Infeasible one is not counted": (
+    "an Infeasible resize does not count": (
         pod(
             container(cpu="4000"),
             containerStatuses=[status(has={"cpu": "1"}, promised={"cpu": "1500m"})],
@@ -99,15 +99,15 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "1500m"},
     ),
-    "an Infeasible one of which nothing is known counts as written": (
+    "an Infeasible resize without a status counts as written": (
         pod(container(cpu="4"), containerStatuses=[status()], conditions=pending("Infeasible")),
         {"cpu": "4"},
     ),
-    "a promise without a report does not count": (
+    "allocated resources without resources do not count": (
         pod(container(cpu="1"), containerStatuses=[status(promised={"cpu": "3"})]),
         {"cpu": "1"},
     ),
-    "each resource by itself": (
+    "each resource is counted separately": (
         pod(
             container(cpu="2", memory="1Gi"),
             containerStatuses=[
@@ -116,7 +116,7 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "2", "memory": "2Gi"},
     ),
-    "of several containers only the one resized": (
+    "only the resized container changes": (
         pod(
             container("a", cpu="1"),
             container("b", cpu="1"),
@@ -132,7 +132,7 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "3"},
     ),
-    "init containers are not": (
+    "init containers are not resized": (
         pod(
             container(cpu="1"),
             before=[container("init", cpu="2")],
@@ -140,7 +140,7 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "2"},
     ),
-    "the pod itself is resized, in what it asks for itself": (
+    "pod-level requests are resized": (
         pod(
             container(cpu="1"),
             asks={"cpu": "2"},
@@ -149,7 +149,7 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         ),
         {"cpu": "3"},
     ),
-    "the pod itself cannot be resized": (
+    "an Infeasible pod-level resize does not count": (
         pod(
             container(cpu="1"),
             asks={"cpu": "200"},
@@ -168,25 +168,25 @@ COUNTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 @pytest.mark.parametrize("type_", [Pod, LeanPod])
 @pytest.mark.parametrize(("body", "counted"), COUNTED.values(), ids=COUNTED)
-def test_what_a_pod_occupies(body, counted, type_):
-    found = occupancy.occupant(codec.decode(type_, msgspec.json.encode(body)))
+def test_the_requests_of_a_bound_pod(body, counted, type_):
+    occupant = occupancy.occupant(codec.decode(type_, msgspec.json.encode(body)))
 
-    assert found is not None
-    assert (found.key, found.uid, found.node) == ("team/p", "u1", "node-1")
+    assert occupant is not None
+    assert (occupant.key, occupant.uid, occupant.node) == ("team/p", "u1", "node-1")
     expected = {name: quantity.parse(text) for name, text in {**counted, "pods": "1"}.items()}
-    assert found.requests == expected
+    assert occupant.requests == expected
 
 
 OCCUPIES_NOTHING = {
-    "one that waits for a node": {"spec": {"nodeName": ""}},
-    "one that succeeded": {"status": {"phase": "Succeeded"}},
-    "one that failed": {"status": {"phase": "Failed"}},
+    "an unbound pod": {"spec": {"nodeName": ""}},
+    "a succeeded pod": {"status": {"phase": "Succeeded"}},
+    "a failed pod": {"status": {"phase": "Failed"}},
 }
 
 
 @pytest.mark.parametrize("type_", [Pod, LeanPod])
 @pytest.mark.parametrize("change", OCCUPIES_NOTHING.values(), ids=OCCUPIES_NOTHING)
-def test_who_occupies_nothing(change, type_):
+def test_unbound_and_finished_pods_request_nothing(change, type_):
     body = pod(container(cpu="1"))
     for part, fields in change.items():
         body[part] |= fields
@@ -194,18 +194,18 @@ def test_who_occupies_nothing(change, type_):
     assert occupancy.occupant(codec.decode(type_, msgspec.json.encode(body))) is None
 
 
-def test_one_that_is_being_deleted_still_occupies_its_node():
+def test_a_pod_that_is_being_deleted_still_counts():
     body = pod(container(cpu="1"))
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert occupancy.occupant(codec.decode(Pod, msgspec.json.encode(body))) is not None
 
 
-def test_go_writes_empty_lists_as_null():
+def test_null_lists_are_empty():
     body = pod(container(cpu="1"), containerStatuses=None, conditions=None)
     body["spec"] |= {"initContainers": None, "overhead": None}
 
-    found = occupancy.occupant(codec.decode(LeanPod, msgspec.json.encode(body)))
+    occupant = occupancy.occupant(codec.decode(LeanPod, msgspec.json.encode(body)))
 
-    assert found is not None
-    assert found.requests["cpu"] == quantity.parse("1")
+    assert occupant is not None
+    assert occupant.requests["cpu"] == quantity.parse("1")

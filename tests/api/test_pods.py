@@ -1,4 +1,4 @@
-"""A pod as the ledger sees it: counted like the API server counts it, and never a reason to stumble."""
+"""Conversion of pods: requests are counted like in the API server, and no pod raises an error."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ GRANT = json.dumps([{"card": "a", "index": 3, "percent": 50}])
 
 
 def gpus(count: int, **more: Any) -> dict[str, Any]:
-    """A container that asks for so many cards."""
+    """A container that requests this number of cards."""
     return {"image": "any", "resources": {"limits": {GPU: str(count)}}, **more}
 
 
@@ -32,7 +32,7 @@ def manifest(
     *containers: dict[str, Any], init: Any = (), name: str = "job", **annotations: str
 ) -> dict[str, Any]:
     def named(kind: str, ones: Any) -> list[dict[str, Any]]:
-        return [{"name": f"{kind}{number}", **one} for number, one in enumerate(ones)]
+        return [{"name": f"{kind}{number}", **container} for number, container in enumerate(ones)]
 
     return {
         "apiVersion": "v1",
@@ -49,7 +49,7 @@ def pod(*containers: dict[str, Any], node: str = "", phase: str = "", **more: An
     return codec.decode(Pod, json.dumps(body).encode())
 
 
-def test_who_it_is_and_where():
+def test_identity_and_node():
     seen = pods.view(pod(gpus(1), node="node-1", phase="Running"))
 
     assert (seen.key, seen.uid, seen.node, seen.finished) == ("team/job", "u1", "node-1", False)
@@ -57,25 +57,25 @@ def test_who_it_is_and_where():
     assert pods.view(pod(phase="Failed")).finished
 
 
-def test_a_limit_alone_is_a_request_as_the_api_server_makes_it():
+def test_a_limit_without_a_request_counts_as_the_request():
     assert pods.view(pod(gpus(2))).wants == (Shares(2),)
 
 
-def test_annotations_and_resources_are_read_together():
+def test_annotations_and_resources_are_combined():
     mig = {"resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}
     seen = pods.view(pod(gpus(1), mig, **{allocation.RATIO: "30"}))
 
     assert seen.wants == (Shares(1), Slots("1g.10gb", 1), Shares(1, 30))
 
 
-def test_the_mark_is_seen_and_asks_for_nothing():
+def test_the_ledger_resource_is_recognized_and_requests_no_cards():
     seen = pods.view(pod({"resources": {"limits": {allocation.MARK: "1"}}}))
 
     assert (seen.marked, seen.wants, seen.trouble) == (True, (), "")
     assert not pods.view(pod(gpus(1))).marked
 
 
-def test_what_cannot_be_read_is_trouble_and_wants_nothing():
+def test_an_invalid_request_becomes_trouble_without_wants():
     seen = pods.view(
         pod(gpus(1), {"resources": {"limits": {allocation.MARK: "1"}}}, **{allocation.RATIO: "50%"})
     )
@@ -83,21 +83,21 @@ def test_what_cannot_be_read_is_trouble_and_wants_nothing():
     assert seen.wants == ()
     assert seen.trouble.startswith('annotation gpu.mps.io/ratio is "50%"')
     assert seen.marked
-    assert "no quantity" in pods.view(pod({"resources": {"limits": {GPU: "two"}}})).trouble
+    assert "is not a quantity" in pods.view(pod({"resources": {"limits": {GPU: "two"}}})).trouble
 
 
-def test_the_allocation_that_came_with_the_binding_is_its_grant():
+def test_the_allocation_of_a_bound_pod_is_its_grant():
     seen = pods.view(pod(node="node-1", **{allocation.ALLOCATION: GRANT}))
 
     assert (seen.grant, seen.indexes) == ((Part("a", 50),), (3,))
 
 
-def test_an_allocation_on_a_pod_that_waits_was_written_by_its_owner_and_is_none():
+def test_an_allocation_on_an_unbound_pod_is_ignored():
     assert pods.view(pod(**{allocation.ALLOCATION: GRANT})).grant == ()
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_an_allocation_nobody_can_read_is_none(text):
+def test_an_invalid_allocation_is_ignored(text):
     seen = pods.view(Pod(spec=pod(node="node-1").spec, metadata=_annotated(text)))
 
     assert seen.grant == ()
@@ -113,7 +113,7 @@ def _annotated(text: str) -> Any:
 @given(
     values.any_of(Pod), st.dictionaries(st.sampled_from([allocation.CARDS, allocation.RATIO]), values.TEXTS)
 )
-def test_no_pod_makes_it_stumble(any_pod, annotations):
+def test_any_pod_is_converted_without_an_error(any_pod, annotations):
     any_pod.metadata.annotations.update(annotations)
 
     seen = pods.view(any_pod)
@@ -126,15 +126,15 @@ COUNTED = {
     "containers": manifest(gpus(1), gpus(2)),
     "init": manifest(gpus(1), init=[gpus(4), gpus(2)]),
     "sidecar": manifest(gpus(1), init=[gpus(2, **SIDECAR)]),
-    "beside": manifest(gpus(1), init=[gpus(1, **SIDECAR), gpus(3)]),
-    "after": manifest(gpus(1), init=[gpus(3), gpus(1, **SIDECAR)]),
+    "sidecar-before-init": manifest(gpus(1), init=[gpus(1, **SIDECAR), gpus(3)]),
+    "sidecar-after-init": manifest(gpus(1), init=[gpus(3), gpus(1, **SIDECAR)]),
     "rising": manifest(gpus(0), init=[gpus(1, **SIDECAR), gpus(2, **SIDECAR), gpus(1)]),
 }
 QUOTA: Resource[dict[str, Any]] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
 
 
-async def test_we_count_like_the_quota_of_a_real_api_server(api, namespace):
-    """A ResourceQuota is charged with what Kubernetes thinks a pod asks for."""
+async def test_requests_match_the_quota_of_a_real_api_server(api, namespace):
+    """A ResourceQuota counts the effective requests of a pod."""
     charged = await _quota(api, namespace)
     before = await charged()
 

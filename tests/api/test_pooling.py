@@ -1,4 +1,4 @@
-"""Cards and pools are read from their objects as they are decided about; what is written is read again."""
+"""Conversion of GPUDevices and GPUPools for the core, and round trips of allocations."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +43,7 @@ HARDWARE = {
 }
 
 
-def test_a_card_is_read_with_all_that_selectors_ask_for():
+def test_a_card_is_converted_with_all_selector_fields():
     words = {"gpu.deckhouse.io/assignment": "team-a", "gpu.deckhouse.io/drain": "later"}
     busy = condition("Occupied", "True", "InUse")
 
@@ -56,14 +56,14 @@ def test_a_card_is_read_with_all_that_selectors_ask_for():
     assert pooling.card(device(managed=False)).excluded
 
 
-def test_a_card_of_which_only_its_labels_are_known_may_be_cut_into_anything():
+def test_the_profiles_of_a_card_known_only_by_labels_are_unknown():
     labelled = {"product": "H100", "mig": {"capable": True}}
 
     assert not pooling.card(device(hardware=labelled)).known_profiles
     assert pooling.card(device(hardware={"product": "T4", "mig": {"capable": False}})).known_profiles
 
 
-def test_a_pool_is_read_with_its_selectors():
+def test_a_pool_is_converted_with_its_selectors():
     expression = {"key": "zone", "operator": "In", "values": ["a"]}
 
     found = pooling.pool(
@@ -90,7 +90,7 @@ READY = condition("ReadyForPooling", "True")
 OBSTACLES = {
     "none": (device(conditions=[READY]), inventory(COMPLETE), ""),
     "no inventory": (device(), None, "its node has no GPUNodeInventory yet"),
-    "an incomplete one": (
+    "an incomplete inventory": (
         device(conditions=[READY]),
         inventory(condition("InventoryIncomplete", "True", "NodeFeatureMissing", "product is missing")),
         "the inventory of its node is incomplete: product is missing",
@@ -109,16 +109,16 @@ OBSTACLES = {
 }
 
 
-@pytest.mark.parametrize(("one", "node", "why"), OBSTACLES.values(), ids=OBSTACLES)
-def test_what_keeps_a_card_out_of_every_pool(one: GPUDevice, node: GPUNodeInventory | None, why: str):
-    assert pooling.obstacle(one, node) == why
+@pytest.mark.parametrize(("card", "node", "why"), OBSTACLES.values(), ids=OBSTACLES)
+def test_why_a_card_cannot_join_a_pool(card: GPUDevice, node: GPUNodeInventory | None, why: str):
+    assert pooling.obstacle(card, node) == why
 
 
 ALLOCATIONS = {
     "whole cards": ({"mode": "Exclusive"}, Sharing("Exclusive")),
     "percent": ({"mode": "MPS", "maxDevicesPerNode": 2}, Sharing("MPS")),
     "slices": ({"mode": "TimeSlice", "timeSlice": {"maxSlicesPerDevice": 4}}, Sharing("TimeSlice", slices=4)),
-    "slices unsaid": ({"mode": "TimeSlice"}, Sharing("TimeSlice", slices=8)),
+    "default slices": ({"mode": "TimeSlice"}, Sharing("TimeSlice", slices=8)),
     "a profile": ({"mode": "MIG", "migProfile": "1g.10gb"}, Sharing("MIG", profile="1g.10gb")),
     "a layout, in any order": (
         {
@@ -131,7 +131,7 @@ ALLOCATIONS = {
 
 
 @pytest.mark.parametrize(("written", "sharing"), ALLOCATIONS.values(), ids=ALLOCATIONS)
-def test_an_allocation_is_one_way_of_sharing_and_back(written: dict[str, Any], sharing: Sharing):
+def test_an_allocation_round_trips_through_its_sharing(written: dict[str, Any], sharing: Sharing):
     allocation = msgspec.convert(written, Allocation)
     other = Allocation(mode="Exclusive", max_devices_per_node=3, rollout="PerCard")
 
@@ -143,7 +143,7 @@ def test_an_allocation_is_one_way_of_sharing_and_back(written: dict[str, Any], s
     assert pooling.written(pooling.text(allocation)) == allocation
 
 
-def test_a_card_follows_its_own_word_then_what_is_carried_out_then_the_wish():
+def test_the_allocation_of_a_card_is_its_own_else_the_status_else_the_spec():
     wish = pool(allocation={"mode": "MPS"})
     carried = msgspec.structs.replace(
         wish, status=msgspec.convert({"allocation": {"mode": "Exclusive"}}, type(wish.status))
@@ -156,7 +156,7 @@ def test_a_card_follows_its_own_word_then_what_is_carried_out_then_the_wish():
     assert pooling.own(device({pooling.CARD_ALLOCATION: "nonsense"})) is None
 
 
-def test_a_cut_is_read_as_profiles_and_what_fits_from_the_hardware():
+def test_partitioning_is_converted_to_profiles_and_capacity_comes_from_the_hardware():
     slots = [{"id": f"1g.10gb-{n}", "profile": "1g.10gb", "start": n, "size": 1} for n in range(2)]
     found = device(hardware=HARDWARE, cut={"slots": slots, "state": "Failed", "target": "1g.10gb:7"})
 

@@ -1,4 +1,4 @@
-"""Our canonical form of a quantity is the one the API server writes."""
+"""The canonical form of a quantity is the one that the API server writes."""
 
 from croupier.api import kinds
 from croupier.core import quantity
@@ -28,7 +28,7 @@ WRITTEN = [
 
 
 def a_pod(quantities: list[str]) -> Raw:
-    """Sizes of volumes are stored as they are; requests and limits would be rounded to milli."""
+    """A pod with volume sizes, which are stored unchanged. Requests and limits would be rounded to milli."""
     volumes = [{"name": f"v{i}", "emptyDir": {"sizeLimit": written}} for i, written in enumerate(quantities)]
     return {
         "metadata": {"name": "quantities"},
@@ -37,7 +37,7 @@ def a_pod(quantities: list[str]) -> Raw:
 
 
 async def test_canonical_forms_agree(api, namespace):
-    """The API server echoes some numbers as they were written; those it writes anew, it writes as we do."""
+    """The API server keeps some numbers as written. The numbers that it rewrites have the canonical form."""
     made = await api.create(kinds.PODS.raw, a_pod(WRITTEN), namespace=namespace, dry_run=True)
 
     sizes = [volume["emptyDir"]["sizeLimit"] for volume in made["spec"]["volumes"][: len(WRITTEN)]]

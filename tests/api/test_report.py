@@ -1,4 +1,4 @@
-"""What the objects of a node say of its cards: why one is withheld, how a pool shares, what is news."""
+"""Conversion of a node's objects: why cards are withheld, how pools share, which changes are written."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,26 +31,29 @@ def device(pool: str = "", cut: Cut | None = None, gone: bool = False, **annotat
 
 
 WITHHELD = {
-    "a card at rest is given": (device(), ""),
-    "one in its pool is given": (device(pool="a", assignment="a"), ""),
-    "one that is cut as it shall be is given": (device(cut=Cut(target="whole")), ""),
-    "drained": (device(drain=""), "it is drained"),
-    "on its way in": (device(assignment="a"), "it is on its way into pool a"),
-    "on its way out": (device(pool="a"), "it leaves pool a"),
-    "from one pool to another": (device(pool="a", assignment="b"), "it leaves pool a"),
-    "waiting": (device(cut=Cut(state="Waiting")), "it waits to be cut anew"),
-    "changing": (device(cut=Cut(state="Changing")), "it is being cut anew"),
-    "failed": (device(cut=Cut(state="Failed")), "it could not be cut as it shall be"),
-    "drifted": (device(cut=Cut(state="Drifted")), "it is not cut as it was left"),
-    "cut into nothing": (device(cut=Cut(enabled=True)), "its MIG mode is on and it is cut into nothing"),
+    "not a card without a pool": (device(), ""),
+    "not a card in its pool": (device(pool="a", assignment="a"), ""),
+    "not a card with the requested layout": (device(cut=Cut(target="whole")), ""),
+    "drained": (device(drain=""), "it is being drained"),
+    "joining": (device(assignment="a"), "it is joining pool a"),
+    "leaving": (device(pool="a"), "it is leaving pool a"),
+    "from one pool to another": (device(pool="a", assignment="b"), "it is leaving pool a"),
+    "waiting": (device(cut=Cut(state="Waiting")), "it is waiting to be repartitioned"),
+    "changing": (device(cut=Cut(state="Changing")), "it is being repartitioned"),
+    "failed": (device(cut=Cut(state="Failed")), "its repartitioning failed"),
+    "drifted": (device(cut=Cut(state="Drifted")), "its MIG partitions were changed from outside"),
+    "without MIG devices": (
+        device(cut=Cut(enabled=True)),
+        "its MIG mode is enabled and it has no MIG devices",
+    ),
     "gone": (device(gone=True), "it is gone from its node"),
 }
 
 
-@pytest.mark.parametrize(("found", "why"), WITHHELD.values(), ids=WITHHELD)
-def test_why_a_card_is_given_to_nobody(found, why):
-    assert report.withheld(found) == why
-    assert report.device(found).withheld == why
+@pytest.mark.parametrize(("gpu_device", "why"), WITHHELD.values(), ids=WITHHELD)
+def test_why_a_card_is_withheld(gpu_device, why):
+    assert report.withheld(gpu_device) == why
+    assert report.device(gpu_device).withheld == why
 
 
 def pool(spec: Allocation, now: Allocation | None = None, *conditions: Condition) -> GPUPool:
@@ -58,7 +61,7 @@ def pool(spec: Allocation, now: Allocation | None = None, *conditions: Condition
     return GPUPool(metadata=ObjectMeta(name="p"), spec=GPUPoolSpec(allocation=spec), status=status)
 
 
-def test_a_pool_shares_as_is_carried_out_and_not_as_is_asked_for():
+def test_a_pool_shares_by_its_status_until_a_change_is_rolled_out():
     wished = Allocation(mode="MIG", mig_profile="1g.10gb")
     turns = Allocation(mode="TimeSlice")
 
@@ -66,7 +69,7 @@ def test_a_pool_shares_as_is_carried_out_and_not_as_is_asked_for():
     assert report.pool(pool(wished, turns)).sharing == "TimeSlice"
 
 
-def test_a_pool_that_changes_card_by_card_serves_as_it_did_while_cards_that_are_ahead_say_so_themselves():
+def test_during_a_rollout_card_by_card_changed_cards_have_their_own_allocation():
     wished = Allocation(mode="MIG", mig_profile="2g.20gb", rollout="PerCard")
     now = Allocation(mode="MIG", mig_profile="1g.10gb", rollout="PerCard")
     read = report.pool(pool(wished, now, condition("Maintenance", "PerCard")))
@@ -83,13 +86,13 @@ def test_a_pool_that_changes_card_by_card_serves_as_it_did_while_cards_that_are_
         ("CapacityLow", "True", ""),
     ],
 )
-def test_a_pool_at_rest_gives_nothing(kind, status, withheld):
+def test_a_pool_in_maintenance_or_misconfigured_is_withheld(kind, status, withheld):
     shares = Allocation(mode="MPS")
 
     assert report.pool(pool(shares, shares, condition(kind, status=status))).withheld == withheld
 
 
-def test_the_objects_of_a_node_are_taken_together_and_the_first_by_name_wins():
+def test_node_features_are_merged_and_the_first_by_name_wins():
     bus = InstanceSet(elements=(Instance(attributes={"vendor": "10de"}),))
     ours = NodeFeatureSpec(features=Features(instances={"pci.device": bus}), labels={"a": "1"})
     theirs = NodeFeatureSpec(labels={"a": "2", "b": "3"})
@@ -107,18 +110,18 @@ def test_the_objects_of_a_node_are_taken_together_and_the_first_by_name_wins():
 
 FINE = CardHealth(temperature_c=40, ecc_errors=0, clean=3, metrics={"power": "300"})
 NEWS = {
-    "two degrees are none": ({"temperature_c": 42}, False),
-    "five degrees are": ({"temperature_c": 45}, True),
-    "a reading is none": ({"metrics": {"power": "301"}}, False),
-    "an error of memory is": ({"ecc_errors": 1}, True),
-    "an XID is": ({"xid": 13}, True),
-    "an end of clean heartbeats is": ({"clean": 0}, True),
-    "a fault is": ({"healthy": False, "reason": "ECC", "message": "two bits"}, True),
+    "not two degrees": ({"temperature_c": 42}, False),
+    "five degrees": ({"temperature_c": 45}, True),
+    "not a reading": ({"metrics": {"power": "301"}}, False),
+    "a memory error": ({"ecc_errors": 1}, True),
+    "an XID": ({"xid": 13}, True),
+    "a reset of clean heartbeats": ({"clean": 0}, True),
+    "a fault": ({"healthy": False, "reason": "ECC", "message": "two bits"}, True),
 }
 
 
 @pytest.mark.parametrize(("changed", "is_news"), NEWS.values(), ids=NEWS)
-def test_what_of_a_cards_health_is_news(changed, is_news):
+def test_which_changes_of_health_are_written(changed, is_news):
     before = inventory.health(None, FINE, NOON)
     known = {name: getattr(FINE, name) for name in FINE.__struct_fields__}
     after = inventory.health(before, CardHealth(**{**known, **changed}), LATER)
@@ -128,40 +131,40 @@ def test_what_of_a_cards_health_is_news(changed, is_news):
 
 
 CUTS = {
-    "whole, and now asked to be": (Cut(), Cut(target="whole"), False),
-    "no longer asked": (Cut(target="whole"), Cut(), False),
-    "asked, and waiting": (Cut(), Cut(target="whole", state="Waiting"), True),
-    "asked to be cut": (Cut(), Cut(target="1g.10gb:7"), True),
+    "target whole on a whole card": (Cut(), Cut(target="whole"), False),
+    "target removed": (Cut(target="whole"), Cut(), False),
+    "target whole and waiting": (Cut(), Cut(target="whole", state="Waiting"), True),
+    "another target": (Cut(), Cut(target="1g.10gb:7"), True),
     "MIG mode switched on": (Cut(), Cut(enabled=True, target="whole"), True),
     "seen for the first time": (None, Cut(target="whole"), True),
 }
 
 
-@pytest.mark.parametrize(("before", "told", "is_news"), CUTS.values(), ids=CUTS)
-def test_what_of_a_cards_cut_is_news(before, told, is_news):
-    assert inventory.cut(before, told) == (told if is_news else before)
+@pytest.mark.parametrize(("before", "reported", "is_news"), CUTS.values(), ids=CUTS)
+def test_which_changes_of_partitioning_are_written(before, reported, is_news):
+    assert inventory.cut(before, reported) == (reported if is_news else before)
 
 
 COUNTS = {
     "the first is written with the card": (None, 1, 1),
-    "the second waits": (1, 2, 1),
-    "the third is what counts": (1, 3, 3),
-    "so is one fewer": (3, 1, 1),
-    "and none": (2, 0, 0),
+    "the second is not written": (1, 2, 1),
+    "the third is written": (1, 3, 3),
+    "a decrease is written": (3, 1, 1),
+    "a reset is written": (2, 0, 0),
 }
 
 
 @pytest.mark.parametrize(("written", "clean", "then"), COUNTS.values(), ids=COUNTS)
-def test_how_clean_heartbeats_are_counted(written, clean, then):
+def test_which_heartbeat_counters_are_written(written, clean, then):
     before = Health(consecutive_healthy=written) if written is not None else None
 
     assert inventory.health(before, CardHealth(clean=clean), NOON).consecutive_healthy == then
 
 
-def test_the_last_error_stays_when_it_is_over_and_its_time_is_that_of_its_beginning():
-    ill = CardHealth(healthy=False, reason="XID", message="fell off", xid=79)
-    first = inventory.health(None, ill, NOON)
-    still = inventory.health(first, ill, LATER)
+def test_the_last_error_is_kept_with_the_time_at_which_it_began():
+    faulty = CardHealth(healthy=False, reason="XID", message="fell off", xid=79)
+    first = inventory.health(None, faulty, NOON)
+    still = inventory.health(first, faulty, LATER)
     over = inventory.health(still, FINE, LATER)
 
     assert still == first
@@ -169,7 +172,7 @@ def test_the_last_error_stays_when_it_is_over_and_its_time_is_that_of_its_beginn
     assert over.consecutive_healthy == 3
 
 
-def test_a_card_that_is_gone_is_told_once():
+def test_a_vanished_card_is_written_once():
     lost = inventory.lost(Health(consecutive_healthy=3), NOON)
 
     assert (lost.last_error_reason, lost.consecutive_healthy) == ("Vanished", 0)

@@ -1,4 +1,4 @@
-"""The generated schemas say what the Structs say, completely."""
+"""The generated schemas contain everything that the Structs declare."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -34,7 +34,7 @@ class Whole(Wire, frozen=True, kw_only=True):
     since: datetime | None = None
 
 
-def test_a_struct_as_a_schema():
+def test_the_schema_of_a_struct():
     size = {"description": "How large.", "type": "integer", "minimum": 1, "maximum": 9, "default": 3}
     part = {"type": "object", "description": "A part.", "properties": {"size": size}}
 
@@ -75,8 +75,8 @@ def test_every_field_is_described(kind):
 
 
 @pytest.mark.parametrize("kind", KIND.values(), ids=KIND)
-def test_everything_that_can_grow_is_bounded(kind):
-    """Without bounds the API server cannot estimate what rules cost, and objects could grow without end."""
+def test_lists_maps_and_texts_are_bounded(kind):
+    """Without bounds the API server cannot estimate the cost of rules, and objects could grow forever."""
     bound = {"array": "maxItems", "string": "maxLength"}
     unbounded = [
         path
@@ -104,7 +104,7 @@ def test_defaults_are_those_of_the_structs(kind):
 
 
 def defaults(type_: type[msgspec.Struct], path: str) -> Iterator[tuple[str, Any]]:
-    """Every default of a Struct that differs from nothing at all, at any depth."""
+    """Every non-empty default of a Struct, at any depth."""
     for field in msgspec.structs.fields(type_):
         here = f"{path}.{field.encode_name}" if path else field.encode_name
         required = field.default is msgspec.NODEFAULT
@@ -131,11 +131,11 @@ def structs_in(hint: Any, suffix: str = "") -> Iterator[tuple[type[msgspec.Struc
                 yield items.cls, "[]"
 
 
-def test_the_manifests_in_the_repository_are_fresh():
+def test_the_generated_files_in_the_repository_are_up_to_date():
     assert generate.stale(ROOT) == []
 
 
-def test_a_stale_manifest_is_named(tmp_path, capsys):
+def test_stale_files_are_listed(tmp_path, capsys):
     assert generate.main(["--root", str(tmp_path)]) == 0
     assert generate.main(["--check", "--root", str(tmp_path)]) == 0
     pools = tmp_path / "config/crd/bases/gpu.deckhouse.io_gpupools.yaml"
@@ -149,14 +149,14 @@ def test_a_stale_manifest_is_named(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "config/crd/bases/gpu.deckhouse.io_gpupools.yaml is stale",
         "deployments/mps-dra/reservation-crd.yaml is missing",
-        "config/crd/bases/old.yaml belongs to no kind any more",
+        "config/crd/bases/old.yaml belongs to a kind that no longer exists",
         "run: make generate",
     ]
     generate.main(["--root", str(tmp_path)])
     assert generate.stale(tmp_path) == []
 
 
-def test_each_kind_has_a_file_of_its_own():
+def test_each_kind_has_its_own_file():
     assert sorted(crds.definitions()) == [
         "allocation.mbcas.io_podallocations.yaml",
         "gpu.deckhouse.io_gpudevices.yaml",

@@ -1,4 +1,4 @@
-"""Settings: every error by its path, defaults as promised, and what a change needs to count."""
+"""Settings: errors by path, defaults, sources, and which changes need a restart."""
 
 import pytest
 
@@ -30,18 +30,18 @@ PROMISED = {
 }
 
 WRONG = {
-    "a word for yes": ({"highAvailability": "yes"}, "highAvailability: 'yes' must be true or false"),
-    "a slip of the pen": (
+    "a text for a boolean": ({"highAvailability": "yes"}, "highAvailability: 'yes' must be true or false"),
+    "a misspelt name": (
         {"fallback": {"direcion": "up"}},
         "fallback.direcion: there is no such setting; did you mean direction?",
     ),
-    "none of the words": (
+    "an unknown value": (
         {"fallback": {"direction": "sideways"}},
-        "fallback.direction: 'sideways' is none of down, nearest, off, up",
+        "fallback.direction: 'sideways' is not one of down, nearest, off, up",
     ),
     "a time in words": (
         {"reservation": {"ttl": "2 minutes"}},
-        "reservation.ttl: '2 minutes' must be written as 90s",
+        "reservation.ttl: '2 minutes' must have a format such as 90s",
     ),
     "too much": (
         {"alerts": {"capacityLow": {"percent": 101}}},
@@ -51,45 +51,46 @@ WRONG = {
         {"deviceApproval": {"mode": "Selector"}},
         "deviceApproval.selector: mode Selector needs",
     ),
-    "two that contradict": (
+    "two contradictory settings": (
         {"highAvailability": True, "capacityManager": "InMemory"},
-        "capacityManager: highAvailability keeps the ledger in the API server",
+        "capacityManager: highAvailability requires the ledger in NodeReservations",
     ),
-    "no tree at all": ([1], "settings: [1] must be a group of settings"),
+    "a list": ([1], "settings: [1] must be a group of settings"),
 }
 
 
 @pytest.mark.parametrize(("data", "sentence"), WRONG.values(), ids=WRONG)
-def test_an_error_says_where_and_what_is_allowed(data, sentence):
-    assert [str(one) for one in settings_check.problems(data) if str(one).startswith(sentence)]
+def test_an_error_names_the_path_and_the_allowed_values(data, sentence):
+    problems = settings_check.problems(data)
+    assert [str(problem) for problem in problems if str(problem).startswith(sentence)]
 
 
-def test_every_error_is_told_at_once():
+def test_all_errors_are_reported_at_once():
     together: dict[str, object] = {
         "fallback": {"direction": "sideways"},
         "reservation": {"ttl": "soon"},
         "logLevel": "Loud",
     }
 
-    assert [one.path for one in settings_check.problems(together)] == [
+    assert [problem.path for problem in settings_check.problems(together)] == [
         "fallback.direction",
         "logLevel",
         "reservation.ttl",
     ]
 
 
-def test_nothing_set_is_as_promised():
+def test_the_defaults_are_as_documented():
     assert settings_check.problems({}) == []
     assert {row.path: row.default for row in settings_page.rows()} == PROMISED
     assert settings.read({}) == Configuration()
 
 
-def test_two_of_everything_need_the_shared_book():
+def test_high_availability_needs_the_ledger_in_the_api_server():
     assert settings.read({}).book == "InMemory"
     assert settings.read({"highAvailability": True}).book == "CRD"
 
 
-def test_what_needs_a_new_start_is_named_and_nothing_else():
+def test_only_changes_that_need_a_restart_are_listed():
     changed = settings.read(
         {"capacityManager": "CRD", "logLevel": "Debug", "maintenance": {"deadline": "2h"}}
     )
@@ -108,24 +109,24 @@ WHERE = {
 
 
 @pytest.mark.parametrize("document", WHERE.values(), ids=WHERE)
-def test_wherever_they_stand_they_are_found(document):
+def test_settings_are_found_in_every_kind_of_document(document):
     assert settings_source.settings_in(document) == {"logLevel": "Debug"}
     assert settings_source.is_enabled(document)
 
 
-def test_a_module_can_be_turned_off():
+def test_a_module_config_can_disable_the_installation():
     assert not settings_source.is_enabled({"kind": "ModuleConfig", "spec": {"enabled": False}})
 
 
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        ({"kind": "Secret"}, "a Secret carries no settings"),
+        ({"kind": "Secret"}, "a Secret cannot contain settings"),
         ({"kind": "ConfigMap", "data": {}}, "has no key settings.yaml"),
-        ({"kind": "ConfigMap", "data": {"settings.yaml": "{"}}, "is no YAML"),
+        ({"kind": "ConfigMap", "data": {"settings.yaml": "{"}}, "is not valid YAML"),
     ],
 )
-def test_a_document_without_settings_says_so(document, sentence):
+def test_a_document_that_cannot_contain_settings_is_refused(document, sentence):
     with pytest.raises(ValueError, match=sentence):
         settings_source.settings_in(document)
 
@@ -135,29 +136,32 @@ VALUES = {
     "with none": ({"settings": None, "image": {"tag": "1"}}, []),
     "with an error among them": (
         {"node": {}, "settings": {"logLevel": "Loud"}},
-        ["logLevel: 'Loud' is none"],
+        ["logLevel: 'Loud' is not one of"],
     ),
     "with a setting in the wrong place": (
         {"scheduler": {"enabled": True}, "logLevel": "Debug"},
-        ["logLevel: in values of the chart this stands under settings: settings.logLevel"],
+        ["logLevel: in values of the chart this setting is settings.logLevel"],
     ),
-    "misspelt": ({"settings": {}, "imgae": {}}, ["imgae: the chart has no such value; here stand apiServer"]),
+    "misspelt": (
+        {"settings": {}, "imgae": {}},
+        ["imgae: the chart has no such value; valid names here are apiServer"],
+    ),
 }
 
 
 @pytest.mark.parametrize(("values", "sentences"), VALUES.values(), ids=VALUES)
-def test_values_of_the_chart_are_known_by_their_words(values, sentences):
+def test_values_of_the_chart_are_recognized_by_their_keys(values, sentences):
     assert settings_source.kind_of(values) == "values"
-    found = [str(one) for one in settings_source.problems(values)]
+    problems = [str(problem) for problem in settings_source.problems(values)]
 
-    assert len(found) == len(sentences)
-    assert all(one.startswith(sentence) for one, sentence in zip(found, sentences, strict=True))
+    assert len(problems) == len(sentences)
+    assert all(problem.startswith(sentence) for problem, sentence in zip(problems, sentences, strict=True))
 
 
-def test_a_word_of_both_trees_means_settings():
+def test_a_key_of_both_means_settings():
     assert settings_source.kind_of({"monitoring": {"serviceMonitor": False}}) == "settings"
     assert settings_source.kind_of({}) == settings_source.kind_of(None) == "settings"
 
 
-def test_a_span_in_seconds():
-    assert [settings.seconds(one) for one in ("90s", "10m", "1h")] == [90, 600, 3600]
+def test_a_duration_in_seconds():
+    assert [settings.seconds(text) for text in ("90s", "10m", "1h")] == [90, 600, 3600]

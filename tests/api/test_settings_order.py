@@ -1,4 +1,4 @@
-"""A change of settings says of itself whether it can be meant, and from when on it counts."""
+"""A change of settings is validated, and its effect (immediate or after a restart) is known."""
 
 import pytest
 
@@ -19,7 +19,7 @@ READ = {
     "an empty document": ({}, Order()),
     "a ConfigMap": (config_map("logLevel: Debug"), Order(settings.Configuration(log_level="Debug"))),
     "a ModuleConfig that is off": (module(enabled=False), Order(enabled=False)),
-    "a ModuleConfig that says nothing of it": (module(), Order()),
+    "a ModuleConfig without enabled": (module(), Order()),
     "off, with settings": (
         module(enabled=False, settings={"logLevel": "Error"}),
         Order(settings.Configuration(log_level="Error"), enabled=False),
@@ -28,7 +28,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("document", "order"), READ.values(), ids=READ)
-def test_what_is_in_force(document, order):
+def test_settings_are_read_from_a_document(document, order):
     assert settings_order.read(document) == order
 
 
@@ -36,7 +36,7 @@ def test_a_refusal_names_every_error():
     refused = settings_order.read(module(settings={"logLevel": "Loud", "fallbak": {}}))
 
     assert isinstance(refused, Refused)
-    assert [one.path for one in refused.problems] == ["fallbak", "logLevel"]
+    assert [problem.path for problem in refused.problems] == ["fallbak", "logLevel"]
     assert "did you mean fallback?" in str(refused)
 
 
@@ -50,28 +50,28 @@ def wants(**written: object) -> settings.Configuration:
 
 CHANGES = {
     "nothing": (wants(), wants(), wants(), News()),
-    "at once": (wants(), wants(), wants(logLevel="Debug"), News(at_once=("logLevel",))),
-    "at once, deep inside": (
+    "immediate": (wants(), wants(), wants(logLevel="Debug"), News(at_once=("logLevel",))),
+    "immediate, nested": (
         wants(),
         wants(),
         wants(fallback={"direction": "up"}),
         News(at_once=("fallback.direction",)),
     ),
-    "with the next start": (wants(), wants(), wants(capacityManager="CRD"), News(later=("capacityManager",))),
+    "after a restart": (wants(), wants(), wants(capacityManager="CRD"), News(later=("capacityManager",))),
     "both": (
         wants(),
         wants(),
         wants(capacityManager="CRD", logLevel="Error"),
         News(at_once=("logLevel",), later=("capacityManager",)),
     ),
-    "still waiting since an earlier change": (
+    "an earlier change still needs a restart": (
         wants(),
         wants(capacityManager="CRD"),
         wants(capacityManager="CRD", logLevel="Error"),
         News(at_once=("logLevel",), later=("capacityManager",)),
     ),
-    "taken back before anybody restarted": (wants(), wants(capacityManager="CRD"), wants(), News()),
-    "off where nothing was said": (
+    "reverted before a restart": (wants(), wants(capacityManager="CRD"), wants(), News()),
+    "set for the first time": (
         wants(),
         wants(),
         wants(highAvailability=True),
@@ -81,5 +81,5 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("started", "before", "after", "news"), CHANGES.values(), ids=CHANGES)
-def test_what_a_change_means(started, before, after, news):
+def test_the_effect_of_a_change(started, before, after, news):
     assert settings_order.news(before, after, started=started) == news

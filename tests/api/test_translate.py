@@ -1,4 +1,4 @@
-"""What is decided, what is written and what is read again are one ledger."""
+"""Ledgers round-trip through the wire form."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ moments = st.integers(0, 10**6).map(lambda seconds: NOON + timedelta(seconds=sec
 
 
 def shared(mode: Any, most: int) -> st.SearchStrategy[dict[str, Any]]:
-    """A card whose holders fit on it."""
+    """A card with holders within its capacity."""
     share = st.just(100) if mode == "Exclusive" else st.integers(1, most // 8)
     count = 1 if mode == "Exclusive" else 8
     return st.fixed_dictionaries(
@@ -60,21 +60,21 @@ def ledgers(draw: st.DrawFn) -> Ledger:
 
 
 @given(ledgers())
-def test_what_is_written_is_read_again_also_through_json(ledger):
+def test_a_ledger_round_trips_also_through_json(ledger):
     sent = msgspec.json.encode(NodeReservation(spec=translate.write(ledger)))
 
     assert translate.read("node", translate.write(ledger)) == ledger
     assert translate.read("node", msgspec.json.decode(sent, type=NodeReservation).spec) == ledger
 
 
-def test_the_examples_say_the_same_after_being_read_and_written():
+def test_the_examples_round_trip():
     for name in ("percent", "mig", "timeslice"):
         spec = msgspec.convert(EXAMPLES[f"nodereservation-{name}"], NodeReservation).spec
 
         assert translate.write(translate.read("node", spec)) == spec
 
 
-def test_a_hold_never_ends_before_its_time():
+def test_expiries_are_rounded_up():
     late = NOON + timedelta(microseconds=1)
 
     assert translate.whole(late) == NOON + timedelta(seconds=1)
@@ -83,14 +83,14 @@ def test_a_hold_never_ends_before_its_time():
     assert translate.moment(None) == "never"
 
 
-def test_a_date_no_calendar_has_never_comes():
+def test_an_impossible_date_means_never():
     card = translate.write(Ledger("node", (Card("gpu-0", 0, holders={"a/b": 1}),)))
     spec = msgspec.structs.replace(card, held={"a/b": "2030-02-30T12:00:00Z"})
 
     assert translate.read("node", spec).held == {"a/b": None}
 
 
-async def test_the_api_server_takes_and_keeps_every_sort_of_card(api, crds, clean_cluster):
+async def test_the_api_server_accepts_and_keeps_every_mode_of_card(api, crds, clean_cluster):
     mig = (Slot("1g.10gb-0", "1g.10gb", 0, 1, "a/mig/u-1"), Slot("3g.40gb-4", "3g.40gb", 4, 4))
     ledger = Ledger(
         "every-sort",

@@ -1,4 +1,4 @@
-"""A newer version may know more fields than we do; what we write back keeps them."""
+"""Unknown fields of a newer version survive a write."""
 
 import json
 
@@ -14,7 +14,7 @@ NOTE = {"type": "string"}
 
 
 def newer() -> Raw:
-    """Our definition as the next version might write it: notes on the ledger, its cards and its slots."""
+    """The CRD of a hypothetical next version, with notes on the ledger, its cards and its slots."""
     made = crds.definition(KIND["NodeReservation"])
     spec = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     card = spec["properties"]["cards"]["items"]
@@ -24,7 +24,7 @@ def newer() -> Raw:
     return made
 
 
-async def test_notes_of_a_newer_version_survive_our_write(private_lab):
+async def test_fields_of_a_newer_version_survive_a_write(private_lab):
     lab = await private_lab()
     lab.kubectl("apply", "-f", "-", stdin=json.dumps(newer()))
     lab.kubectl("wait", "--for=condition=Established", "crd/nodereservations.mps.nvidia.com")

@@ -1,4 +1,4 @@
-"""What we write is what we read, and it is spelled the way Kubernetes spells it."""
+"""Wire types round-trip through JSON with the field names of Kubernetes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -38,7 +38,7 @@ SPELLING = {
 
 
 @pytest.mark.parametrize(("python", "kubernetes"), SPELLING.items(), ids=SPELLING)
-def test_spelling(python, kubernetes):
+def test_json_field_names(python, kubernetes):
     assert wire.spelled(python) == kubernetes
 
 
@@ -47,21 +47,21 @@ def test_spelling(python, kubernetes):
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
-def test_what_is_written_reads_back_the_same(resource, data):
+def test_every_value_round_trips_through_json(resource, data):
     something = data.draw(values.any_of(resource.type))
 
     assert codec.decode(resource.type, msgspec.json.encode(something)) == something
 
 
 @pytest.mark.parametrize("body", EXAMPLES.values(), ids=EXAMPLES)
-def test_an_example_survives_our_types(body):
+def test_every_example_round_trips_through_its_type(body):
     type_ = KIND[body["kind"]].resource.type
     typed = msgspec.convert(body, type_)
 
     assert codec.decode(type_, msgspec.json.encode(typed)) == typed
 
 
-def test_null_is_as_good_as_absent():
+def test_null_means_absent():
     """Go writes its empty lists, maps and times as null."""
     sent = {
         "metadata": {"name": "p", "labels": None, "creationTimestamp": None},
@@ -74,13 +74,13 @@ def test_null_is_as_good_as_absent():
     assert (pod.spec.containers, pod.metadata.labels, pod.status.conditions) == ((), {}, ())
 
 
-def test_what_we_do_not_read_does_not_disturb():
+def test_unknown_fields_are_ignored():
     sent = b'{"metadata":{"name":"p","managedFields":[{}]},"spec":{"containers":[{"name":"c","image":"i"}]}}'
 
     assert [container.name for container in codec.decode(Pod, sent).spec.containers] == ["c"]
 
 
-def test_defaults_stay_off_the_wire():
+def test_defaults_are_not_encoded():
     spec = {"podKey": "default/p", "nodeName": "n", "numCards": 1, "percentPerCard": 50}
     reservation = msgspec.convert({"metadata": {"name": "r"}, "spec": spec}, Reservation)
 
@@ -92,10 +92,11 @@ def test_lease_times_have_exactly_six_digits():
     assert core_v1.micro_time(datetime(2030, 1, 31, 12, tzinfo=UTC)) == "2030-01-31T12:00:00.000000Z"
 
 
-def test_a_sidecar_is_an_init_container_that_stays():
+def test_a_sidecar_is_an_init_container_that_restarts_always():
     sent = b'{"spec":{"initContainers":[{"name":"first"},{"name":"proxy","restartPolicy":"Always"}]}}'
 
-    assert [each.is_sidecar for each in codec.decode(Pod, sent).spec.init_containers] == [False, True]
+    init_containers = codec.decode(Pod, sent).spec.init_containers
+    assert [container.is_sidecar for container in init_containers] == [False, True]
 
 
 @pytest.mark.parametrize(

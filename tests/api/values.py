@@ -1,4 +1,4 @@
-"""Any value of any Struct, for properties: built from what the Struct says of itself."""
+"""Hypothesis strategies for any Struct, derived from its type."""
 
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ def value(node: shape.Type) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one l
         case shape.Metadata(type=inner):
             return value(inner)
         case shape.UnionType(types=types):
-            return st.one_of(*[value(one) for one in types])
+            return st.one_of(*[value(option) for option in types])
         case shape.NoneType():
             return st.none()
         case shape.StructType(cls=cls):

@@ -1,4 +1,4 @@
-"""The tables in scenarios/api and the files in examples, as values; and what a test does with them."""
+"""The tables in scenarios/api and the objects in examples, and helpers to create them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ KIND = {kind.resource.kind: kind for kind in crds.KINDS}
 
 @dataclass(frozen=True)
 class Case:
-    """A merge patch that must be refused at `at`, with `refused` in the sentence."""
+    """A merge patch that must be refused at the field `at`, with `refused` in the error."""
 
     name: str
     way: str
@@ -50,7 +50,7 @@ EXAMPLES = {
 
 
 def merged(base: Any, patch: Any) -> Any:
-    """JSON merge patch, as the API server does it: null removes, lists are replaced."""
+    """Apply a JSON merge patch like the API server: null removes, lists are replaced."""
     if not isinstance(patch, dict):
         return patch
     result = dict(base) if isinstance(base, dict) else {}
@@ -63,15 +63,15 @@ def merged(base: Any, patch: Any) -> Any:
 
 
 def placed(body: Raw, kind: Kind, namespace: str) -> Raw:
-    """The object in the test's namespace, if its kind lives in one."""
+    """The object in the test's namespace, if its kind is namespaced."""
     return merged(body, {"metadata": {"namespace": namespace}}) if kind.resource.namespaced else body
 
 
 async def create(api: Client, kind: Kind, body: Raw) -> Raw:
-    """The object with its status, which takes a second write."""
+    """Create the object, then write its status."""
     raw = kind.resource.raw
-    made = await api.create(raw, body)
+    created = await api.create(raw, body)
     if "status" not in body:
-        return made
+        return created
     where = {"namespace": body["metadata"].get("namespace"), "subresource": "status"}
     return await api.patch(raw, body["metadata"]["name"], {"status": body["status"]}, **where)

@@ -1,4 +1,4 @@
-"""A node that exists in its description only, with simulated cards and the real agent, round by round."""
+"""A simulated node with simulated cards and the real agent."""
 
 import contextlib
 import json
@@ -38,14 +38,14 @@ LAYOUTS = {
 
 
 def layout(name: str | None = None, devices: object = "all", profiles: list[str] | None = None) -> str:
-    """The annotation, in its list form."""
+    """The annotation run.ai/mig.config in its list form."""
     entry = {"devices": devices, "mig-enabled": True, "mig-devices": profiles or LAYOUTS[name or "small"]}
     return yaml.safe_dump({"version": "v1", "mig-configs": {"selected": [entry]}})
 
 
 @dataclass
 class House:
-    """`writes` counts what was written to the API server, by verb and kind."""
+    """`writes` lists the writes to the API server by verb and kind."""
 
     api: Client
     node: str
@@ -85,7 +85,7 @@ class House:
         return self.folder / "faults.yaml"
 
     def suffers(self, **faults: Any) -> None:
-        """`suffers(cards={0: {"xid": 79}})`, from now on and nothing else."""
+        """Replace the injected faults, for example `suffers(cards={0: {"xid": 79}})`."""
         self.faults.write_text(yaml.safe_dump(faults))
 
     async def annotate(self, text: str | None) -> None:
@@ -93,35 +93,35 @@ class House:
         await self.api.patch(kinds.NODES, self.node, patch)
 
     def shown(self) -> Node:
-        found: Node | None = self.nodes.named(self.node)
-        assert found is not None
-        return found
+        node: Node | None = self.nodes.named(self.node)
+        assert node is not None
+        return node
 
     def allocatable(self) -> dict[str, str]:
-        """Of what has a slash in its name: the devices."""
+        """The allocatable extended resources, which have a slash in their name."""
         return {name: text for name, text in self.shown().status.allocatable.items() if "/" in name}
 
     def condition(self, kind: str) -> tuple[str, str, str]:
-        for one in self.shown().status.conditions:
-            if one.type == kind:
-                return one.status, one.reason, one.message
+        for condition in self.shown().status.conditions:
+            if condition.type == kind:
+                return condition.status, condition.reason, condition.message
         return "", "", ""
 
     async def report(self) -> AgentReport:
-        """An empty one while there is none."""
+        """The published report. Empty if there is no Lease."""
         name = agent_report.lease_name(self.node)
         with contextlib.suppress(NotFound):
-            found = agent_report.read(await self.api.get(kinds.LEASES, name, namespace=self.namespace))
-            assert found is not None
-            return found
+            report = agent_report.read(await self.api.get(kinds.LEASES, name, namespace=self.namespace))
+            assert report is not None
+            return report
         return AgentReport(node=self.node)
 
     async def cut(self, index: int = 0) -> Cut:
-        """Of a card that was told of."""
-        return next(one.cut for one in (await self.report()).cards if one.index == index)
+        """The published partitioning of a card."""
+        return next(card.cut for card in (await self.report()).cards if card.index == index)
 
     async def device(self, index: int, cut: Cut | None = None, occupied: str = "Free") -> None:
-        """As the inventory and the ledger would write it."""
+        """Write the GPUDevice like the inventory controller and the ledger would."""
         name = self.card(index)
         labels = {"gpu.deckhouse.io/node": self.node, "gpu.deckhouse.io/device-index": str(index)}
         await self.api.apply(kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels}}, force=True)
@@ -146,11 +146,11 @@ class House:
         await until(lambda: self._is_seen(name, version), "the device to be seen")
 
     def _is_seen(self, name: str, version: str) -> bool:
-        found = self.devices.named(name)
-        return found is not None and found.metadata.resource_version == version
+        device = self.devices.named(name)
+        return device is not None and device.metadata.resource_version == version
 
     async def pool(self, name: str, cards: list[int], **allocation: Any) -> None:
-        """The ConfigMap that the pool's controller writes."""
+        """Write the ConfigMap of the pool like its controller would."""
         data = {
             "inventoryIDs": json.dumps([self.card(index) for index in cards]),
             "allocation": json.dumps(allocation),
@@ -159,15 +159,18 @@ class House:
         await self.api.apply(kinds.CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
 
     async def leaves(self) -> None:
-        """Nothing of it is there any more."""
+        """Delete all objects of the node."""
         at_once = Deletion(grace_seconds=0)
-        made: list[tuple[Resource[Any], Any]] = []
-        made += [(kinds.PODS, one) for one in self.pods] + [(kinds.GPU_DEVICES, one) for one in self.devices]
-        made += [(kinds.CONFIG_MAPS, one) for one in self.maps] + [(kinds.NODES, one) for one in self.nodes]
-        for kind, one in made:
+        objects: list[tuple[Resource[Any], Any]] = [
+            *((kinds.PODS, pod) for pod in self.pods),
+            *((kinds.GPU_DEVICES, device) for device in self.devices),
+            *((kinds.CONFIG_MAPS, config_map) for config_map in self.maps),
+            *((kinds.NODES, node) for node in self.nodes),
+        ]
+        for kind, item in objects:
             with contextlib.suppress(NotFound):
-                namespace = one.metadata.namespace or None
-                await self.api.delete(kind, one.metadata.name, namespace=namespace, how=at_once)
+                namespace = item.metadata.namespace or None
+                await self.api.delete(kind, item.metadata.name, namespace=namespace, how=at_once)
 
 
 @contextlib.asynccontextmanager
@@ -182,9 +185,9 @@ async def house(kubeconfig: Path, node: str, namespace: str, folder: Path) -> As
         api = await stack.enter_async_context(client.connect(config.load(kubeconfig), observe=observe))
 
         async def store(kind: Any, chosen: Selection) -> Store[Any]:
-            found = await stack.enter_async_context(watched(api, kind, chosen))
-            made: Store[Any] = found.store
-            return made
+            reflector = await stack.enter_async_context(watched(api, kind, chosen))
+            synced: Store[Any] = reflector.store
+            return synced
 
         labels = f"gpu.deckhouse.io/node={node}"
         yield House(

@@ -1,4 +1,4 @@
-"""The pretend driver's library, built once for all tests of a process."""
+"""The library of the fake NVIDIA driver, built once per process."""
 
 from pathlib import Path
 
@@ -10,5 +10,5 @@ from tests.node import nvml_bench
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if nvml_bench.compiler() is None:
-        pytest.skip("no C compiler on this machine (cc): the pretend driver cannot be built")
+        pytest.skip("no C compiler (cc) on this machine: the fake driver cannot be built")
     return nvml_bench.build(tmp_path_factory.mktemp("nvml"))

@@ -1,4 +1,4 @@
-"""Pods on a real kubelet whose limits `croupier manager` moves, under the account of deployments/cpu."""
+"""Pods on a real kubelet whose CPU limits `croupier manager` changes with the account of deployments/cpu."""
 
 import contextlib
 import json
@@ -24,8 +24,8 @@ ACCOUNT = "croupier-cpu-limits"
 def container(name: str = "main", limit: str | None = "200m", **resources: Any) -> dict[str, Any]:
     amounts = resources or {"requests": {"cpu": "50m"}, **({"limits": {"cpu": limit}} if limit else {})}
     command = ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]
-    shown = {"name": name, "image": image.BUSYBOX, "imagePullPolicy": "Never", "command": command}
-    return {**shown, "resources": amounts}
+    body = {"name": name, "image": image.BUSYBOX, "imagePullPolicy": "Never", "command": command}
+    return {**body, "resources": amounts}
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Kubelet:
         return self.lab.kubectl(*arguments, "-n", self.namespace, stdin=stdin).stdout
 
     def get(self, what: str, name: str) -> dict[str, Any]:
-        shown = self.lab.kubectl("get", what, name, "-n", self.namespace, "-o", "json", check=False).stdout
-        return dict(json.loads(shown or "{}"))
+        output = self.lab.kubectl("get", what, name, "-n", self.namespace, "-o", "json", check=False).stdout
+        return dict(json.loads(output or "{}"))
 
     def apply(self, body: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
@@ -60,27 +60,29 @@ class Kubelet:
         self.apply({**kind, "metadata": {"name": pod}, "spec": spec})
 
     def becomes(self, name: str, phase: str, says: str = "") -> dict[str, Any]:
-        seen: list[Any] = [None]
+        last: list[Any] = [None]
 
-        def look() -> dict[str, Any] | None:
-            found = seen[0] = self.get("podallocation", name)
-            status = found.get("status", {})
-            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
-            fits = status.get("phase") == phase and says in status.get("reason", "")
-            return status if current and fits else None
+        def matching_status() -> dict[str, Any] | None:
+            allocation = last[0] = self.get("podallocation", name)
+            status = allocation.get("status", {})
+            current = status.get("observedGeneration") == allocation.get("metadata", {}).get("generation")
+            matches = status.get("phase") == phase and says in status.get("reason", "")
+            return status if current and matches else None
 
         try:
-            return dict(until(look, f"{name} to be {phase} {says}"))
+            return dict(until(matching_status, f"{name} to be {phase} {says}"))
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {seen[0]}") from None
+            raise AssertionError(f"{error}; it is {last[0]}") from None
 
     def quotas(self, name: str) -> dict[str, str]:
-        """Microseconds of every 100,000, by container, as the kernel has them."""
-        told = self.get("pod", name)["status"]["containerStatuses"]
-        return {one["name"]: quota(one["containerID"].removeprefix("containerd://")) for one in told}
+        """The CPU quota in the kernel by container: microseconds of every 100,000."""
+        statuses = self.get("pod", name)["status"]["containerStatuses"]
+        ids = {status["name"]: status["containerID"] for status in statuses}
+        return {name: quota(identity.removeprefix("containerd://")) for name, identity in ids.items()}
 
     def restarts(self, name: str) -> int:
-        return sum(one["restartCount"] for one in self.get("pod", name)["status"]["containerStatuses"])
+        statuses = self.get("pod", name)["status"]["containerStatuses"]
+        return sum(status["restartCount"] for status in statuses)
 
 
 def quota(container_id: str) -> str:
@@ -94,11 +96,11 @@ def quota(container_id: str) -> str:
 
 @contextlib.contextmanager
 def managed(lab: Lab, crds: Any, node: str, folder: Path) -> Iterator[Kubelet]:
-    """With everything of deployments/cpu that moves limits, its namespace replaced by the test's."""
+    """Run the manager with the manifests of deployments/cpu, in the test's namespace."""
     everywhere = ("get", "pods", "-A", f"--field-selector=spec.nodeName={node}", "-o", "name")
-    until(lambda: not lab.kubectl(*everywhere).stdout, "what an earlier kubelet ran to be gone")
+    until(lambda: not lab.kubectl(*everywhere).stdout, "pods of an earlier kubelet to be gone")
     namespace = borrowed.create_namespace(lab.cluster, "limits-on-kubelet")
-    files = "\n---\n".join((ROOT / f"deployments/cpu/{one}.yaml").read_text() for one in RIGHTS)
+    files = "\n---\n".join((ROOT / f"deployments/cpu/{name}.yaml").read_text() for name in RIGHTS)
     rights = files.replace(OURS, namespace)
     lab.kubectl("apply", "-f", "-", stdin=rights)
     with (folder / "log").open("w") as log:
@@ -119,11 +121,11 @@ def managed(lab: Lab, crds: Any, node: str, folder: Path) -> Iterator[Kubelet]:
 
 
 def options(lab: Lab, namespace: str, folder: Path) -> list[str]:
-    """It speaks as its service account and with the book in memory, which is somebody else's."""
-    said = yaml.safe_load(lab.kubeconfig.read_text())
+    """The options of the manager: it impersonates its service account."""
+    kubeconfig = yaml.safe_load(lab.kubeconfig.read_text())
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-    for user in said["users"]:
+    for user in kubeconfig["users"]:
         user["user"] |= {"as": f"system:serviceaccount:{namespace}:{ACCOUNT}", "as-groups": groups}
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(said))
+    path.write_text(yaml.safe_dump(kubeconfig))
     return [f"--kubeconfig={path}", f"--lease-namespace={namespace}", "--health=127.0.0.1:0"]

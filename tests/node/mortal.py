@@ -1,7 +1,7 @@
-"""`croupier market run`, killed in the middle of a round: with the answer to its n-th write of a limit.
+"""`croupier market run`, killed in the middle of a round: after the response to its n-th write of a limit.
 
-Run as `python -m tests.node.mortal N market run ...`: the command itself, only the moment is chosen here.
-Writes of one round are under way together, so of those after the n-th nobody knows which arrived.
+Run it as `python -m tests.node.killed_market N market run ...`. The writes of one round are concurrent, so it
+is unknown which of the writes after the n-th arrived.
 """
 
 import sys
@@ -13,17 +13,17 @@ from tests.proof.injection import WRITES, die
 
 
 def mortal(number: int) -> None:
-    answered, request = [], Metrics.request
+    writes, request = [], Metrics.request
 
-    def told(self: Metrics, verb: str, resource: str, code: int, seconds: float) -> None:
+    def counting(self: Metrics, verb: str, resource: str, code: int, seconds: float) -> None:
         request(self, verb, resource, code, seconds)
         if verb in WRITES and resource.startswith("podallocations") and code < 300:
-            answered.append(verb)
-        if len(answered) == number:
+            writes.append(verb)
+        if len(writes) == number:
             die()
 
-    changed: Any = Metrics
-    changed.request = told
+    patched: Any = Metrics
+    patched.request = counting
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The rights that deployments/node gives to the agent of a node, and a kubeconfig that speaks with them."""
+"""The service account of deployments/node, and a kubeconfig that impersonates it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ ACCOUNT = "croupier-node"
 
 @contextlib.contextmanager
 def rights(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """With the test's namespace in the place of ours."""
+    """Install the manifests in the test's namespace."""
     text = "\n---\n".join((FOLDER / f"{name}.yaml").read_text() for name in ("rbac", "own-node"))
-    wanted = text.replace(OURS, namespace)
-    cluster.kubectl("apply", "-f", "-", stdin=wanted)
+    manifests = text.replace(OURS, namespace)
+    cluster.kubectl("apply", "-f", "-", stdin=manifests)
     try:
         yield
     finally:
-        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=wanted)
+        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
 
 
 def account(cluster: Cluster, namespace: str, node: str, folder: Path) -> Path:
-    """As the agent on that node speaks: its token names the node."""
-    said = yaml.safe_load(cluster.kubeconfig.read_text())
+    """A kubeconfig of the agent on that node. Its token names the node."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-    for user in said["users"]:
+    for user in kubeconfig["users"]:
         user["user"] |= {
             "as": f"system:serviceaccount:{namespace}:{ACCOUNT}",
             "as-groups": groups,
             "as-user-extra": {"authentication.kubernetes.io/node-name": [node]},
         }
     path = folder / f"{node}.kubeconfig"
-    path.write_text(yaml.safe_dump(said))
+    path.write_text(yaml.safe_dump(kubeconfig))
     return path

@@ -1,6 +1,6 @@
-"""A node with a pretend NVIDIA driver: our own libnvidia-ml.so.1, built from C, over cards in a text file.
+"""A node with a fake NVIDIA driver: a libnvidia-ml.so.1 built from C, with cards in a text file.
 
-The adapter talks to it through the real nvidia-ml-py, so that every structure and every call is the real one.
+It is used through the real nvidia-ml-py, so that every structure and every call is real.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from croupier.core.cards.catalogue import CardModel
 from croupier.core.cards.mig import Kind
 
 CARDS = "CROUPIER_TEST_NVML_CARDS"
-"""The environment variable that tells the library where its cards are."""
+"""The environment variable with the path of the cards file."""
 SOURCE = Path(__file__).parent / "nvml_library"
 SONAME = "libnvidia-ml.so.1"
 
@@ -31,7 +31,7 @@ def compiler() -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """The library; seconds of compiling, so once for all tests of a process."""
+    """Build the library. It takes seconds, so it is done once per process."""
     library = folder / SONAME
     sources = sorted(str(path) for path in SOURCE.glob("*.c"))
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{SONAME}"]
@@ -41,7 +41,7 @@ def build(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class NvmlBench:
-    """The cards' file, and the machine's folders the adapter looks into."""
+    """The cards file and the host folders that the NVML implementation reads."""
 
     library: Path
     folder: Path
@@ -56,7 +56,7 @@ class NvmlBench:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For processes that shall see these cards."""
+        """The environment of processes that use these cards."""
         return {CARDS: str(self.file), "LD_LIBRARY_PATH": str(self.library.parent)}
 
     def install(self, *models: str) -> None:
@@ -75,7 +75,7 @@ class NvmlBench:
 
     @contextmanager
     def _changing(self) -> Iterator[list[str]]:
-        """Under the library's own lock."""
+        """Edit the file while holding the lock of the library."""
         lock = os.open(f"{self.file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -88,16 +88,16 @@ class NvmlBench:
             os.close(lock)
 
     def set(self, card: int, key: str, value: str) -> None:
-        """Another value for one line of one card, such as `lost` or `temperature`."""
+        """Replace a value of a card, such as `lost` or `temperature`."""
         with self._changing() as lines:
             begin = [number for number, line in enumerate(lines) if line == "card"][card]
             at = next(n for n in range(begin, len(lines)) if lines[n].split(" ")[0] == key)
             lines[at] = f"{key} {value}"
 
     def add(self, card: int, line: str) -> None:
-        """One more line of a card, such as a GPU instance nobody finished."""
+        """Add a line to a card, such as an incomplete GPU instance."""
         with self._changing() as lines:
-            begin = [number for number, there in enumerate(lines) if there == "card"][card]
+            begin = [number for number, text in enumerate(lines) if text == "card"][card]
             lines.insert(begin + 1, line)
 
     def xid(self, card: int, number: int) -> None:
@@ -105,7 +105,7 @@ class NvmlBench:
             lines.insert(0, f"xid {card} {number}")
 
     def fault(self, call: str, code: int = 0, *, count: int = 1, milliseconds: int = 0) -> None:
-        """So many calls of this name are slow, and fail if there is a code."""
+        """The next `count` calls of this function are slow, and fail if `code` is not 0."""
         with self._changing() as lines:
             lines.insert(0, f"fault {call} {code} {count} {milliseconds}")
 

@@ -1,4 +1,4 @@
-"""Device plugins at work on the kubelet of this machine, and pods that ask for what they serve."""
+"""Device plugins on a real kubelet, and pods that request their devices."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ _NEVER_SEEN = count(1)
 
 
 def cards(node: str, many: int, pool: Membership | None = None) -> tuple[NodeCard, ...]:
-    """So many cards of 80000 MiB that no test had before: pods of the last one may still be ending."""
+    """Cards of 80000 MiB with unique names: pods of the previous test may still be terminating."""
     return tuple(
         NodeCard(f"{node}-{next(_NEVER_SEEN):04}-10-00-0", n, uuid=f"GPU-{n}", memory_mib=80000, pool=pool)
         for n in range(many)
@@ -44,7 +44,7 @@ def cards(node: str, many: int, pool: Membership | None = None) -> tuple[NodeCar
 def pod(
     name: str, asks: dict[str, int], *, promised: Sequence[dict[str, Any]] = (), **spec: Any
 ) -> dict[str, Any]:
-    """Prints its environment and stays. `promised` is its allocation, as the scheduler would write it."""
+    """A pod that prints its environment and keeps running. `promised` is its allocation."""
     container = {
         "name": "main",
         "image": image.BUSYBOX,
@@ -52,11 +52,11 @@ def pod(
         "command": ["sh", "-c", "env; sleep 3600"],
         "resources": {"limits": {resource: str(count) for resource, count in asks.items()}},
     }
-    notes = {allocation.ALLOCATION: json.dumps(list(promised))} if promised else {}
+    annotations = {allocation.ALLOCATION: json.dumps(list(promised))} if promised else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": notes},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "automountServiceAccountToken": False,
             "restartPolicy": "Never",
@@ -68,8 +68,8 @@ def pod(
 
 
 def seen_by(units: Sequence[Unit]) -> Edits:
-    """What a simulated card would need."""
-    return Edits(env={"SEEN": ",".join(f"{one.card}/{one.part}" for one in units)})
+    """Container edits that show the devices in the environment."""
+    return Edits(env={"SEEN": ",".join(f"{unit.card}/{unit.part}" for unit in units)})
 
 
 @dataclass
@@ -86,27 +86,27 @@ class House:
         return realnode.ground(self.lab).plugins / "device-plugins"
 
     def bound(self) -> list[BoundPod]:
-        mine = (one for one in self.pods if one.spec.node_name == self.node)
-        return [found for one in mine if (found := plugin_pods.bound(one)) is not None]
+        pods = (pod for pod in self.pods if pod.spec.node_name == self.node)
+        return [view for pod in pods if (view := plugin_pods.bound(pod)) is not None]
 
     @contextlib.asynccontextmanager
     async def plugins(self, *, name: str = "", **settings: Any) -> AsyncIterator[Plugins]:
-        """A running set of them; `name` is that of the node, after which our devices are named."""
+        """Running plugins. `name` is the node name in the ids of the devices."""
         socket = realnode.ground(self.lab).plugins / "pod-resources" / "kubelet.sock"
         resources = PodResources(socket)
-        account = KubeletNotes(resources, self.directory, self.bound)
-        desk = Desk(account, Equipment(self.bound, seen_by))
-        made = Plugins(Settings(name or self.node, self.directory, **settings), desk, resources)
+        checkpoint = KubeletNotes(resources, self.directory, self.bound)
+        allocator = Desk(checkpoint, Equipment(self.bound, seen_by))
+        manager = Plugins(Settings(name or self.node, self.directory, **settings), allocator, resources)
         stop = asyncio.Event()
-        running = asyncio.ensure_future(made.run(stop))
+        running = asyncio.ensure_future(manager.run(stop))
         try:
-            yield made
+            yield manager
         finally:
             stop.set()
             await running
 
     async def serves(self, plugins: Plugins, offer: Offer, expected: dict[str, int]) -> None:
-        """Until the kubelet listens and the node says so."""
+        """Serve the offer and wait until the node's status has it."""
         await plugins.serve(offer)
         await self.served(plugins, *expected)
         await self.shows(expected)
@@ -115,7 +115,7 @@ class House:
         await until(lambda: plugins.standing.serves >= set(resources), "registered resources", WITHIN)
 
     def count(self, resource: str, of: str = "allocatable") -> int | None:
-        """As the node says it; None if it does not."""
+        """The amount of the resource in the node's status. None if it is missing."""
         node = self.nodes.named(self.node)
         text = getattr(node.status, of).get(resource) if node is not None else None
         return quantity.parse(text).whole if text is not None else None
@@ -128,43 +128,43 @@ class House:
         )
 
     async def registered(self, resource: str) -> tuple[str, ...]:
-        """The devices the kubelet would hand out now; the node says it seconds later."""
+        """The devices that the kubelet knows. The node's status follows seconds later."""
         resources = PodResources(realnode.ground(self.lab).plugins / "pod-resources" / "kubelet.sock")
         return (await resources.registered()).get(resource, ())
 
     async def opens(self, *manifests: dict[str, Any]) -> None:
-        """The pods are bound from the start, so that only the kubelet decides."""
-        for one in manifests:
-            one["spec"]["nodeName"] = self.node
-            await self.api.create(kinds.PODS, one, namespace=self.namespace)
+        """Create pods that are already bound, so that only the kubelet decides."""
+        for manifest in manifests:
+            manifest["spec"]["nodeName"] = self.node
+            await self.api.create(kinds.PODS, manifest, namespace=self.namespace)
 
     def phase(self, name: str) -> str:
-        found = self.pods.named(name, self.namespace)
-        return found.status.phase if found is not None else ""
+        pod = self.pods.named(name, self.namespace)
+        return pod.status.phase if pod is not None else ""
 
     async def runs(self, *names: str) -> None:
         await until(lambda: all(self.phase(name) == "Running" for name in names), f"{names} to run", WITHIN)
 
     async def fails(self, name: str) -> str:
-        """Why."""
+        """Wait until the pod has failed and return the reason."""
         await until(lambda: self.phase(name) == "Failed", f"{name} to fail", WITHIN)
-        found = self.pods.named(name, self.namespace)
-        assert found is not None
-        return f"{found.status.reason}: {found.status.message}"
+        pod = self.pods.named(name, self.namespace)
+        assert pod is not None
+        return f"{pod.status.reason}: {pod.status.message}"
 
     async def environment(self, name: str) -> dict[str, str]:
-        said = ""
+        log = ""
 
         def complete() -> bool:
-            nonlocal said
-            said = self.lab.kubectl("logs", name, "-n", self.namespace, check=False).stdout
-            return "PATH=" in said
+            nonlocal log
+            log = self.lab.kubectl("logs", name, "-n", self.namespace, check=False).stdout
+            return "PATH=" in log
 
         await until(complete, f"the environment of {name}", WITHIN)
-        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        return dict(line.split("=", 1) for line in log.splitlines() if "=" in line)
 
     async def has(self, plugins: Plugins, name: str) -> list[str]:
-        """The devices of a pod, by the kubelet."""
+        """The devices that the kubelet assigned to a pod."""
         holdings = await plugins.holdings()
-        mine = (one for one in holdings if one.pod == f"{self.namespace}/{name}")
-        return sorted(device for one in mine for device in one.ids)
+        own = (holding for holding in holdings if holding.pod == f"{self.namespace}/{name}")
+        return sorted(device for holding in own for device in holding.ids)

@@ -1,4 +1,4 @@
-"""Simulated cards in a directory of their own, and time that passes only when told."""
+"""Simulated cards in their own folder, and a clock that tests control."""
 
 import asyncio
 import heapq
@@ -20,7 +20,7 @@ SECOND = "0000:11:00.0"
 
 @dataclass
 class HandClock:
-    """Whoever sleeps wakes when the test lets time pass."""
+    """A sleep ends when the test lets time pass."""
 
     seconds: float = 0.0
     _numbers: "count[int]" = field(default_factory=count)
@@ -49,7 +49,7 @@ class HandClock:
 
 
 class Later(SystemClock):
-    """The time of the machine; it can be put forward, never back."""
+    """The system clock plus an offset."""
 
     ahead = 0.0
 
@@ -58,14 +58,14 @@ class Later(SystemClock):
 
 
 async def _settle() -> None:
-    """Nothing here waits for anything outside the loop, so a few turns are enough."""
+    """Run the event loop. Nothing waits for anything outside of it, so a few iterations are enough."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 @dataclass
 class Bench:
-    """A node with simulated cards whose agent may be started again and again."""
+    """A node with simulated cards. `start` simulates a restart of the agent."""
 
     folder: Path
     plan: str = "SIM-70GB:2"
@@ -84,7 +84,7 @@ class Bench:
         return self.folder / "cdi"
 
     async def start(self) -> SimulatedCards:
-        """As a new process would find them."""
+        """The cards as a new process finds them."""
         cards = SimulatedCards(
             NODE,
             simulated_plan.read(self.plan),
@@ -95,12 +95,12 @@ class Bench:
         return cards
 
     def suffer(self, **cards: dict[str, object]) -> None:
-        """`suffer(card0={"xid": 79})`; without arguments all trouble ends."""
+        """Replace the injected faults, for example `suffer(card0={"xid": 79})`."""
         named = {name.removeprefix("card"): fault for name, fault in cards.items()}
         self.faults.write_text(json.dumps({"cards": named}))
 
 
 async def seen(cards: Cards, address: str = FIRST) -> Seen:
-    found = (await cards.look()).at(address)
-    assert found is not None, f"no card at {address}"
-    return found
+    card = (await cards.look()).at(address)
+    assert card is not None, f"no card at {address}"
+    return card

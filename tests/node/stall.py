@@ -1,6 +1,6 @@
-"""A node of a real API server whose control groups are made up, and the agent of its market.
+"""A node on a real API server with simulated cgroups, and the agent of its CPU market.
 
-Time stands still between rounds, pods use what a test says, and the limits move when a test lets them.
+The clock moves only between rounds; tests set the CPU demand of pods and enforce limits.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ QUICK = Policy(
 
 
 class StoppedClock:
-    """It moves when it is told to."""
+    """A clock that moves only when the test or a sleep advances it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -52,7 +52,7 @@ class StoppedClock:
 class Guest:
     pod: Pod
     wants: int
-    """Thousandths of a CPU."""
+    """The CPU demand in millicores."""
     limit: int
     usage: int = 0
     throttled: int = 0
@@ -64,7 +64,7 @@ class Guest:
         return self.pod.metadata.uid.replace("-", "") * 2
 
     def live(self, mount: Path) -> None:
-        """One second under its limit, written where the kernel would."""
+        """Simulate one second under the limit and write the cgroup files."""
         self.usage += min(self.wants, self.limit) * 1000
         self.periods += 10
         if self.wants > self.limit:
@@ -90,7 +90,7 @@ class Stall:
     guests: dict[str, Guest] = field(default_factory=dict)
 
     def agent(self, policy: Policy = QUICK, **chosen: Any) -> Agent:
-        """A new one, with nothing in its memory."""
+        """A new agent without memory."""
         api = chosen.pop("api", self.api)
         settings = Settings(self.node, self.namespace, policy, beat=1.0, clock=self.clock, **chosen)
         return Agent(self.sources, Tree(self.mount), api, settings)
@@ -104,7 +104,7 @@ class Stall:
         labels: dict[str, str] | None = None,
         **annotations: str,
     ) -> Pod:
-        """Running, as the kubelet would say; `wants` in thousandths of a CPU. Takes part by default."""
+        """A running pod that takes part by default. `wants` is its CPU demand in millicores."""
         cpu = {"requests": {"cpu": "50m"}, "limits": {"cpu": limit}}
         meta = {
             "name": name,
@@ -127,11 +127,11 @@ class Stall:
         return pod is not None and pod.status.phase == "Running"
 
     async def reports(self, name: str, limit: str) -> None:
-        """What the kubelet says."""
+        """Set the status of the pod like the kubelet would."""
         guest = self.guests[name]
         guest.limit = quantity.parse(limit).millis
         cpu = {"requests": {"cpu": "50m"}, "limits": {"cpu": limit}}
-        told = {
+        container = {
             "name": "main",
             "image": "none",
             "imageID": "",
@@ -141,18 +141,18 @@ class Stall:
             "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
             "resources": cpu,
         }
-        status = {"phase": "Running", "containerStatuses": [told]}
+        status = {"phase": "Running", "containerStatuses": [container]}
         await self.api.patch(
             kinds.PODS, name, {"status": status}, namespace=self.namespace, subresource="status"
         )
 
     async def enforce(self, name: str) -> None:
-        """What the controller and the kubelet do: record the original, move the limit, report it."""
-        found = await self.api.get(kinds.POD_ALLOCATIONS, name, namespace=self.namespace)
+        """Record the original, change the limit and report it, like the controller and the kubelet do."""
+        allocation = await self.api.get(kinds.POD_ALLOCATIONS, name, namespace=self.namespace)
         pod = await self.api.get(kinds.PODS, name, namespace=self.namespace)
-        came = found.status.original_cpu_limit or pod.spec.containers[0].resources.limits["cpu"]
-        desired = found.spec.desired_cpu_limit
-        status = {"originalCPULimit": came, "podUID": pod.metadata.uid, "phase": "Pending"}
+        original = allocation.status.original_cpu_limit or pod.spec.containers[0].resources.limits["cpu"]
+        desired = allocation.spec.desired_cpu_limit
+        status = {"originalCPULimit": original, "podUID": pod.metadata.uid, "phase": "Pending"}
         await self.api.patch(
             kinds.POD_ALLOCATIONS, name, {"status": status}, namespace=self.namespace, subresource="status"
         )
@@ -167,27 +167,27 @@ class Stall:
         )
         await self.reports(name, desired)
         await until(lambda: self._reported(name) == desired, f"the cache to show {desired} of {name}")
-        await until(lambda: self._original(name) == came, f"the original of {name} to be seen")
+        await until(lambda: self._original(name) == original, f"the original of {name} to be seen")
 
     def _reported(self, name: str) -> str:
         pod = self.sources.pods.named(name, self.namespace)
-        told = pod.status.container_statuses[0].resources if pod else None
-        return told.limits["cpu"] if told else ""
+        resources = pod.status.container_statuses[0].resources if pod else None
+        return resources.limits["cpu"] if resources else ""
 
     def _original(self, name: str) -> str | None:
-        found = self.allocation(name)
-        return found.status.original_cpu_limit if found else None
+        allocation = self.allocation(name)
+        return allocation.status.original_cpu_limit if allocation else None
 
     def allocation(self, name: str) -> PodAllocation | None:
-        written = (self.sources.allocations, self.sources.by_people)
-        return next((found for store in written if (found := store.named(name, self.namespace))), None)
+        stores = (self.sources.allocations, self.sources.by_people)
+        return next((item for store in stores if (item := store.named(name, self.namespace))), None)
 
     def desired(self, name: str) -> str:
-        found = self.allocation(name)
-        return found.spec.desired_cpu_limit if found else ""
+        allocation = self.allocation(name)
+        return allocation.spec.desired_cpu_limit if allocation else ""
 
     async def seconds(self, agent: Agent, count: int = 1) -> Round:
-        """Everybody lives, the agent has its round, and what it wrote is seen."""
+        """Simulate seconds of the pods, each followed by a round of the agent and a cache sync."""
         ended: Round | None = None
         for _ in range(count):
             self.clock.seconds += 1
@@ -200,14 +200,17 @@ class Stall:
 
     async def caught_up(self) -> None:
         listed = await self.api.list(kinds.POD_ALLOCATIONS, Selection(self.namespace))
-        seen = [one for one in listed.items if one.spec.node_name in (None, self.node)]
-        versions = {one.metadata.name: one.metadata.resource_version for one in seen}
+        current = [item for item in listed.items if item.spec.node_name in (None, self.node)]
+        versions = {item.metadata.name: item.metadata.resource_version for item in current}
 
-        def same() -> bool:
-            held = {name: self.allocation(name) for name in versions}
-            return all(one and one.metadata.resource_version == versions[name] for name, one in held.items())
+        def synced() -> bool:
+            cached = {name: self.allocation(name) for name in versions}
+            return all(
+                item is not None and item.metadata.resource_version == versions[name]
+                for name, item in cached.items()
+            )
 
-        await until(same, "the cache to show what was written")
+        await until(synced, "the cache to contain all writes")
 
 
 @contextlib.asynccontextmanager

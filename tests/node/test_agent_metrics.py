@@ -1,4 +1,4 @@
-"""What the agent of a node did can be read off its metrics."""
+"""The metrics of the node agent."""
 
 import asyncio
 import secrets
@@ -21,7 +21,7 @@ SMALL = "nvidia.com/mig-1g.10gb"
 
 
 @pytest_asyncio.fixture
-async def hall(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> AsyncIterator[House]:
+async def env(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> AsyncIterator[House]:
     name = f"gpu-{secrets.token_hex(3)}"
     async with house(cluster.kubeconfig, name, namespace, tmp_path) as made:
         await made.api.create(kinds.NODES, {"metadata": {"name": name}})
@@ -41,21 +41,21 @@ class Figures:
         return self.registry.get_sample_value(f"gpu_node_{name}", labels)
 
     def devices(self, resource: str) -> tuple[float | None, ...]:
-        """Healthy and not."""
+        """The numbers of healthy and unhealthy devices."""
         return tuple(
             self.say("devices", resource=resource, health=health) for health in ("healthy", "unhealthy")
         )
 
 
-async def test_rounds_looks_cuts_and_devices_are_counted(hall):
+async def test_rounds_inspections_repartitionings_and_devices_are_counted(env):
     figures = Figures()
-    hall.suffers(cards={3: {"fail": [1]}, 2: {"xid": 79}})
-    async with running(hall.agent(gauge=figures.gauge).run(asyncio.Event())):
+    env.suffers(cards={3: {"fail": [1]}, 2: {"xid": 79}})
+    async with running(env.agent(gauge=figures.gauge).run(asyncio.Event())):
         await until(lambda: figures.devices(GPU) == (3, 1), "cards to be offered")
-        await hall.annotate(layout("small", [0, 1, 3]))
-        await until(lambda: figures.say("cuts_total", outcome="applied") == 2, "two cards to be cut")
-        await until(lambda: figures.say("cuts_total", outcome="restored") == 1, "one to be as before")
-        await until(lambda: figures.devices(SMALL) == (14, 0), "what they are cut into")
+        await env.annotate(layout("small", [0, 1, 3]))
+        await until(lambda: figures.say("cuts_total", outcome="applied") == 2, "two repartitioned cards")
+        await until(lambda: figures.say("cuts_total", outcome="restored") == 1, "one rollback")
+        await until(lambda: figures.devices(SMALL) == (14, 0), "their MIG devices")
 
     assert figures.say("cuts_total", outcome="failed") == 0
     rounds, looks = figures.say("rounds_total"), figures.say("look_seconds_count")
@@ -63,10 +63,10 @@ async def test_rounds_looks_cuts_and_devices_are_counted(hall):
     assert looks is not None
     assert looks >= rounds > 0
     assert figures.say("heartbeat_failures_total") == 0
-    assert figures.devices(GPU) == (None, None), "nobody offers them any more"
+    assert figures.devices(GPU) == (None, None), "a stopped agent offers no devices"
 
 
-async def test_a_heartbeat_that_cannot_be_written_is_counted(hall):
+async def test_a_heartbeat_that_cannot_be_written_is_counted(env):
     figures = Figures()
-    async with running(hall.agent(gauge=figures.gauge, namespace="nowhere").run(asyncio.Event())):
+    async with running(env.agent(gauge=figures.gauge, namespace="nowhere").run(asyncio.Event())):
         await until(lambda: (figures.say("heartbeat_failures_total") or 0) >= 2, "heartbeats to fail")

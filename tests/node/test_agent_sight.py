@@ -1,4 +1,4 @@
-"""Who has something of a card, whatever it was called then; and what the ConfigMap of a pool says."""
+"""Holders of cards by any of the card's names, and decoding of pool ConfigMaps."""
 
 import pytest
 
@@ -19,8 +19,8 @@ def pod(*cards: str) -> PodView:
 
 
 NAMES = {
-    "by its place": (pod(SECOND), {SECOND: ["ns/a"]}),
-    "by its number": (pod("n-gpu-1"), {SECOND: ["ns/a"]}),
+    "by inventoryID": (pod(SECOND), {SECOND: ["ns/a"]}),
+    "by index": (pod("n-gpu-1"), {SECOND: ["ns/a"]}),
     "a card that is gone": (pod("n-0000-99-00-0"), {"n-0000-99-00-0": ["ns/a"]}),
     "two": (pod(FIRST, SECOND), {FIRST: ["ns/a"], SECOND: ["ns/a"]}),
     "nothing": (pod(), {}),
@@ -29,11 +29,11 @@ NAMES = {
 
 @pytest.mark.parametrize(("held", "expected"), NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_pod_holds_the_card_its_allocation_means(held, expected, alone):
+def test_a_pod_holds_the_card_of_its_allocation(held, expected, alone):
     assert agent_sight.holders("n", [held], CARDS, alone=alone) == expected
 
 
-def test_a_mig_device_that_was_only_counted_keeps_every_card_where_no_ledger_knows_better():
+def test_without_a_ledger_a_counted_mig_device_counts_on_every_card():
     counted = pod("n-mig-1g.10gb-0")
 
     assert agent_sight.holders("n", [counted], CARDS, alone=True) == {FIRST: ["ns/a"], SECOND: ["ns/a"]}
@@ -45,16 +45,16 @@ def config_map(version: str = "1", **data: str) -> ConfigMap:
     return ConfigMap(metadata=meta, data=data)
 
 
-def test_a_pool_is_read_once_for_each_version_and_one_that_cannot_be_read_is_told():
+def test_each_version_of_a_pool_is_decoded_once_and_an_invalid_one_is_reported():
     maps = [config_map(inventoryIDs=f'["{FIRST}"]', allocation='{"mode": "TimeSlice"}')]
     pools = Pools(maps)
 
-    (found,), troubles = pools()
-    assert (found.name, found.cards, found.sharing, found.slices) == ("p", frozenset({FIRST}), "TimeSlice", 8)
+    (pool,), troubles = pools()
+    assert (pool.name, pool.cards, pool.sharing, pool.slices) == ("p", frozenset({FIRST}), "TimeSlice", 8)
     assert not troubles
-    assert pools()[0][0] is found
+    assert pools()[0][0] is pool
 
     maps[0] = config_map("2", inventoryIDs="[]", allocation='{"mode": "Whatever"}')
     none, (trouble,) = pools()
     assert not none
-    assert trouble.startswith("ConfigMap gpupool-p: it does not say which cards the pool has and how")
+    assert trouble.startswith("ConfigMap gpupool-p: inventoryIDs or allocation is missing or invalid")

@@ -1,4 +1,4 @@
-"""The walk of examples/cards: its files say what its text promises (tests/proof/test_walk.py plays it)."""
+"""The files of examples/cards match its README (tests/proof/test_walk.py runs the walkthrough)."""
 
 import re
 from pathlib import Path
@@ -27,29 +27,29 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize(("name", "expected"), LAYOUTS.items())
-def test_the_layouts_give_what_the_walk_says(name, expected):
-    found = mig_config.targets((FOLDER / f"{name}.yaml").read_text(), CARDS)
+def test_the_layouts_give_the_devices_of_the_walkthrough(name, expected):
+    targets = mig_config.targets((FOLDER / f"{name}.yaml").read_text(), CARDS)
 
-    assert not isinstance(found, Refused)
-    pieces = [piece for layout in found.values() for piece in layout for _ in range(piece[1])]
+    assert not isinstance(targets, Refused)
+    pieces = [piece for layout in targets.values() for piece in layout for _ in range(piece[1])]
     assert {profile: pieces.count((profile, number)) for profile, number in set(pieces)} == expected
-    assert len(found) == 4
+    assert len(targets) == 4
 
 
-def test_the_impossible_one_is_impossible():
-    found = mig_config.targets((FOLDER / "impossible.yaml").read_text(), CARDS)
+def test_the_impossible_layout_is_refused():
+    refused = mig_config.targets((FOLDER / "impossible.yaml").read_text(), CARDS)
 
-    assert isinstance(found, Refused)
-    assert "a card can have 2 of 3g.30gb at most" in str(found)
+    assert isinstance(refused, Refused)
+    assert "a card can have at most 2 of 3g.30gb" in str(refused)
 
 
-def test_every_file_is_used_and_every_file_that_is_used_is_there():
+def test_the_readme_uses_exactly_the_existing_files():
     named = set(re.findall(r"examples/cards/([a-z]+\.yaml)", WALK))
 
     assert named == {path.name for path in FOLDER.glob("*.yaml")}
 
 
-def test_the_pods_ask_for_what_their_pool_and_layout_offer():
+def test_the_pods_request_resources_of_the_pool_and_the_layout():
     slice_, half = (yaml.safe_load((FOLDER / name).read_text()) for name in ("slice.yaml", "half.yaml"))
     pool = yaml.safe_load((FOLDER / "pool.yaml").read_text())
 

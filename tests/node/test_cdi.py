@@ -1,4 +1,4 @@
-"""Simulated cards are described to container runtimes as they are, and named only if they are described."""
+"""The CDI specification describes the current simulated cards, and only described devices are named."""
 
 import json
 
@@ -11,24 +11,24 @@ from tests.node.simulation import FIRST, SECOND, Bench
 
 
 @pytest.fixture
-def bench(tmp_path):
+def env(tmp_path):
     return Bench(tmp_path)
 
 
-def described(bench: Bench) -> dict[str, dict[str, object]]:
-    """What stands in the file, by the name of the device."""
-    written = json.loads((bench.cdi / cdi.FILE).read_text())
+def described(env: Bench) -> dict[str, dict[str, object]]:
+    """The container edits in the file by the name of the device."""
+    written = json.loads((env.cdi / cdi.FILE).read_text())
     assert (written["cdiVersion"], written["kind"]) == ("0.6.0", "croupier.io/card")
-    return {one["name"]: one["containerEdits"] for one in written["devices"]}
+    return {device["name"]: device["containerEdits"] for device in written["devices"]}
 
 
-async def test_every_card_and_every_mig_device_is_a_device_with_a_mark_of_its_own(bench):
-    cards = await bench.start()
+async def test_every_card_and_every_mig_device_has_its_own_cdi_device(env):
+    cards = await env.start()
     await cards.enable_mig(SECOND, True)
     await cards.create(SECOND, Piece("2g.20gb", 2, 2))
     whole, cut = (await cards.look()).cards
 
-    assert described(bench) == {
+    assert described(env) == {
         whole.uuid: _edits("CROUPIER_CDI_0", whole.uuid, "/dev/croupier/0"),
         cut.uuid: _edits("CROUPIER_CDI_1", cut.uuid, "/dev/croupier/1"),
         cut.slots[0].uuid: _edits("CROUPIER_CDI_1_2G_20GB_2", cut.slots[0].uuid, "/dev/croupier/1-2g.20gb-2"),
@@ -45,8 +45,8 @@ def _edits(variable: str, uuid: str, path: str) -> dict[str, object]:
     return {"env": [f"{variable}={uuid}"], "deviceNodes": [node]}
 
 
-async def test_a_cut_is_followed_and_what_it_took_away_is_given_to_nobody(bench):
-    cards = await bench.start()
+async def test_repartitioning_updates_the_file_and_removed_devices_are_refused(env):
+    cards = await env.start()
     await cards.enable_mig(FIRST, True)
     old = await cards.create(FIRST, Piece("1g.10gb", 0, 1))
     before = (await cards.look()).cards[0]
@@ -54,30 +54,30 @@ async def test_a_cut_is_followed_and_what_it_took_away_is_given_to_nobody(bench)
     new = await cards.create(FIRST, Piece("2g.20gb", 0, 2))
     await cards.look()
 
-    assert new in described(bench)
-    assert old not in described(bench)
-    with pytest.raises(CardError, match=f"{old} is not there any more"):
+    assert new in described(env)
+    assert old not in described(env)
+    with pytest.raises(CardError, match=f"{old} no longer exists"):
         cards.container_edits([Held(before, before.slots[0])])
 
 
-async def test_the_file_outlives_a_crash_comes_back_when_it_is_lost_and_goes_with_a_clean_stop(bench):
-    crashed = await bench.start()
+async def test_the_file_survives_a_crash_is_restored_if_deleted_and_removed_at_a_clean_stop(env):
+    crashed = await env.start()
     await crashed.look()
-    cards = await bench.start()
-    assert described(bench)
+    cards = await env.start()
+    assert described(env)
     await cards.look()
 
-    (bench.cdi / cdi.FILE).unlink()
+    (env.cdi / cdi.FILE).unlink()
     await cards.look()
-    assert described(bench)
+    assert described(env)
 
     await cards.close()
-    assert list(bench.cdi.iterdir()) == []
+    assert list(env.cdi.iterdir()) == []
 
 
-async def test_where_nothing_can_be_written_cards_are_given_without_a_name_of_cdi(bench):
-    bench.cdi.write_text("no folder")
-    cards = await bench.start()
+async def test_cards_have_no_cdi_names_if_the_file_cannot_be_written(env):
+    env.cdi.write_text("no folder")
+    cards = await env.start()
     card = (await cards.look()).cards[0]
 
     edits = cards.container_edits([Held(card)])

@@ -1,4 +1,4 @@
-"""Counters of control groups: made-up trees of both versions and drivers, and the tree of this machine."""
+"""CPU counters of cgroups: artificial trees of both versions and drivers, and the tree of this machine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,13 +37,13 @@ SYSTEMD = f"kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.
 
 
 def v1(mount: Path, group: str, files: dict[str, str]) -> None:
-    """One hierarchy for each controller."""
+    """One hierarchy per controller."""
     for name, text in files.items():
         write(mount / name.partition(".")[0] / group / name, text)
 
 
 def v1_joined(mount: Path, group: str, files: dict[str, str]) -> None:
-    """Both controllers in one hierarchy, and no links that lead there."""
+    """Both controllers in one hierarchy, without symbolic links."""
     for name, text in files.items():
         write(mount / "cpu,cpuacct" / group / name, text)
 
@@ -68,8 +68,8 @@ TREES: dict[str, tuple[Callable[[Path, str, dict[str, str]], None], str, dict[st
     "v2, cgroupfs, CRI-O": (v2, f"kubepods/burstable/pod{UID}/crio-{ID}", V2, "/"),
     "v2, systemd, CRI-O": (v2, SYSTEMD.replace("cri-containerd", "crio"), V2, "/"),
     "v2, systemd, docker": (v2, SYSTEMD.replace("cri-containerd", "docker"), V2, "/"),
-    "v1, a kubelet with a root of its own": (v1, f"lab-1/{CGROUPFS}", V1, "/lab-1"),
-    "v2, systemd, with a root of its own": (
+    "v1, with a cgroupRoot": (v1, f"lab-1/{CGROUPFS}", V1, "/lab-1"),
+    "v2, systemd, with a cgroupRoot": (
         v2,
         "lab_1.slice/lab_1-kubepods.slice/lab_1-kubepods-burstable.slice"
         f"/lab_1-{SLICE}/cri-containerd-{ID}.scope",
@@ -80,7 +80,7 @@ TREES: dict[str, tuple[Callable[[Path, str, dict[str, str]], None], str, dict[st
 
 
 @pytest.mark.parametrize(("make", "group", "files", "root"), TREES.values(), ids=TREES)
-def test_every_layout_tells_the_same(tmp_path, make, group, files, root):
+def test_all_layouts_give_the_same_counters(tmp_path, make, group, files, root):
     make(tmp_path, group, files)
     tree = Tree(tmp_path, root)
 
@@ -90,7 +90,7 @@ def test_every_layout_tells_the_same(tmp_path, make, group, files, root):
 
 
 @pytest.mark.parametrize(("qos", "folder"), {"Guaranteed": "", "BestEffort": "besteffort/"}.items())
-def test_other_classes_have_their_own_folder(tmp_path, qos, folder):
+def test_other_qos_classes_have_their_own_folder(tmp_path, qos, folder):
     v2(tmp_path, f"kubepods/{folder}pod{UID}/{ID}", V2)
 
     assert Tree(tmp_path).sample(Place(UID, qos, ID), lambda: AT) == SAID
@@ -108,7 +108,7 @@ def test_a_container_without_limit_has_no_quota(tmp_path):
     assert second == Sample(AT, 5, container=ID)
 
 
-def test_the_watcher_of_a_container_is_not_the_container(tmp_path):
+def test_the_conmon_cgroup_is_not_the_container(tmp_path):
     v2(tmp_path, SYSTEMD.replace("cri-containerd", "crio-conmon"), {"cpu.stat": "usage_usec 1\n"})
     v2(tmp_path, SYSTEMD.replace("cri-containerd", "crio"), V2)
 
@@ -116,16 +116,16 @@ def test_the_watcher_of_a_container_is_not_the_container(tmp_path):
 
 
 BROKEN = {
-    "no group": None,
+    "no cgroup": None,
     "no quota": {"cpu.max": None},
     "an empty file": {"cpu.stat": ""},
-    "rubbish": {"cpu.max": "a lot\n"},
+    "invalid text": {"cpu.max": "a lot\n"},
     "no usage": {"cpu.stat": "nr_periods 1\n"},
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_what_cannot_be_read_is_nothing_rather_than_zero(tmp_path, broken):
+def test_unreadable_counters_are_none_and_not_zero(tmp_path, broken):
     if broken is None:
         v2(tmp_path, f"kubepods/burstable/pod{UID}", {"cpu.stat": "usage_usec 1\n"})
     else:
@@ -134,7 +134,7 @@ def test_what_cannot_be_read_is_nothing_rather_than_zero(tmp_path, broken):
     assert Tree(tmp_path).sample(PLACE, lambda: AT) is None
 
 
-def test_a_container_that_went_is_looked_for_again(tmp_path):
+def test_a_vanished_cgroup_is_searched_again(tmp_path):
     v2(tmp_path, CGROUPFS, V2)
     tree = Tree(tmp_path)
     assert tree.sample(PLACE, lambda: AT) == SAID
@@ -147,13 +147,13 @@ def test_a_container_that_went_is_looked_for_again(tmp_path):
     assert tree.sample(PLACE, lambda: AT) == SAID
 
 
-def test_an_id_that_is_missing_fits_no_group(tmp_path):
+def test_a_missing_container_id_matches_no_cgroup(tmp_path):
     v2(tmp_path, CGROUPFS, V2)
 
     assert Tree(tmp_path).sample(Place(UID, "Burstable", ""), lambda: AT) is None
 
 
-def test_everything_below_the_root_is_counted(tmp_path):
+def test_usage_counts_everything_below_the_root(tmp_path):
     v1(tmp_path / "1", CGROUPFS, V1)
     write(tmp_path / "1/cpuacct/cpuacct.usage", "9000000\n")
     v2(tmp_path / "2", CGROUPFS, V2)
@@ -162,24 +162,24 @@ def test_everything_below_the_root_is_counted(tmp_path):
     assert Tree(tmp_path / "1").usage() == Tree(tmp_path / "2").usage() == 9000
 
 
-def test_a_wrong_place_is_explained(tmp_path):
-    assert "holds no control groups" in (Tree(tmp_path / "nowhere").trouble() or "")
+def test_a_wrong_mount_or_root_is_explained(tmp_path):
+    assert "has no cgroups with CPU counters" in (Tree(tmp_path / "nowhere").trouble() or "")
     v2(tmp_path, CGROUPFS, V2)
-    assert "give the kubelet's cgroupRoot" in (Tree(tmp_path, "/other").trouble() or "")
+    assert "set --cgroup-root to the kubelet's cgroupRoot" in (Tree(tmp_path, "/other").trouble() or "")
 
 
-def test_a_kubelet_with_a_root_of_its_own_is_found_where_there_is_only_one(tmp_path):
+def test_a_single_kubelet_root_is_detected(tmp_path):
     v1(tmp_path, f"lab-1/{CGROUPFS}", V1)
     assert Tree(tmp_path).sample(PLACE, lambda: AT) == SAID
 
     v1(tmp_path, f"lab-2/{CGROUPFS}", V1)
-    assert "--cgroup-root (one of /lab-1, /lab-2)" in (Tree(tmp_path).trouble() or "")
+    assert "cgroupRoot (one of /lab-1, /lab-2)" in (Tree(tmp_path).trouble() or "")
 
     v1(tmp_path, CGROUPFS, V1)
     assert Tree(tmp_path).trouble() is None, "the top comes first"
 
 
-def test_this_machine_counts_its_own_cpu_time():
+def test_the_cgroups_of_this_machine_can_be_read():
     if not cgroup.MOUNT.is_dir():
         pytest.skip("this machine mounts no control groups")
     tree = Tree(root="/")
@@ -195,7 +195,7 @@ def test_this_machine_counts_its_own_cpu_time():
 
 
 @given(st.text())
-def test_no_text_makes_reading_fail(text):
+def test_any_file_content_can_be_parsed(text):
     assert cgroup_files.quota_v2(text) is None or isinstance(cgroup_files.quota_v2(text), Quota)
     assert isinstance(cgroup_files.throttling_v2(text), Throttling)
     cgroup_files.quota_v1(text, text)
@@ -204,6 +204,6 @@ def test_no_text_makes_reading_fail(text):
     cgroup_files.usage_v2(text)
 
 
-def test_ids_come_with_the_name_of_their_runtime():
+def test_the_runtime_prefix_of_a_container_id_is_removed():
     assert cgroup_paths.container_id(f"containerd://{ID}") == ID
     assert cgroup_paths.container_id("") == ""

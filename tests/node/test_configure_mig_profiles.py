@@ -27,15 +27,15 @@ LONG = 120.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class ScriptResult:
     code: int
     out: str
     err: str
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Where an administrator sits: the script, and kubectl for this cluster."""
+class ConfigureScript:
+    """Runs the script with kubectl for the test cluster."""
 
     kubectl: Path
     row: str
@@ -44,7 +44,7 @@ class Desk:
     def selector(self) -> str:
         return f"test.croupier/row={self.row}"
 
-    async def run(self, *words: str) -> Ended:
+    async def run(self, *words: str) -> ScriptResult:
         environment = {**os.environ, "KUBECTL": str(self.kubectl)}
         process = await asyncio.create_subprocess_exec(
             "sh",
@@ -55,7 +55,7 @@ class Desk:
             stderr=asyncio.subprocess.PIPE,
         )
         out, err = await process.communicate()
-        return Ended(process.returncode or 0, out.decode(), err.decode())
+        return ScriptResult(process.returncode or 0, out.decode(), err.decode())
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +66,20 @@ def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def desk(cluster: Cluster, tmp_path: Path) -> Desk:
+def script(cluster: Cluster, tmp_path: Path) -> ConfigureScript:
     kubectl = tmp_path / "kubectl"
     kubectl.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.command())} "$@"\n')
     kubectl.chmod(0o755)
-    return Desk(kubectl, secrets.token_hex(3))
+    return ConfigureScript(kubectl, secrets.token_hex(3))
 
 
 @contextlib.asynccontextmanager
-async def node(cluster: Cluster, desk: Desk, ours: str, folder: Path) -> AsyncIterator[House]:
+async def node(cluster: Cluster, script: ConfigureScript, ours: str, folder: Path) -> AsyncIterator[House]:
     name = f"mig-{secrets.token_hex(3)}"
     folder = folder / name
     folder.mkdir()
     async with house(cluster.kubeconfig, name, ours, folder) as made:
-        labels = {"test.croupier/row": desk.row}
+        labels = {"test.croupier/row": script.row}
         await made.api.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
         await until(lambda: made.nodes.named(name), "the node to be seen", LONG)
         try:
@@ -89,9 +89,9 @@ async def node(cluster: Cluster, desk: Desk, ours: str, folder: Path) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def at_work(hall: House, cards: str = "SIM-70GB:4") -> AsyncIterator[None]:
-    agent = hall.agent(cards=cards)
-    stores = (hall.nodes, hall.pods, hall.devices, hall.maps)
+async def at_work(env: House, cards: str = "SIM-70GB:4") -> AsyncIterator[None]:
+    agent = env.agent(cards=cards)
+    stores = (env.nodes, env.pods, env.devices, env.maps)
     ends = [store.subscribe(lambda _: agent.wake()) for store in stores]
     async with running(agent.run(asyncio.Event())):
         yield
@@ -100,82 +100,82 @@ async def at_work(hall: House, cards: str = "SIM-70GB:4") -> AsyncIterator[None]
 
 
 @pytest_asyncio.fixture
-async def two(cluster, desk, ours, tmp_path):
-    async with node(cluster, desk, ours, tmp_path) as one, node(cluster, desk, ours, tmp_path) as other:
+async def two(cluster, script, ours, tmp_path):
+    async with node(cluster, script, ours, tmp_path) as one, node(cluster, script, ours, tmp_path) as other:
         yield one, other
 
 
-async def offers(hall: House, **wanted: int) -> None:
+async def offers(env: House, **wanted: int) -> None:
     names = {"small": SMALL, "two": TWO, "three": THREE}
     expected = {names[key]: str(count) for key, count in wanted.items()}
 
     def right() -> bool:
-        shown = hall.allocatable()
+        shown = env.allocatable()
         return all(shown.get(name, "0") == expected.get(name, "0") for name in names.values())
 
-    await until(right, f"{hall.node} to offer {expected}", LONG)
+    await until(right, f"{env.node} to offer {expected}", LONG)
 
 
-async def test_nodes_are_cut_by_name_again_and_again(desk, two):
+async def test_nodes_are_repartitioned_by_layout_name_repeatedly(script, two):
     one, other = two
     async with at_work(one), at_work(other):
-        small = await desk.run("small", "--selector", desk.selector)
-        assert small == Ended(0, small.out, "")
-        assert f"{one.node}: is asked for small\n" in small.out
-        assert f"{other.node}: cut as asked\n" in small.out
-        for hall in two:
-            await offers(hall, small=28)
+        small = await script.run("small", "--selector", script.selector)
+        assert small == ScriptResult(0, small.out, "")
+        assert f"{one.node}: requested layout small\n" in small.out
+        assert f"{other.node}: layout applied\n" in small.out
+        for env in two:
+            await offers(env, small=28)
 
-        versions = [hall.shown().metadata.annotations for hall in two]
-        again = await desk.run("small", "--selector", desk.selector)
+        versions = [env.shown().metadata.annotations for env in two]
+        again = await script.run("small", "--selector", script.selector)
         assert again.code == 0
-        assert f"{one.node}: is asked for small already\n" in again.out
-        assert [hall.shown().metadata.annotations for hall in two] == versions
+        assert f"{one.node}: layout small is already requested\n" in again.out
+        assert [env.shown().metadata.annotations for env in two] == versions
 
-        medium = await desk.run("medium", one.node)
+        medium = await script.run("medium", one.node)
         assert medium.code == 0, medium.err
         await offers(one, two=8, three=4)
         await offers(other, small=28)
 
-        whole = await desk.run("whole", one.node, "--devices", "0")
+        whole = await script.run("whole", one.node, "--devices", "0")
         assert whole.code == 0, whole.err
         await offers(one, two=6, three=3)
 
 
-async def test_a_dry_run_writes_nothing(desk, two):
+async def test_a_dry_run_writes_nothing(script, two):
     one, _ = two
-    ended = await desk.run("medium", "--selector", desk.selector, "--dry-run")
+    ended = await script.run("medium", "--selector", script.selector, "--dry-run")
 
     assert ended.code == 0
-    assert f"{one.node}: would be asked for medium\n" in ended.out
+    assert f"{one.node}: would request layout medium\n" in ended.out
     assert "      2g.20gb: 2\n      3g.30gb: 1\n" in ended.out
-    found = await one.api.get(kinds.NODES, one.node)
-    assert "run.ai/mig.config" not in found.metadata.annotations
+    node = await one.api.get(kinds.NODES, one.node)
+    assert "run.ai/mig.config" not in node.metadata.annotations
 
 
-async def test_a_layout_the_cards_cannot_have_fails_with_the_agents_sentence(desk, two):
+async def test_an_impossible_layout_fails_with_the_agents_message(script, two):
     one, _ = two
     async with at_work(one, "H100:2"):
-        ended = await desk.run("medium", one.node)
+        ended = await script.run("medium", one.node)
 
     assert ended.code == 1
     assert f"{one.node}: failed: annotation run.ai/mig.config: mig-configs.selected[0]: card 0" in ended.err
     assert 'the card has no MIG profile "3g.30gb"; did you mean' in ended.err
 
 
-async def test_what_takes_too_long_is_told_with_what_it_waits_for(desk, two):
+async def test_a_timeout_is_reported_with_what_the_node_waits_for(script, two):
     slow, silent = two
     slow.suffers(cards={"all": {"slow": 3600}})
     async with at_work(slow):
-        asked = await desk.run("small", "--selector", desk.selector, "--no-wait")
+        asked = await script.run("small", "--selector", script.selector, "--no-wait")
         assert asked.code == 0
         await until(lambda: features.MIG_TEXT in slow.shown().metadata.labels, "the agent to see it", LONG)
 
-        ended = await desk.run("small", "--selector", desk.selector, "--timeout", "1")
+        ended = await script.run("small", "--selector", script.selector, "--timeout", "1")
 
     assert ended.code == 1
     assert f"{slow.node}: not done within 1 s: card" in ended.err
-    assert f"{silent.node}: nobody took notice within 1 s; does `croupier node` run there?" in ended.err
+    assert f"{silent.node}: no reaction within 1 s; is `croupier node` running there?" in ended.err
 
 
 WRONG = {
@@ -187,17 +187,17 @@ WRONG = {
     "an option without its value": (["small", "--selector"], "--selector needs a value"),
     "no number": (["small", "node-1", "--timeout", "2m"], "write whole seconds"),
     "no such node": (["small", "no-such-node"], 'nodes "no-such-node" not found'),
-    "a label nobody has": (["small", "-l", "no.such/label=x"], "no node has the label no.such/label=x"),
+    "a label that no node has": (["small", "-l", "no.such/label=x"], "no node has the label no.such/label=x"),
 }
 
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG.values(), ids=WRONG)
-async def test_what_cannot_be_meant_is_refused(desk, words, sentence):
-    ended = await desk.run(*words)
+async def test_invalid_arguments_are_refused(script, words, sentence):
+    ended = await script.run(*words)
 
     assert ended.code == 2
     assert sentence in ended.err
 
 
-async def test_the_layouts_are_shown(desk):
-    assert (await desk.run("--list")).out.splitlines()[0].split() == ["small", "1g.10gb:7"]
+async def test_the_layouts_are_shown(script):
+    assert (await script.run("--list")).out.splitlines()[0].split() == ["small", "1g.10gb:7"]

@@ -1,4 +1,4 @@
-"""Readings of the DCGM exporter: taken where one runs on the node, and missed by nobody where it does not."""
+"""Readings of the DCGM exporter are used if one runs on the node."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ process_open_fds 12
 
 @asynccontextmanager
 async def answering(text: str, status: str = "200 OK") -> AsyncIterator[tuple[int, list[int]]]:
-    """Something on loopback that answers as an exporter does; its port, and how often it was asked."""
+    """A fake exporter on loopback: its port, and a list with one entry per request."""
     asked: list[int] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,7 +58,7 @@ def reading(*pods: Pod, port: int = 9, every: float = 60.0) -> Exporter:
     return Exporter(lambda: pods, SystemClock(), believed=believed, every=every, port=port)
 
 
-async def test_readings_are_told_by_card_and_asked_for_once_a_heartbeat():
+async def test_readings_are_by_card_and_requested_once_per_interval():
     async with answering(TEXT) as (port, asked):
         reads = reading(pod(), port=port)
         first, again = await reads.read(), await reads.read()
@@ -71,16 +71,16 @@ async def test_readings_are_told_by_card_and_asked_for_once_a_heartbeat():
     assert len(asked) == 1
 
 
-STRANGERS = {
+UNTRUSTED = {
     "none": (),
-    "a pod of somebody who calls it so": (pod("team-a"),),
-    "one that does not run": (pod(phase="Pending"),),
+    "a pod with that label in another namespace": (pod("team-a"),),
+    "a pod that is not running": (pod(phase="Pending"),),
     "another service": (pod(app="gpu-feature-discovery"),),
 }
 
 
-@pytest.mark.parametrize("pods", STRANGERS.values(), ids=STRANGERS)
-async def test_nobody_else_is_asked(pods):
+@pytest.mark.parametrize("pods", UNTRUSTED.values(), ids=UNTRUSTED)
+async def test_no_other_pod_is_requested(pods):
     async with answering(TEXT) as (port, asked):
         assert await reading(*pods, port=port).read() is None
 
@@ -88,18 +88,18 @@ async def test_nobody_else_is_asked(pods):
 
 
 @pytest.mark.parametrize("text", ["", "{{{", "DCGM_FI_DEV_GPU_TEMP{UUID="])
-async def test_an_exporter_that_talks_nonsense_is_left_out(text):
+async def test_invalid_readings_are_ignored(text):
     async with answering(text) as (port, _):
         assert not await reading(pod(), port=port).read()
 
 
-async def test_an_exporter_that_is_away_is_left_out():
+async def test_an_unavailable_exporter_is_ignored():
     async with answering("", status="503 Service Unavailable") as (port, _):
         assert await reading(pod(), port=port).read() is None
     assert await reading(pod(), port=port).read() is None
 
 
-def test_they_take_the_place_of_what_the_driver_told():
+def test_readings_of_the_exporter_replace_those_of_the_driver():
     one = Seen(index=0, uuid="GPU-a", address="0000:10:00.0", health=Vital(metrics={"powerWatts": "62"}))
     other = Seen(index=1, uuid="GPU-c", address="0000:11:00.0", health=Vital(metrics={"powerWatts": "62"}))
 

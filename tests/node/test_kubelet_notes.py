@@ -1,4 +1,4 @@
-"""What init containers have, by the notes of the kubelet: read where they can be, missed by nobody else."""
+"""Devices of init containers from the kubelet's checkpoint, which is optional."""
 
 import json
 from pathlib import Path
@@ -38,17 +38,19 @@ NOTES = {
         written(note("uid-a", "init", name(1), name(0))),
         (Holding("team/a", "init", GPU, (name(0), name(1))),),
     ),
-    "of what is shown already": (written(note("uid-a", "main", name(1))), ()),
-    "of a pod that is over": (written(note("uid-before", "init", name(0))), ()),
+    "of a listed container": (written(note("uid-a", "main", name(1))), ()),
+    "of a finished pod": (written(note("uid-before", "init", name(0))), ()),
     "of nothing": (written(), ()),
     "none yet": (None, ()),
-    "cut off": ("{", ()),
-    "as nobody knows them": ('{"Data": {"PodDeviceEntries": [{"DeviceIDs": ["a"]}]}}', ()),
+    "truncated": ("{", ()),
+    "of an unknown format": ('{"Data": {"PodDeviceEntries": [{"DeviceIDs": ["a"]}]}}', ()),
 }
 
 
 @pytest.mark.parametrize(("text", "more"), NOTES.values(), ids=NOTES)
-async def test_notes(tmp_path: Path, text: str | None, more: tuple[Holding, ...]) -> None:
+async def test_assignments_are_completed_from_the_checkpoint(
+    tmp_path: Path, text: str | None, more: tuple[Holding, ...]
+) -> None:
     if text is not None:
         (tmp_path / kubelet_notes.FILE).write_text(text)
 

@@ -1,4 +1,4 @@
-"""The agent as a process under the account of deployments/cpu: enough for its work, on its own node alone."""
+"""The agent process under the service account of deployments/cpu: permissions for its own node only."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ ACCOUNT = "croupier-market"
 
 @pytest.fixture
 def rights(cluster: Cluster, crds: Any, namespace: str) -> Iterator[None]:
-    """All of the manifest but the DaemonSet, with the test's namespace in the place of ours."""
+    """The manifest without the DaemonSet, in the namespace of the test."""
     found = yaml.safe_load_all(MANIFEST.read_text().replace(OURS, namespace))
     kept = "\n---\n".join(yaml.safe_dump(one) for one in found if one["kind"] != "DaemonSet")
     cluster.kubectl("apply", "-f", "-", stdin=kept)
@@ -36,25 +36,25 @@ def rights(cluster: Cluster, crds: Any, namespace: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def town(cluster: Cluster, crds: Any) -> Iterator[str]:
-    """Where pods are: in the agent's own namespace it touches none."""
-    name = borrowed.create_namespace(cluster, "market-town")
+def pod_namespace(cluster: Cluster, crds: Any) -> Iterator[str]:
+    """A namespace for pods: the agent does not manage its own namespace."""
+    name = borrowed.create_namespace(cluster, "market-pods")
     yield name
     borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
 
 
 @pytest_asyncio.fixture
-async def floor(cluster: Cluster, town: str, rights: None, tmp_path: Path) -> AsyncIterator[Stall]:
+async def env(cluster: Cluster, pod_namespace: str, rights: None, tmp_path: Path) -> AsyncIterator[Stall]:
     (tmp_path / "cgroup").mkdir()
     async with (
         client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
-        stall(api, town, tmp_path / "cgroup") as made,
+        stall(api, pod_namespace, tmp_path / "cgroup") as made,
     ):
         yield made
 
 
 def account(cluster: Cluster, namespace: str, node: str, folder: Path) -> Path:
-    """A kubeconfig that speaks as the agent on that node does."""
+    """A kubeconfig with the identity of the agent of that node."""
     said = yaml.safe_load(cluster.kubeconfig.read_text())
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     for user in said["users"]:
@@ -68,37 +68,37 @@ def account(cluster: Cluster, namespace: str, node: str, folder: Path) -> Path:
     return path
 
 
-async def living(floor: Stall) -> None:
-    """Time passes for the pods of a node whose control groups are made up."""
+async def living(env: Stall) -> None:
+    """Advance the counters of the artificial cgroups."""
     while True:
-        for guest in floor.guests.values():
-            guest.live(floor.mount)
+        for guest in env.guests.values():
+            guest.live(env.mount)
         await asyncio.sleep(0.5)
 
 
-async def test_the_account_of_the_manifest_is_enough_for_a_working_day(floor, cluster, namespace, tmp_path):
-    await floor.pod("busy", wants=800)
-    path = account(cluster, namespace, floor.node, tmp_path)
-    options = ["--node", floor.node, "--cgroup-mount", str(floor.mount), "--every", "0.5"]
+async def test_the_permissions_of_the_manifest_are_sufficient(env, cluster, namespace, tmp_path):
+    await env.pod("busy", wants=800)
+    path = account(cluster, namespace, env.node, tmp_path)
+    options = ["--node", env.node, "--cgroup-mount", str(env.mount), "--every", "0.5"]
     options += ["--heartbeat", "0.5", "--health", "127.0.0.1:0", "--lease-namespace", namespace]
     log = tmp_path / "agent.log"
     with log.open("w") as out:
         agent = await asyncio.create_subprocess_exec(
             *CROUPIER, "market", "run", *options, "--kubeconfig", str(path), stdout=out, stderr=out
         )
-    life = asyncio.create_task(living(floor))
+    life = asyncio.create_task(living(env))
 
     async def reported() -> bool:
-        name = market_report.lease_name(floor.node)
+        name = market_report.lease_name(env.node)
         try:
-            found = market_report.read(await floor.api.get(kinds.LEASES, name, namespace=namespace))
+            found = market_report.read(await env.api.get(kinds.LEASES, name, namespace=namespace))
         except NotFound:
             return False
         return found is not None and bool(found.pods)
 
     try:
         await until_async(reported, "its sign of life, with the books")
-        await until(lambda: floor.desired("busy"), "the pod to be raised")
+        await until(lambda: env.desired("busy"), "the pod to be raised")
     finally:
         life.cancel()
         agent.terminate()
@@ -119,35 +119,35 @@ async def refusal(work: Any) -> str:
     return str(refused.value)
 
 
-async def test_an_agent_writes_for_its_own_node_alone(floor, cluster, namespace, tmp_path):
-    path = account(cluster, namespace, floor.node, tmp_path)
+async def test_an_agent_may_write_only_for_its_own_node(env, cluster, namespace, tmp_path):
+    path = account(cluster, namespace, env.node, tmp_path)
     async with client.connect(config.load(path)) as agent:
-        await _until_held(floor, agent)
-        mine = allocation(floor.namespace, floor.node, "mine")
-        await agent.create(kinds.POD_ALLOCATIONS, mine, namespace=floor.namespace)
-        by_hand = allocation(floor.namespace, None, "by-hand")
-        await floor.api.create(kinds.POD_ALLOCATIONS, by_hand, namespace=floor.namespace)
+        await _until_held(env, agent)
+        mine = allocation(env.namespace, env.node, "mine")
+        await agent.create(kinds.POD_ALLOCATIONS, mine, namespace=env.namespace)
+        by_hand = allocation(env.namespace, None, "by-hand")
+        await env.api.create(kinds.POD_ALLOCATIONS, by_hand, namespace=env.namespace)
 
-        stolen = allocation(floor.namespace, "another-node", "theirs")
-        said = await refusal(agent.create(kinds.POD_ALLOCATIONS, stolen, namespace=floor.namespace))
-        assert f"the market agent of node {floor.node} writes PodAllocations of that node alone" in said
-        taken = {"spec": {"nodeName": floor.node}}
-        said = await refusal(agent.patch(kinds.POD_ALLOCATIONS, "by-hand", taken, namespace=floor.namespace))
+        stolen = allocation(env.namespace, "another-node", "theirs")
+        said = await refusal(agent.create(kinds.POD_ALLOCATIONS, stolen, namespace=env.namespace))
+        assert f"the market agent of node {env.node} writes PodAllocations of that node alone" in said
+        taken = {"spec": {"nodeName": env.node}}
+        said = await refusal(agent.patch(kinds.POD_ALLOCATIONS, "by-hand", taken, namespace=env.namespace))
         assert "of that node alone" in said
         lease = {"metadata": {"name": "croupier-manager", "namespace": namespace}, "spec": {}}
         assert "its own Lease alone" in await refusal(agent.create(kinds.LEASES, lease))
         assert "forbidden" in await refusal(
-            agent.delete(kinds.POD_ALLOCATIONS, "by-hand", namespace=floor.namespace)
+            agent.delete(kinds.POD_ALLOCATIONS, "by-hand", namespace=env.namespace)
         )
 
 
-async def _until_held(floor: Stall, agent: Client) -> None:
-    """A new policy takes a moment to be in force."""
+async def _until_held(env: Stall, agent: Client) -> None:
+    """A new policy is enforced with a short delay."""
 
     async def held() -> bool:
-        probe = allocation(floor.namespace, "another-node", "probe")
+        probe = allocation(env.namespace, "another-node", "probe")
         try:
-            await agent.create(kinds.POD_ALLOCATIONS, probe, namespace=floor.namespace, dry_run=True)
+            await agent.create(kinds.POD_ALLOCATIONS, probe, namespace=env.namespace, dry_run=True)
         except ApiError as error:
             return "of that node alone" in str(error)
         return False
@@ -155,7 +155,7 @@ async def _until_held(floor: Stall, agent: Client) -> None:
     await until_async(held, "the policy to be in force")
 
 
-def test_the_process_is_started_with_options_it_knows():
+def test_the_manifest_uses_valid_options():
     found = next(one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == "DaemonSet")
     main = found["spec"]["template"]["spec"]["containers"][0]
 

@@ -1,4 +1,4 @@
-"""The agent of a node's market on a real API server: what it writes, leaves alone, and survives."""
+"""The market agent on a real API server: its writes, what it does not change, and restarts."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds, market_report
 from croupier.controllers.limits.market_silence import MarketSilence
-from croupier.controllers.limits.market_silence import Settings as Silence
+from croupier.controllers.limits.market_silence import Settings as RestoreOptions
 from croupier.core.market.units import SECOND
 from croupier.kube import client, config
 from croupier.kube.client import Client, Selection
@@ -40,261 +40,261 @@ async def api(cluster: Any) -> AsyncIterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def town(cluster: Any, crds: Any) -> Iterator[str]:
-    """One namespace for all stories: each leaves it as it came."""
+def pod_namespace(cluster: Any, crds: Any) -> Iterator[str]:
+    """One namespace for all tests; each cleans up."""
     name = borrowed.create_namespace(cluster, "market-stories")
     yield name
     borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
 
 
 @pytest_asyncio.fixture
-async def floor(api: Client, town: str, tmp_path: Any) -> AsyncIterator[Stall]:
-    async with stall(api, town, tmp_path) as made:
+async def env(api: Client, pod_namespace: str, tmp_path: Any) -> AsyncIterator[Stall]:
+    async with stall(api, pod_namespace, tmp_path) as made:
         yield made
 
 
-async def lease(floor: Stall) -> Any:
-    return await floor.api.get(kinds.LEASES, market_report.lease_name(floor.node), namespace=floor.namespace)
+async def lease(env: Stall) -> Any:
+    return await env.api.get(kinds.LEASES, market_report.lease_name(env.node), namespace=env.namespace)
 
 
-async def test_a_throttled_pod_is_raised_in_an_object_of_its_own(floor):
-    pod = await floor.pod("busy", wants=800)
-    agent = floor.agent()
+async def test_a_throttled_pod_is_raised_by_its_own_podallocation(env):
+    pod = await env.pod("busy", wants=800)
+    agent = env.agent()
 
-    await floor.seconds(agent, 2)
+    await env.seconds(agent, 2)
 
-    written = floor.allocation("busy")
+    written = env.allocation("busy")
     assert written is not None
-    assert written.spec.desired_cpu_limit == "400m", "twice what it had"
-    assert (written.spec.namespace, written.spec.pod_name) == (floor.namespace, "busy")
-    assert written.spec.node_name == floor.node
-    owners = [(one.kind, one.name, one.uid) for one in written.metadata.owner_references]
+    assert written.spec.desired_cpu_limit == "400m", "twice the original"
+    assert (written.spec.namespace, written.spec.pod_name) == (env.namespace, "busy")
+    assert written.spec.node_name == env.node
+    owners = [
+        (reference.kind, reference.name, reference.uid) for reference in written.metadata.owner_references
+    ]
     assert owners == [("Pod", "busy", pod.metadata.uid)]
 
-    await floor.enforce("busy")
-    await floor.seconds(agent)
-    assert floor.desired("busy") == "800m"
+    await env.enforce("busy")
+    await env.seconds(agent)
+    assert env.desired("busy") == "800m"
 
 
-async def test_an_idle_elastic_pod_falls_after_its_cool_down_and_not_below_its_request(floor):
-    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
-    agent = floor.agent()
+async def test_an_idle_elastic_pod_is_lowered_after_its_cool_down_and_not_below_its_request(env):
+    await env.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    agent = env.agent()
 
-    await floor.seconds(agent, 2)
-    assert floor.allocation("idle") is None, "it started a moment ago"
+    await env.seconds(agent, 2)
+    assert env.allocation("idle") is None, "it started recently"
 
     for _ in range(8):
-        await floor.seconds(agent, 4)
-        if floor.allocation("idle") is not None:
-            await floor.enforce("idle")
-    assert floor.desired("idle") == "70m", "the rest is not worth a move"
+        await env.seconds(agent, 4)
+        if env.allocation("idle") is not None:
+            await env.enforce("idle")
+    assert env.desired("idle") == "70m", "the rest is too small for a resize"
 
 
-async def test_a_new_agent_knows_what_pods_came_with(floor):
-    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
-    await floor.seconds(floor.agent(), 3)
-    await floor.enforce("idle")
-    assert floor.desired("idle") == "500m"
+async def test_a_restarted_agent_knows_the_original_limits(env):
+    await env.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await env.seconds(env.agent(), 3)
+    await env.enforce("idle")
+    assert env.desired("idle") == "500m"
 
-    second = floor.agent()
-    await floor.seconds(second, 1)
+    second = env.agent()
+    await env.seconds(second, 1)
 
     assert second.report is not None
-    assert [(one.limit, one.original) for one in second.report.pods] == [("500m", "1")]
+    assert [(pod.limit, pod.original) for pod in second.report.pods] == [("500m", "1")]
 
 
 LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "it does not ask to take part": ({"labels": {}}, ""),
     "paused": ({"paused": "true"}, "paused by its owner"),
-    "unreadable": ({"weight": "heavy"}, "BadAnnotation"),
-    "at its own bound": ({"max_cpu": "200m"}, "the most it may have"),
+    "an invalid annotation": ({"weight": "heavy"}, "BadAnnotation"),
+    "at its own maximum": ({"max_cpu": "200m"}, "its maximum is 200m"),
 }
 
 
 @pytest.mark.parametrize(("how", "says"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-async def test_left_alone(floor, how, says):
-    await floor.pod("one", wants=900, **how)
-    await floor.seconds(agent := floor.agent(), 4)
+async def test_not_changed(env, how, says):
+    await env.pod("one", wants=900, **how)
+    await env.seconds(agent := env.agent(), 4)
 
-    assert floor.allocation("one") is None
+    assert env.allocation("one") is None
     assert agent.report is not None
-    assert all(says in one.why for one in agent.report.pods)
+    assert all(says in pod.why for pod in agent.report.pods)
     assert bool(agent.report.pods) == bool(says)
 
 
-async def test_our_own_namespaces_are_never_touched(floor):
-    await floor.pod("one", wants=900)
-    agent = floor.agent(replace(QUICK, protected=frozenset({floor.namespace})))
+async def test_protected_namespaces_are_never_managed(env):
+    await env.pod("one", wants=900)
+    agent = env.agent(replace(QUICK, protected=frozenset({env.namespace})))
 
-    await floor.seconds(agent, 4)
+    await env.seconds(agent, 4)
 
-    assert floor.allocation("one") is None
+    assert env.allocation("one") is None
     assert "Protected" in agent.report.pods[0].why
 
 
-async def test_what_a_person_wrote_stays(floor):
-    await floor.pod("one", wants=900)
-    spec = {"namespace": floor.namespace, "podName": "one", "desiredCPULimit": "200m"}
+async def test_a_podallocation_by_hand_is_not_changed(env):
+    await env.pod("one", wants=900)
+    spec = {"namespace": env.namespace, "podName": "one", "desiredCPULimit": "200m"}
     body = {"metadata": {"name": "by-hand"}, "spec": spec}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.caught_up()
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.caught_up()
 
-    await floor.seconds(agent := floor.agent(), 4)
+    await env.seconds(agent := env.agent(), 4)
 
-    assert floor.desired("by-hand") == "200m"
-    assert floor.allocation("one") is None
-    assert "made by hand" in agent.report.pods[0].why
+    assert env.desired("by-hand") == "200m"
+    assert env.allocation("one") is None
+    assert "created by hand" in agent.report.pods[0].why
 
 
-async def test_where_a_person_came_second_the_market_goes_on(floor):
-    """The older one decides, and the controller says so: both cannot stand back for each other."""
-    await floor.pod("busy", wants=900)
-    await floor.seconds(agent := floor.agent(), 2)
-    await floor.enforce("busy")
-    spec = {"namespace": floor.namespace, "podName": "busy", "desiredCPULimit": "200m"}
+async def test_the_market_continues_if_its_podallocation_is_older(env):
+    """The older one takes precedence, as the controller reports: they must not wait for each other."""
+    await env.pod("busy", wants=900)
+    await env.seconds(agent := env.agent(), 2)
+    await env.enforce("busy")
+    spec = {"namespace": env.namespace, "podName": "busy", "desiredCPULimit": "200m"}
     body = {"metadata": {"name": "by-hand"}, "spec": spec}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.caught_up()
-    await floor.seconds(agent, 2)
-    assert floor.desired("busy") == "400m", "nobody has said yet which of the two decides"
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.caught_up()
+    await env.seconds(agent, 2)
+    assert env.desired("busy") == "400m", "the controller has not reported yet which one takes precedence"
 
     said = {"status": {"phase": "Failed", "reason": "DuplicateAllocation: PodAllocation busy is older"}}
-    await floor.api.patch(
-        kinds.POD_ALLOCATIONS, "by-hand", said, namespace=floor.namespace, subresource="status"
-    )
-    await floor.caught_up()
-    await floor.seconds(agent)
+    await env.api.patch(kinds.POD_ALLOCATIONS, "by-hand", said, namespace=env.namespace, subresource="status")
+    await env.caught_up()
+    await env.seconds(agent)
 
-    assert floor.desired("busy") == "800m"
+    assert env.desired("busy") == "800m"
 
 
-async def test_what_another_node_wrote_is_not_seen(floor):
-    spec = {"namespace": floor.namespace, "podName": "elsewhere", "desiredCPULimit": "200m"}
+async def test_podallocations_of_other_nodes_are_not_watched(env):
+    spec = {"namespace": env.namespace, "podName": "elsewhere", "desiredCPULimit": "200m"}
     body = {"metadata": {"name": "elsewhere"}, "spec": {**spec, "nodeName": "another"}}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.pod("busy", wants=900)
-    await floor.seconds(floor.agent(), 2)
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.pod("busy", wants=900)
+    await env.seconds(env.agent(), 2)
 
-    assert floor.allocation("busy") is not None
-    assert floor.allocation("elsewhere") is None
+    assert env.allocation("busy") is not None
+    assert env.allocation("elsewhere") is None
 
 
-async def test_what_was_written_counts_although_the_watch_does_not_show_it(floor):
-    """In strict mode, for minutes: else the room it took would be given to the next, too."""
-    await floor.pod("first", wants=900)
-    await floor.pod("later", limit="300m")
-    unseen = replace(floor.sources, allocations=Store(kinds.POD_ALLOCATIONS))
-    agent = replace(floor, sources=unseen).agent(replace(QUICK, strict=True, target=175))  # 700m for 500m
+async def test_a_written_limit_counts_before_the_watch_delivers_it(env):
+    """In strict mode, for minutes: otherwise its CPU would be granted to another pod, too."""
+    await env.pod("first", wants=900)
+    await env.pod("later", limit="300m")
+    unseen = replace(env.sources, allocations=Store(kinds.POD_ALLOCATIONS))
+    agent = replace(env, sources=unseen).agent(replace(QUICK, strict=True, target=175))  # 700m for 500m
 
     sums = []
     for second in range(60):
-        floor.guests["first"].wants = 900 if second < 20 else 10
-        floor.guests["later"].wants = 140 if second < 20 else 900
-        await floor.seconds(agent)
-        sums.append(strict_sum(floor))
+        env.guests["first"].wants = 900 if second < 20 else 10
+        env.guests["later"].wants = 140 if second < 20 else 900
+        await env.seconds(agent)
+        sums.append(strict_sum(env))
 
     assert max(sums) == 700
 
 
-async def test_a_pod_that_is_being_deleted_holds_its_limit_until_it_is_gone(floor):
+async def test_a_terminating_pod_holds_its_limit_until_it_is_deleted(env):
     meta = {"metadata": {"finalizers": ["example.com/slow"]}}
-    await floor.pod("going", limit="500m")
-    await floor.pod("busy", wants=900)
-    await floor.api.patch(kinds.PODS, "going", meta, namespace=floor.namespace)
-    await floor.api.delete(kinds.PODS, "going", namespace=floor.namespace)
-    await until(lambda: floor.sources.pods.named("going", floor.namespace).metadata.deletion_timestamp)
+    await env.pod("going", limit="500m")
+    await env.pod("busy", wants=900)
+    await env.api.patch(kinds.PODS, "going", meta, namespace=env.namespace)
+    await env.api.delete(kinds.PODS, "going", namespace=env.namespace)
+    await until(lambda: env.sources.pods.named("going", env.namespace).metadata.deletion_timestamp)
     try:
-        agent = floor.agent(replace(QUICK, strict=True, target=175))
-        await floor.seconds(agent, 5)
-        assert not floor.desired("busy"), "all 700m are held"
+        agent = env.agent(replace(QUICK, strict=True, target=175))
+        await env.seconds(agent, 5)
+        assert not env.desired("busy"), "all 700m are held"
     finally:
         freed = {"metadata": {"finalizers": None}}
-        await floor.api.patch(kinds.PODS, "going", freed, namespace=floor.namespace)
-    await until(lambda: not floor.sources.pods.named("going", floor.namespace), "it to be gone")
-    await floor.seconds(agent)
-    assert floor.desired("busy") == "400m"
+        await env.api.patch(kinds.PODS, "going", freed, namespace=env.namespace)
+    await until(lambda: not env.sources.pods.named("going", env.namespace), "it to be gone")
+    await env.seconds(agent)
+    assert env.desired("busy") == "400m"
 
 
-async def test_a_dry_run_says_once_what_who_left_would_get_back(floor):
-    await floor.pod("left", labels={})
-    spec = {"namespace": floor.namespace, "podName": "left", "desiredCPULimit": "400m"}
-    body = {"metadata": {"name": "left"}, "spec": {**spec, "nodeName": floor.node}}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.caught_up()
+async def test_a_dry_run_logs_a_restored_limit_once(env):
+    await env.pod("left", labels={})
+    spec = {"namespace": env.namespace, "podName": "left", "desiredCPULimit": "400m"}
+    body = {"metadata": {"name": "left"}, "spec": {**spec, "nodeName": env.node}}
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.caught_up()
     registry = CollectorRegistry()
 
-    await floor.seconds(floor.agent(dry_run=True, gauge=MarketMetrics(registry)), 5)
+    await env.seconds(env.agent(dry_run=True, gauge=MarketMetrics(registry)), 5)
 
     assert registry.get_sample_value("mbcas_moves_total", {"direction": "down"}) == 1
-    assert floor.desired("left") == "400m"
+    assert env.desired("left") == "400m"
 
 
-async def test_who_leaves_the_market_gets_back_what_it_came_with(floor):
-    await floor.pod("busy", wants=900)
-    await floor.seconds(agent := floor.agent(), 2)
-    await floor.enforce("busy")
-    assert floor.desired("busy") == "400m"
+async def test_a_pod_that_leaves_the_market_gets_its_original_limit(env):
+    await env.pod("busy", wants=900)
+    await env.seconds(agent := env.agent(), 2)
+    await env.enforce("busy")
+    assert env.desired("busy") == "400m"
 
     gone = {"metadata": {"labels": {"mbcas.io/managed": None}}}
-    await floor.api.patch(kinds.PODS, "busy", gone, namespace=floor.namespace)
-    await until(lambda: not floor.sources.pods.named("busy", floor.namespace).metadata.labels)
-    await floor.seconds(agent)
+    await env.api.patch(kinds.PODS, "busy", gone, namespace=env.namespace)
+    await until(lambda: not env.sources.pods.named("busy", env.namespace).metadata.labels)
+    await env.seconds(agent)
 
-    assert floor.desired("busy") == "200m"
+    assert env.desired("busy") == "200m"
 
 
-async def test_another_pod_of_the_same_name_is_another_pod(floor):
-    """What was written for the first is on its way out, and means nothing to the second."""
+async def test_a_recreated_pod_starts_without_history(env):
+    """The PodAllocation of the first pod will be garbage-collected and does not apply to the second."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "busy", "uid": "11111111-2222-3333-4444-555555555555"}
     meta = {"name": "busy", "ownerReferences": [owner], "finalizers": ["example.com/slow"]}
-    spec = {"namespace": floor.namespace, "podName": "busy", "desiredCPULimit": "900m"}
-    body = {"metadata": meta, "spec": spec | {"nodeName": floor.node}}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.pod("busy", wants=900)
-    await floor.caught_up()
+    spec = {"namespace": env.namespace, "podName": "busy", "desiredCPULimit": "900m"}
+    body = {"metadata": meta, "spec": spec | {"nodeName": env.node}}
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.pod("busy", wants=900)
+    await env.caught_up()
 
-    await floor.seconds(agent := floor.agent(), 2)
-    assert agent.report.pods[0].limit == "400m", "as one that has 200m and is throttled"
-    assert floor.desired("busy") == "900m", "and the other object is not touched"
+    await env.seconds(agent := env.agent(), 2)
+    assert agent.report.pods[0].limit == "400m", "like a throttled pod with 200m"
+    assert env.desired("busy") == "900m", "the other object is unchanged"
 
-    await floor.api.delete(kinds.POD_ALLOCATIONS, "busy", namespace=floor.namespace)
+    await env.api.delete(kinds.POD_ALLOCATIONS, "busy", namespace=env.namespace)
     freed = {"metadata": {"finalizers": None}}
-    await floor.api.patch(kinds.POD_ALLOCATIONS, "busy", freed, namespace=floor.namespace)
-    await until(lambda: floor.allocation("busy") is None, "the first one's to be gone")
-    await floor.seconds(agent)
-    assert floor.desired("busy") == "400m"
+    await env.api.patch(kinds.POD_ALLOCATIONS, "busy", freed, namespace=env.namespace)
+    await until(lambda: env.allocation("busy") is None, "the first one's to be gone")
+    await env.seconds(agent)
+    assert env.desired("busy") == "400m"
 
 
-async def test_a_dry_run_writes_no_limit_and_tells_what_it_would_do(floor):
-    await floor.pod("busy", wants=900)
-    await floor.seconds(agent := floor.agent(dry_run=True), 8)
+async def test_a_dry_run_writes_no_limit_and_reports_its_decisions(env):
+    await env.pod("busy", wants=900)
+    await env.seconds(agent := env.agent(dry_run=True), 8)
 
-    assert floor.allocation("busy") is None
-    found = await lease(floor)
+    assert env.allocation("busy") is None
+    found = await lease(env)
     assert found.metadata.labels == {market_report.AGENT: market_report.WATCHING}
     told = market_report.read(found)
     assert told is not None
     assert told.dry_run
-    assert told.pods[0].limit == "800m", "what it would come to, step by step"
+    assert told.pods[0].limit == "800m", "the result of several steps"
     assert agent.report is not None
 
 
-async def test_the_books_are_in_the_lease_and_a_person_can_read_them_or_that_there_are_none(floor, cluster):
-    await floor.pod("busy", wants=900)
-    await floor.pod("batch", wants=300, limit="1", weight="2", **{"class": "elastic"})
-    await floor.seconds(floor.agent(), 2)
+async def test_market_status_shows_the_report_in_the_lease(env, cluster):
+    await env.pod("busy", wants=900)
+    await env.pod("batch", wants=300, limit="1", weight="2", **{"class": "elastic"})
+    await env.seconds(env.agent(), 2)
 
-    found = await lease(floor)
-    assert found.spec.holder_identity == floor.node
+    found = await lease(env)
+    assert found.spec.holder_identity == env.node
     assert found.spec.lease_duration_seconds == 120
 
-    asked = [*STATUS, floor.namespace, "--kubeconfig", str(cluster.kubeconfig)]
-    questions = [floor.node], [floor.node, "-o", "json"], ["nowhere"]
+    asked = [*STATUS, env.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+    questions = [env.node], [env.node, "-o", "json"], ["nowhere"]
     shown, data, nowhere = await asyncio.gather(*(answered(*asked, *words) for words in questions))
     assert shown.returncode == 0, shown.stderr
-    assert f"Node {floor.node}: 4 CPU" in shown.stdout
-    assert "for sale (4 × the node)" in shown.stdout
-    assert "SILENT" in shown.stdout, "its clock stands in January"
+    assert f"Node {env.node}: 4 CPU" in shown.stdout
+    assert "(4 × the node)" in shown.stdout
+    assert "no heartbeat" in shown.stdout, "its clock is in January"
     busy = next(line for line in shown.stdout.splitlines() if "/busy" in line)
     assert "200m → 400m" in busy
     assert "is throttled in 100 % of its periods" in busy
@@ -303,7 +303,7 @@ async def test_the_books_are_in_the_lease_and_a_person_can_read_them_or_that_the
     node = json.loads(data.stdout)["nodes"][0]
     assert node["alive"] is False
     assert {book["name"] for book in node["books"]} == {"latency", "elastic"}
-    assert node["pods"][1]["pod"] == f"{floor.namespace}/busy"
+    assert node["pods"][1]["pod"] == f"{env.namespace}/busy"
 
     assert nowhere.returncode == 1
     assert nowhere.stderr == (
@@ -315,23 +315,23 @@ async def answered(*command: str) -> "subprocess.CompletedProcess[str]":
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
 
 
-async def test_a_blind_agent_gives_no_sign_of_life(floor):
-    await floor.pod("busy", wants=900)
-    (floor.mount / "kubepods").rename(floor.mount / "elsewhere")
-    agent = floor.agent()
-    floor.clock.seconds += 1
+async def test_an_agent_without_counters_sends_no_heartbeat(env):
+    await env.pod("busy", wants=900)
+    (env.mount / "kubepods").rename(env.mount / "elsewhere")
+    agent = env.agent()
+    env.clock.seconds += 1
     await agent.round()
 
-    listed = await floor.api.list(kinds.LEASES, Selection(floor.namespace))
+    listed = await env.api.list(kinds.LEASES, Selection(env.namespace))
     assert listed.items == []
 
 
-async def test_figures_are_named_mbcas(floor):
+async def test_metrics_are_named_mbcas(env):
     registry = CollectorRegistry()
-    await floor.pod("busy", wants=900)
-    await floor.seconds(floor.agent(gauge=MarketMetrics(registry)), 2)
+    await env.pod("busy", wants=900)
+    await env.seconds(env.agent(gauge=MarketMetrics(registry)), 2)
 
-    pod = {"namespace": floor.namespace, "pod": "busy"}
+    pod = {"namespace": env.namespace, "pod": "busy"}
     assert registry.get_sample_value("mbcas_supply_cpu", {"book": "latency"}) == 16
     assert registry.get_sample_value("mbcas_moves_total", {"direction": "up"}) == 1
     assert registry.get_sample_value("mbcas_pod_limit_cpu", pod) == 0.4
@@ -339,11 +339,11 @@ async def test_figures_are_named_mbcas(floor):
     assert registry.get_sample_value("mbcas_tick_seconds_count") == 2
 
 
-def strict_sum(floor: Stall) -> int:
+def strict_sum(env: Stall) -> int:
     """The sum of max(desired, applied), in thousandths."""
     total = 0
-    for name, guest in floor.guests.items():
-        desired = floor.desired(name)
+    for name, guest in env.guests.items():
+        desired = env.desired(name)
         told = (
             int(float(desired.removesuffix("m")) * (1 if desired.endswith("m") else 1000)) if desired else 0
         )
@@ -352,39 +352,39 @@ def strict_sum(floor: Stall) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_strict_mode_never_promises_more_than_there_is(floor, seed):
-    """Wishes change, limits land late or not at all for a while, and the agent is replaced now and then."""
+async def test_strict_mode_never_exceeds_the_supply(env, seed):
+    """Demands change, limits are applied late or not at all, and the agent is sometimes replaced."""
     chance = random.Random(seed)  # noqa: S311  a dice, not a secret
     for index in range(6):
         kind = {"class": chance.choice(("latency", "elastic"))}
-        await floor.pod(f"p{index}", wants=chance.randrange(900), limit="300m", **kind)
+        await env.pod(f"p{index}", wants=chance.randrange(900), limit="300m", **kind)
     policy = replace(QUICK, strict=True, target=600)  # 2400m for six pods with 300m each
-    agent = floor.agent(policy)
+    agent = env.agent(policy)
 
-    sums, moved = [strict_sum(floor)], 0
+    sums, moved = [strict_sum(env)], 0
     for _ in range(25):
-        done = await floor.seconds(agent)
-        moved += sum(type(one).__name__ == "Move" for one in done.decisions)
-        sums.append(strict_sum(floor))
-        for name, guest in floor.guests.items():
-            if floor.allocation(name) and chance.random() < 0.4:
-                await floor.enforce(name)
+        done = await env.seconds(agent)
+        moved += sum(type(decision).__name__ == "Move" for decision in done.decisions)
+        sums.append(strict_sum(env))
+        for name, guest in env.guests.items():
+            if env.allocation(name) and chance.random() < 0.4:
+                await env.enforce(name)
             if chance.random() < 0.1:
                 guest.wants = chance.randrange(900)
-        sums.append(strict_sum(floor))
+        sums.append(strict_sum(env))
         if chance.random() < 0.1:
-            agent = floor.agent(policy)
+            agent = env.agent(policy)
 
     assert moved > 6
     assert max(sums) <= 2400
-    assert max(sums) > 1800, "what is there is also used"
+    assert max(sums) > 1800, "the supply is used"
 
 
-async def test_killed_between_decreases_and_raises_nothing_is_lost(floor):
-    """Its connection dies with the first write of the round; another agent goes on from what is there."""
+async def test_a_kill_between_decreases_and_raises_loses_nothing(env):
+    """The connection breaks at the first write of the round; another agent continues."""
     for name in ("a", "b", "c"):
-        await floor.pod(name, wants=10, limit="1", **{"class": "elastic"})
-    await floor.seconds(agent := floor.agent(), 2)
+        await env.pod(name, wants=10, limit="1", **{"class": "elastic"})
+    await env.seconds(agent := env.agent(), 2)
     written: list[str] = []
 
     def once() -> None:
@@ -392,140 +392,140 @@ async def test_killed_between_decreases_and_raises_nothing_is_lost(floor):
             raise NotLeading("killed")
         written.append("the first")
 
-    doomed = floor.agent(api=floor.api.fenced(once))
-    doomed._state = agent._state  # it is the same agent, on its last connection
-    await floor.seconds(doomed, 2)
+    doomed = env.agent(api=env.api.fenced(once))
+    doomed._state = agent._state  # the same agent, on a connection that breaks
+    await env.seconds(doomed, 2)
     assert len(written) == 1
-    lowered = [name for name in ("a", "b", "c") if floor.desired(name)]
+    lowered = [name for name in ("a", "b", "c") if env.desired(name)]
     assert len(lowered) == 1, "one of three decreases was written"
-    await floor.enforce(lowered[0])
+    await env.enforce(lowered[0])
 
-    again = floor.agent()
+    again = env.agent()
     for _ in range(6):
-        await floor.seconds(again, 3)
+        await env.seconds(again, 3)
         for name in ("a", "b", "c"):
-            if floor.allocation(name):
-                await floor.enforce(name)
-    assert {floor.desired(name) for name in ("a", "b", "c")} == {"70m"}
-    assert {one.original for one in again.report.pods} == {"1"}
+            if env.allocation(name):
+                await env.enforce(name)
+    assert {env.desired(name) for name in ("a", "b", "c")} == {"70m"}
+    assert {pod.original for pod in again.report.pods} == {"1"}
 
 
 @contextlib.asynccontextmanager
-async def keeper(floor: Stall, clock: StoppedClock) -> AsyncIterator[MarketSilence]:
-    trading = Selection(floor.namespace, labels=f"{market_report.AGENT}={market_report.TRADING}")
+async def restore_controller(env: Stall, clock: StoppedClock) -> AsyncIterator[MarketSilence]:
+    trading = Selection(env.namespace, labels=f"{market_report.AGENT}={market_report.TRADING}")
     async with (
-        watched(floor.api, kinds.POD_ALLOCATIONS, Selection(floor.namespace)) as allocations,
-        watched(floor.api, kinds.LEASES, trading) as leases,
+        watched(env.api, kinds.POD_ALLOCATIONS, Selection(env.namespace)) as allocations,
+        watched(env.api, kinds.LEASES, trading) as leases,
     ):
-        yield MarketSilence(allocations, leases, floor.api, Silence(clock=clock))
+        yield MarketSilence(allocations, leases, env.api, RestoreOptions(clock=clock))
 
 
-async def test_limits_go_back_when_the_agent_falls_silent(floor):
-    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
-    await floor.pod("busy", wants=900)
-    await floor.seconds(agent := floor.agent(), 3)
+async def test_limits_are_restored_when_the_agent_stops(env):
+    await env.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await env.pod("busy", wants=900)
+    await env.seconds(agent := env.agent(), 3)
     for name in ("idle", "busy"):
-        await floor.enforce(name)
-    assert floor.desired("idle") == "500m"
+        await env.enforce(name)
+    assert env.desired("idle") == "500m"
     clock = StoppedClock()
 
-    async with keeper(floor, clock) as keeping:
-        await keeping.reconcile(floor.node)
+    async with restore_controller(env, clock) as keeping:
+        await keeping.reconcile(env.node)
         clock.seconds += 119
-        await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("idle") == "500m", "not yet"
+        await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("idle") == "500m", "not yet"
 
-        await floor.seconds(agent)
-        before = floor.desired("busy")
-        renewed = (await lease(floor)).spec.renew_time
-        await until(lambda: keeping._leases.get(floor.node)[0].spec.renew_time == renewed)
-        await keeping.reconcile(floor.node)
+        await env.seconds(agent)
+        before = env.desired("busy")
+        renewed = (await lease(env)).spec.renew_time
+        await until(lambda: keeping._leases.get(env.node)[0].spec.renew_time == renewed)
+        await keeping.reconcile(env.node)
         clock.seconds += 119
-        await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("idle") == "500m", "it was heard of meanwhile"
+        await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("idle") == "500m", "its heartbeat was observed"
 
         clock.seconds += 2
-        await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("idle") == "1"
-        assert floor.desired("busy") == before, "nobody loses what it was given"
+        await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("idle") == "1"
+        assert env.desired("busy") == before, "a raised limit stays"
 
 
-async def test_silence_is_noticed_without_anybody_asking(floor):
-    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
-    await floor.seconds(floor.agent(), 3)
-    await floor.enforce("idle")
+async def test_a_missing_heartbeat_is_detected_without_an_event(env):
+    await env.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await env.seconds(env.agent(), 3)
+    await env.enforce("idle")
     async with (
-        watched(floor.api, kinds.POD_ALLOCATIONS, Selection(floor.namespace)) as allocations,
-        watched(floor.api, kinds.LEASES, Selection(floor.namespace)) as leases,
+        watched(env.api, kinds.POD_ALLOCATIONS, Selection(env.namespace)) as allocations,
+        watched(env.api, kinds.LEASES, Selection(env.namespace)) as leases,
     ):
-        keeping = MarketSilence(allocations, leases, floor.api, Silence(patience=SECOND // 2))
+        keeping = MarketSilence(allocations, leases, env.api, RestoreOptions(patience=SECOND // 2))
         async with running(keeping.run(asyncio.Event())):
-            await until(lambda: floor.desired("idle") == "1", "the limit to go back")
+            await until(lambda: env.desired("idle") == "1", "the limit to go back")
 
 
-async def test_an_agent_that_only_watches_does_not_count_as_alive(floor):
-    await floor.pod("idle", wants=10, limit="1", **{"class": "elastic"})
-    await floor.seconds(floor.agent(), 3)
-    await floor.enforce("idle")
-    await floor.seconds(watching := floor.agent(dry_run=True))
+async def test_an_agent_in_dry_run_mode_does_not_count_as_alive(env):
+    await env.pod("idle", wants=10, limit="1", **{"class": "elastic"})
+    await env.seconds(env.agent(), 3)
+    await env.enforce("idle")
+    await env.seconds(watching := env.agent(dry_run=True))
     clock = StoppedClock()
 
-    async with keeper(floor, clock) as keeping:
+    async with restore_controller(env, clock) as keeping:
         for _ in range(3):
-            await keeping.reconcile(floor.node)
+            await keeping.reconcile(env.node)
             clock.seconds += 61
-            await floor.seconds(watching)
-        await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("idle") == "1"
+            await env.seconds(watching)
+        await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("idle") == "1"
 
 
-async def test_one_that_cannot_be_given_back_does_not_keep_the_others_from_it(floor):
-    """Somebody's policy refuses the first; those after it must not starve for that."""
+async def test_a_failed_restore_does_not_block_the_others(env):
+    """A policy refuses the first; the others are restored nevertheless."""
     for name in ("a", "b"):
-        await floor.pod(name, wants=10, limit="1", **{"class": "elastic"})
-    await floor.seconds(floor.agent(), 3)
+        await env.pod(name, wants=10, limit="1", **{"class": "elastic"})
+    await env.seconds(env.agent(), 3)
     for name in ("a", "b"):
-        await floor.enforce(name)
-    clock, refused = StoppedClock(), floor.allocation("a")
+        await env.enforce(name)
+    clock, refused = StoppedClock(), env.allocation("a")
 
-    async with keeper(floor, clock) as keeping:
+    async with restore_controller(env, clock) as keeping:
         keeping._allocations.get = lambda value: [  # type: ignore[method-assign]  # one that is gone by now
             msgspec.structs.replace(refused, metadata=msgspec.structs.replace(refused.metadata, uid=ANOTHER)),
-            floor.allocation("b"),
+            env.allocation("b"),
         ]
-        await keeping.reconcile(floor.node)
+        await keeping.reconcile(env.node)
         clock.seconds += 121
         with pytest.raises(ApiError):
-            await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("b") == "1"
+            await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("b") == "1"
 
 
 ANOTHER = "11111111-2222-3333-4444-555555555555"
 
 
-async def test_what_a_person_wrote_is_not_given_back(floor):
-    await floor.pod("one", limit="1")
-    spec = {"namespace": floor.namespace, "podName": "one", "desiredCPULimit": "200m"}
+async def test_a_limit_set_by_hand_is_not_restored(env):
+    await env.pod("one", limit="1")
+    spec = {"namespace": env.namespace, "podName": "one", "desiredCPULimit": "200m"}
     body = {"metadata": {"name": "one"}, "spec": spec}
-    await floor.api.create(kinds.POD_ALLOCATIONS, body, namespace=floor.namespace)
-    await floor.caught_up()
-    await floor.enforce("one")
+    await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
+    await env.caught_up()
+    await env.enforce("one")
     clock = StoppedClock()
 
-    async with keeper(floor, clock) as keeping:
-        await keeping.reconcile(floor.node)
+    async with restore_controller(env, clock) as keeping:
+        await keeping.reconcile(env.node)
         clock.seconds += 3600
-        await keeping.reconcile(floor.node)
-        await floor.caught_up()
-        assert floor.desired("one") == "200m"
+        await keeping.reconcile(env.node)
+        await env.caught_up()
+        assert env.desired("one") == "200m"
 
 
-def test_a_long_name_of_a_node_still_makes_a_lease():
+def test_a_long_node_name_gives_a_valid_lease_name():
     names = {market_report.lease_name("n" * 253), market_report.lease_name("n" * 252 + "m")}
 
     assert len(names) == 2

@@ -1,6 +1,6 @@
-"""The market on this machine as a node: real containers, a real kubelet, real quotas.
+"""The market with this machine as a node: real containers, a real kubelet, real quotas.
 
-Nothing is compared with the clock of the machine: limits and counters with each other, side by side.
+The tests compare limits and counters with each other, never with wall-clock time.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from croupier.api import kinds, market_pod, market_report
 from croupier.api.core_v1 import Pod
 from croupier.api.market_report import Report
 from croupier.controllers.limits.podallocation import PodAllocationController
-from croupier.controllers.limits.podallocation import Sources as LimitSources
+from croupier.controllers.limits.podallocation import Sources as LimitInformers
 from croupier.core.market import units
 from croupier.core.market.policy import Policy
 from croupier.core.market.sensing import Sample
@@ -69,8 +69,8 @@ def pod(
 
 
 @dataclass
-class House:
-    """The machine as a node, with the controller that moves limits at work."""
+class MarketKubeletEnv:
+    """This machine as a node, with the PodAllocation controller."""
 
     lab: Lab
     api: Client
@@ -79,7 +79,7 @@ class House:
     sources: Sources
     tree: Tree
     sums: list[int] = field(default_factory=list)
-    """Of max(desired, applied), in quanta, at every change that was seen."""
+    """Sums of max(desired, applied), in quanta, at every observed change."""
     enforced: list[int] = field(default_factory=list)
 
     async def opens(self, *pods: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class House:
         return sample
 
     def quota(self, name: str) -> int:
-        """What the kernel holds it to, in quanta."""
+        """The quota in the kernel, in quanta."""
         sample = self.sample(name)
         assert sample.quota is not None
         return sample.quota * units.CPU // sample.period
@@ -129,7 +129,7 @@ class House:
         return Agent(self.sources, self.tree, self.api, settings)
 
     def held(self) -> int:
-        """By those who take part."""
+        """Of the pods that take part."""
         total = 0
         for found in self.sources.pods:
             if found.metadata.labels.get("mbcas.io/managed") != "true":
@@ -140,19 +140,19 @@ class House:
         return total
 
     def quotas(self) -> int:
-        """What the kernel allows those who take part, together; also kept for later."""
+        """The sum of the quotas of pods that take part; also recorded."""
         names = [one.metadata.name for one in self.sources.pods if "mbcas.io/managed" in one.metadata.labels]
         self.enforced.append(sum(self.quota(name) for name in names))
         return self.enforced[-1]
 
     def adds_up(self) -> None:
-        """From now on the sum is taken at every change."""
+        """Record the sum at every change."""
         for store in (self.sources.pods, self.sources.allocations):
             store.subscribe(lambda _: self.sums.append(self.held()))
 
 
 @pytest_asyncio.fixture
-async def house(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIterator[House]:
+async def env(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIterator[MarketKubeletEnv]:
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(client.connect(config.load(lab.cluster.kubeconfig)))
         here = Selection(namespace)
@@ -162,33 +162,33 @@ async def house(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIte
         pods = await stack.enter_async_context(watched(api, kinds.PODS, here))
         allocations = await stack.enter_async_context(watched(api, kinds.POD_ALLOCATIONS, here))
         recorder = Recorder(api, "podallocation-controller")
-        moving = PodAllocationController(LimitSources(allocations, pods), api, recorder=recorder)
+        moving = PodAllocationController(LimitInformers(allocations, pods), api, recorder=recorder)
         await stack.enter_async_context(running(moving.run(asyncio.Event())))
         by_people = await stack.enter_async_context(
             watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE)
         )
         sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
         tree = Tree(root=f"/{realnode.ground(lab).cgroup}")
-        yield House(lab, api, real_node, namespace, sources, tree)
+        yield MarketKubeletEnv(lab, api, real_node, namespace, sources, tree)
 
 
-async def test_a_busy_pod_rises_an_idle_one_falls_and_a_new_agent_knows_what_they_came_with(house):
-    await house.opens(
+async def test_limits_follow_the_load_and_a_new_agent_knows_the_original_limits(env):
+    await env.opens(
         pod("busy", BUSY, "100m", says={"max-cpu": "400m"}),
         pod("idle", IDLE, "400m", says={"class": "elastic"}),
         pod("quiet", IDLE, "400m", managed=False),
     )
-    assert house.tree.trouble() is None
-    assert {house.quota("busy"), house.quota("idle")} == {10, 40}
+    assert env.tree.trouble() is None
+    assert {env.quota("busy"), env.quota("idle")} == {10, 40}
 
-    async with running(house.agent().run(asyncio.Event())):
-        await until(lambda: house.quota("busy") >= 20, "the busy pod to be raised", WITHIN)
-        await until(lambda: house.quota("idle") <= 20, "the idle pod to be lowered", WITHIN)
-    # It ends here as one that is killed: in the middle of whatever it does.
+    async with running(env.agent().run(asyncio.Event())):
+        await until(lambda: env.quota("busy") >= 20, "the busy pod to be raised", WITHIN)
+        await until(lambda: env.quota("idle") <= 20, "the idle pod to be lowered", WITHIN)
+    # The agent is killed here, at any point of its round.
 
-    again = house.agent()
+    again = env.agent()
     async with running(again.run(asyncio.Event())):
-        await until(lambda: house.quota("idle") <= 10, "the idle pod to be lowered further", WITHIN)
+        await until(lambda: env.quota("idle") <= 10, "the idle pod to be lowered further", WITHIN)
         await until(lambda: again.report and len(again.report.pods) == 2, "a report")
 
     assert again.report is not None
@@ -196,55 +196,57 @@ async def test_a_busy_pod_rises_an_idle_one_falls_and_a_new_agent_knows_what_the
         "busy": "100m",
         "idle": "400m",
     }
-    assert (house.original("busy"), house.original("idle")) == ("100m", "400m")
-    assert 10 < house.quota("busy") <= 40, "within its bound"
-    assert house.quota("quiet") == 40, "who does not ask is left alone"
-    assert house.sources.allocations.named("quiet", house.namespace) is None
-    assert house.restarts() == 0
+    assert (env.original("busy"), env.original("idle")) == ("100m", "400m")
+    assert 10 < env.quota("busy") <= 40, "within its maximum"
+    assert env.quota("quiet") == 40, "an unmanaged pod is unchanged"
+    assert env.sources.allocations.named("quiet", env.namespace) is None
+    assert env.restarts() == 0
 
 
-async def test_in_contention_the_market_throttles_less_than_limits_that_stand_still(house):
-    """Two companies of one busy and two idle pods, with the same limits together, side by side."""
-    await house.opens(
+async def test_the_market_throttles_less_than_static_limits_under_contention(env):
+    """Two groups of one busy and two idle pods with the same sum of limits, at the same time."""
+    await env.opens(
         *(pod(f"{who}-idle-{n}", IDLE, "200m", managed=who == "traded") for who in COMPANIES for n in "ab"),
         *(pod(f"{who}-busy", BUSY, "200m", managed=who == "traded") for who in COMPANIES),
     )
-    policy = replace(QUICK, strict=True, target=_target(house, wanted=60))
-    house.adds_up()
-    agent = house.agent(policy)
+    policy = replace(QUICK, strict=True, target=_target(env, wanted=60))
+    env.adds_up()
+    agent = env.agent(policy)
 
     async with running(agent.run(asyncio.Event())):
-        await until(lambda: house.quotas() and house.quota("traded-busy") >= 40, "room to move", WITHIN)
-        before = {who: house.sample(f"{who}-busy") for who in COMPANIES}
+        await until(lambda: env.quotas() and env.quota("traded-busy") >= 40, "room to move", WITHIN)
+        before = {who: env.sample(f"{who}-busy") for who in COMPANIES}
         await until(
-            lambda: house.quotas() and _enough(before["static"], house.sample("static-busy")),
+            lambda: env.quotas() and _enough(before["static"], env.sample("static-busy")),
             "some throttling to compare",
             WITHIN,
         )
-        after = {who: house.sample(f"{who}-busy") for who in COMPANIES}
+        after = {who: env.sample(f"{who}-busy") for who in COMPANIES}
 
     assert agent.report is not None
     assert [book.supply for book in agent.report.books] == ["600m"]
-    assert max(house.sums) <= 60, "no more than is for sale, at any moment"
-    assert max(house.sums) > 50
-    assert max(house.enforced) <= 60, "nor does the kernel allow more"
+    assert max(env.sums) <= 60, "no more than is for sale, at any moment"
+    assert max(env.sums) > 50
+    assert max(env.enforced) <= 60, "nor does the kernel allow more"
     throttled = {who: _throttled(before[who], after[who]) for who in COMPANIES}
     used = {who: after[who].usage - before[who].usage for who in COMPANIES}
     print(f"throttled per period in µs: {throttled}; used: {used}")  # noqa: T201  the figures of docs/market.md
     assert used["traded"] > used["static"]
     # For the same work: on a machine whose other cores are busy a pod that may run longer also waits longer.
     assert throttled["traded"] / used["traded"] < 0.9 * throttled["static"] / used["static"]
-    assert {house.quota(f"static-{name}") for name in ("busy", "idle-a", "idle-b")} == {20}
-    assert house.restarts() == 0
+    assert {env.quota(f"static-{name}") for name in ("busy", "idle-a", "idle-b")} == {20}
+    assert env.restarts() == 0
 
 
 @contextlib.asynccontextmanager
-async def process(house: House, folder: Path, *command: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The agent as it is started on a node, in strict mode; it ends by itself, or here."""
-    options = ["--node", house.node, "--cgroup-root", f"/{realnode.ground(house.lab).cgroup}", "--strict"]
+async def process(
+    env: MarketKubeletEnv, folder: Path, *command: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The agent process in strict mode."""
+    options = ["--node", env.node, "--cgroup-root", f"/{realnode.ground(env.lab).cgroup}", "--strict"]
     options += [
         "--target",
-        str(_percent(house)),
+        str(_percent(env)),
         "--every",
         "0.5",
         "--raise-after",
@@ -253,7 +255,7 @@ async def process(house: House, folder: Path, *command: str) -> AsyncIterator[as
         "2",
     ]
     options += ["--keep-peaks", "1", "--lease-namespace", "default", "--heartbeat", "0.5"]
-    options += ["--health", "127.0.0.1:0", "--kubeconfig", str(house.lab.kubeconfig)]
+    options += ["--health", "127.0.0.1:0", "--kubeconfig", str(env.lab.kubeconfig)]
     with (folder / "log").open("a") as log:
         started = await asyncio.create_subprocess_exec(
             *command, "market", "run", *options, stdout=log, stderr=log
@@ -266,64 +268,64 @@ async def process(house: House, folder: Path, *command: str) -> AsyncIterator[as
             await started.wait()
 
 
-async def test_killed_in_the_middle_of_rounds_it_forgets_no_limit_and_promises_nothing_twice(house, tmp_path):
-    """A real process, by SIGKILL, again and again; each next one knows only what the API server knows."""
+async def test_a_killed_agent_loses_no_limit_and_never_exceeds_the_supply(env, tmp_path):
+    """The process is killed by SIGKILL repeatedly; each new one knows only the state in the API server."""
     names = [f"idle-{n}" for n in "abc"]
-    await house.opens(pod("busy", BUSY, "200m"), *(pod(name, IDLE, "200m") for name in names))
-    supply = _percent(house) * units.CPU * _cpus(house) // 100
-    house.adds_up()
+    await env.opens(pod("busy", BUSY, "200m"), *(pod(name, IDLE, "200m") for name in names))
+    supply = _percent(env) * units.CPU * _cpus(env) // 100
+    env.adds_up()
 
     for number in (1, 2, 1):
-        async with process(house, tmp_path, sys.executable, "-m", "tests.node.mortal", str(number)) as doomed:
+        async with process(env, tmp_path, sys.executable, "-m", "tests.node.mortal", str(number)) as doomed:
             async with asyncio.timeout(WITHIN):
                 assert await doomed.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-        house.quotas()
-    assert len(house.sources.allocations) > 0
+        env.quotas()
+    assert len(env.sources.allocations) > 0
 
     async def trading() -> Report | None:
-        """What it says once it knows all pods: until then what they hold is not for sale."""
-        name = market_report.lease_name(house.node)
-        told = market_report.read(await house.api.get(kinds.LEASES, name, namespace="default"))
-        return told if told and [one.supply for one in told.books] == [units.text(supply)] else None
+        """Its report once it knows all pods; until then their limits do not count as free."""
+        name = market_report.lease_name(env.node)
+        told = market_report.read(await env.api.get(kinds.LEASES, name, namespace="default"))
+        return told if told and [book.supply for book in told.books] == [units.text(supply)] else None
 
-    async with process(house, tmp_path, *CROUPIER):
-        await until(lambda: house.quotas() and house.quota("busy") >= 40, "the busy pod to be raised", WITHIN)
+    async with process(env, tmp_path, *CROUPIER):
+        await until(lambda: env.quotas() and env.quota("busy") >= 40, "the busy pod to be raised", WITHIN)
         told = await until_async(trading, "it to trade with all of them", WITHIN)
-    await house.api.delete(kinds.LEASES, market_report.lease_name(house.node), namespace="default")
+    await env.api.delete(kinds.LEASES, market_report.lease_name(env.node), namespace="default")
 
     assert told is not None
-    assert {one.original for one in told.pods} == {"200m"}, "by the agent's own word"
-    assert {house.original(name) for name in ("busy", *names)} <= {"200m", None}
-    assert max(house.sums) <= supply, "no more than is for sale, at any moment"
-    assert max(house.enforced) <= supply, "nor does the kernel allow more"
-    assert house.restarts() == 0
+    assert {one.original for one in told.pods} == {"200m"}, "in the agent's report"
+    assert {env.original(name) for name in ("busy", *names)} <= {"200m", None}
+    assert max(env.sums) <= supply, "no more than is for sale, at any moment"
+    assert max(env.enforced) <= supply, "nor does the kernel allow more"
+    assert env.restarts() == 0
 
 
 COMPANIES = ("static", "traded")
 
 
-def _cpus(house: House) -> int:
-    node = house.sources.nodes.named(house.node)
+def _cpus(env: MarketKubeletEnv) -> int:
+    node = env.sources.nodes.named(env.node)
     assert node is not None
     return int(node.status.capacity["cpu"])
 
 
-def _percent(house: House) -> int:
-    """Of the node, that four pods with 200m each have a little room or none."""
-    return -(-80 // _cpus(house))
+def _percent(env: MarketKubeletEnv) -> int:
+    """A target with little or no free CPU for four pods with 200m each."""
+    return -(-80 // _cpus(env))
 
 
-def _target(house: House, wanted: int) -> int:
-    """Thousandths of the node that leave `wanted` quanta for sale beside what pods outside ask for."""
-    whole = units.CPU * _cpus(house)
+def _target(env: MarketKubeletEnv, wanted: int) -> int:
+    """The target in thousandths that leaves `wanted` quanta above the requests of other pods."""
+    whole = units.CPU * _cpus(env)
     asked = sum(
-        market_pod.request(one) for one in house.sources.pods if "mbcas.io/managed" not in one.metadata.labels
+        market_pod.request(one) for one in env.sources.pods if "mbcas.io/managed" not in one.metadata.labels
     )
     return -(-(wanted + asked) * 1000 // whole)
 
 
 def _enough(before: Sample, after: Sample) -> bool:
-    """Fifty periods, twenty of them throttled: a full machine may leave it too little for that."""
+    """Fifty periods, twenty of them throttled, unless the machine is overloaded."""
     many = after.periods >= before.periods + 50
     return many and after.throttled_periods >= before.throttled_periods + 20
 

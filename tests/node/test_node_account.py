@@ -1,4 +1,4 @@
-"""What an agent may do with the token of its node, and what whoever takes over that node may not."""
+"""The permissions of an agent's token: its own node is allowed, other nodes are denied."""
 
 import contextlib
 import secrets
@@ -29,8 +29,8 @@ def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
 
 
 @dataclass
-class Floor:
-    """Two nodes with a pod each; the agent speaks as the one on `mine`."""
+class AccountEnv:
+    """Two nodes with a pod each. The agent has the token of `mine`."""
 
     api: Client
     agent: Client
@@ -40,21 +40,21 @@ class Floor:
 
 
 @pytest_asyncio.fixture
-async def floor(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[Floor]:
+async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[AccountEnv]:
     stem = secrets.token_hex(3)
     mine, theirs = f"mine-{stem}", f"theirs-{stem}"
-    speaker = account(cluster, ours, mine, tmp_path)
+    kubeconfig = account(cluster, ours, mine, tmp_path)
     async with (
         client.connect(config.load(cluster.kubeconfig)) as api,
-        client.connect(config.load(speaker), field_manager="croupier-node") as agent,
+        client.connect(config.load(kubeconfig), field_manager="croupier-node") as agent,
     ):
-        made = Floor(api, agent, ours, mine, theirs)
+        account_env = AccountEnv(api, agent, ours, mine, theirs)
         for node in (mine, theirs):
             await api.create(kinds.NODES, {"metadata": {"name": node, "labels": {"zone": "a"}}})
             await api.create(kinds.PODS, _pod(node), namespace=ours)
-        await _until_held(made)
+        await _until_held(account_env)
         try:
-            yield made
+            yield account_env
         finally:
             for node in (mine, theirs):
                 with contextlib.suppress(NotFound):
@@ -69,28 +69,24 @@ def _pod(node: str) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"nodeName": node, "containers": [main]}}
 
 
-async def _until_held(floor: Floor) -> None:
-    """A new policy takes a moment to be in force, and there are three."""
+async def _until_held(env: AccountEnv) -> None:
+    """Wait until the three new admission policies are in force."""
     labels = {"metadata": {"labels": {"nvidia.com/gpu.count": "1"}}}
 
     async def held() -> bool:
         tries = (
-            floor.agent.patch(kinds.NODES, floor.theirs, labels, dry_run=True),
-            floor.agent.patch(
-                kinds.PODS, f"on-{floor.theirs}", labels, namespace=floor.namespace, dry_run=True
-            ),
-            floor.agent.create(
-                kinds.LEASES, _lease(floor, "another"), namespace=floor.namespace, dry_run=True
-            ),
+            env.agent.patch(kinds.NODES, env.theirs, labels, dry_run=True),
+            env.agent.patch(kinds.PODS, f"on-{env.theirs}", labels, namespace=env.namespace, dry_run=True),
+            env.agent.create(kinds.LEASES, _lease(env, "another"), namespace=env.namespace, dry_run=True),
         )
-        said = [await _answer(one) for one in tries]
-        return all("alone" in one for one in said)
+        errors = [await _answer(attempt) for attempt in tries]
+        return all("alone" in error for error in errors)
 
     await until_async(held, "the policies to be in force")
 
 
 async def _answer(work: Any) -> str:
-    """What the API server says; nothing if it agrees."""
+    """The error of the API server. Empty if the request succeeds."""
     try:
         await work
     except ApiError as error:
@@ -98,7 +94,7 @@ async def _answer(work: Any) -> str:
     return ""
 
 
-def _lease(floor: Floor, node: str, name: str | None = None) -> dict[str, Any]:
+def _lease(env: AccountEnv, node: str, name: str | None = None) -> dict[str, Any]:
     meta = {"name": name or f"gpu-node-{node}", "annotations": {"gpu.deckhouse.io/node": node}}
     return {"metadata": meta, "spec": {}}
 
@@ -111,19 +107,19 @@ def _status(**fields: Any) -> dict[str, Any]:
     return {"status": fields}
 
 
-async def test_of_its_own_node_an_agent_tells_what_it_sees(floor):
+async def test_an_agent_may_report_about_its_own_node(env):
     condition = {"type": "MIGLayoutApplied", "status": "True", "reason": "Applied", "message": ""}
     allocation = {"metadata": {"annotations": {"gpu.mps.io/allocation": "[]"}}}
-    agent, node, pod = floor.agent, floor.mine, f"on-{floor.mine}"
+    agent, node, pod = env.agent, env.mine, f"on-{env.mine}"
 
     for _ in range(2):  # the second time there is something to change
         await agent.patch(kinds.NODES, node, _labels(**{"nvidia.com_gpu.count": "4"}))
         await agent.patch(kinds.NODES, node, _status(conditions=[condition]), subresource="status")
     await agent.patch(kinds.NODES, node, {"metadata": {"labels": {"nvidia.com/gpu.count": None}}})
-    await agent.apply(kinds.LEASES, _lease(floor, node), namespace=floor.namespace)
-    await agent.patch(kinds.LEASES, f"gpu-node-{node}", {"spec": {}}, namespace=floor.namespace)
-    await agent.patch(kinds.PODS, pod, allocation, namespace=floor.namespace)
-    await agent.delete(kinds.PODS, pod, namespace=floor.namespace, how=Deletion(grace_seconds=0))
+    await agent.apply(kinds.LEASES, _lease(env, node), namespace=env.namespace)
+    await agent.patch(kinds.LEASES, f"gpu-node-{node}", {"spec": {}}, namespace=env.namespace)
+    await agent.patch(kinds.PODS, pod, allocation, namespace=env.namespace)
+    await agent.delete(kinds.PODS, pod, namespace=env.namespace, how=Deletion(grace_seconds=0))
 
 
 READY = {"type": "Ready", "status": "True", "reason": "Forged", "message": ""}
@@ -132,8 +128,8 @@ NOTHING_ELSE = "nothing else"
 
 NODE_FORGERIES = {
     "another node": (True, {"metadata": {"labels": {"nvidia.com/gpu.count": "9"}}}, None, ALONE),
-    "a label of somebody else's": (False, {"metadata": {"labels": {"zone": "b"}}}, None, NOTHING_ELSE),
-    "a label taken away": (False, {"metadata": {"labels": {"zone": None}}}, None, NOTHING_ELSE),
+    "a label of another owner": (False, {"metadata": {"labels": {"zone": "b"}}}, None, NOTHING_ELSE),
+    "a removed label": (False, {"metadata": {"labels": {"zone": None}}}, None, NOTHING_ELSE),
     "an annotation": (False, {"metadata": {"annotations": {"run.ai/mig.config": ""}}}, None, NOTHING_ELSE),
     "a cordon": (False, {"spec": {"unschedulable": True}}, None, NOTHING_ELSE),
     "that it is Ready": (False, {"status": {"conditions": [READY]}}, "status", NOTHING_ELSE),
@@ -143,38 +139,36 @@ NODE_FORGERIES = {
 
 
 @pytest.mark.parametrize(("theirs", "patch", "of", "said"), NODE_FORGERIES.values(), ids=NODE_FORGERIES)
-async def test_what_an_agent_may_not_say_of_nodes(floor, theirs, patch, of, said):
-    node = floor.theirs if theirs else floor.mine
+async def test_an_agent_may_not_forge_nodes(env, theirs, patch, of, said):
+    node = env.theirs if theirs else env.mine
 
-    assert said in await _answer(floor.agent.patch(kinds.NODES, node, patch, subresource=of))
+    assert said in await _answer(env.agent.patch(kinds.NODES, node, patch, subresource=of))
 
 
 POD_FORGERIES = {
     "a pod elsewhere": (True, {"metadata": {"annotations": {"gpu.mps.io/allocation": "[]"}}}, ALONE),
     "another annotation": (False, {"metadata": {"annotations": {"team": "b"}}}, NOTHING_ELSE),
     "a new annotation": (False, {"metadata": {"annotations": {"owner": "me"}}}, NOTHING_ELSE),
-    "an annotation taken away": (False, {"metadata": {"annotations": {"team": None}}}, NOTHING_ELSE),
+    "a removed annotation": (False, {"metadata": {"annotations": {"team": None}}}, NOTHING_ELSE),
     "a label": (False, {"metadata": {"labels": {"app": "y"}}}, NOTHING_ELSE),
     "its deadline": (False, {"spec": {"activeDeadlineSeconds": 1}}, NOTHING_ELSE),
 }
 
 
 @pytest.mark.parametrize(("theirs", "patch", "said"), POD_FORGERIES.values(), ids=POD_FORGERIES)
-async def test_what_an_agent_may_not_do_to_pods(floor, theirs, patch, said):
-    pod = f"on-{floor.theirs if theirs else floor.mine}"
+async def test_an_agent_may_not_change_other_fields_of_pods(env, theirs, patch, said):
+    pod = f"on-{env.theirs if theirs else env.mine}"
 
-    assert said in await _answer(floor.agent.patch(kinds.PODS, pod, patch, namespace=floor.namespace))
+    assert said in await _answer(env.agent.patch(kinds.PODS, pod, patch, namespace=env.namespace))
 
 
-async def test_an_agent_removes_no_pod_of_another_node_and_writes_no_other_lease(floor):
-    agent, here = floor.agent, floor.namespace
-    await floor.api.create(kinds.LEASES, _lease(floor, floor.theirs), namespace=here)
+async def test_an_agent_may_not_delete_pods_of_other_nodes_or_write_other_leases(env):
+    agent, here = env.agent, env.namespace
+    await env.api.create(kinds.LEASES, _lease(env, env.theirs), namespace=here)
 
-    assert ALONE in await _answer(agent.delete(kinds.PODS, f"on-{floor.theirs}", namespace=here))
-    stolen = {"metadata": {"annotations": {"gpu.deckhouse.io/node": floor.mine}}}
-    assert ALONE in await _answer(
-        agent.patch(kinds.LEASES, f"gpu-node-{floor.theirs}", stolen, namespace=here)
-    )
-    other = _lease(floor, floor.mine, name="croupier-manager")
+    assert ALONE in await _answer(agent.delete(kinds.PODS, f"on-{env.theirs}", namespace=here))
+    stolen = {"metadata": {"annotations": {"gpu.deckhouse.io/node": env.mine}}}
+    assert ALONE in await _answer(agent.patch(kinds.LEASES, f"gpu-node-{env.theirs}", stolen, namespace=here))
+    other = _lease(env, env.mine, name="croupier-manager")
     assert ALONE in await _answer(agent.create(kinds.LEASES, other, namespace=here))
-    assert "forbidden" in await _answer(agent.create(kinds.PODS, _pod(floor.mine), namespace=here))
+    assert "forbidden" in await _answer(agent.create(kinds.PODS, _pod(env.mine), namespace=here))

@@ -1,4 +1,4 @@
-"""One process that plays the node side of many nodes which exist in their description only."""
+"""One process that runs the agents of many simulated nodes."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
 
 
 @dataclass
-class Harbour:
+class FleetEnv:
     api: Client
     stem: str
     nodes: Store[Any]
@@ -50,34 +50,34 @@ class Harbour:
 
     def offers(self, name: str) -> dict[str, str]:
         node = self.nodes.named(name)
-        found = node.status.allocatable if node is not None else {}
-        return {key: count for key, count in found.items() if key in (GPU, SMALL)}
+        allocatable = node.status.allocatable if node is not None else {}
+        return {key: count for key, count in allocatable.items() if key in (GPU, SMALL)}
 
     def watched(self) -> set[str]:
-        """The nodes that somebody looks after."""
+        """The nodes with an agent."""
         return {lease.spec.holder_identity for lease in self.leases}
 
 
 @pytest_asyncio.fixture
-async def harbour(cluster: Cluster, ours: str) -> AsyncIterator[Harbour]:
+async def env(cluster: Cluster, ours: str) -> AsyncIterator[FleetEnv]:
     stem = f"ship-{secrets.token_hex(3)}"
     async with (
         client.connect(config.load(cluster.kubeconfig)) as api,
         watched(api, kinds.NODES, Selection(labels=f"fleet={stem}")) as nodes,
         watched(api, kinds.LEASES, Selection(ours)) as leases,
     ):
-        yield Harbour(api, stem, nodes.store, leases.store)
+        yield FleetEnv(api, stem, nodes.store, leases.store)
         for node in list(nodes.store):
             with contextlib.suppress(NotFound):
                 await api.delete(kinds.NODES, node.metadata.name)
 
 
-async def test_every_node_has_the_cards_its_labels_say_and_lives_by_itself(harbour, cluster, ours, tmp_path):
-    first = await harbour.node(1, "Croupier-Simulated-70GB", 4)
-    second = await harbour.node(2, "NVIDIA-H100-80GB-HBM3", 8)
+async def test_every_node_has_the_cards_of_its_labels_and_its_own_agent(env, cluster, ours, tmp_path):
+    first = await env.node(1, "Croupier-Simulated-70GB", 4)
+    second = await env.node(2, "NVIDIA-H100-80GB-HBM3", 8)
     faults = tmp_path / "faults.yaml"
     options = {
-        "fleet": f"fleet={harbour.stem}",
+        "fleet": f"fleet={env.stem}",
         "cards": "simulated=labels",
         "faults": faults,
         "every": 0.5,
@@ -90,21 +90,21 @@ async def test_every_node_has_the_cards_its_labels_say_and_lives_by_itself(harbo
     with log.open("w") as out:
         fleet = await asyncio.create_subprocess_exec(*CROUPIER, "node", *words, stdout=out, stderr=out)
     try:
-        await until(lambda: harbour.offers(first) == {GPU: "4"}, "four cards", WITHIN)
-        await until(lambda: harbour.offers(second) == {GPU: "8"}, "eight cards", WITHIN)
+        await until(lambda: env.offers(first) == {GPU: "4"}, "four cards", WITHIN)
+        await until(lambda: env.offers(second) == {GPU: "8"}, "eight cards", WITHIN)
 
         patch = {"metadata": {"annotations": {"run.ai/mig.config": layout("small")}}}
-        await harbour.api.patch(kinds.NODES, first, patch)
-        await until(lambda: harbour.offers(first) == {GPU: "0", SMALL: "28"}, "a re-cut", WITHIN)
+        await env.api.patch(kinds.NODES, first, patch)
+        await until(lambda: env.offers(first) == {GPU: "0", SMALL: "28"}, "a repartitioning", WITHIN)
 
         faults.write_text(yaml.safe_dump({"nodes": {second: {"cards": {3: {"ecc": 1}}}}}))
-        await until(lambda: harbour.offers(second) == {GPU: "7"}, "one card fewer", WITHIN)
+        await until(lambda: env.offers(second) == {GPU: "7"}, "one card fewer", WITHIN)
 
-        late = await harbour.node(3, "Tesla-T4", 2)
-        await until(lambda: harbour.offers(late) == {GPU: "2"}, "a node that came later", WITHIN)
-        await harbour.api.delete(kinds.NODES, late)
-        await until(lambda: harbour.watched() == {first, second}, "its Lease to go with it", WITHIN)
-        assert harbour.offers(first) == {GPU: "0", SMALL: "28"}
+        late = await env.node(3, "Tesla-T4", 2)
+        await until(lambda: env.offers(late) == {GPU: "2"}, "a node that came later", WITHIN)
+        await env.api.delete(kinds.NODES, late)
+        await until(lambda: env.watched() == {first, second}, "its Lease to go with it", WITHIN)
+        assert env.offers(first) == {GPU: "0", SMALL: "28"}
     finally:
         fleet.terminate()
         code = await fleet.wait()

@@ -1,4 +1,4 @@
-"""Real cards through the real nvidia-ml-py, over a pretend driver in C: seen, cut, reported, survived."""
+"""Real cards through the real nvidia-ml-py and a fake driver in C: inspection, repartitioning, faults."""
 
 import asyncio
 import subprocess
@@ -24,20 +24,20 @@ SMALL = laid("1g.10gb:7")
 
 
 @pytest.fixture
-def bench(nvml_library, tmp_path, monkeypatch):
-    bench = NvmlBench(nvml_library, tmp_path)
-    bench.install("SIM-70GB", "SIM-70GB")
-    monkeypatch.setenv(CARDS, str(bench.file))
-    return bench
+def env(nvml_library, tmp_path, monkeypatch):
+    env = NvmlBench(nvml_library, tmp_path)
+    env.install("SIM-70GB", "SIM-70GB")
+    monkeypatch.setenv(CARDS, str(env.file))
+    return env
 
 
 @asynccontextmanager
 async def opened(
-    bench: NvmlBench, patience: float = 60.0, clock: SystemClock | None = None
+    env: NvmlBench, patience: float = 60.0, clock: SystemClock | None = None
 ) -> AsyncIterator[NvmlCards]:
-    """As a new process would find them."""
+    """The cards as a new process finds them."""
     cards = NvmlCards(
-        clock=clock or SystemClock(), library=str(bench.library), host=bench.host, patience=patience
+        clock=clock or SystemClock(), library=str(env.library), host=env.host, patience=patience
     )
     await cards.open()
     try:
@@ -47,10 +47,10 @@ async def opened(
 
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
-async def test_a_card_is_what_its_driver_tells(bench, model):
-    bench.install(model.name)
+async def test_a_card_has_the_properties_that_its_driver_reports(env, model):
+    env.install(model.name)
 
-    async with opened(bench) as cards:
+    async with opened(env) as cards:
         sighting = await cards.look()
 
     (card,) = sighting.cards
@@ -66,39 +66,39 @@ async def test_a_card_is_what_its_driver_tells(bench, model):
     assert card.health.metrics["powerWatts"] == "63"
 
 
-async def test_a_profile_the_driver_does_not_name_is_named_the_way_it_would(bench):
-    bench.install("A100-40GB", "H200")
-    unnamed = (line.partition("MIG ")[0] if line.startswith("profile ") else line for line in bench.says())
-    bench.file.write_text("\n".join(unnamed) + "\n")
+async def test_a_profile_without_a_name_gets_the_name_by_the_drivers_rule(env):
+    env.install("A100-40GB", "H200")
+    unnamed = (line.partition("MIG ")[0] if line.startswith("profile ") else line for line in env.says())
+    env.file.write_text("\n".join(unnamed) + "\n")
 
-    async with opened(bench) as cards:
+    async with opened(env) as cards:
         names = [{kind.name for kind in card.kinds} for card in (await cards.look()).cards]
 
     assert names[0] == {kind.name for kind in catalogue.find("A100-40GB").kinds}
     assert {"1g.18gb", "2g.35gb", "3g.71gb", "7g.141gb", "1g.18gb+me"} <= names[1]
 
 
-async def test_a_profile_that_has_no_name_of_ours_is_left_out(bench):
-    """Newer drivers know `1g.10gb-me`, which is the same as 1g.10gb to everybody who counts."""
-    bench.add(0, "profile 13 99 1 7 14 1 0 0 0 0 10240 1 0,1,2,3,4,5,6 MIG 1g.10gb-me")
-    async with opened(bench) as cards:
+async def test_an_unsupported_profile_is_left_out(env):
+    """Newer drivers have `1g.10gb-me`, which has the same size as 1g.10gb."""
+    env.add(0, "profile 13 99 1 7 14 1 0 0 0 0 10240 1 0,1,2,3,4,5,6 MIG 1g.10gb-me")
+    async with opened(env) as cards:
         odd, plain = (await cards.look()).cards
 
     assert odd.kinds == plain.kinds
 
 
-async def test_a_card_is_cut_and_cut_anew_and_made_whole(bench):
-    async with opened(bench) as cards:
-        recutter = Recutter(cards, SystemClock())
+async def test_a_card_is_repartitioned_repeatedly_and_made_whole(env):
+    async with opened(env) as cards:
+        repartitioner = Recutter(cards, SystemClock())
         for target in (SMALL, MEDIUM, mig.WHOLE, MEDIUM):
-            assert await recutter.apply(await seen(cards), target) == Applied()
+            assert await repartitioner.apply(await seen(cards), target) == Applied()
             card = await seen(cards)
             assert card.layout == target
             assert card.mig_enabled == bool(target)
             assert len({slot.uuid for slot in card.slots}) == sum(number for _, number in target)
         assert (await seen(cards, SECOND)).slots == ()
 
-    async with opened(bench) as again:
+    async with opened(env) as again:
         assert (await seen(again)).slots == card.slots
     assert [slot.id for slot in card.slots] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
 
@@ -113,48 +113,48 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("call", "target", "sentence"), STEPS, ids=[step[0] for step in STEPS])
-async def test_a_driver_that_refuses_a_step_leaves_the_old_layout(bench, call, target, sentence):
-    async with opened(bench) as cards:
-        recutter = Recutter(cards, SystemClock())
-        await recutter.apply(await seen(cards), MEDIUM)
-        bench.fault(call, IN_USE)
+async def test_the_old_layout_stays_if_the_driver_refuses_a_step(env, call, target, sentence):
+    async with opened(env) as cards:
+        repartitioner = Recutter(cards, SystemClock())
+        await repartitioner.apply(await seen(cards), MEDIUM)
+        env.fault(call, IN_USE)
 
-        outcome = await recutter.apply(await seen(cards), target)
+        outcome = await repartitioner.apply(await seen(cards), target)
 
         assert isinstance(outcome, Failed)
         assert outcome.restored, outcome.sentence
-        assert f"{sentence}: it is in use by another process; end that, or drain the card" in outcome.sentence
+        assert f"{sentence}: the card is in use by another process; stop the process" in outcome.sentence
         assert (await seen(cards)).layout == MEDIUM
 
 
-async def test_what_an_interrupted_step_left_behind_is_not_told_and_not_in_the_way(bench):
-    """A GPU instance without a compute instance, as of an agent that was killed between the two."""
-    bench.set(0, "mig", "1 1 1 0")
-    bench.add(0, "gi 5 9 4 3")
-    async with opened(bench) as cards:
+async def test_the_remainder_of_an_interrupted_step_is_not_reported_and_does_not_block(env):
+    """A GPU instance without a compute instance remains if the agent is killed between the two calls."""
+    env.set(0, "mig", "1 1 1 0")
+    env.add(0, "gi 5 9 4 3")
+    async with opened(env) as cards:
         assert (await seen(cards)).slots == ()
 
         outcome = await Recutter(cards, SystemClock()).apply(await seen(cards), SMALL)
 
         assert outcome == Applied()
         assert (await seen(cards)).layout == SMALL
-    assert "gi 5 9 4 3" not in bench.says()
+    assert "gi 5 9 4 3" not in env.says()
 
 
-async def test_what_an_interrupted_step_left_behind_does_not_keep_mig_mode_on(bench):
-    bench.set(0, "mig", "1 1 1 0")
-    bench.add(0, "gi 5 9 4 3")
-    async with opened(bench) as cards:
+async def test_the_remainder_of_an_interrupted_step_does_not_keep_mig_mode_enabled(env):
+    env.set(0, "mig", "1 1 1 0")
+    env.add(0, "gi 5 9 4 3")
+    async with opened(env) as cards:
         assert await Recutter(cards, SystemClock()).apply(await seen(cards), mig.WHOLE) == Applied()
         assert not (await seen(cards)).mig_enabled
 
 
-async def test_an_instance_cut_further_by_hand_is_seen_as_such_and_can_be_removed(bench):
-    bench.set(0, "mig", "1 1 1 0")
-    bench.add(0, "gi 1 9 4 3")
-    bench.add(0, "ci 1 0 0 1 MIG-hand-0")
-    bench.add(0, "ci 1 1 0 1 MIG-hand-1")
-    async with opened(bench) as cards:
+async def test_an_instance_partitioned_further_by_hand_is_recognized_and_can_be_removed(env):
+    env.set(0, "mig", "1 1 1 0")
+    env.add(0, "gi 1 9 4 3")
+    env.add(0, "ci 1 0 0 1 MIG-hand-0")
+    env.add(0, "ci 1 1 0 1 MIG-hand-1")
+    async with opened(env) as cards:
         assert [slot.profile for slot in (await seen(cards)).slots] == ["1c.3g.30gb"]
 
         assert await Recutter(cards, SystemClock()).apply(await seen(cards), MEDIUM) == Applied()
@@ -162,72 +162,72 @@ async def test_an_instance_cut_further_by_hand_is_seen_as_such_and_can_be_remove
         assert (await seen(cards)).layout == MEDIUM
 
 
-async def test_a_card_that_must_be_reset_first_says_so(bench):
-    bench.set(0, "mig", "1 0 0 1")
-    async with opened(bench) as cards:
+async def test_a_card_that_needs_a_reset_is_reported(env):
+    env.set(0, "mig", "1 0 0 1")
+    async with opened(env) as cards:
         with pytest.raises(CardError, match="GPU requires restart"):
             await cards.enable_mig(FIRST, True)
 
 
-async def test_a_device_that_could_not_be_finished_is_taken_away_again(bench):
-    bench.fault("nvmlGpuInstanceCreateComputeInstance", IN_USE)
-    async with opened(bench) as cards:
+async def test_an_incomplete_mig_device_is_removed(env):
+    env.fault("nvmlGpuInstanceCreateComputeInstance", IN_USE)
+    async with opened(env) as cards:
         await cards.enable_mig(FIRST, True)
         with pytest.raises(CardError):
             await cards.create(FIRST, Piece("1g.10gb", 0, 1))
 
-    assert not [line for line in bench.says() if line.startswith("gi ")]
+    assert not [line for line in env.says() if line.startswith("gi ")]
 
 
-async def test_what_is_not_there_is_told(bench):
-    async with opened(bench) as cards:
+async def test_a_missing_device_profile_or_card_is_an_error(env):
+    async with opened(env) as cards:
         await cards.enable_mig(FIRST, True)
         with pytest.raises(CardError, match="no MIG device MIG-none"):
             await cards.destroy(FIRST, "MIG-none")
         with pytest.raises(CardError, match="no MIG profile"):
             await cards.create(FIRST, Piece("9g.90gb", 0, 1))
-        with pytest.raises(CardError, match="the driver says: Not Found"):
+        with pytest.raises(CardError, match="the driver reports: Not Found"):
             await cards.enable_mig("0000:77:00.0", True)
 
 
-async def test_an_xid_wakes_who_waits_and_is_held_against_the_card_for_a_minute(bench):
+async def test_an_xid_ends_the_wait_and_counts_as_a_fault_for_a_minute(env):
     clock = Later()
-    async with opened(bench, clock=clock) as cards:
+    async with opened(env, clock=clock) as cards:
         assert (await seen(cards, SECOND)).health.healthy
-        bench.xid(1, 48)
+        env.xid(1, 48)
 
         await asyncio.wait_for(cards.changed(600), timeout=60)
 
-        sick = (await seen(cards, SECOND)).health
-        assert (sick.healthy, sick.reason, sick.xid) == (False, "CriticalXID", 48)
-        assert "an uncorrectable memory error" in sick.message
+        health = (await seen(cards, SECOND)).health
+        assert (health.healthy, health.reason, health.xid) == (False, "CriticalXID", 48)
+        assert "an uncorrectable memory error" in health.message
         assert (await seen(cards, FIRST)).health.healthy
-        bench.xid(1, 45)
+        env.xid(1, 45)
         await asyncio.wait_for(cards.changed(600), timeout=60)
-        sick = (await seen(cards, SECOND)).health
-        assert (sick.healthy, sick.xid) == (False, 48), "the clean-up after it makes nothing better"
+        health = (await seen(cards, SECOND)).health
+        assert (health.healthy, health.xid) == (False, 48), "the XID of the cleanup does not replace it"
 
         clock.ahead = 61
         after = (await seen(cards, SECOND)).health
         assert (after.healthy, after.xid) == (True, 48)
 
 
-async def test_cards_are_watched_again_after_mig_mode_changed(bench):
-    """The driver changes no mode of a card that somebody watches, so the adapter lets go meanwhile."""
-    async with opened(bench) as cards:
+async def test_cards_are_watched_again_after_mig_mode_changed(env):
+    """The driver cannot change the MIG mode of a watched card, so watching stops during the change."""
+    async with opened(env) as cards:
         await cards.look()
         await cards.enable_mig(FIRST, True)
         await cards.look()
-        bench.xid(0, 79)
+        env.xid(0, 79)
 
         await asyncio.wait_for(cards.changed(600), timeout=60)
 
         assert (await seen(cards)).health.xid == 79
 
 
-async def test_without_news_the_time_passes(bench):
+async def test_the_wait_ends_after_its_time_without_an_event(env):
     clock = Later()
-    async with opened(bench, clock=clock) as cards:
+    async with opened(env, clock=clock) as cards:
         await cards.look()
         waiting = asyncio.ensure_future(cards.changed(600))
         await asyncio.sleep(0)
@@ -236,7 +236,7 @@ async def test_without_news_the_time_passes(bench):
         await asyncio.wait_for(waiting, timeout=60)
 
 
-SICK = {
+FAULTS = {
     "hot": ("temperature", "95 90", "Overheated"),
     "memory errors": ("ecc", "2 0", "ECCErrors"),
     "a row that cannot be replaced": ("ecc", "0 1", "RowRemapFailed"),
@@ -244,56 +244,56 @@ SICK = {
 }
 
 
-@pytest.mark.parametrize(("key", "value", "reason"), SICK.values(), ids=SICK)
-async def test_trouble_is_told_of_one_card_and_the_others_go_on(bench, key, value, reason):
-    async with opened(bench) as cards:
+@pytest.mark.parametrize(("key", "value", "reason"), FAULTS.values(), ids=FAULTS)
+async def test_a_fault_is_reported_of_one_card_only(env, key, value, reason):
+    async with opened(env) as cards:
         before = await seen(cards)
-        bench.set(0, key, value)
+        env.set(0, key, value)
 
         sighting = await cards.look()
 
-        sick, well = sighting.cards
-        assert (sick.uuid, sick.address, sick.health.reason) == (before.uuid, before.address, reason)
-        assert well.health.healthy
+        faulty, healthy = sighting.cards
+        assert (faulty.uuid, faulty.address, faulty.health.reason) == (before.uuid, before.address, reason)
+        assert healthy.health.healthy
 
 
-async def test_a_card_that_answers_strangely_takes_no_other_with_it(bench):
-    async with opened(bench) as cards:
+async def test_an_unexpected_error_of_one_card_does_not_affect_the_others(env):
+    async with opened(env) as cards:
         await cards.look()
-        bench.fault("nvmlDeviceGetMigMode", 999)
+        env.fault("nvmlDeviceGetMigMode", 999)
 
         assert [card.health.healthy for card in (await cards.look()).cards] == [False, True]
         assert [card.health.healthy for card in (await cards.look()).cards] == [True, True]
 
 
-async def test_a_card_that_never_answered_is_left_out(bench):
-    bench.set(0, "lost", "1")
-    async with opened(bench) as cards:
+async def test_a_card_that_never_answered_is_left_out(env):
+    env.set(0, "lost", "1")
+    async with opened(env) as cards:
         (card,) = (await cards.look()).cards
 
     assert (card.index, card.address) == (1, SECOND)
 
 
-async def test_a_driver_that_comes_later_and_goes_away_is_found_at_the_next_look(bench):
-    text = bench.file.read_text()
-    bench.file.unlink()
-    async with opened(bench) as cards:
+async def test_a_driver_that_is_installed_or_restarted_later_is_used_at_the_next_inspection(env):
+    text = env.file.read_text()
+    env.file.unlink()
+    async with opened(env) as cards:
         with pytest.raises(CardError, match="the NVIDIA driver is not loaded; install or load it"):
             await cards.look()
 
-        bench.file.write_text(text)
+        env.file.write_text(text)
         assert len((await cards.look()).cards) == 2
 
-        bench.fault("nvmlDeviceGetCount_v2", DRIVER_NOT_LOADED)
+        env.fault("nvmlDeviceGetCount_v2", DRIVER_NOT_LOADED)
         with pytest.raises(CardError, match="not loaded"):
             await cards.look()
         assert len((await cards.look()).cards) == 2
 
 
-async def test_a_call_that_hangs_is_told_and_wedges_nobody(bench):
-    async with opened(bench, patience=0.5) as cards:
+async def test_a_hanging_call_is_reported_and_later_calls_succeed(env):
+    async with opened(env, patience=0.5) as cards:
         await cards.look()
-        bench.fault("nvmlDeviceGetMigMode", milliseconds=1_500)
+        env.fault("nvmlDeviceGetMigMode", milliseconds=1_500)
         with pytest.raises(CardError, match="has not answered for"):
             await cards.look()
 
@@ -308,17 +308,17 @@ async def test_a_call_that_hangs_is_told_and_wedges_nobody(bench):
         assert len(sighting.cards) == 2
 
 
-async def test_an_instance_the_driver_makes_and_does_not_show_is_an_error(bench):
-    async with opened(bench) as cards:
+async def test_a_created_instance_that_the_driver_does_not_list_is_an_error(env):
+    async with opened(env) as cards:
         await cards.enable_mig(FIRST, True)
-        bench.fault("nvmlDeviceGetMaxMigDeviceCount", 3, count=9)
+        env.fault("nvmlDeviceGetMaxMigDeviceCount", 3, count=9)
 
-        with pytest.raises(CardError, match="and does not show it"):
+        with pytest.raises(CardError, match="but does not list it"):
             await cards.create(FIRST, Piece("1g.10gb", 0, 1))
 
 
-def test_a_library_that_is_not_there_is_told(nvml_library):
-    """In a process of its own: a library is loaded once for good."""
+def test_a_missing_library_is_reported(nvml_library):
+    """It needs its own process, because a library cannot be unloaded."""
     program = (
         "import asyncio\n"
         "from croupier.kube.clock import SystemClock\n"
@@ -333,5 +333,5 @@ def test_a_library_that_is_not_there_is_told(nvml_library):
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     first, second = run.stdout.splitlines()
-    assert first == "libnvidia-ml.so.1 is not found; install the NVIDIA driver, or say where it is"
-    assert second.startswith("the NVIDIA driver's library cannot be loaded: /no/such/library.so")
+    assert first == "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or give its path with --nvml"
+    assert second.startswith("cannot load the library of the NVIDIA driver: /no/such/library.so")

@@ -1,4 +1,4 @@
-"""What a container needs to reach real cards: only what is there, and all of it."""
+"""Container edits for real cards contain all existing device nodes and no missing ones."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def nodes(edits: Edits) -> list[str]:
     return [node.host for node in edits.device_nodes]
 
 
-def test_whole_cards_come_with_their_nodes_and_the_shared_ones_that_exist(host):
+def test_whole_cards_have_their_device_nodes_and_existing_shared_nodes(host):
     edits = nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
@@ -57,7 +57,7 @@ def test_whole_cards_come_with_their_nodes_and_the_shared_ones_that_exist(host):
     assert edits.cdi == ()
 
 
-def test_a_mig_device_comes_with_the_two_capabilities_that_open_it(host):
+def test_a_mig_device_has_its_two_capability_nodes(host):
     edits = nvml_edits.edits(host, [Held(CARD, SLOT)], {"MIG-x": (1, 0)})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-x"}
@@ -68,7 +68,7 @@ def test_a_mig_device_comes_with_the_two_capabilities_that_open_it(host):
     ]
 
 
-def test_nothing_given_is_nothing_seen(host):
+def test_a_container_without_devices_sees_none(host):
     edits = nvml_edits.edits(host, [], {})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -76,7 +76,7 @@ def test_nothing_given_is_nothing_seen(host):
     assert edits.cdi == ()
 
 
-def test_cdi_names_are_given_where_all_of_them_are_described(host):
+def test_cdi_names_are_used_if_all_devices_are_described(host):
     describe(host, "GPU-a", "GPU-b")
 
     assert nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {}).cdi == (
@@ -85,19 +85,19 @@ def test_cdi_names_are_given_where_all_of_them_are_described(host):
     )
 
 
-def test_half_a_description_is_none(host):
+def test_an_incomplete_cdi_specification_is_not_used(host):
     describe(host, "GPU-a", folder="etc/cdi")
 
     assert nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {}).cdi == ()
 
 
-def test_a_description_of_other_devices_is_none(host):
+def test_a_cdi_specification_of_another_kind_is_not_used(host):
     describe(host, "GPU-a", kind="example.com/other")
 
     assert nvml_edits.edits(host, [Held(CARD)], {}).cdi == ()
 
 
-def test_the_toolkit_is_there_when_its_program_or_a_description_is(host):
+def test_the_toolkit_is_detected_by_its_program_or_a_cdi_specification(host):
     assert not nvml_edits.has_toolkit(host)
 
     describe(host, "GPU-a")

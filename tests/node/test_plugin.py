@@ -1,4 +1,4 @@
-"""What device plugins do where no kubelet is, or no socket can be made: they say so, and try again."""
+"""Device plugins without a kubelet or with an invalid socket report the problem and try again."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ from tests.core.served import GPU, NODE, PERCENT, whole
 from tests.kube.waiting import until
 
 
-class Nobody:
-    """A kubelet that knows no devices."""
+class EmptyKubelet:
+    """A kubelet without devices."""
 
     async def registered(self) -> dict[str, tuple[str, ...]]:
         return {}
@@ -27,8 +27,8 @@ class Nobody:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Plugins]:
-    desk = Desk(Nobody(), Equipment(list, lambda _: Edits()))
-    plugins = Plugins(Settings(NODE, directory), desk, Nobody())
+    allocator = Desk(EmptyKubelet(), Equipment(list, lambda _: Edits()))
+    plugins = Plugins(Settings(NODE, directory), allocator, EmptyKubelet())
     stop = asyncio.Event()
     task = asyncio.ensure_future(plugins.run(stop))
     try:
@@ -39,26 +39,26 @@ async def running(directory: Path) -> AsyncIterator[Plugins]:
 
 
 def listening(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(str(path))
-    made.listen()
-    return made
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
 
 
-async def test_without_a_kubelet_nothing_is_bound_and_it_is_said(tmp_path):
+async def test_without_a_kubelet_no_socket_is_bound_and_the_problem_is_reported(tmp_path):
     async with running(tmp_path) as plugins:
         await plugins.serve(devices.offer([whole()]))
 
         await until(lambda: plugins.standing.troubles, "the trouble")
 
         assert plugins.standing.troubles == (
-            f"no kubelet listens at {tmp_path / 'kubelet.sock'}: nothing is served",
+            f"no kubelet listens at {tmp_path / 'kubelet.sock'}; no devices are offered to pods",
         )
         assert plugins.standing.serves == frozenset()
         assert not list(tmp_path.iterdir())
 
 
-async def test_a_socket_that_cannot_be_made_is_named(tmp_path):
+async def test_a_socket_that_cannot_be_created_is_reported(tmp_path):
     deep = tmp_path / ("x" * 80)
     deep.mkdir()
     (deep / "kubelet.sock").touch()
@@ -67,11 +67,11 @@ async def test_a_socket_that_cannot_be_made_is_named(tmp_path):
 
         await until(lambda: plugins.standing.troubles, "the trouble")
 
-        assert "the path of a socket may have 107 bytes" in plugins.standing.troubles[0]
+        assert "is longer than 107 bytes" in plugins.standing.troubles[0]
 
 
-async def test_a_kubelet_that_is_dead_is_tried_again_and_named(tmp_path):
-    """Its socket is still there, as after a crash."""
+async def test_registration_with_a_dead_kubelet_is_retried_and_reported(tmp_path):
+    """The kubelet's socket still exists, like after a crash."""
     listening(tmp_path / "kubelet.sock").close()
     async with running(tmp_path) as plugins:
         await plugins.serve(devices.offer([whole()]))
@@ -79,17 +79,19 @@ async def test_a_kubelet_that_is_dead_is_tried_again_and_named(tmp_path):
         await until(lambda: len(plugins.standing.troubles) == 2, "the troubles", 60.0)
 
         assert [trouble.split(":")[0] for trouble in sorted(plugins.standing.troubles)] == [
-            f"the kubelet does not take {PERCENT}",
-            f"the kubelet does not take {GPU}",
+            f"the kubelet refused to register the device plugin of {PERCENT}",
+            f"the kubelet refused to register the device plugin of {GPU}",
         ]
-        assert len(list(tmp_path.glob("croupier-*"))) == 2, "bound, and none left behind by the tries"
+        assert len(list(tmp_path.glob("croupier-*"))) == 2, "the retries leave no sockets behind"
     assert not list(tmp_path.glob("croupier-*"))
 
 
-async def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(tmp_path):
+async def test_sockets_of_a_killed_process_are_removed_and_live_sockets_are_kept(tmp_path):
     listening(tmp_path / "croupier-dead.sock").close()
     with listening(tmp_path / "croupier-alive.sock"), listening(tmp_path / "nvidia-gpu.sock"):
         async with running(tmp_path):
-            await until(lambda: not (tmp_path / "croupier-dead.sock").exists(), "the dead one to go")
+            await until(
+                lambda: not (tmp_path / "croupier-dead.sock").exists(), "the removal of the dead socket"
+            )
 
     assert {path.name for path in tmp_path.iterdir()} == {"croupier-alive.sock", "nvidia-gpu.sock"}

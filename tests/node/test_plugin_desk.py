@@ -1,4 +1,4 @@
-"""The desk waits for a pod it has not heard of, remembers whom it served, and asks the kubelet in time."""
+"""The allocator waits for unknown pods, remembers its allocations, and lists assignments at a safe time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from tests.kube.waiting import until
 
 
 @dataclass
-class Account:
-    """What the kubelet would say of its devices, and how often it was asked."""
+class FakeAssignments:
+    """The kubelet's device assignments. `asked` counts the calls."""
 
     has: tuple[Holding, ...] = ()
     asked: int = 0
@@ -29,14 +29,14 @@ class Account:
     async def holdings(self) -> tuple[Holding, ...]:
         self.asked += 1
         if self.silent:
-            raise KubeletError("nobody answers")
+            raise KubeletError("no answer")
         return self.has
 
 
 @dataclass
-class Room:
+class AllocatorEnv:
     pods: list[BoundPod] = field(default_factory=list)
-    account: Account = field(default_factory=Account)
+    assignments: FakeAssignments = field(default_factory=FakeAssignments)
     patience: float = 30.0
     broken: bool = False
     cards: int = 3
@@ -46,81 +46,81 @@ class Room:
             raise CardError("card 0 does not answer")
         return Edits(env={"SEEN": units[0].card})
 
-    def desk(self) -> Desk:
-        made = Desk(self.account, Equipment(lambda: self.pods, self.edits, self.patience))
-        made.show(devices.offer([whole(n) for n in range(self.cards)]))
-        return made
+    def allocator(self) -> Desk:
+        allocator = Desk(self.assignments, Equipment(lambda: self.pods, self.edits, self.patience))
+        allocator.show(devices.offer([whole(n) for n in range(self.cards)]))
+        return allocator
 
 
 def asked(size: int = 1, resource: str = GPU, *, required: tuple[str, ...] = ()) -> Asked:
     listed = devices.offer([whole(n) for n in range(3)]).resources[resource]
-    return Asked(resource, size, tuple(one.id for one in listed), required)
+    return Asked(resource, size, tuple(device.id for device in listed), required)
 
 
-async def test_a_pod_that_the_watch_shows_a_moment_later_is_waited_for():
-    room = Room()
-    desk = room.desk()
-    answering = asyncio.ensure_future(desk.prefer(asked()))
-    await until(lambda: room.account.asked, "the question to be asked")
+async def test_a_pod_that_the_watch_delivers_late_is_waited_for():
+    env = AllocatorEnv()
+    allocator = env.allocator()
+    answering = asyncio.ensure_future(allocator.prefer(asked()))
+    await until(lambda: env.assignments.asked, "the call to the kubelet")
     assert not answering.done()
 
-    room.pods.append(pod("late", {GPU: 1}, share(2)))
+    env.pods.append(pod("late", {GPU: 1}, share(2)))
 
     assert await answering == (name(2),)
 
 
-async def test_for_a_pod_that_never_shows_it_chooses_by_itself():
-    assert await Room(patience=0.0).desk().prefer(asked()) == (name(0),)
+async def test_devices_are_chosen_for_a_pod_that_stays_unknown():
+    assert await AllocatorEnv(patience=0.0).allocator().prefer(asked()) == (name(0),)
 
 
-async def test_two_alike_are_served_one_after_the_other():
-    """Nothing but its own memory tells it: the kubelet's account comes late."""
-    room = Room(pods=[pod("a", {GPU: 1}, share(1)), pod("b", {GPU: 1}, share(2))])
-    desk = room.desk()
+async def test_two_equal_pods_get_their_devices_one_after_the_other():
+    """The allocator must remember its allocations, because the kubelet lists them late."""
+    env = AllocatorEnv(pods=[pod("a", {GPU: 1}, share(1)), pod("b", {GPU: 1}, share(2))])
+    allocator = env.allocator()
 
     for expected in (name(1), name(2)):
-        ids = await desk.prefer(asked())
+        ids = await allocator.prefer(asked())
         assert ids == (expected,)
-        dealt = await desk.allocate(GPU, ids)
-        assert dealt.edits.env == {"SEEN": expected}
+        result = await allocator.allocate(GPU, ids)
+        assert result.edits.env == {"SEEN": expected}
 
 
-async def test_who_was_bound_first_comes_first_however_they_are_listed():
+async def test_the_pod_that_was_bound_first_is_preferred():
     early, late = (datetime(2030, 1, 31, 12, 0, second, tzinfo=UTC) for second in (1, 2))
-    room = Room(
+    env = AllocatorEnv(
         pods=[pod("a", {GPU: 1}, share(1), bound_at=late), pod("b", {GPU: 1}, share(2), bound_at=early)]
     )
 
-    assert await room.desk().prefer(asked()) == (name(2),)
+    assert await env.allocator().prefer(asked()) == (name(2),)
 
 
-async def test_who_is_gone_is_forgotten():
-    room = Room(pods=[pod("a", {GPU: 1}, share(1))])
-    desk = room.desk()
-    await desk.allocate(GPU, await desk.prefer(asked()))
+async def test_allocations_of_deleted_pods_are_forgotten():
+    env = AllocatorEnv(pods=[pod("a", {GPU: 1}, share(1))])
+    allocator = env.allocator()
+    await allocator.allocate(GPU, await allocator.prefer(asked()))
 
-    room.pods[:] = [replace(pod("a", {GPU: 1}, share(1)), uid="uid-again")]
+    env.pods[:] = [replace(pod("a", {GPU: 1}, share(1)), uid="uid-again")]
 
-    ids = await desk.prefer(asked())
+    ids = await allocator.prefer(asked())
     assert ids == (name(1),)
-    assert (await desk.allocate(GPU, ids)).edits.env == {"SEEN": name(1)}
+    assert (await allocator.allocate(GPU, ids)).edits.env == {"SEEN": name(1)}
 
 
 async def test_the_kubelet_is_not_asked_while_it_allocates():
-    """Trap: a listing in between can make it forget what it is just handing out."""
-    room = Room(pods=[pod("a", {GPU: 1}, share(1))])
-    desk = room.desk()
-    ids = await desk.prefer(asked())
-    checking = asyncio.ensure_future(desk.holdings())
+    """Pitfall: a List call during an allocation can make the kubelet forget the allocated devices."""
+    env = AllocatorEnv(pods=[pod("a", {GPU: 1}, share(1))])
+    allocator = env.allocator()
+    ids = await allocator.prefer(asked())
+    checking = asyncio.ensure_future(allocator.holdings())
     await _everybody_else()
-    assert room.account.asked == 1
+    assert env.assignments.asked == 1
 
-    await desk.allocate(GPU, ids)
+    await allocator.allocate(GPU, ids)
 
     await _everybody_else()
-    assert room.account.asked == 1
+    assert env.assignments.asked == 1
     await checking
-    assert room.account.asked == 2
+    assert env.assignments.asked == 2
 
 
 async def _everybody_else() -> None:
@@ -129,40 +129,43 @@ async def _everybody_else() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_an_init_container_had_is_handed_on_without_asking():
+async def test_devices_of_an_init_container_are_reused_without_a_call_to_the_kubelet():
     containers = tuple(Asking(called, {PERCENT: 10}) for called in ("init", "main", "side"))
-    room = Room(pods=[pod("a", {PERCENT: 20}, share(1, 20), containers=containers)])
-    desk = room.desk()
-    ids = await desk.prefer(asked(10, PERCENT))
-    await desk.allocate(PERCENT, ids)
+    env = AllocatorEnv(pods=[pod("a", {PERCENT: 20}, share(1, 20), containers=containers)])
+    allocator = env.allocator()
+    ids = await allocator.prefer(asked(10, PERCENT))
+    await allocator.allocate(PERCENT, ids)
 
-    again = await desk.allocate(PERCENT, ids)
+    again = await allocator.allocate(PERCENT, ids)
 
     assert again.answer.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
-    assert room.account.asked == 1
+    assert env.assignments.asked == 1
     left = tuple(device for device in asked(10, PERCENT).available if device not in ids)
-    others = await desk.prefer(replace(asked(10, PERCENT), available=left))
-    assert {device.split("::")[0] for device in others} == {name(1)}, "it is the turn of the third container"
+    others = await allocator.prefer(replace(asked(10, PERCENT), available=left))
+    assert {device.split("::")[0] for device in others} == {name(1)}, "these are for the third container"
 
 
 REFUSALS = {
-    "nobody can say what is free": (
-        Room(account=Account(silent=True)),
-        "nobody can say what is free: nobody answers",
+    "the kubelet does not answer": (
+        AllocatorEnv(assignments=FakeAssignments(silent=True)),
+        "cannot read device assignments from the kubelet: no answer",
     ),
     "the card does not answer": (
-        Room(broken=True, patience=0.0),
-        f"{GPU} cannot be given: card 0 does not answer",
+        AllocatorEnv(broken=True, patience=0.0),
+        f"cannot allocate {GPU}: card 0 does not answer",
     ),
-    "the card is gone": (Room(cards=0, patience=0.0), f"{GPU} cannot be given: the card is gone: {name(0)}"),
+    "the card is gone": (
+        AllocatorEnv(cards=0, patience=0.0),
+        f"cannot allocate {GPU}: the card is gone: {name(0)}",
+    ),
 }
 
 
-@pytest.mark.parametrize(("room", "sentence"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refusal_is_a_sentence(room, sentence):
-    desk = room.desk()
+@pytest.mark.parametrize(("env", "sentence"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_refusal_has_a_readable_message(env, sentence):
+    allocator = env.allocator()
 
     with pytest.raises(Refusal) as refused:
-        await desk.allocate(GPU, await desk.prefer(asked()) or (name(0),))
+        await allocator.allocate(GPU, await allocator.prefer(asked()) or (name(0),))
 
     assert str(refused.value) == sentence

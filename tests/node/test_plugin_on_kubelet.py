@@ -1,4 +1,4 @@
-"""Device plugins on a real kubelet, with its traps: each of them was met before it got a test here."""
+"""Device plugins on a real kubelet, including pitfalls that were observed on one."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ POOL = "gpu.deckhouse.io/"
 
 
 @pytest_asyncio.fixture
-async def house(lab: Lab, real_node: str, namespace: str) -> AsyncIterator[House]:
+async def env(lab: Lab, real_node: str, namespace: str) -> AsyncIterator[House]:
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(client.connect(config.load(lab.cluster.kubeconfig)))
         here = Selection(fields=f"metadata.name={real_node}")
@@ -35,48 +35,48 @@ async def house(lab: Lab, real_node: str, namespace: str) -> AsyncIterator[House
         yield House(lab, api, real_node, namespace, pods.store, nodes.store)
 
 
-async def test_what_is_offered_is_allocatable_and_follows_every_change(house):
-    two = cards(house.node, 2)
-    async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer(two), {GPU: 2, PERCENT: 200})
+async def test_allocatable_follows_every_change_of_the_offer(env):
+    two = cards(env.node, 2)
+    async with env.plugins() as plugins:
+        await env.serves(plugins, devices.offer(two), {GPU: 2, PERCENT: 200})
 
         slots = tuple(CardSlot(f"1g.10gb-{n}", "1g.10gb", f"MIG-{n}") for n in range(7))
         await plugins.serve(devices.offer([replace(two[0], mig_enabled=True, slots=slots), two[1]]))
-        await house.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 7})
+        await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 7})
 
         await plugins.serve(devices.offer([replace(two[0], healthy=False), two[1]]))
-        await house.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 0})
-        await house.shows({GPU: 2, PERCENT: 200}, of="capacity")
+        await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 0})
+        await env.shows({GPU: 2, PERCENT: 200}, of="capacity")
 
         await plugins.serve(devices.offer([replace(two[0], changing=True)]))
-        await house.shows({GPU: 0, PERCENT: 0})
+        await env.shows({GPU: 0, PERCENT: 0})
         assert plugins.standing.serves == {GPU, PERCENT, "nvidia.com/mig-1g.10gb"}
         assert plugins.standing.troubles == ()
-    await until(lambda: not list(house.directory.glob("croupier-*")), "no socket to be left")
+    await until(lambda: not list(env.directory.glob("croupier-*")), "no socket to be left")
 
 
-async def test_a_pod_gets_what_it_was_promised_and_is_told_so(house):
-    async with house.plugins() as plugins:
+async def test_a_pod_gets_its_granted_devices_and_environment(env):
+    async with env.plugins() as plugins:
         mps = Membership("mps", "MPS")
-        three = cards(house.node, 3)
+        three = cards(env.node, 3)
         offer = devices.offer([three[0], three[1], replace(three[2], pool=mps)])
-        await house.serves(plugins, offer, {GPU: 2, PERCENT: 200, f"{POOL}mps": 100})
+        await env.serves(plugins, offer, {GPU: 2, PERCENT: 200, f"{POOL}mps": 100})
 
         first, second, third = (card.id for card in three)
         half = {"card": second, "index": 1, "percent": 50}
-        await house.opens(
+        await env.opens(
             pod("whole", {GPU: 1}, promised=[{"card": first, "index": 0, "percent": 100}]),
             pod("half", {PERCENT: 50}, promised=[half]),
             pod("other-half", {PERCENT: 50}, promised=[half]),
             pod("pooled", {f"{POOL}mps": 30}, promised=[{"card": third, "index": 2, "percent": 30}]),
         )
-        await house.runs("whole", "half", "other-half", "pooled")
+        await env.runs("whole", "half", "other-half", "pooled")
 
-        whole = await house.environment("whole")
+        whole = await env.environment("whole")
         assert whole["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         assert whole["SEEN"] == f"{first}/"
         assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in whole
-        pooled = await house.environment("pooled")
+        pooled = await env.environment("pooled")
         assert {name: pooled[name] for name in pooled if name.startswith(("CUDA", "CROUPIER", "NVIDIA"))} == {
             "NVIDIA_VISIBLE_DEVICES": "GPU-2",
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
@@ -85,35 +85,35 @@ async def test_a_pod_gets_what_it_was_promised_and_is_told_so(house):
             "CROUPIER_POOL": "mps",
         }
         for name in ("half", "other-half"):
-            assert {device.split("::")[0] for device in await house.has(plugins, name)} == {second}
-        assert aftercheck.compare(house.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
+            assert {device.split("::")[0] for device in await env.has(plugins, name)} == {second}
+        assert aftercheck.compare(env.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
 
 
-async def test_what_a_pod_has_by_mistake_is_given_to_nobody_who_is_promised_it_meanwhile(house):
-    """Before its allocation follows, the ledger takes its card for free.
+async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_pod(env):
+    """Until the allocation annotation is repaired, the ledger takes the card for free.
 
-    The kubelet would give it twice: it does not know that both resources are the same card.
+    The kubelet would allocate it twice, because it does not know that both resources are the same card.
     """
-    one, other = cards(house.node, 2)
-    async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer([one, other]), {GPU: 2, PERCENT: 200})
-        await house.opens(_early("mistaken", one))
-        await house.runs("mistaken")
-    await _annotate(house, "mistaken", other.id)
+    one, other = cards(env.node, 2)
+    async with env.plugins() as plugins:
+        await env.serves(plugins, devices.offer([one, other]), {GPU: 2, PERCENT: 200})
+        await env.opens(_early("mistaken", one))
+        await env.runs("mistaken")
+    await _annotate(env, "mistaken", other.id)
 
-    async with house.plugins() as plugins:  # an agent that was not there when it happened
+    async with env.plugins() as plugins:  # a restarted agent
         await plugins.serve(devices.offer([one, other]))
-        await house.served(plugins, GPU, PERCENT)
-        assert await house.has(plugins, "mistaken") == [one.id], "though an init container has it"
-        await house.opens(pod("second", {PERCENT: 50}, promised=[{**_all(one), "percent": 50}]))
-        await house.runs("second")
-        assert {device.split("::")[0] for device in await house.has(plugins, "second")} == {other.id}
-        await house.opens(pod("third", {PERCENT: 100}, promised=[_all(one)]))
-        why = await house.fails("third")
-        assert f"pod {house.namespace}/mistaken has the card, or was promised it: {one.id}" in why
+        await env.served(plugins, GPU, PERCENT)
+        assert await env.has(plugins, "mistaken") == [one.id], "the init container's device is known"
+        await env.opens(pod("second", {PERCENT: 50}, promised=[{**_all(one), "percent": 50}]))
+        await env.runs("second")
+        assert {device.split("::")[0] for device in await env.has(plugins, "second")} == {other.id}
+        await env.opens(pod("third", {PERCENT: 100}, promised=[_all(one)]))
+        why = await env.fails("third")
+        assert f"pod {env.namespace}/mistaken has the card or was granted it: {one.id}" in why
 
-        found = aftercheck.compare(house.bound(), await plugins.holdings(), {one.id: one, other.id: other})
-        assert [(wrong.pod.key.split("/")[1], wrong.can_move) for wrong in found] == [
+        mismatches = aftercheck.compare(env.bound(), await plugins.holdings(), {one.id: one, other.id: other})
+        assert [(wrong.pod.key.split("/")[1], wrong.can_move) for wrong in mismatches] == [
             ("mistaken", True),
             ("second", True),
         ]
@@ -124,106 +124,106 @@ def _all(card: NodeCard) -> dict[str, Any]:
 
 
 def _early(name: str, card: NodeCard) -> dict[str, Any]:
-    """A pod whose init container has the card, and its main container nothing."""
-    made = pod(name, {GPU: 1}, promised=[_all(card)])
-    (main,) = made["spec"]["containers"]
-    made["spec"]["initContainers"] = [{**main, "name": "init", "command": ["true"]}]
+    """A pod whose init container has the card. Its main container has no device."""
+    manifest = pod(name, {GPU: 1}, promised=[_all(card)])
+    (main,) = manifest["spec"]["containers"]
+    manifest["spec"]["initContainers"] = [{**main, "name": "init", "command": ["true"]}]
     del main["resources"]
-    return made
+    return manifest
 
 
-async def test_a_restarted_kubelet_is_served_again_and_pods_keep_their_devices(house):
+async def test_plugins_register_with_a_restarted_kubelet_and_pods_keep_their_devices(env):
     resource = f"{POOL}restart"
-    listed = cards(house.node, 2, Membership("restart", "Exclusive"))
-    async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer(listed), {resource: 2})
-        await house.opens(pod("before", {resource: 1}))
-        await house.runs("before")
-        had = await house.has(plugins, "before")
+    listed = cards(env.node, 2, Membership("restart", "Exclusive"))
+    async with env.plugins() as plugins:
+        await env.serves(plugins, devices.offer(listed), {resource: 2})
+        await env.opens(pod("before", {resource: 1}))
+        await env.runs("before")
+        had = await env.has(plugins, "before")
 
-        house.lab.kill(realnode.KUBELET)
-        await realnode.restart(house.lab, realnode.KUBELET)
+        env.lab.kill(realnode.KUBELET)
+        await realnode.restart(env.lab, realnode.KUBELET)
 
-        await house.served(plugins, resource)
-        await house.shows({resource: 2})
-        await house.opens(pod("after", {resource: 1}))
-        await house.runs("before", "after")
-        assert await house.has(plugins, "before") == had
-        assert await house.has(plugins, "after") != had
+        await env.served(plugins, resource)
+        await env.shows({resource: 2})
+        await env.opens(pod("after", {resource: 1}))
+        await env.runs("before", "after")
+        assert await env.has(plugins, "before") == had
+        assert await env.has(plugins, "after") != had
 
 
-async def test_when_an_old_process_stops_the_new_one_registers_again(house):
-    """Trap: the kubelet takes the end of the old one for the end of the resource."""
+async def test_when_an_old_process_stops_the_new_one_registers_again(env):
+    """Pitfall: the kubelet takes the end of the old plugin for the end of the resource."""
     resource = f"{POOL}upgrade"
-    offer = devices.offer(cards(house.node, 1, Membership("upgrade", "TimeSlice")))
-    async with house.plugins() as new:
-        async with house.plugins() as old:
-            await house.serves(old, offer, {resource: 8})
-            await house.serves(new, offer, {resource: 8})
-        await _until_registered(house, resource, 8)
+    offer = devices.offer(cards(env.node, 1, Membership("upgrade", "TimeSlice")))
+    async with env.plugins() as new:
+        async with env.plugins() as old:
+            await env.serves(old, offer, {resource: 8})
+            await env.serves(new, offer, {resource: 8})
+        await _until_registered(env, resource, 8)
         assert new.standing.serves == {resource}
-        await house.opens(pod("served", {resource: 1}))
-        await house.runs("served")
+        await env.opens(pod("served", {resource: 1}))
+        await env.runs("served")
 
 
-async def _until_registered(house: House, resource: str, many: int) -> None:
+async def _until_registered(env: House, resource: str, many: int) -> None:
     async def complete() -> bool:
-        return len(await house.registered(resource)) == many
+        return len(await env.registered(resource)) == many
 
     await until_async(complete, f"{many} of {resource} at the kubelet", WITHIN)
 
 
-async def test_a_socket_that_somebody_removed_is_bound_again(house):
-    """Trap: nobody notices, and the next registration would fail and leave devices nobody serves."""
+async def test_a_removed_socket_is_bound_again(env):
+    """Pitfall: the next registration would fail and leave devices without a plugin."""
     resource = f"{POOL}socket"
-    offer = devices.offer(cards(house.node, 1, Membership("socket", "TimeSlice")))
-    async with house.plugins() as plugins:
-        await house.serves(plugins, offer, {resource: 8})
-        (socket,) = house.directory.glob("croupier-*")
+    offer = devices.offer(cards(env.node, 1, Membership("socket", "TimeSlice")))
+    async with env.plugins() as plugins:
+        await env.serves(plugins, offer, {resource: 8})
+        (socket,) = env.directory.glob("croupier-*")
 
         socket.unlink()
 
-        await until(lambda: set(house.directory.glob("croupier-*")) - {socket}, "another socket", WITHIN)
-        await house.served(plugins, resource)
-        await _until_registered(house, resource, 8)
+        await until(lambda: set(env.directory.glob("croupier-*")) - {socket}, "another socket", WITHIN)
+        await env.served(plugins, resource)
+        await _until_registered(env, resource, 8)
 
 
-async def test_a_resource_that_somebody_else_serves_is_left_alone_until_it_is_gone(house):
+async def test_a_resource_of_another_plugin_is_taken_over_only_after_that_plugin_is_gone(env):
     resource = f"{POOL}theirs"
     theirs = devices.offer(cards("GPU", 3, Membership("theirs", "Exclusive")))
-    ours = devices.offer(cards(house.node, 2, Membership("theirs", "Exclusive")))
+    ours = devices.offer(cards(env.node, 2, Membership("theirs", "Exclusive")))
     quick = {"ask_every": 0.5, "others_gone_after": 1.0}
-    async with house.plugins(**quick) as plugins:
-        async with house.plugins(name="GPU") as other:
-            await house.serves(other, theirs, {resource: 3})
+    async with env.plugins(**quick) as plugins:
+        async with env.plugins(name="GPU") as other:
+            await env.serves(other, theirs, {resource: 3})
             await plugins.serve(ours)
             await until(lambda: resource in plugins.standing.served_by_others, "the other", WITHIN)
             assert resource not in plugins.standing.serves
-            assert len(list(house.directory.glob("croupier-*"))) == 1, "nothing is even bound"
-        await house.served(plugins, resource)
-        await house.shows({resource: 2})
+            assert len(list(env.directory.glob("croupier-*"))) == 1, "nothing is even bound"
+        await env.served(plugins, resource)
+        await env.shows({resource: 2})
         assert plugins.standing.served_by_others == frozenset()
 
 
-async def test_whoever_registers_over_us_keeps_the_resource(house):
+async def test_a_plugin_that_registers_later_keeps_the_resource(env):
     resource = f"{POOL}taken"
     theirs = devices.offer(cards("GPU", 3, Membership("taken", "Exclusive")))
-    ours = cards(house.node, 2, Membership("taken", "Exclusive"))
-    async with house.plugins(name="GPU") as other, house.plugins(ask_every=0.5) as plugins:
-        await house.serves(plugins, devices.offer(ours), {resource: 2})
+    ours = cards(env.node, 2, Membership("taken", "Exclusive"))
+    async with env.plugins(name="GPU") as other, env.plugins(ask_every=0.5) as plugins:
+        await env.serves(plugins, devices.offer(ours), {resource: 2})
         await _registers_over(other, theirs)
         await until(lambda: resource in plugins.standing.served_by_others, "the other", WITHIN)
 
         await plugins.serve(devices.offer(ours[:1]))
 
-        await house.opens(pod("theirs", {resource: 1}))
-        await house.runs("theirs")
-        assert {device.split("-")[0] for device in await house.registered(resource)} == {"GPU"}
-        assert len(await house.registered(resource)) == 3
+        await env.opens(pod("theirs", {resource: 1}))
+        await env.runs("theirs")
+        assert {device.split("-")[0] for device in await env.registered(resource)} == {"GPU"}
+        assert len(await env.registered(resource)) == 3
 
 
 async def _registers_over(other: Any, theirs: devices.Offer) -> None:
-    other._registry = _Nothing()  # one that does not look who is there before it registers
+    other._registry = _Nothing()  # a plugin that does not check for other plugins
     await other.serve(theirs)
     await until(lambda: bool(other.standing.serves), "the other to be served", WITHIN)
 
@@ -233,63 +233,63 @@ class _Nothing:
         return {}
 
 
-async def test_pods_with_each_others_cards_are_told_apart_afterwards(house):
-    """As when both were bound at once, and the kubelet meant the other one."""
-    one, other = cards(house.node, 2)
-    async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer([one, other]), {GPU: 2})
-        await house.opens(pod("a", {GPU: 1}), pod("b", {GPU: 1}))
-        await house.runs("a", "b")
-        has = {name: await house.has(plugins, name) for name in ("a", "b")}
+async def test_swapped_cards_of_two_pods_are_detected(env):
+    """This happens if both pods are bound at the same time."""
+    one, other = cards(env.node, 2)
+    async with env.plugins() as plugins:
+        await env.serves(plugins, devices.offer([one, other]), {GPU: 2})
+        await env.opens(pod("a", {GPU: 1}), pod("b", {GPU: 1}))
+        await env.runs("a", "b")
+        has = {name: await env.has(plugins, name) for name in ("a", "b")}
         assert sorted(has.values()) == [[one.id], [other.id]]
 
-        await _annotate(house, "a", has["b"][0])
-        await _annotate(house, "b", has["a"][0])
+        await _annotate(env, "a", has["b"][0])
+        await _annotate(env, "b", has["a"][0])
         listed = {one.id: one, other.id: other}
-        await until(lambda: all(p.grant for p in house.bound()), "the annotations")
-        found = aftercheck.compare(house.bound(), await plugins.holdings(), listed)
+        await until(lambda: all(p.grant for p in env.bound()), "the annotations")
+        mismatches = aftercheck.compare(env.bound(), await plugins.holdings(), listed)
 
-        assert [(m.pod.key, m.can_move) for m in found] == [
-            (f"{house.namespace}/a", True),
-            (f"{house.namespace}/b", True),
+        assert [(m.pod.key, m.can_move) for m in mismatches] == [
+            (f"{env.namespace}/a", True),
+            (f"{env.namespace}/b", True),
         ]
-        await _annotate(house, "b", has["b"][0])
-        await until(lambda: [p.grant[0].card for p in house.bound() if p.key.endswith("/b")] == has["b"])
-        (wrong,) = aftercheck.compare(house.bound(), await plugins.holdings(), listed)
+        await _annotate(env, "b", has["b"][0])
+        await until(lambda: [p.grant[0].card for p in env.bound() if p.key.endswith("/b")] == has["b"])
+        (wrong,) = aftercheck.compare(env.bound(), await plugins.holdings(), listed)
         named = (f"100 of card {has['b'][0]}", f"100 of card {has['a'][0]}")
-        assert str(wrong) == "pod {}/a was promised {} and has {}".format(house.namespace, *named)
+        assert str(wrong) == "pod {}/a was granted {} but has {}".format(env.namespace, *named)
 
 
-async def _annotate(house: House, name: str, card: str) -> None:
+async def _annotate(env: House, name: str, card: str) -> None:
     text = f'[{{"card":"{card}","index":0,"percent":100}}]'
     await asyncio.to_thread(
-        house.lab.kubectl,
-        *("annotate", "pod", name, "-n", house.namespace, "--overwrite", f"gpu.mps.io/allocation={text}"),
+        env.lab.kubectl,
+        *("annotate", "pod", name, "-n", env.namespace, "--overwrite", f"gpu.mps.io/allocation={text}"),
     )
 
 
-async def test_many_questions_at_once_are_all_answered(house):
-    """Trap: the kubelet answers ten at once and refuses the rest."""
-    resources = PodResources(realnode.ground(house.lab).plugins / "pod-resources" / "kubelet.sock")
+async def test_many_concurrent_list_calls_all_succeed(env):
+    """Pitfall: the kubelet accepts a burst of ten calls and refuses the rest."""
+    resources = PodResources(realnode.ground(env.lab).plugins / "pod-resources" / "kubelet.sock")
 
     answers = await asyncio.gather(*(resources.holdings() for _ in range(40)))
 
     assert len(answers) == 40
 
 
-async def test_a_sick_card_under_a_running_pod_is_told_to_its_owner(house):
-    """Trap: one that is dropped from the list is not noticed at all."""
+async def test_an_unhealthy_card_shows_in_the_status_of_its_running_pod(env):
+    """Pitfall: the kubelet does not notice a device that disappears from the list."""
     resource = f"{POOL}sick"
-    (card,) = cards(house.node, 1, Membership("sick", "Exclusive"))
-    async with house.plugins() as plugins:
-        await house.serves(plugins, devices.offer([card]), {resource: 1})
-        await house.opens(pod("owner", {resource: 1}))
-        await house.runs("owner")
+    (card,) = cards(env.node, 1, Membership("sick", "Exclusive"))
+    async with env.plugins() as plugins:
+        await env.serves(plugins, devices.offer([card]), {resource: 1})
+        await env.opens(pod("owner", {resource: 1}))
+        await env.runs("owner")
 
         await plugins.serve(devices.offer([replace(card, healthy=False)]))
 
         where = "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}"
-        told = ("get", "pod", "owner", "-n", house.namespace, "-o", where)
-        await until(lambda: house.lab.kubectl(*told).stdout == "Unhealthy", "the pod's status", WITHIN)
-        await house.shows({resource: 0})
-        assert house.phase("owner") == "Running"
+        health = ("get", "pod", "owner", "-n", env.namespace, "-o", where)
+        await until(lambda: env.lab.kubectl(*health).stdout == "Unhealthy", "the pod's status", WITHIN)
+        await env.shows({resource: 0})
+        assert env.phase("owner") == "Running"

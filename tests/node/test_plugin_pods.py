@@ -1,4 +1,4 @@
-"""A pod as device plugins see it: who asks for what in which order, and what it was promised."""
+"""Conversion of pods for device plugins: requests by container in order, and the granted cards."""
 
 from datetime import UTC, datetime
 
@@ -20,9 +20,9 @@ def gpu(called: str, many: str = "1", restart: str = "") -> Container:
 
 
 def pod(*main: Container, init: tuple[Container, ...] = (), promise: str = "", **status: object) -> Pod:
-    notes = {allocation.ALLOCATION: promise} if promise else {}
+    annotations = {allocation.ALLOCATION: promise} if promise else {}
     return Pod(
-        metadata=ObjectMeta(name="a", namespace="team", uid="uid-a", annotations=notes),
+        metadata=ObjectMeta(name="a", namespace="team", uid="uid-a", annotations=annotations),
         spec=PodSpec(node_name="node-1", containers=main, init_containers=init),
         status=msgspec.convert(status, PodStatus),
     )
@@ -38,7 +38,7 @@ def bound(*containers: Asking, **about) -> BoundPod:
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 SEEN = {
-    "what each container asks for, init containers first": (
+    "requests by container, init containers first": (
         pod(gpu("main"), gpu("side", "2"), init=(gpu("setup", "2"),), promise=PROMISE),
         bound(
             Asking("setup", {GPU: 2}),
@@ -48,7 +48,7 @@ SEEN = {
             grant=(share(0),),
         ),
     ),
-    "our mark is no device": (
+    "the ledger resource is not a device": (
         pod(
             Container(
                 name="main", resources=ResourceRequirements(limits={PERCENT: "50", "gpu.mps.io/ledger": "1"})
@@ -56,30 +56,30 @@ SEEN = {
         ),
         bound(Asking("main", {PERCENT: 50}), wants={PERCENT: 50}),
     ),
-    "a promise nobody can read is none": (
+    "an invalid allocation counts as none": (
         pod(gpu("main"), promise="[{"),
         bound(Asking("main", {GPU: 1}), wants={GPU: 1}),
     ),
-    "whom the kubelet has begun with": (
+    "admitted by the kubelet": (
         pod(gpu("main"), startTime=datetime(2030, 1, 1, tzinfo=UTC)),
         bound(Asking("main", {GPU: 1}), wants={GPU: 1}, admitted=True),
     ),
-    "when it was bound": (
+    "the time of binding": (
         pod(gpu("main"), conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": NOON}]),
         bound(Asking("main", {GPU: 1}), wants={GPU: 1}, bound_at=NOON),
     ),
-    "nobody who asks for nothing of ours": (pod(Container(name="main")), None),
-    "nobody who has ended": (pod(gpu("main"), phase="Succeeded"), None),
-    "nobody whose request cannot be read": (pod(gpu("main", "many")), None),
+    "not a pod without device requests": (pod(Container(name="main")), None),
+    "not a finished pod": (pod(gpu("main"), phase="Succeeded"), None),
+    "not a pod with an invalid request": (pod(gpu("main", "many")), None),
 }
 
 
-@pytest.mark.parametrize(("found", "expected"), SEEN.values(), ids=SEEN)
-def test_who_asks_for_what(found, expected):
-    assert plugin_pods.bound(found) == expected
+@pytest.mark.parametrize(("source", "expected"), SEEN.values(), ids=SEEN)
+def test_bound_pods_with_device_requests_are_converted(source, expected):
+    assert plugin_pods.bound(source) == expected
 
 
-def test_a_pod_that_is_not_bound_is_nobodys_yet():
+def test_an_unbound_pod_is_skipped():
     waiting = msgspec.structs.replace(pod(gpu("main")), spec=PodSpec(containers=(gpu("main"),)))
 
     assert plugin_pods.bound(waiting) is None
@@ -93,7 +93,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("cards", "part"), WRITTEN.values(), ids=WRITTEN)
-def test_a_promise_that_was_moved_reads_as_it_was_written(cards, part):
+def test_a_changed_allocation_can_be_decoded(cards, part):
     text = plugin_pods.annotation((part,), devices.offer(cards).cards)
 
     assert allocation.decode(text) == (part,)

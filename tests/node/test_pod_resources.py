@@ -1,4 +1,4 @@
-"""What is asked of a kubelet that goes down meanwhile."""
+"""Concurrent PodResources calls while the kubelet is stopping."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tests.install.hands import Hands
 
 @dataclass
 class GoesDown(Hands):
-    """It answers one question no more, and another one late."""
+    """A kubelet that fails one call and answers another one late."""
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     late: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,8 +34,8 @@ class GoesDown(Hands):
         return resources.AllocatableResourcesResponse()
 
 
-async def test_a_question_that_fails_ends_no_other(tmp_path: Path):
-    """An agent asks for two reasons at once; it ended when one of both was cancelled from within."""
+async def test_a_failed_call_does_not_cancel_another_call(tmp_path: Path):
+    """Regression: the agent makes two calls at once and ended when one cancelled the other."""
     kubelet, socket = GoesDown(), tmp_path / "kubelet.sock"
     async with hands.serving(socket, kubelet):
         asking = PodResources(socket)

@@ -1,4 +1,4 @@
-"""The modules that speak with the kubelet are those of the .proto files, and both can be loaded at once."""
+"""The generated kubelet messages match the .proto files, and both modules can be imported together."""
 
 import shutil
 
@@ -10,7 +10,7 @@ def test_the_modules_are_as_generated(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_stale_module_is_named_and_written_again(tmp_path):
+def test_stale_modules_are_listed_and_written_again(tmp_path):
     folder = tmp_path / "croupier/node/proto"
     shutil.copytree(generate.HERE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pod_resources_pb2.py").write_text("# old")
@@ -20,14 +20,14 @@ def test_a_stale_module_is_named_and_written_again(tmp_path):
     assert generate.stale(folder) == [
         "device_plugin_pb2.pyi is missing",
         "pod_resources_pb2.py is stale",
-        "gone_pb2.py belongs to no .proto any more",
+        "gone_pb2.py has no .proto file",
     ]
     generate.write(folder)
     assert generate.stale(folder) == []
 
 
 def test_the_packages_are_the_kubelets():
-    """Their names are part of the calls. The files have names of our own: the kubelet's are all alike."""
+    """Package names are part of the calls. The file names differ, because the kubelet's are all equal."""
     assert device_plugin_pb2.DESCRIPTOR.package == "v1beta1"
     assert pod_resources_pb2.DESCRIPTOR.package == "v1"
     assert device_plugin_pb2.DESCRIPTOR.name != pod_resources_pb2.DESCRIPTOR.name

@@ -1,4 +1,4 @@
-"""What an agent writes on its Node, while Nodes go and come again."""
+"""The agent's writes to its Node, while the Node is deleted and recreated."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ WELL = (Standing("GPUDriverReady", "True", "Ready", "the driver answers"),)
 
 @dataclass
 class Seen:
-    """The Node as the agent's watch shows it, which may be late."""
+    """The Node in the agent's cache, which may be outdated."""
 
     api: Client
     node: Node
@@ -45,37 +45,38 @@ def publisher(seen: Seen, namespace: str) -> Publisher:
     return Publisher(seen.api, Settings(NAME, namespace), lambda: seen.node)
 
 
-async def test_a_node_that_is_gone_is_not_made_again(seen: Seen, publisher: Publisher):
+async def test_a_deleted_node_is_not_created_again(seen: Seen, publisher: Publisher):
     await seen.api.delete(kinds.NODES, NAME)
 
     with pytest.raises(Conflict):
-        await publisher.mark(LABELS)
+        await publisher.apply_labels(LABELS)
     with pytest.raises((Conflict, NotFound)):
-        await publisher.state(WELL)
+        await publisher.apply_conditions(WELL)
 
     with pytest.raises(NotFound):
         await seen.api.get(kinds.NODES, NAME)
 
 
-async def test_one_that_comes_again_is_told_everything_anew(seen: Seen, publisher: Publisher):
-    await publisher.mark(LABELS)
-    await publisher.state(WELL)
+async def test_a_recreated_node_gets_all_values_again(seen: Seen, publisher: Publisher):
+    await publisher.apply_labels(LABELS)
+    await publisher.apply_conditions(WELL)
     await seen.comes_again()
     await seen.refresh()
 
-    await publisher.mark(LABELS)
-    await publisher.state(WELL)
+    await publisher.apply_labels(LABELS)
+    await publisher.apply_conditions(WELL)
 
     await seen.refresh()
     assert seen.node.metadata.labels.items() >= LABELS.items()
-    assert [one.status for one in seen.node.status.conditions if one.type == WELL[0].type] == ["True"]
+    conditions = seen.node.status.conditions
+    assert [condition.status for condition in conditions if condition.type == WELL[0].type] == ["True"]
 
 
-async def test_its_namesake_gets_nothing_by_mistake(seen: Seen, publisher: Publisher):
+async def test_a_recreated_node_that_is_not_cached_yet_is_not_changed(seen: Seen, publisher: Publisher):
     await seen.comes_again()
 
     with pytest.raises(Invalid):
-        await publisher.mark(LABELS)
+        await publisher.apply_labels(LABELS)
 
     await seen.refresh()
     assert not seen.node.metadata.labels.keys() & LABELS.keys()

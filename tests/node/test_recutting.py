@@ -1,4 +1,4 @@
-"""Cutting a card anew keeps one promise: it ends as asked, or as it was, whatever happens in between."""
+"""After repartitioning, a card has the requested layout or its old one, whatever happens in between."""
 
 import asyncio
 import tempfile
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 class KilledError(BaseException):
-    """What SIGKILL is to a process: nothing after it runs, no handler expects it."""
+    """Simulates SIGKILL: no handler catches it."""
 
 
 @dataclass
-class Mortal:
-    """Cards whose process dies at the so-manieth step, just before or just after it took effect."""
+class CrashingCards:
+    """Cards whose process is killed at step `dies_at`, just before or just after it takes effect."""
 
     cards: Cards
     dies_at: int
@@ -40,7 +40,7 @@ class Mortal:
     steps: int = 0
     source = "simulated"
 
-    async def _mortal(self, step: Coroutine[None, None, T]) -> T:
+    async def _step(self, step: Coroutine[None, None, T]) -> T:
         self.steps += 1
         if self.steps == self.dies_at and not self.after:
             step.close()
@@ -51,13 +51,13 @@ class Mortal:
         return result
 
     async def enable_mig(self, address, on):
-        await self._mortal(self.cards.enable_mig(address, on))
+        await self._step(self.cards.enable_mig(address, on))
 
     async def create(self, address, piece):
-        return await self._mortal(self.cards.create(address, piece))
+        return await self._step(self.cards.create(address, piece))
 
     async def destroy(self, address, uuid):
-        await self._mortal(self.cards.destroy(address, uuid))
+        await self._step(self.cards.destroy(address, uuid))
 
     async def look(self):
         return await self.cards.look()
@@ -76,198 +76,201 @@ class Mortal:
 
 
 @pytest.fixture
-def bench(tmp_path):
+def env(tmp_path):
     return Bench(tmp_path)
 
 
-def recutter(bench: Bench, cards: Cards, deadline: float = 120) -> Recutter:
-    journal = FileJournal(bench.folder / "journal.json")
-    return Recutter(cards, bench.clock, deadline=deadline, journal=journal)
+def repartitioner(env: Bench, cards: Cards, deadline: float = 120) -> Recutter:
+    journal = FileJournal(env.folder / "journal.json")
+    return Recutter(cards, env.clock, deadline=deadline, journal=journal)
 
 
-async def recut(bench: Bench, target: Layout, address: str = FIRST) -> Outcome:
-    """As an agent that has just started would."""
-    cards = await bench.start()
-    return await recutter(bench, cards).apply(await seen(cards, address), target)
+async def repartition(env: Bench, target: Layout, address: str = FIRST) -> Outcome:
+    """Repartition the card with a new agent."""
+    cards = await env.start()
+    return await repartitioner(env, cards).apply(await seen(cards, address), target)
 
 
-async def layout(bench: Bench, address: str = FIRST) -> str:
-    return mig.spelled((await seen(await bench.start(), address)).layout)
+async def layout(env: Bench, address: str = FIRST) -> str:
+    return mig.spelled((await seen(await env.start(), address)).layout)
 
 
-async def test_a_whole_card_is_cut_and_cut_anew_and_made_whole(bench):
+async def test_a_card_is_repartitioned_repeatedly_and_made_whole(env):
     for target in (SMALL, MEDIUM, mig.WHOLE, MEDIUM):
-        assert await recut(bench, target) == Applied()
-        assert await layout(bench) == mig.spelled(target)
+        assert await repartition(env, target) == Applied()
+        assert await layout(env) == mig.spelled(target)
 
-    assert await layout(bench, SECOND) == "whole"
-
-
-async def test_a_card_that_is_cut_as_asked_is_not_touched(bench):
-    await recut(bench, MEDIUM)
-    before = await seen(await bench.start())
-    bench.suffer(card0={"fail": "all"})
-
-    assert await recut(bench, MEDIUM) == Applied()
-    assert await seen(await bench.start()) == before
+    assert await layout(env, SECOND) == "whole"
 
 
-async def test_what_stays_in_its_place_stays_the_same_device(bench):
-    await recut(bench, laid("2g.20gb:1"))
-    (kept,) = (await seen(await bench.start())).slots
+async def test_a_card_with_the_requested_layout_is_not_changed(env):
+    await repartition(env, MEDIUM)
+    before = await seen(await env.start())
+    env.suffer(card0={"fail": "all"})
 
-    await recut(bench, MEDIUM)
+    assert await repartition(env, MEDIUM) == Applied()
+    assert await seen(await env.start()) == before
 
-    assert kept in (await seen(await bench.start())).slots
+
+async def test_a_device_that_is_in_both_layouts_is_kept(env):
+    await repartition(env, laid("2g.20gb:1"))
+    (kept,) = (await seen(await env.start())).slots
+
+    await repartition(env, MEDIUM)
+
+    assert kept in (await seen(await env.start())).slots
 
 
-async def test_what_cannot_be_is_refused_before_anything_is_touched(bench):
-    await recut(bench, SMALL)
-    before = await seen(await bench.start())
+async def test_an_impossible_layout_is_refused_before_any_change(env):
+    await repartition(env, SMALL)
+    before = await seen(await env.start())
 
-    outcome = await recut(bench, laid("3g.30gb:2,2g.20gb:1"))
+    outcome = await repartition(env, laid("3g.30gb:2,2g.20gb:1"))
 
     assert isinstance(outcome, Failed)
     assert outcome.restored
     assert "needs 8 compute slices" in outcome.sentence
-    assert await seen(await bench.start()) == before
+    assert await seen(await env.start()) == before
 
 
 @pytest.mark.parametrize("step", range(1, 11))
-async def test_a_step_that_fails_puts_the_old_layout_back(bench, step):
-    """Seven are destroyed and three made; whichever fails, the seven are there again."""
-    await recut(bench, SMALL)
-    bench.suffer(card0={"fail": step})
+async def test_a_failed_step_restores_the_old_layout(env, step):
+    """Seven devices are destroyed and three created. Whichever step fails, the seven are restored."""
+    await repartition(env, SMALL)
+    env.suffer(card0={"fail": step})
 
-    outcome = await recut(bench, MEDIUM)
+    outcome = await repartition(env, MEDIUM)
 
     assert isinstance(outcome, Failed)
     assert outcome.restored
     assert outcome.sentence.startswith(
-        f"card 0 ({FIRST}) could not be cut into 2g.20gb:2,3g.30gb:1: could not "
+        f"card 0 ({FIRST}) could not be partitioned into 2g.20gb:2,3g.30gb:1: could not "
     )
-    assert f"(step {step}, by the file of faults); its old layout is restored" in outcome.sentence
-    assert await layout(bench) == "1g.10gb:7"
+    assert f"(step {step}, simulated by the faults file); its old layout is restored" in outcome.sentence
+    assert await layout(env) == "1g.10gb:7"
 
 
-async def test_when_nothing_works_it_says_so_and_the_next_try_knows_what_was_before(bench):
-    await recut(bench, SMALL)
-    bench.suffer(card0={"fail": [3, 4]})
-    stuck = await recut(bench, MEDIUM)
+async def test_a_failed_rollback_is_reported_and_the_next_attempt_restores_the_old_layout(env):
+    await repartition(env, SMALL)
+    env.suffer(card0={"fail": [3, 4]})
+    stuck = await repartition(env, MEDIUM)
     assert isinstance(stuck, Failed)
     assert not stuck.restored
-    assert "nor could its old layout be restored" in stuck.sentence
+    assert "its old layout could not be restored either" in stuck.sentence
 
-    bench.suffer()
-    cards = await bench.start()
-    again = recutter(bench, cards)
+    env.suffer()
+    cards = await env.start()
+    again = repartitioner(env, cards)
     assert again.unfinished() == {FIRST}
     assert await again.recover(await seen(cards)) == Applied()
 
-    assert await layout(bench) == "1g.10gb:7"
-    assert recutter(bench, cards).unfinished() == frozenset()
+    assert await layout(env) == "1g.10gb:7"
+    assert repartitioner(env, cards).unfinished() == frozenset()
 
 
-async def test_a_lost_card_is_told_and_touched_no_further(bench):
-    bench.suffer(card0={"gone": True}, card1={})
-    cards = await bench.start()
-    bench.suffer()
+async def test_a_lost_card_is_reported_and_not_changed(env):
+    env.suffer(card0={"gone": True}, card1={})
+    cards = await env.start()
+    env.suffer()
     card = await seen(cards)
-    bench.suffer(card0={"gone": True})
+    env.suffer(card0={"gone": True})
 
-    outcome = await recutter(bench, cards).apply(card, SMALL)
+    outcome = await repartitioner(env, cards).apply(card, SMALL)
 
     assert outcome == Failed(
-        f"card 0 ({FIRST}) cannot be cut into 1g.10gb:7: it is not there", restored=False
+        f"card 0 ({FIRST}) cannot be partitioned into 1g.10gb:7: the card is not on the PCI bus",
+        restored=False,
     )
 
 
-async def test_a_change_that_takes_too_long_is_given_up_and_undone(bench):
-    await recut(bench, SMALL)
-    cards = await bench.start()
+async def test_a_change_that_takes_too_long_is_rolled_back(env):
+    await repartition(env, SMALL)
+    cards = await env.start()
     card = await seen(cards)
-    bench.suffer(card0={"slow": 50})
-    change = asyncio.ensure_future(recutter(bench, cards, deadline=120).apply(card, MEDIUM))
+    env.suffer(card0={"slow": 50})
+    change = asyncio.ensure_future(repartitioner(env, cards, deadline=120).apply(card, MEDIUM))
 
-    await bench.clock.let_pass(119)
+    await env.clock.let_pass(119)
     assert len((await seen(cards)).slots) == 5
     assert not change.done()
-    await bench.clock.let_pass(2)
-    bench.suffer()
-    await bench.clock.let_pass(60)
+    await env.clock.let_pass(2)
+    env.suffer()
+    await env.clock.let_pass(60)
 
     outcome = await change
     assert isinstance(outcome, Failed)
-    assert "it was not done within 120 s; its old layout is restored" in outcome.sentence
-    assert await layout(bench) == "1g.10gb:7"
+    assert "it took longer than 120 s; its old layout is restored" in outcome.sentence
+    assert await layout(env) == "1g.10gb:7"
 
 
-async def test_a_driver_that_never_answers_wedges_nobody(bench):
-    cards = await bench.start()
+async def test_a_driver_that_never_answers_does_not_block_forever(env):
+    cards = await env.start()
     card = await seen(cards)
-    bench.suffer(card0={"slow": 80_000})
-    change = asyncio.ensure_future(recutter(bench, cards, deadline=120).apply(card, MEDIUM))
+    env.suffer(card0={"slow": 80_000})
+    change = asyncio.ensure_future(repartitioner(env, cards, deadline=120).apply(card, MEDIUM))
 
-    await bench.clock.let_pass(241)
+    await env.clock.let_pass(241)
 
     outcome = await change
     assert isinstance(outcome, Failed)
     assert outcome.restored, "MIG mode was never turned on, so there is nothing to undo"
 
 
-async def test_an_agent_that_is_told_to_stop_leaves_a_card_the_next_one_finishes(bench):
-    await recut(bench, SMALL)
-    cards = await bench.start()
+async def test_the_next_agent_finishes_a_change_that_was_cancelled(env):
+    await repartition(env, SMALL)
+    cards = await env.start()
     card = await seen(cards)
-    bench.suffer(card0={"slow": 10})
-    change = asyncio.ensure_future(recutter(bench, cards).apply(card, MEDIUM))
-    await bench.clock.let_pass(35)
+    env.suffer(card0={"slow": 10})
+    change = asyncio.ensure_future(repartitioner(env, cards).apply(card, MEDIUM))
+    await env.clock.let_pass(35)
     change.cancel()
     await asyncio.gather(change, return_exceptions=True)
-    assert len((await seen(await bench.start())).slots) == 4
+    assert len((await seen(await env.start())).slots) == 4
 
-    bench.suffer()
-    assert await recut(bench, MEDIUM) == Applied()
+    env.suffer()
+    assert await repartition(env, MEDIUM) == Applied()
 
-    assert await layout(bench) == "2g.20gb:2,3g.30gb:1"
+    assert await layout(env) == "2g.20gb:2,3g.30gb:1"
 
 
-async def test_a_driver_that_says_yes_and_does_nothing_is_found_out(bench):
-    class Deaf(Mortal):
+async def test_a_driver_that_accepts_a_step_without_effect_is_detected(env):
+    class InactiveDriver(CrashingCards):
         async def create(self, address, piece):
             return "MIG-imagined"
 
-    cards = await bench.start()
-    outcome = await recutter(bench, Deaf(cards, dies_at=0, after=False)).apply(await seen(cards), SMALL)
+    cards = await env.start()
+    outcome = await repartitioner(env, InactiveDriver(cards, dies_at=0, after=False)).apply(
+        await seen(cards), SMALL
+    )
 
     assert isinstance(outcome, Failed)
-    assert "the driver said yes to every step, yet the card is cut otherwise" in outcome.sentence
+    assert "the driver accepted every step, but the card has another partitioning" in outcome.sentence
     assert outcome.restored
 
 
-async def test_a_journal_of_another_board_is_not_believed(bench):
-    await recut(bench, SMALL)
-    bench.suffer(card0={"fail": [3, 4]})
-    await recut(bench, MEDIUM)
+async def test_a_journal_entry_of_another_card_is_ignored(env):
+    await repartition(env, SMALL)
+    env.suffer(card0={"fail": [3, 4]})
+    await repartition(env, MEDIUM)
 
-    bench.suffer(card0={"replaced": 1})
-    cards = await bench.start()
-    left = await layout(bench)
-    assert await recutter(bench, cards).recover(await seen(cards)) == Applied()
+    env.suffer(card0={"replaced": 1})
+    cards = await env.start()
+    left = await layout(env)
+    assert await repartitioner(env, cards).recover(await seen(cards)) == Applied()
 
-    assert await layout(bench) == left
+    assert await layout(env) == left
 
 
-async def test_a_journal_that_cannot_be_read_or_written_stops_nobody(bench, tmp_path):
+async def test_a_change_succeeds_without_a_usable_journal(env, tmp_path):
     (tmp_path / "journal.json").write_text("}")
-    assert await recut(bench, SMALL) == Applied()
+    assert await repartition(env, SMALL) == Applied()
 
     (tmp_path / "journal.json").unlink()
     (tmp_path / "journal.json").mkdir()
-    cards = await bench.start()
+    cards = await env.start()
     nowhere = FileJournal(tmp_path / "plain" / "journal.json")
     (tmp_path / "plain").write_text("a file where a directory should be")
-    assert await Recutter(cards, bench.clock, journal=nowhere).apply(await seen(cards), MEDIUM) == Applied()
+    assert await Recutter(cards, env.clock, journal=nowhere).apply(await seen(cards), MEDIUM) == Applied()
 
 
 POSSIBLE = [
@@ -297,19 +300,19 @@ POSSIBLE = [
 async def test_from_every_crash_point_it_ends_at_the_target_or_the_old_layout(
     old, target, deaths, fails, gives_up
 ):
-    """However often it is killed, before or after whichever step, with steps that fail besides."""
+    """The process may be killed several times, before or after any step, and steps may fail."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
-        await recut(bench, old)
-        bench.suffer(card0={"fail": sorted(fails)} if fails else {})
+        env = Bench(Path(folder))
+        await repartition(env, old)
+        env.suffer(card0={"fail": sorted(fails)} if fails else {})
         for dies_at, after in deaths:
-            mortal = Mortal(await bench.start(), dies_at, after)
+            crashing = CrashingCards(await env.start(), dies_at, after)
             try:
-                await recutter(bench, mortal).apply(await seen(mortal), target)
+                await repartitioner(env, crashing).apply(await seen(crashing), target)
             except KilledError:
                 continue
-        cards = await bench.start()
-        last = recutter(bench, cards)
+        cards = await env.start()
+        last = repartitioner(env, cards)
         outcome = await (last.recover if gives_up else lambda card: last.apply(card, target))(
             await seen(cards)
         )
@@ -321,17 +324,17 @@ async def test_from_every_crash_point_it_ends_at_the_target_or_the_old_layout(
             assert now in (old, target)
         else:
             assert last.unfinished() == {FIRST}
-            bench.suffer()
+            env.suffer()
             assert await last.recover(await seen(cards)) == Applied()
             assert (await seen(cards)).layout in (old, target)
 
 
-async def test_errors_of_looking_are_outcomes_too(bench):
-    cards = await bench.start()
+async def test_a_failed_inspection_is_a_failed_change(env):
+    cards = await env.start()
     card = await seen(cards)
-    bench.faults.write_text("driver: false")
+    env.faults.write_text("driver: false")
 
-    outcome = await recutter(bench, cards).apply(card, SMALL)
+    outcome = await repartitioner(env, cards).apply(card, SMALL)
 
     assert isinstance(outcome, Failed)
     assert "no NVIDIA driver" in outcome.sentence

@@ -1,7 +1,8 @@
-"""What a kubelet can never grant, from its own mouth.
+"""Infeasible resizes on a real kubelet.
 
-Of all changes we make only one is ever infeasible to a kubelet of today (docs/podallocation.md): that of a
-Guaranteed pod beside the static CPU manager, even if the pod has no CPU of its own. So this kubelet has one.
+Current kubelets report only one of our changes as infeasible (docs/podallocation.md): that of a Guaranteed
+pod with the static CPU manager, even if the pod has no exclusive CPU. So this kubelet uses the static CPU
+manager.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def pending(kubelet: Kubelet, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_guaranteed_pod_is_set_back_told_why_and_tried_again(kubelet):
+def test_an_infeasible_guaranteed_pod_is_reset_and_retried(kubelet):
     labels = {"mbcas.io/allow-guaranteed": "true"}
     kubelet.runs("firm", container("main", requests=FIRM, limits=FIRM), labels=labels)
     came = generation(kubelet, "firm")
@@ -43,7 +44,7 @@ def test_a_guaranteed_pod_is_set_back_told_why_and_tried_again(kubelet):
 
     assert status["reason"] == (
         'Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static";'
-        " the limit is set back to 100m"
+        " the limit is reset to 100m"
     )
     assert (status["appliedCPULimit"], status["originalCPULimit"]) == ("100m", "100m")
     until(lambda: generation(kubelet, "firm") >= came + 4, "another try, and back again")
@@ -59,7 +60,7 @@ def test_a_guaranteed_pod_is_set_back_told_why_and_tried_again(kubelet):
 
 
 def test_a_limit_alone_is_never_infeasible(kubelet):
-    """Neither beside the static CPU manager, nor far beyond the node."""
+    """Neither with the static CPU manager, nor far beyond the capacity of the node."""
     kubelet.runs("loose")
     for limit, quota in (("300m", "30000"), ("64", "6400000")):
         kubelet.wish("loose", limit)

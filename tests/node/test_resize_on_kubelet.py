@@ -1,6 +1,6 @@
-"""PodAllocations on a real kubelet, moved by `croupier manager` under the account of deployments/cpu.
+"""PodAllocations on a real kubelet, with `croupier manager` under the service account of deployments/cpu.
 
-The kernel's own word counts: a limit has moved when the quota of the container's control group has.
+A limit counts as changed when the quota of the container's cgroup has changed.
 """
 
 import json
@@ -21,7 +21,7 @@ def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Itera
         yield made
 
 
-def test_a_limit_moves_up_and_down_in_the_kernel_and_nothing_restarts(kubelet):
+def test_a_limit_is_changed_in_the_kernel_without_a_restart(kubelet):
     kubelet.runs("web")
     assert kubelet.quotas("web") == {"main": "20000"}
 
@@ -39,7 +39,7 @@ def test_a_limit_moves_up_and_down_in_the_kernel_and_nothing_restarts(kubelet):
     assert f"web 0.07 70m Applied Enforced: the kubelet of {kubelet.node} reports 70m" in shown
 
 
-def test_each_container_gets_its_part_in_the_kernel(kubelet):
+def test_each_container_gets_its_share_in_the_kernel(kubelet):
     kubelet.runs("two", container("app", "300m"), container("log", "100m"))
     kubelet.wish("two", "800m")
 
@@ -49,7 +49,7 @@ def test_each_container_gets_its_part_in_the_kernel(kubelet):
     assert status["originalContainerLimits"] == {"app": "300m", "log": "100m"}
 
 
-def test_a_container_that_starts_again_comes_with_the_limit(kubelet):
+def test_a_restarted_container_keeps_the_limit(kubelet):
     kubelet.runs("again")
     kubelet.wish("again", "300m")
     kubelet.becomes("again", "Applied")
@@ -62,24 +62,24 @@ def test_a_container_that_starts_again_comes_with_the_limit(kubelet):
     assert kubelet.quotas("again") == {"main": "30000"}
 
 
-def test_those_that_cannot_move_say_why(kubelet):
+def test_pods_that_cannot_be_resized_have_a_reason(kubelet):
     firm = container(
         "main", requests={"cpu": "100m", "memory": "32Mi"}, limits={"cpu": "100m", "memory": "32Mi"}
     )
     kubelet.runs("firm", firm)
     kubelet.runs("free", container(limit=None))
-    for name in ("firm", "free", "nobody"):
+    for name in ("firm", "free", "missing"):
         kubelet.wish(name, "300m")
 
     kubelet.becomes("firm", "Failed", "Guaranteed: ")
     kubelet.becomes("free", "Failed", "NoCPULimit: ")
-    kubelet.becomes("nobody", "Failed", "PodNotFound: ")
+    kubelet.becomes("missing", "Failed", "PodNotFound: ")
     assert kubelet.quotas("firm") == {"main": "10000"}
     assert kubelet.quotas("free") == {"main": "-1"}
 
 
-def test_requests_that_move_along_wait_for_room_or_are_refused(kubelet):
-    """Of a Guaranteed pod whose owner opted in: requests need room, limits alone never do."""
+def test_raised_requests_are_deferred_or_refused(kubelet):
+    """Requests of an opted-in Guaranteed pod need free CPU; limits alone never do."""
     cores = os.cpu_count() or 1
     firm = container(
         "main", requests={"cpu": "100m", "memory": "32Mi"}, limits={"cpu": "100m", "memory": "32Mi"}
@@ -101,7 +101,7 @@ def test_requests_that_move_along_wait_for_room_or_are_refused(kubelet):
     assert kubelet.quotas("moves") == {"main": "90000"}
 
 
-def test_a_recreated_pod_is_another_pod(kubelet):
+def test_a_recreated_pod_needs_a_new_podallocation(kubelet):
     kubelet.runs("twice")
     kubelet.wish("twice", "300m")
     kubelet.becomes("twice", "Applied")
@@ -119,7 +119,7 @@ def test_another_namespace_is_refused_by_the_api_server(kubelet):
     body = json.dumps({**kind, "metadata": {"name": "reach"}, "spec": spec})
 
     def refused() -> bool:
-        """The policy is compiled a moment after it was accepted."""
+        """A policy is enforced only shortly after its creation."""
         tried = ("create", "--dry-run=server", "-n", kubelet.namespace, "-f", "-")
         said = kubelet.lab.kubectl(*tried, stdin=body, check=False).stderr
         return f"spec.namespace is kube-system, but the PodAllocation is in {kubelet.namespace}" in said

@@ -1,1 +1,1 @@
-"""TRANSLATE. Wire types of our kinds and of the few core kinds we read; CRDs are generated from them."""
+"""Wire types of Croupier's kinds and of the Kubernetes kinds it reads. CRDs are generated from them."""

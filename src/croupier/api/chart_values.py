@@ -1,7 +1,6 @@
-"""What the values of the chart may be: `settings` from the tree of settings, the rest said here.
+"""The JSON schema of the chart's values. `settings` comes from the settings Structs.
 
-Helm checks values against it before anything is rendered, so a misspelt value is an error and not a wish
-that nobody fulfils.
+Helm validates values before it renders templates, so a misspelt value is an error and is not ignored.
 """
 
 from typing import Any, Final
@@ -87,10 +86,10 @@ def _settings() -> schema.Schema:
 
 
 def _bare(node: schema.Schema) -> schema.Schema:
-    """Without what only our own check reads."""
-    kept = {word: value for word, value in node.items() if not word.startswith("x-")}
+    """The schema without the `x-` keywords, which only `settings_check` uses."""
+    kept = {keyword: value for keyword, value in node.items() if not keyword.startswith("x-")}
     if "properties" in kept:
-        kept["properties"] = {name: _bare(one) for name, one in kept["properties"].items()}
+        kept["properties"] = {name: _bare(child) for name, child in kept["properties"].items()}
     return kept
 
 
@@ -99,4 +98,4 @@ def _group(**properties: Any) -> schema.Schema:
 
 
 WORDS: Final = frozenset(_values())
-"""What may stand at the top of values."""
+"""The top-level keys of the chart's values."""

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes' own kinds that we read, and no others.
+"""The fields of Kubernetes' own kinds that Croupier reads.
 
-An object decoded to these is partial: never write one back as a whole. Patch what
-changes, or overlay it on the object as it was sent.
+A decoded object is partial: never write it back as a whole. Patch the changed fields, or merge them into the
+object as it was received.
 """
 
 from datetime import datetime
@@ -13,10 +13,10 @@ from croupier.api.meta import ObjectMeta
 from croupier.api.wire import Wire
 
 ResourceList: TypeAlias = dict[str, str]
-"""Resource name to quantity as written; `core.quantity.parse` reads it."""
+"""Resource name to quantity as text. `core.quantity.parse` parses it."""
 
 MicroTime: TypeAlias = str
-"""RFC 3339 with exactly six digits of a second: Go refuses any other count, so these stay text."""
+"""RFC 3339 with exactly six fractional digits. Go refuses any other number of digits, so it stays text."""
 
 
 def micro_time(moment: datetime) -> MicroTime:
@@ -41,7 +41,7 @@ class Container(Wire, frozen=True, kw_only=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """An init container that keeps running counts beside the main ones, not before them."""
+        """Whether this is an init container that keeps running along with the main containers."""
         return self.restart_policy == "Always"
 
 
@@ -127,7 +127,7 @@ class ContainerState(Wire, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Wire, frozen=True, kw_only=True):
-    """`resources` is what the kubelet enforces, `allocated_resources` what it promised room for."""
+    """`resources` is what the kubelet enforces, `allocated_resources` what it has reserved."""
 
     name: str
     ready: bool = False
@@ -161,7 +161,7 @@ class Pod(Wire, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Succeeded or Failed: it will use nothing any more."""
+        """Succeeded or Failed: the pod uses no resources any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
@@ -213,7 +213,7 @@ class ConfigMap(Wire, frozen=True, kw_only=True):
 
 
 class Secret(Wire, frozen=True, kw_only=True):
-    """`data` is base64, as it is sent."""
+    """`data` is base64-encoded, as in JSON."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
@@ -222,7 +222,7 @@ class Secret(Wire, frozen=True, kw_only=True):
 
 class WebhookClientConfig(Wire, frozen=True, kw_only=True):
     ca_bundle: str = ""
-    """PEM in base64, as it is sent."""
+    """PEM in base64, as in JSON."""
     url: str = ""
 
 

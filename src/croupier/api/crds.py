@@ -1,7 +1,7 @@
-"""Our kinds as CustomResourceDefinitions.
+"""CustomResourceDefinitions of Croupier's kinds.
 
-The schema comes from the Struct; here stands only what a Struct cannot say: short
-names, what `kubectl get` shows, and the fields one may select by.
+The schema comes from the Struct. This module adds what a Struct cannot express: short names, the columns of
+`kubectl get`, and selectable fields.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from croupier.api.meta import PART_OF
 from croupier.kube.resource import Resource
 
 CATEGORY: Final = "croupier"
-"""`kubectl get croupier` shows everything of ours."""
+"""`kubectl get croupier` lists the objects of all these kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`; a wide one shows with `-o wide` only."""
+    """A column of `kubectl get`. A wide column is shown only with `-o wide`."""
 
     name: str
     path: str
@@ -137,7 +137,7 @@ KINDS: Final = (
 
 
 def definitions() -> dict[str, dict[str, Any]]:
-    """File name to CustomResourceDefinition, for all our kinds."""
+    """All CustomResourceDefinitions by file name."""
     return {kind.file_name: definition(kind) for kind in KINDS}
 
 

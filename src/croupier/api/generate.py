@@ -1,4 +1,4 @@
-"""Write the manifests that follow from the Structs, or say which of them are stale.
+"""Write the files that are generated from the Structs, or list those that are stale.
 
 python -m croupier.api.generate            write them
 python -m croupier.api.generate --check    exit 1 and name the stale ones
@@ -26,7 +26,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[3]
 
 
 def files() -> dict[str, str]:
-    """Path within the repository to content."""
+    """The generated files: path within the repository to content."""
     definitions = crds.definitions()
     bases = {f"{BASES}/{name}": dumped([definition]) for name, definition in definitions.items()}
     kustomization = {
@@ -34,7 +34,7 @@ def files() -> dict[str, str]:
         "kind": "Kustomization",
         "resources": sorted(f"bases/{name}" for name in definitions),
     }
-    reservations = [made for made in definitions.values() if made["spec"]["group"] == "mps.nvidia.com"]
+    reservations = [crd for crd in definitions.values() if crd["spec"]["group"] == "mps.nvidia.com"]
     return {
         **bases,
         KUSTOMIZATION: dumped([kustomization]),
@@ -45,22 +45,22 @@ def files() -> dict[str, str]:
 
 
 def stale(root: Path) -> list[str]:
-    """Sentences about files that are not as they would be generated."""
-    wanted = files()
-    found = [f"{path} {_difference(root / path, content)}" for path, content in wanted.items()]
-    return [each for each in found if not each.endswith(" ")] + [
-        f"{path} belongs to no kind any more" for path in _leftovers(root, wanted)
+    """One message for every file that is missing, stale or superfluous."""
+    generated = files()
+    differences = {path: _difference(root / path, content) for path, content in generated.items()}
+    return [f"{path} {difference}" for path, difference in differences.items() if difference] + [
+        f"{path} belongs to a kind that no longer exists" for path in _leftovers(root, generated)
     ]
 
 
 def write(root: Path) -> list[str]:
-    """Bring the files up to date; the paths that changed."""
-    wanted = files()
-    changed = [path for path, content in wanted.items() if _difference(root / path, content)]
+    """Write stale files, delete superfluous ones, and return the paths of both."""
+    generated = files()
+    changed = [path for path, content in generated.items() if _difference(root / path, content)]
     for path in changed:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(wanted[path], encoding="utf-8")
-    leftovers = list(_leftovers(root, wanted))
+        (root / path).write_text(generated[path], encoding="utf-8")
+    leftovers = list(_leftovers(root, generated))
     for path in leftovers:
         (root / path).unlink()
     return changed + leftovers
@@ -77,7 +77,7 @@ def carry_out(
     write: Callable[[Path], list[str]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """The command line of a generator: write, or with --check say what is stale and fail."""
+    """The command line of a generator: write the files, or with --check list stale ones and fail."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     parser.add_argument("--root", type=Path, default=CHECKOUT, help="the repository (default: this one)")
@@ -85,27 +85,27 @@ def carry_out(
     if not options.check:
         sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root))
         return 0
-    if complaints := stale(options.root):
-        sys.stderr.writelines(f"{complaint}\n" for complaint in complaints)
+    if messages := stale(options.root):
+        sys.stderr.writelines(f"{message}\n" for message in messages)
         sys.stderr.write("run: make generate\n")
         return 1
     return 0
 
 
 def _difference(path: Path, content: str) -> str:
-    """What is wrong with the file; empty if nothing is."""
+    """`is missing`, `is stale`, or an empty string if the file is up to date."""
     if not path.exists():
         return "is missing"
     return "" if path.read_text(encoding="utf-8") == content else "is stale"
 
 
-def _leftovers(root: Path, wanted: dict[str, str]) -> Iterable[str]:
-    there = sorted((root / BASES).glob("*.yaml"))
-    return [path for path in (f"{BASES}/{file.name}" for file in there) if path not in wanted]
+def _leftovers(root: Path, generated: dict[str, str]) -> Iterable[str]:
+    existing = sorted((root / BASES).glob("*.yaml"))
+    return [path for path in (f"{BASES}/{file.name}" for file in existing) if path not in generated]
 
 
 def dumped(documents: list[dict[str, Any]]) -> str:
-    plain = msgspec.json.decode(msgspec.json.encode(documents))  # shared parts would become YAML anchors
+    plain = msgspec.json.decode(msgspec.json.encode(documents))  # shared objects would become YAML anchors
     return HEADER + yaml.safe_dump_all(plain, sort_keys=False, width=110, allow_unicode=True)
 
 

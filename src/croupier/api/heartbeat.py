@@ -1,4 +1,4 @@
-"""How the Lease of a node's agent is named, and whose it is."""
+"""The name of the heartbeat Lease of a node's agent."""
 
 import hashlib
 from typing import Final
@@ -8,11 +8,11 @@ from croupier.api.core_v1 import Lease
 _LONGEST_NAME: Final = 253
 
 MOST_BYTES: Final = 200_000
-"""Of a report in an annotation; all annotations of an object together may have 256 KiB."""
+"""The largest report in an annotation. All annotations of an object together may have 256 KiB."""
 
 
 def name(prefix: str, node: str) -> str:
-    """Shortened where it would be too long for the name of an object."""
+    """The name of the Lease, shortened with a hash if it would be too long for an object name."""
     full = f"{prefix}{node}"
     if len(full) <= _LONGEST_NAME:
         return full
@@ -20,5 +20,5 @@ def name(prefix: str, node: str) -> str:
 
 
 def node_of(lease: Lease, annotation: str, prefix: str) -> str:
-    """As the annotation says it: the name may be shortened."""
+    """The node's name from the annotation, else from the name of the Lease, which may be shortened."""
     return lease.metadata.annotations.get(annotation, lease.metadata.name.removeprefix(prefix))

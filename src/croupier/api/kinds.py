@@ -1,4 +1,4 @@
-"""Every kind we speak, by the name the API server knows it under."""
+"""The Kubernetes resources that Croupier uses: group, version, plural, kind and type of each."""
 
 from typing import Final
 

@@ -1,6 +1,7 @@
-"""A pod as the CPU market sees it: what its limit is, and whether and how far that may move.
+"""Convert a Pod for the CPU market: its CPU limit, and what decides whether the limit may change.
 
-Containers and sidecars bear a limit; other init containers are over before there is anything to move.
+The limit of a pod is the sum over its containers and sidecars. Other init containers have finished before the
+limit can change.
 """
 
 from collections.abc import Mapping
@@ -20,39 +21,43 @@ VPA_IN_PLACE: Final = "vpaInPlaceUpdated"
 
 
 def bearing(pod: Pod) -> tuple[Container, ...]:
-    """The containers whose limits make up the pod's."""
-    return (*pod.spec.containers, *(one for one in pod.spec.init_containers if one.is_sidecar))
+    """The containers whose limits add up to the limit of the pod."""
+    return (*pod.spec.containers, *(init for init in pod.spec.init_containers if init.is_sidecar))
 
 
 def statuses(pod: Pod) -> dict[str, ContainerStatus]:
-    """What the kubelet says of them, by name."""
-    told = {one.name: one for one in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
-    return {one.name: told[one.name] for one in bearing(pod) if one.name in told}
+    """The status of each of these containers by name, as far as the kubelet has reported it."""
+    reported = {
+        status.name: status
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    }
+    names = [container.name for container in bearing(pod)]
+    return {name: reported[name] for name in names if name in reported}
 
 
 def limit(pod: Pod) -> int:
-    """What its spec says, all containers together; in quanta, a started one counted in full."""
-    return units.at_least(_sum([_cpu(one.resources.limits) for one in bearing(pod)]))
+    """The CPU limit of the pod in the spec, in quanta rounded up."""
+    return units.at_least(_sum([_cpu(container.resources.limits) for container in bearing(pod)]))
 
 
 def applied(pod: Pod) -> int | None:
-    """What the kubelet enforces; None as long as it has not said so for every container."""
-    told = statuses(pod)
+    """The CPU limit that the kubelet enforces, in quanta. None until it is reported for every container."""
+    reported = statuses(pod)
     amounts = []
-    for one in bearing(pod):
-        has = told[one.name].resources if one.name in told else None
-        if has is None or CPU not in has.limits:
+    for container in bearing(pod):
+        resources = reported[container.name].resources if container.name in reported else None
+        if resources is None or CPU not in resources.limits:
             return None
-        amounts.append(_cpu(has.limits))
+        amounts.append(_cpu(resources.limits))
     return units.at_least(_sum(amounts))
 
 
 def request(pod: Pod) -> int:
-    return units.at_least(_sum([_requested(one.resources) for one in bearing(pod)]))
+    return units.at_least(_sum([_requested(container.resources) for container in bearing(pod)]))
 
 
 def shape(pod: Pod, original: int | None = None) -> Shape:
-    """`original`: the limit it came with where that is on record; else what its spec says."""
+    """`original` is the recorded original limit. Without it the limit in the spec counts as the original."""
     containers = bearing(pod)
     return Shape(
         namespace=pod.metadata.namespace,
@@ -62,9 +67,11 @@ def shape(pod: Pod, original: int | None = None) -> Shape:
         annotations=pod.metadata.annotations,
         qos=cast("QoS", pod.status.qos_class or "Burstable"),
         kind=_kind(pod),
-        memory_pinned=all(_pinned(one.resources) for one in containers),
-        unlimited=tuple(one.name for one in containers if not _cpu(one.resources.limits).nanos),
-        restarting=tuple(one.name for one in containers if _restarts(one)),
+        memory_pinned=all(_pinned(container.resources) for container in containers),
+        unlimited=tuple(
+            container.name for container in containers if not _cpu(container.resources.limits).nanos
+        ),
+        restarting=tuple(container.name for container in containers if _restarts(container)),
         autoscaler=_autoscaler(pod.metadata.annotations),
     )
 
@@ -78,7 +85,7 @@ def _kind(pod: Pod) -> Kind:
 
 
 def _autoscaler(annotations: Mapping[str, str]) -> str:
-    """The VerticalPodAutoscaler that writes CPU limits of this pod; it leaves a note on what it wrote."""
+    """The VerticalPodAutoscaler that sets CPU limits of this pod, from the annotations that it writes."""
     note = annotations.get(VPA_UPDATES, "")
     if "cpu limit" not in note and annotations.get(VPA_IN_PLACE) != "true":
         return ""
@@ -86,7 +93,7 @@ def _autoscaler(annotations: Mapping[str, str]) -> str:
 
 
 def _pinned(resources: ResourceRequirements) -> bool:
-    """Its memory request equals its memory limit; without a request the API server makes it so."""
+    """Whether the memory request equals the memory limit. A missing request defaults to the limit."""
     most = resources.limits.get("memory")
     if most is None:
         return False
@@ -95,8 +102,8 @@ def _pinned(resources: ResourceRequirements) -> bool:
 
 def _restarts(container: Container) -> bool:
     return any(
-        one.resource_name == CPU and one.restart_policy == "RestartContainer"
-        for one in container.resize_policy
+        policy.resource_name == CPU and policy.restart_policy == "RestartContainer"
+        for policy in container.resize_policy
     )
 
 
@@ -109,4 +116,4 @@ def _cpu(amounts: dict[str, str]) -> Quantity:
 
 
 def _sum(amounts: list[Quantity]) -> Quantity:
-    return Quantity(sum(one.nanos for one in amounts))
+    return Quantity(sum(amount.nanos for amount in amounts))

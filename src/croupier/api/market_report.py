@@ -1,8 +1,8 @@
-"""What an agent tells of its node's market, and where: as JSON in an annotation of its heartbeat Lease.
+"""The report of a node's market agent, stored as JSON in an annotation of the agent's heartbeat Lease.
 
-The Lease is written every few seconds anyway, so it costs no further write; it is there in dry-run mode, when
-there are no PodAllocations to look at; and whoever may read Leases in our namespace may see it, without a way
-to the node.
+The Lease is written every few seconds anyway, so the report costs no additional write. It also exists in
+dry-run mode, when there are no PodAllocations. Reading it needs no access to the node, only permission to
+read Leases in the namespace of the installation.
 """
 
 from datetime import datetime
@@ -15,22 +15,22 @@ from croupier.api.core_v1 import Lease
 from croupier.api.wire import Wire
 
 BOOKS: Final = "mbcas.io/books"
-"""The annotation."""
+"""The annotation with the report."""
 NODE: Final = "mbcas.io/node"
-"""The annotation with the node's name: a Lease's own may be shortened."""
+"""The annotation with the name of the node. The name of the Lease may be shortened."""
 AGENT: Final = "mbcas.io/market"
-"""The label of every agent's Lease;"""
+"""The label on the Lease of every market agent."""
 TRADING: Final = "agent"
-"""of one that moves limits,"""
+"""The label value of an agent that changes limits."""
 WATCHING: Final = "dry-run"
-"""and of one that only shows what it would do."""
+"""The label value of an agent in dry-run mode, which only reports what it would do."""
 LEASES: Final = f"{AGENT} in ({TRADING},{WATCHING})"
 
 _PREFIX: Final = "market-"
 
 
 class BookLine(Wire, frozen=True, kw_only=True):
-    """CPU as quantities. `price`: weight that a quantum of 10m costs."""
+    """One market of the node. CPU amounts are quantities; `price` is the weight that 10m of CPU costs."""
 
     name: str
     supply: str
@@ -41,7 +41,7 @@ class BookLine(Wire, frozen=True, kw_only=True):
 
 
 class PodLine(Wire, frozen=True, kw_only=True):
-    """`limit` is what it was last told to have, `target` what its book would give it."""
+    """One pod. `limit` is the limit last written for it, `target` the limit that the market computed."""
 
     pod: str
     book: str = ""
@@ -63,9 +63,9 @@ class Report(Wire, frozen=True, kw_only=True):
     strict: bool = False
     dry_run: bool = False
     factor: float = 1.0
-    """How far latency pods may be overcommitted."""
+    """The factor by which the CPU of latency-sensitive pods may be overcommitted."""
     outside: str = "0"
-    """What everything that takes no part uses."""
+    """The CPU that pods outside the market use."""
     books: tuple[BookLine, ...] = ()
     pods: tuple[PodLine, ...] = ()
 
@@ -79,10 +79,10 @@ def node_of(lease: Lease) -> str:
 
 
 def written(report: Report) -> str:
-    """For the annotation; without the sentences where it would be too long, or without the pods."""
+    """Encode the report for the annotation. If it is too long, leave out the explanations, then the pods."""
     text = msgspec.json.encode(report)
     if len(text) > heartbeat.MOST_BYTES:
-        short = tuple(msgspec.structs.replace(one, why="") for one in report.pods)
+        short = tuple(msgspec.structs.replace(pod, why="") for pod in report.pods)
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=short))
     if len(text) > heartbeat.MOST_BYTES:
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=()))
@@ -90,7 +90,7 @@ def written(report: Report) -> str:
 
 
 def read(lease: Lease) -> Report | None:
-    """None where there is none, or none that can be read: another version may have written it."""
+    """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
     try:
         return msgspec.json.decode(lease.metadata.annotations.get(BOOKS, ""), type=Report)
     except msgspec.MsgspecError:

@@ -1,9 +1,8 @@
-"""PodAllocation (`allocation.mbcas.io/v1alpha1`): the CPU limit a pod shall have, and the one it has.
+"""PodAllocation (`allocation.mbcas.io/v1alpha1`): the desired CPU limit of a pod, and its current limit.
 
-`Applied` is a statement about what the kubelet reported. It is therefore tied to the
-value that was judged (`observedDesiredCPULimit`), not to the spec, which may already
-ask for the next one. The limit a pod came with is kept in the status: an agent that
-restarts must not take a shrunken limit for the original.
+`Applied` is a statement about what the kubelet reported. It therefore refers to the observed value
+(`observedDesiredCPULimit`), not to the spec, which may already contain the next one. The status keeps the
+pod's original limit: an agent that restarts must not take a reduced limit for the original.
 """
 
 from datetime import datetime
@@ -34,7 +33,7 @@ CPU: TypeAlias = Annotated[
 
 
 class PodAllocationSpec(Wire, frozen=True, kw_only=True):
-    """The limit a pod shall have."""
+    """The desired CPU limit of the pod."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -49,19 +48,19 @@ class PodAllocationSpec(Wire, frozen=True, kw_only=True):
         matches(f"^{DNS_LABEL}$", "must be the name of a namespace"),
         fixed("namespace"),
     ]
-    """The pod's namespace, which must be that of this object. Immutable."""
+    """The namespace of the pod. It must be the namespace of this object. Immutable."""
     pod_name: Annotated[
         str, Meta(max_length=253), matches(f"^{DNS_NAME}$", "must be the name of a pod"), fixed("podName")
     ]
-    """The pod's name. Immutable."""
+    """The name of the pod. Immutable."""
     desired_cpu_limit: DesiredCPU
-    """The CPU limit of the whole pod: a multiple of 10m such as 500m, 1 or 2.5."""
+    """The desired CPU limit of the whole pod in multiples of 10m, for example 500m, 1 or 2.5."""
     node_name: NodeName | None = None
-    """The node whose agent wrote this; unset in one written by a person. Fixed once set."""
+    """The node whose agent created this object. Unset in objects created by users. Immutable once set."""
 
 
 class PodAllocationStatus(Wire, frozen=True, kw_only=True):
-    """The limit it has, as the kubelet reports it."""
+    """The current CPU limit of the pod, as reported by the kubelet."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -69,61 +68,63 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
             " && has(self.observedDesiredCPULimit) && isQuantity(self.appliedCPULimit)"
             " && isQuantity(self.observedDesiredCPULimit)"
             " && quantity(self.appliedCPULimit).compareTo(quantity(self.observedDesiredCPULimit)) == 0)",
-            "Applied means that appliedCPULimit equals observedDesiredCPULimit",
+            "phase Applied requires that appliedCPULimit equals observedDesiredCPULimit",
         ),
         rule(
             "self.phase != 'Applied' || (has(self.observedGeneration) && has(self.podUID))",
-            "Applied is said of one pod and one generation: set podUID and observedGeneration",
+            "phase Applied requires podUID and observedGeneration",
         ),
         rule(
             "self.phase != 'Failed' || has(self.reason)",
-            "Failed needs a reason",
+            "phase Failed requires a reason",
         ),
         rule(
             "!has(oldSelf.originalCPULimit) || !has(oldSelf.podUID) || !has(self.podUID)"
             " || self.podUID != oldSelf.podUID"
             " || (has(self.originalCPULimit) && self.originalCPULimit == oldSelf.originalCPULimit)",
-            "originalCPULimit is written once for a pod",
+            "originalCPULimit cannot change for the same pod",
         ),
     )
 
     phase: AllocationPhase = "Pending"
-    """Applied when the kubelet reports exactly what was asked; Failed is always tried again."""
+    """Pending, Applied (the kubelet reports the desired limit) or Failed (the change is retried)."""
     reason: Annotated[
         str,
         Meta(max_length=1024),
-        matches("^[A-Z][A-Za-z0-9]*(: .+)?$", "reason begins with one stable word, such as Infeasible: ..."),
+        matches(
+            "^[A-Z][A-Za-z0-9]*(: .+)?$", "reason must begin with one CamelCase word, such as Infeasible: ..."
+        ),
     ] = ""
-    """Why: a stable word and a sentence, such as Infeasible: ..."""
+    """The reason for the phase: one CamelCase word and an explanation, for example Infeasible: ..."""
     applied_cpu_limit: CPU | None = None
-    """The limit of the whole pod that the kubelet reports."""
+    """The CPU limit of the whole pod that the kubelet reports."""
     observed_desired_cpu_limit: CPU | None = None
-    """The desiredCPULimit this status was judged by."""
+    """The spec.desiredCPULimit that this status was computed from."""
     observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
-    """The generation of this object the status was judged by."""
+    """The metadata.generation of this object that the status was computed from."""
     pod_uid: Annotated[str, Meta(max_length=36)] = ""
-    """The pod it is said of; another pod of the same name is another pod."""
+    """The UID of the pod that the status describes. A later pod with the same name has another UID."""
     original_cpu_limit: CPU | None = None
-    """The limit the pod came with, before the first change."""
+    """The CPU limit of the pod before the first change."""
     original_container_limits: Annotated[dict[str, CPU], Meta(max_length=64), ATOMIC_MAP] = field(
         default_factory=dict
     )
-    """The same for each container."""
+    """The CPU limit of each container before the first change."""
     observed_restarts: Annotated[int, Meta(ge=0), INT64] | None = None
-    """Restarts of its containers when the change was asked for: after more, the proof begins anew."""
+    """The number of container restarts at the request. After further restarts the limit is verified again."""
     last_applied_time: datetime | None = None
-    """When the limit was found in force."""
+    """The time at which the kubelet was seen to enforce the limit."""
     last_attempt_time: datetime | None = None
-    """When a change was last tried."""
+    """The time of the last attempt to change the limit."""
     conditions: Conditions = ()
-    """Details, each with a reason programs may rely on."""
+    """Conditions of the allocation. Each has a reason that programs may rely on."""
 
 
 class PodAllocation(Wire, frozen=True, kw_only=True):
-    """The CPU limit of one pod, moved in place without a restart."""
+    """The CPU limit of one pod. It is changed in place, without restarting containers."""
 
     spec: PodAllocationSpec
-    """The limit the pod shall have."""
+    """The desired CPU limit of the pod."""
     metadata: ObjectMeta = ObjectMeta()
     status: PodAllocationStatus = PodAllocationStatus()
-    """The limit it has."""
+    """The current CPU limit of the pod, as reported by the kubelet."""

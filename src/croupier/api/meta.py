@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: metadata, owners, conditions; and the names that recur in our kinds."""
+"""Types that every Kubernetes object shares (metadata, owners, conditions) and name formats of our kinds."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
@@ -9,12 +9,12 @@ from croupier.api.wire import INT64, Rule, Wire, matches, rule, schema
 
 DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_NAME: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-"""Lengths are bounded by the schema: counted repetitions make an expression many times slower to match."""
+"""The schema limits lengths: counted repetitions make a regular expression many times slower to match."""
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "croupier"}
-"""The label of all that an installation consists of,"""
+"""The label on every object of an installation."""
 OURS: Final = ",".join(f"{name}={value}" for name, value in PART_OF.items())
-"""and what selects it."""
+"""The label selector for these objects."""
 
 MIG_PROFILE: Final = "^([1-7]c[.])?[1-7]g[.][0-9]+gb([+][a-z.]+)?$"
 MIG_PROFILE_MESSAGE: Final = "must be a MIG profile such as 1g.10gb, 2g.20gb or 1g.10gb+me"
@@ -57,19 +57,19 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone of what lives in no namespace."""
+        """`namespace/name`, or only the name of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Condition(Wire, frozen=True, kw_only=True):
-    """One aspect of the object's state, as observed at one time."""
+    """One aspect of the object's state at a point in time."""
 
     type: Annotated[str, Meta(min_length=1, max_length=316)]
-    """Name of the aspect, such as ReadyForPooling."""
+    """The type of the condition, for example ReadyForPooling."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds: True, False or Unknown."""
     last_transition_time: datetime
-    """When the status last changed."""
+    """The time at which the status last changed."""
     reason: Annotated[
         str,
         Meta(min_length=1, max_length=1024),
@@ -77,11 +77,11 @@ class Condition(Wire, frozen=True, kw_only=True):
             "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "must be one word in CamelCase, such as DriverMissing"
         ),
     ]
-    """Why, as one word that programs may rely on."""
+    """The reason for the last transition: one CamelCase word that programs may rely on."""
     message: Annotated[str, Meta(max_length=32768)] = ""
-    """Why, as a sentence for people."""
+    """A human-readable explanation."""
     observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
-    """The generation of the object this was judged by."""
+    """The metadata.generation of the object that this condition was computed from."""
 
 
 Conditions: TypeAlias = Annotated[
@@ -92,7 +92,7 @@ Conditions: TypeAlias = Annotated[
 
 
 class LabelRequirement(Wire, frozen=True, kw_only=True):
-    """One requirement on a label."""
+    """A requirement on one label."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -102,17 +102,17 @@ class LabelRequirement(Wire, frozen=True, kw_only=True):
     )
 
     key: Annotated[str, Meta(min_length=1, max_length=316)]
-    """The label's key."""
+    """The key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label relates to the values."""
+    """How the label must relate to the values: In, NotIn, Exists or DoesNotExist."""
     values: Annotated[tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=64)] = ()
-    """The values of In and NotIn."""
+    """The values for the operators In and NotIn. Leave empty for Exists and DoesNotExist."""
 
 
 class LabelSelector(Wire, frozen=True, kw_only=True):
-    """Matches objects by their labels; every requirement must hold, and none matches all."""
+    """Selects objects by their labels. All requirements must hold. An empty selector matches every object."""
 
     match_labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
-    """Labels that must have exactly these values."""
+    """Labels that must have exactly the given values."""
     match_expressions: Annotated[tuple[LabelRequirement, ...], Meta(max_length=64)] = ()
-    """Requirements on labels."""
+    """Further requirements on labels."""

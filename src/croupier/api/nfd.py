@@ -1,6 +1,6 @@
-"""NodeFeature of Node Feature Discovery: what its worker and others find in a node.
+"""NodeFeature of Node Feature Discovery (NFD), reduced to the fields about GPUs.
 
-Only the few fields that tell of GPUs. Where NFD is not installed there are none, and labels are read instead.
+Clusters without NFD have no such objects. Node labels are used instead.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from croupier.core.cards.features import Scan
 from croupier.kube.resource import Resource
 
 NODE_NAME: Final = "nfd.node.kubernetes.io/node-name"
-"""The label with the name of the node that a NodeFeature is about."""
+"""The label with the name of the node that a NodeFeature describes."""
 PCI: Final = "pci.device"
 
 
@@ -47,17 +47,17 @@ NODE_FEATURES: Final = Resource(
 )
 
 
-def node_of(found: NodeFeature) -> str:
-    """NFD's own objects are named like their node; those of others only say it in a label."""
-    return found.metadata.labels.get(NODE_NAME) or found.metadata.name
+def node_of(feature: NodeFeature) -> str:
+    """The node of the object. NFD names its objects after the node; other producers only set the label."""
+    return feature.metadata.labels.get(NODE_NAME) or feature.metadata.name
 
 
-def scan(found: Iterable[NodeFeature]) -> Scan:
-    """All objects about one node together; where two say the same thing differently, the first by name."""
+def scan(features: Iterable[NodeFeature]) -> Scan:
+    """Merge all objects about one node. If two contradict each other, the first by name wins."""
     labels: dict[str, str] = {}
     devices: list[dict[str, str]] | None = None
-    for one in sorted(found, key=lambda one: one.metadata.key):
-        labels = {**one.spec.labels, **labels}
-        if (bus := one.spec.features.instances.get(PCI)) is not None and devices is None:
+    for feature in sorted(features, key=lambda feature: feature.metadata.key):
+        labels = {**feature.spec.labels, **labels}
+        if (bus := feature.spec.features.instances.get(PCI)) is not None and devices is None:
             devices = [device.attributes for device in bus.elements]
     return Scan(labels, None if devices is None else tuple(devices))

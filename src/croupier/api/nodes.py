@@ -1,4 +1,4 @@
-"""A node and a pod's wishes about nodes, as far as they tell which nodes are out of question."""
+"""Convert Node and Pod to what node affinity is decided by: labels, taints, selectors, tolerations."""
 
 from croupier.api.core_v1 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from croupier.core.pods.eligible import Needs, NodeFacts, Requirement, Taint, Toleration
@@ -21,17 +21,18 @@ def needs(pod: Pod) -> Needs:
         selector=spec.node_selector,
         terms=None if required is None else tuple(_term(term) for term in required.node_selector_terms),
         tolerations=tuple(
-            Toleration(one.key, one.operator or "Equal", one.value, one.effect) for one in spec.tolerations
+            Toleration(toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect)
+            for toleration in spec.tolerations
         ),
     )
 
 
 def _term(term: NodeSelectorTerm) -> tuple[Requirement, ...]:
     return (
-        *(_requirement(one) for one in term.match_expressions),
-        *(_requirement(one, of_name=True) for one in term.match_fields),
+        *(_requirement(expression) for expression in term.match_expressions),
+        *(_requirement(field, of_name=True) for field in term.match_fields),
     )
 
 
-def _requirement(one: NodeSelectorRequirement, *, of_name: bool = False) -> Requirement:
-    return Requirement(one.key, one.operator, one.values, of_name)
+def _requirement(requirement: NodeSelectorRequirement, *, of_name: bool = False) -> Requirement:
+    return Requirement(requirement.key, requirement.operator, requirement.values, of_name)

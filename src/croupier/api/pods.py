@@ -1,7 +1,7 @@
-"""A pod as the ledger sees it.
+"""Convert a Pod to the `PodView` that placement and the ledger use.
 
-Everything here was written by whoever may create pods, so nothing in it may raise: a
-request that cannot be read becomes `trouble`, an allocation that cannot, none.
+The content comes from users who may create pods, so nothing here raises: an invalid request becomes
+`trouble`, and an invalid allocation counts as no allocation.
 """
 
 from croupier.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
@@ -16,7 +16,7 @@ from croupier.core.pods.want import Wants
 
 
 def view(pod: Pod) -> PodView:
-    """What deciding about cards needs to know of it."""
+    """The fields of the pod that decisions about cards need."""
     wants, trouble, marked = _asked(pod)
     granted = _granted(pod)
     return PodView(
@@ -35,20 +35,20 @@ def view(pod: Pod) -> PodView:
 
 
 def _asked(pod: Pod) -> tuple[Wants, str, bool]:
-    """What it asks for, or why that cannot be read; and whether it carries our mark."""
+    """The requested cards, why the request is invalid, and whether the pod requests the ledger resource."""
     try:
         requests = effective.requests(_footprint(pod.spec))
     except quantity.InvalidQuantityError as error:
         return (), str(error), False
-    found = request.read(requests, pod.metadata.annotations)
+    wants = request.read(requests, pod.metadata.annotations)
     marked = request.MARK in requests
-    if isinstance(found, Refused):
-        return (), str(found), marked
-    return found, "", marked
+    if isinstance(wants, Refused):
+        return (), str(wants), marked
+    return wants, "", marked
 
 
 def _granted(pod: Pod) -> tuple[Entry, ...]:
-    """Only a Binding brings an allocation: on a pod that waits, its owner wrote it."""
+    """The allocation of a bound pod. On an unbound pod the annotation comes from its owner and is ignored."""
     written = pod.metadata.annotations.get(allocation.ALLOCATION)
     if written is None or not pod.spec.node_name:
         return ()
@@ -61,7 +61,7 @@ def _granted(pod: Pod) -> tuple[Entry, ...]:
 def _footprint(spec: PodSpec) -> Footprint:
     return Footprint(
         containers=[_amounts(container) for container in spec.containers],
-        before=[Early(_amounts(one), sidecar=one.is_sidecar) for one in spec.init_containers],
+        before=[Early(_amounts(init), sidecar=init.is_sidecar) for init in spec.init_containers],
         overhead={
             name: quantity.parse(text) for name, text in spec.overhead.items() if request.concerns(name)
         },
@@ -69,7 +69,7 @@ def _footprint(spec: PodSpec) -> Footprint:
 
 
 def _amounts(container: Container) -> Amounts:
-    """What concerns us of its requests; a limit without one is a request, as the API server makes it."""
+    """The requests for cards. A limit without a request counts as the request, as in the API server."""
     asked = _asked_for(container.resources)
     return {name: quantity.parse(text) for name, text in asked.items() if request.concerns(name)}
 

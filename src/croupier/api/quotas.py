@@ -1,4 +1,4 @@
-"""ResourceQuota, as far as it tells what of a namespace's share is used."""
+"""ResourceQuota: the hard limits of a namespace and their usage."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,8 +27,8 @@ class ResourceQuota(Wire, frozen=True, kw_only=True):
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
 
 
-def limits(found: ResourceQuota) -> Limits:
-    return Limits(_amounts(found.status.hard), _amounts(found.status.used))
+def limits(quota: ResourceQuota) -> Limits:
+    return Limits(_amounts(quota.status.hard), _amounts(quota.status.used))
 
 
 def _amounts(written: Mapping[str, str]) -> dict[str, Quantity]:

@@ -1,7 +1,6 @@
 """Structural OpenAPI schemas from Structs.
 
-A Struct says everything once; this walks it and writes what the API server wants to
-read. The strings below fields become descriptions, so they are taken from the source.
+Docstrings of Structs and the strings below fields become descriptions. The latter are read from the source.
 """
 
 import ast
@@ -40,7 +39,7 @@ def _walk(node: shape.Type) -> Schema:
         case shape.Metadata(type=inner, extra_json_schema=extra):
             return _merged(_walk(inner), extra or {})
         case shape.UnionType(types=types):
-            (only,) = [one for one in types if not isinstance(one, shape.NoneType)]
+            (only,) = [type_ for type_ in types if not isinstance(type_, shape.NoneType)]
             return _walk(only)
         case shape.StructType():
             return _struct(node)
@@ -66,7 +65,7 @@ def _scalar(node: shape.Type) -> Schema:
             return {"type": "string", "format": "date-time"}
         case shape.LiteralType(values=values):
             return {"type": "string", "enum": sorted(values)}
-    raise TypeError(f"{type(node).__name__} has no place in a CRD; add it to api/schema.py")
+    raise TypeError(f"{type(node).__name__} is not supported in a CRD; add it to api/schema.py")
 
 
 def _struct(node: shape.StructType) -> Schema:
@@ -88,14 +87,14 @@ def _field(field: shape.Field, description: str) -> Schema:
     if description:
         schema = {
             "description": description,
-            **{word: schema[word] for word in schema if word != "description"},
+            **{keyword: schema[keyword] for keyword in schema if keyword != "description"},
         }
     default = _default(field, schema)
     return schema if default is None else {**schema, "default": default}
 
 
 def _default(field: shape.Field, schema: Schema) -> Any:
-    """Only what absence would not say: no nulls, nothing empty; of a Struct, the defaults inside it."""
+    """The default of the field, without null and empty values. For a Struct, the defaults of its fields."""
     if isinstance(field.default, msgspec.Struct):
         inside = schema.get("properties", {}).items()
         return {name: property_["default"] for name, property_ in inside if "default" in property_} or None
@@ -107,8 +106,8 @@ def _merged(schema: Schema, extra: Schema) -> Schema:
     return {**schema, **extra, **({RULES: rules} if rules else {})}
 
 
-def _present(**words: Any) -> Schema:
-    return {word: value for word, value in words.items() if value is not None}
+def _present(**keywords: Any) -> Schema:
+    return {keyword: value for keyword, value in keywords.items() if value is not None}
 
 
 @cache

@@ -1,8 +1,8 @@
-"""The settings of an installation, described once.
+"""The settings of an installation.
 
-The same tree comes from a file, from a ConfigMap or from a ModuleConfig, and is the `settings` of the chart's
-values. The schema of the chart, that of the ModuleConfig and the reference page are made of these Structs.
-Whether a change takes effect at once or with the next start is said here, too: `restarts`.
+The same tree comes from a file, a ConfigMap or a ModuleConfig, and is `settings` in the values of the chart.
+The schema of the chart and the reference page are generated from these Structs. `RESTARTS` marks a setting
+whose change takes effect only after a restart.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -19,150 +19,152 @@ LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=316)]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 RESTARTS: Final = schema(x_restarts=True)
-"""The processes must start again before a change counts."""
+"""Marks a setting whose change takes effect only after the processes restart."""
 
 
 def seconds(span: str) -> int:
-    """`90s`, `10m`, `1h`."""
+    """The seconds of a duration such as `90s`, `10m` or `1h`."""
     return int(span[:-1]) * _SECONDS[span[-1]]
 
 
 class ManagedNodes(Wire, frozen=True, kw_only=True):
-    """Which nodes' cards are ours to manage."""
+    """Which nodes Croupier manages."""
 
     label_key: LabelKey = "gpu.deckhouse.io/enabled"
-    """The node label that says so: "true" or "false"."""
+    """The node label that includes ("true") or excludes ("false") a node."""
     enabled_by_default: bool = True
-    """What a node without the label means."""
+    """Whether nodes without the label are managed."""
 
 
 class DeviceApproval(Wire, frozen=True, kw_only=True):
-    """How cards join pools that do not say it themselves."""
+    """How cards join pools that have no own deviceAssignment."""
 
     mode: Literal["Manual", "Automatic", "Selector"] = "Manual"
-    """By a person's annotation, all that match, or those the selector matches."""
+    """Manual requires an annotation, Automatic takes all matching cards, Selector those that it matches."""
     selector: LabelSelector = LabelSelector()
-    """For mode Selector: labels of a GPUDevice."""
+    """In mode Selector: the labels of GPUDevices that join without an annotation."""
 
 
 class SchedulingDefaults(Wire, frozen=True, kw_only=True):
-    """Where pods go, for pools that do not say it themselves."""
+    """How pods are placed, for pools without own scheduling options."""
 
     default_strategy: Annotated[Literal["Spread", "BinPack", "LeastFragmentation"], RESTARTS] = "Spread"
-    """Fill nodes, spread over them, or leave the least fragments."""
+    """BinPack fills nodes, Spread distributes pods, LeastFragmentation avoids small unusable remainders."""
     topology_key: LabelKey = "topology.kubernetes.io/zone"
-    """What Spread spreads over."""
+    """The node label that Spread distributes pods by."""
 
 
 class Inventory(Wire, frozen=True, kw_only=True):
-    """How closely nodes are looked at."""
+    """How often nodes are checked."""
 
     resync_period: Annotated[Span, RESTARTS] = "30s"
-    """After how long a node is looked at again though nothing changed."""
+    """The interval at which a node is checked again even if nothing has changed, for example 30s."""
 
 
 class ReservationSettings(Wire, frozen=True, kw_only=True):
-    """How long something is kept for a pod that is not bound yet."""
+    """How long capacity is held for a pod that is not bound yet."""
 
     ttl: Annotated[Span, RESTARTS] = "120s"
-    """How long a hold or a booking waits for its pod."""
+    """The time after which a hold or a booking expires if its pod is not bound, for example 120s."""
 
 
 class FallbackSettings(Wire, frozen=True, kw_only=True):
-    """What takes the place of a MIG profile that no node offers."""
+    """Which MIG profile replaces a requested profile that no node offers."""
 
     direction: Literal["nearest", "down", "up", "off"] = "nearest"
-    """Where to look: smaller profiles first, then larger; only smaller; only larger; nowhere."""
+    """Profiles to try: nearest (smaller, then larger), down (only smaller), up (only larger), off (none)."""
     min_memory: Memory | None = None
-    """The least memory of what takes its place."""
+    """The smallest memory of a replacement profile, for example 10Gi. No limit if unset."""
     prefer_available: Annotated[bool, schema(x_restarts=True, default=False)] = False
-    """Rather take what one node has enough of free now."""
+    """Whether to prefer a profile of which one node has enough free devices now."""
     when_nothing_fits: Literal["Admit", "Deny"] = "Admit"
-    """What becomes of a pod nothing can be found for."""
+    """Whether a pod without a suitable profile is admitted unchanged (Admit) or refused (Deny)."""
 
 
 class MaintenanceSettings(Wire, frozen=True, kw_only=True):
-    """Pools whose cards are being rebuilt."""
+    """The repartitioning of the cards of a pool."""
 
     deadline: Span = "1h"
-    """After how long it is said who still holds what (GPUModeChangeStuck)."""
+    """How long a pool may stay in Maintenance before GPUModeChangeStuck reports the remaining holders."""
 
 
 class CapacityLow(Wire, frozen=True, kw_only=True):
-    """When a pool counts as nearly full."""
+    """When the alert GPUPoolCapacityLow fires."""
 
     percent: Annotated[int, Meta(ge=0, le=100), INT32] = 10
-    """Less than this part of it is available,"""
-    for_: Annotated[Span, Meta(description="for so long.")] = field(name="for", default="10m")
+    """The threshold: the percentage of a pool's total capacity that must be available."""
+    for_: Annotated[
+        Span, Meta(description="How long capacity must stay below the threshold before the alert fires.")
+    ] = field(name="for", default="10m")
 
 
 class NodeWithoutPool(Wire, frozen=True, kw_only=True):
-    """When a card that serves no pool is worth an alert."""
+    """When the alerts GPUNodeWithoutPool and GPUUnassignedDevice fire."""
 
-    for_: Annotated[Span, Meta(description="Fit and unassigned for so long.")] = field(
-        name="for", default="30m"
-    )
+    for_: Annotated[
+        Span, Meta(description="How long a healthy card must be unassigned before the alert fires.")
+    ] = field(name="for", default="30m")
 
 
 class AlertSettings(Wire, frozen=True, kw_only=True):
-    """When alerts are raised."""
+    """When alerts fire."""
 
     capacity_low: CapacityLow = CapacityLow()
-    """GPUPoolCapacityLow."""
+    """When the alert GPUPoolCapacityLow fires."""
     node_without_pool: NodeWithoutPool = NodeWithoutPool()
-    """GPUNodeWithoutPool and GPUUnassignedDevice."""
+    """When the alerts GPUNodeWithoutPool and GPUUnassignedDevice fire."""
 
 
 class MonitoringSettings(Wire, frozen=True, kw_only=True):
-    """What is made for the Prometheus operator."""
+    """Objects for the Prometheus operator."""
 
     service_monitor: bool = True
-    """Whether ServiceMonitors and rules are installed where their kinds exist."""
+    """Whether ServiceMonitors and PrometheusRules are installed if the cluster has these kinds."""
 
 
 class HttpsSettings(Wire, frozen=True, kw_only=True):
-    """The certificate of the webhook."""
+    """The serving certificate of the webhook."""
 
     mode: Annotated[Literal["SelfSigned", "CertManager"], RESTARTS] = "SelfSigned"
-    """Made and renewed by us, or by cert-manager."""
+    """Whether Croupier (SelfSigned) or cert-manager (CertManager) issues and renews the certificate."""
 
 
 class Configuration(Wire, frozen=True, kw_only=True):
-    """Everything that can be set. What is left out is as the default says."""
+    """All settings. A setting that is left out has its default."""
 
     high_availability: Annotated[bool, RESTARTS] | None = None
-    """Two of every process, and the ledger in the API server; by the size of the cluster when unset."""
+    """True: two replicas, ledger in NodeReservations. Unset: two replicas if the cluster has three nodes."""
     managed_nodes: ManagedNodes = ManagedNodes()
-    """Which nodes' cards are ours to manage."""
+    """Which nodes Croupier manages."""
     device_approval: DeviceApproval = DeviceApproval()
-    """How cards join pools that do not say it themselves."""
+    """How cards join pools that have no own deviceAssignment."""
     scheduling: SchedulingDefaults = SchedulingDefaults()
-    """Where pods go, for pools that do not say it themselves."""
+    """How pods are placed, for pools without own scheduling options."""
     inventory: Inventory = Inventory()
-    """How closely nodes are looked at."""
+    """How often nodes are checked."""
     reservation: ReservationSettings = ReservationSettings()
-    """How long something is kept for a pod that is not bound yet."""
+    """How long capacity is held for a pod that is not bound yet."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
-    """Where the ledger is: in the memory of the one extender, or in NodeReservations for several."""
+    """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
     fallback: FallbackSettings = FallbackSettings()
-    """What takes the place of a MIG profile that no node offers."""
+    """Which MIG profile replaces a requested profile that no node offers."""
     maintenance: MaintenanceSettings = MaintenanceSettings()
-    """Pools whose cards are being rebuilt."""
+    """The repartitioning of the cards of a pool."""
     alerts: AlertSettings = AlertSettings()
-    """When alerts are raised."""
+    """When alerts fire."""
     monitoring: MonitoringSettings = MonitoringSettings()
-    """What is made for the Prometheus operator."""
+    """Objects for the Prometheus operator."""
     log_level: Literal["Debug", "Info", "Warning", "Error"] = "Info"
-    """What the processes log."""
+    """The lowest level of log lines that the processes write."""
     https: HttpsSettings = HttpsSettings()
-    """The certificate of the webhook."""
+    """The serving certificate of the webhook."""
 
     @property
     def book(self) -> Literal["InMemory", "CRD"]:
-        """Several schedulers cannot share a book in memory."""
+        """Replicas cannot share a ledger in memory, so high availability implies CRD."""
         return "CRD" if self.high_availability else self.capacity_manager
 
 
 def read(data: Any) -> Configuration:
-    """Checked data (`settings_check.problems` found none) as a value."""
+    """Convert data for which `settings_check.problems` returned nothing."""
     return convert(data, Configuration)

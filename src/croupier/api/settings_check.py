@@ -1,7 +1,4 @@
-"""Whether settings can be meant: every error, by its path, with what is allowed there.
-
-A person who corrects one error and is told of the next loses an afternoon. So nothing stops at the first.
-"""
+"""Validation of settings: all errors at once, each with its path and the allowed values."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -35,23 +32,23 @@ class Problem:
 
 
 def problems(data: Any) -> list[Problem]:
-    """All that is wrong with settings as they were written; none if they can be used."""
-    found = [problem for error in _validator().iter_errors(data) for problem in _told(error)]
-    return sorted({*found, *_together(data if isinstance(data, dict) else {})})
+    """Every error in the settings, sorted by path. Empty if they are valid."""
+    invalid = [problem for error in _validator().iter_errors(data) for problem in _told(error)]
+    return sorted({*invalid, *_together(data if isinstance(data, dict) else {})})
 
 
 @cache
 def strict() -> schema.Schema:
-    """The schema of the settings, in which nothing may stand that is not named."""
+    """The schema of the settings without unknown fields."""
     return _closed(schema.of(Configuration))
 
 
 def _closed(node: schema.Schema) -> schema.Schema:
-    inside = {name: _closed(one) for name, one in node.get("properties", {}).items()}
-    kept = {word: value for word, value in node.items() if not word.startswith("x-kubernetes")}
-    if not inside:
+    properties = {name: _closed(child) for name, child in node.get("properties", {}).items()}
+    kept = {keyword: value for keyword, value in node.items() if not keyword.startswith("x-kubernetes")}
+    if not properties:
         return kept
-    return {**kept, "properties": inside, "additionalProperties": False}
+    return {**kept, "properties": properties, "additionalProperties": False}
 
 
 @cache
@@ -72,9 +69,11 @@ def _told(error: ValidationError) -> Iterator[Problem]:
         case "required":
             yield Problem(path, f"{error.message.split(' ')[0]} is missing")
         case "enum":
-            yield Problem(path, f"{_shown(value)} is none of {', '.join(allowed)}")
+            yield Problem(path, f"{_shown(value)} is not one of {', '.join(allowed)}")
         case "pattern":
-            yield Problem(path, f"{_shown(value)} must be written as {node.get('x-example', 'shown')}")
+            example = node.get("x-example")
+            format_ = f"must have a format such as {example}" if example else "has an invalid format"
+            yield Problem(path, f"{_shown(value)} {format_}")
         case "type":
             kind = _KINDS.get(allowed, str(allowed))
             yield Problem(path, f"{_shown(value)} must be {kind}")
@@ -87,7 +86,7 @@ def _told(error: ValidationError) -> Iterator[Problem]:
 def _unknown(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    return f"there is no such setting; {hint}here stand {', '.join(known)}"
+    return f"there is no such setting; {hint}valid names here are {', '.join(known)}"
 
 
 def _shown(value: Any) -> str:
@@ -102,24 +101,23 @@ def _range(node: schema.Schema) -> str:
 
 
 def _together(data: dict[str, Any]) -> Iterator[Problem]:
-    """What each may be alone and not together."""
+    """Errors in the combination of settings that are valid alone."""
     approval = data.get("deviceApproval")
     if isinstance(approval, dict) and approval.get("mode") == "Selector" and not approval.get("selector"):
         yield Problem(
-            "deviceApproval.selector", "mode Selector needs one; without it no card would ever join"
+            "deviceApproval.selector", "mode Selector needs a selector; without one no card would join a pool"
         )
     if data.get("highAvailability") is True and data.get("capacityManager") == "InMemory":
         yield Problem(
             "capacityManager",
-            "highAvailability keeps the ledger in the API server: leave this out, or say CRD",
+            "highAvailability requires the ledger in NodeReservations: leave this out or set it to CRD",
         )
 
 
 def restarting(before: Configuration, after: Configuration) -> list[str]:
-    """Paths whose change counts only after the processes start again."""
-
-    told = (msgspec.to_builtins(before), msgspec.to_builtins(after))
-    return sorted(_restarting("", schema.of(Configuration), *told))
+    """The paths of changes that take effect only after a restart."""
+    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    return sorted(_restarting("", schema.of(Configuration), old, new))
 
 
 def _restarting(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[str]:
@@ -128,7 +126,7 @@ def _restarting(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[
     if node.get("x-restarts"):
         yield path
         return
-    for name, inside in node.get("properties", {}).items():
-        before = (old or {}).get(name, inside.get("default"))
-        after = (new or {}).get(name, inside.get("default"))
-        yield from _restarting(f"{path}.{name}".lstrip("."), inside, before, after)
+    for name, child in node.get("properties", {}).items():
+        before = (old or {}).get(name, child.get("default"))
+        after = (new or {}).get(name, child.get("default"))
+        yield from _restarting(f"{path}.{name}".lstrip("."), child, before, after)

@@ -1,6 +1,6 @@
-"""Which settings are in force, and whether what stands somewhere may take their place.
+"""The active settings, and whether a changed document may replace them.
 
-A change that cannot be meant changes nothing: the settings of before stay until every error is corrected.
+Invalid settings change nothing: the previous settings stay active until every error is corrected.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from croupier.api.settings_check import Problem
 class Order:
     configuration: Configuration = field(default_factory=Configuration)
     enabled: bool = True
-    """Off: the processes stay and do nothing."""
+    """If false, the processes keep running and do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Every error, and nothing taken over."""
+    """The settings were rejected because of these errors."""
 
     problems: tuple[Problem, ...]
 
@@ -33,7 +33,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is other than before: paths that count at once, and those for which the processes must restart."""
+    """The changed paths: those that take effect at once, and those that need a restart."""
 
     at_once: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
@@ -43,23 +43,23 @@ class News:
 
 
 def read(document: Any) -> Order | Refused:
-    """A plain document, a ConfigMap or a ModuleConfig."""
+    """Read settings from a plain document, a ConfigMap or a ModuleConfig."""
     try:
-        data, found = settings_source.settings_in(document), settings_source.problems(document)
-    except ValueError as bad:
-        return Refused((Problem("", str(bad)),))
-    if found:
-        return Refused(tuple(found))
+        data, problems = settings_source.settings_in(document), settings_source.problems(document)
+    except ValueError as error:
+        return Refused((Problem("", str(error)),))
+    if problems:
+        return Refused(tuple(problems))
     return Order(settings.read(data), settings_source.is_enabled(document))
 
 
 def news(before: Configuration, after: Configuration, *, started: Configuration) -> News:
-    """What a change means for a process that `started` with other settings, perhaps long before it."""
+    """The effect of a change on a process that started with the settings `started`."""
     old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
     restarts = settings_check.restarting(started, after)
     changed = sorted(_changed("", old, new))
     waiting = {*restarts, *settings_check.restarting(before, after)}
-    at_once = tuple(path for path in changed if not any(_within(path, one) for one in waiting))
+    at_once = tuple(path for path in changed if not any(_within(path, restart) for restart in waiting))
     return News(at_once, tuple(restarts))
 
 

@@ -1,4 +1,4 @@
-"""Every setting in one line, for the reference page and the command line."""
+"""A table of all settings for the reference page and the command line."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from croupier.api.settings import Configuration
 
 HEAD: Final = """# Settings
 
-One tree, in a file, in the ConfigMap `croupier-settings`, in the ModuleConfig `gpu-operator`,
-or under `settings` in the values of the chart.
-`croupier settings check -f FILE` lists every error by its path. Whatever is left out is as the default says.
+The settings are one YAML tree. It is in a file, in the ConfigMap `croupier-settings`, in the ModuleConfig
+`gpu-operator`, or under `settings` in the values of the chart.
+`croupier settings check -f FILE` lists every error with its path. A setting that is left out has its default.
 
-| setting | default | allowed | takes effect | what it does |
+| setting | default | allowed | takes effect | description |
 |---|---|---|---|---|
 """
 
@@ -32,7 +32,7 @@ def page() -> str:
         (f"`{row.path}`", row.default and f"`{row.default}`", row.allowed, row.takes_effect, row.says)
         for row in rows()
     )
-    lines = ("| " + " | ".join(part.replace("|", "\\|") for part in line) + " |\n" for line in cells)
+    lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in cells)
     return HEAD + "".join(lines)
 
 
@@ -41,12 +41,13 @@ def rows() -> list[Row]:
 
 
 def _rows(path: str, node: schema.Schema) -> Iterator[Row]:
-    for name, one in node.get("properties", {}).items():
-        here = f"{path}.{name}".lstrip(".")
-        if one["type"] == "object" and name != "selector":
-            yield from _rows(here, one)
+    for name, child in node.get("properties", {}).items():
+        child_path = f"{path}.{name}".lstrip(".")
+        if child["type"] == "object" and name != "selector":
+            yield from _rows(child_path, child)
         else:
-            yield Row(here, _default(one), _allowed(one), _when(one), one.get("description", ""))
+            description = child.get("description", "")
+            yield Row(child_path, _default(child), _allowed(child), _when(child), description)
 
 
 def _default(node: schema.Schema) -> str:
@@ -67,4 +68,4 @@ def _allowed(node: schema.Schema) -> str:
 
 
 def _when(node: schema.Schema) -> str:
-    return "at the next start" if node.get("x-restarts") else "at once"
+    return "after a restart" if node.get("x-restarts") else "immediately"

@@ -1,6 +1,6 @@
-"""A pod as far as somebody needs it who only wants to know that it exists now.
+"""Minimal pod type: identity only.
 
-Of a large cluster every pod passes by, and next to nothing of it is kept.
+It keeps the informer cache small in clusters with many pods.
 """
 
 from msgspec import field

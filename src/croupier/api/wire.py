@@ -1,8 +1,7 @@
-"""How our types look as JSON, and how they say what the API server shall enforce.
+"""The base class of wire types, and helpers to declare what the API server validates.
 
-Everything about a field is written once, where the field is: its type, its bounds
-(`Meta`), the rules that need more than a bound (`rule`, `checked`), and, as the
-string below it, the sentence that `kubectl explain` shows. The CRDs are derived.
+Everything about a field is declared in one place: its type, its bounds (`Meta`), its CEL rules (`rule`,
+`checked`), and, as the string below it, the sentence that `kubectl explain` shows. The CRDs are generated.
 """
 
 from collections.abc import Mapping
@@ -19,20 +18,20 @@ Rule: TypeAlias = dict[str, str]
 
 
 def spelled(name: str) -> str:
-    """`pod_uid` is `podUID` to Kubernetes, `inventory_ids` is `inventoryIDs`."""
+    """The JSON name of a field: `pod_uid` becomes `podUID`, `inventory_ids` becomes `inventoryIDs`."""
     first, *others = name.split("_")
     return first + "".join(_SPELLING.get(word) or word.capitalize() for word in others)
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename=spelled, omit_defaults=True, gc=False):
-    """What every type on the wire shares. They form no cycles, so the garbage collector may skip them."""
+    """The base class of wire types. They form no reference cycles, so the garbage collector can skip them."""
 
 
 def rule(expression: str, message: str, *, says: str = "") -> Rule:
-    """Refuse what the CEL expression does not hold for.
+    """Refuse objects for which the CEL expression is false.
 
-    `message` is the sentence a person reads; `says` is a CEL expression that
-    builds a better one from the values (the sentence stays as its fall-back).
+    `message` is the error. `says` is a CEL expression that builds a more specific one, with `message` as its
+    fallback.
     """
     return {"rule": expression, "message": message} | ({"messageExpression": says} if says else {})
 
@@ -43,22 +42,22 @@ def checked(*rules: Rule) -> Meta:
 
 
 def matches(pattern: str, message: str) -> Meta:
-    """A pattern whose refusal is a sentence (the own `pattern` of a schema answers with the expression)."""
+    """A pattern with a readable error. A schema's own `pattern` would show the regular expression."""
     return checked(rule(f"self.matches({quoted(pattern)})", message))
 
 
 def fixed(what: str) -> Meta:
-    """The field keeps the value it was created with."""
+    """The field is immutable."""
     return checked(rule("self == oldSelf", f"{what} cannot change: delete the object and create another"))
 
 
 def schema(**keywords: Any) -> Meta:
-    """Schema words that msgspec has no name for, such as `x_kubernetes_map_type`."""
-    return Meta(extra_json_schema={word.replace("_", "-"): value for word, value in keywords.items()})
+    """Schema keywords that msgspec does not know, such as `x_kubernetes_map_type`."""
+    return Meta(extra_json_schema={name.replace("_", "-"): value for name, value in keywords.items()})
 
 
 def table(rows: Mapping[Word, str]) -> str:
-    """A CEL map literal, to look things up in a rule."""
+    """A CEL map literal."""
     return "{" + ", ".join(f"{quoted(key)}: {quoted(value)}" for key, value in rows.items()) + "}"
 
 
@@ -68,7 +67,7 @@ def quoted(text: str) -> str:
 
 
 ATOMIC_MAP: Final = schema(x_kubernetes_map_type="atomic")
-"""Replaced as a whole by every writer; also far cheaper to write (docs/decisions/0002)."""
+"""Every writer replaces the map as a whole, which is also far cheaper to write (docs/decisions/0002)."""
 
 INT32: Final = schema(format="int32")
 INT64: Final = schema(format="int64")

@@ -1,1 +1,1 @@
-"""SERVE. What runs on every node: the CPU market's agent, and the adapters to what a node alone can show."""
+"""The programs that run on every node: the agent for GPU cards and the agent of the CPU market."""

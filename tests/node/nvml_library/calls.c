@@ -75,7 +75,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
     int code;
     if (!initialized) return UNINITIALIZED;
     if ((code = enter("nvmlDeviceGetCount_v2")) != SUCCESS) {
-        if (code == DRIVER_NOT_LOADED) initialized = 0; /* it must be asked for anew when it is back */
+        if (code == DRIVER_NOT_LOADED) initialized = 0; /* it must be initialized again */
         return code;
     }
     *count = world.card_count;

@@ -94,7 +94,7 @@ int nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct handle *device, unsigne
     return leave(SUCCESS, 0);
 }
 
-/* As strict as a driver: a place the profile has, nobody else there, and enough to compute with. */
+/* As strict as a driver: a valid and free placement, and enough compute slices. */
 static int has_room(struct card *card, const struct profile *p, const struct placement *place) {
     unsigned n, alike = 0, used = 0, most = 0, begins = 0;
     for (n = 0; n < p->start_count; n++) begins |= p->starts[n] == place->start;

@@ -1,4 +1,4 @@
-"""The kinds of `gpu.deckhouse.io/v1alpha1`: cards, the nodes they are in, the pools they serve."""
+"""The kinds of `gpu.deckhouse.io/v1alpha1`: GPUDevice, GPUNodeInventory and GPUPool."""
 
 from croupier.api.gpu.device import GPUDevice
 from croupier.api.gpu.node import GPUNodeInventory

@@ -1,7 +1,7 @@
-"""What the agent of a node tells of its cards, and where: as JSON in an annotation of its heartbeat Lease.
+"""The report of a node's agent about its cards, stored as JSON in an annotation of its heartbeat Lease.
 
-The Lease is renewed every few seconds anyway, so telling more costs no further write, and one object says
-both what the agent sees and that it still looks. Whoever reads it needs no way to the node.
+The Lease is renewed every few seconds anyway, so the report costs no additional write, and one object
+contains both the report and the proof that the agent is alive. Reading it needs no access to the node.
 """
 
 from typing import Final
@@ -16,18 +16,18 @@ from croupier.api.wire import Wire
 CARDS: Final = "gpu.deckhouse.io/cards"
 """The annotation with the report."""
 NODE: Final = "gpu.deckhouse.io/node"
-"""The annotation with the node's name: a Lease's own may be shortened."""
+"""The annotation with the name of the node. The name of the Lease may be shortened."""
 AGENT: Final = "gpu.deckhouse.io/agent"
-"""The label of every agent's Lease."""
+"""The label on the Lease of every node agent."""
 LEASES: Final = f"{AGENT}=node"
 BEATS: Final = 3
-"""Good heartbeats in a row that make a card or node fit; they are not counted further."""
+"""The number of consecutive good heartbeats after which a card or node is ready. Counters stop there."""
 
 _PREFIX: Final = "gpu-node-"
 
 
 class CardHealth(Wire, frozen=True, kw_only=True):
-    """`healthy` is the agent's verdict on the hardware; `reason` one word, `message` a sentence."""
+    """The health of a card. `reason` is one CamelCase word, `message` a sentence."""
 
     healthy: bool = True
     reason: str = ""
@@ -36,16 +36,16 @@ class CardHealth(Wire, frozen=True, kw_only=True):
     ecc_errors: int | None = None
     temperature_c: int | None = None
     clean: int = 0
-    """Heartbeats without a fault in a row, up to BEATS."""
+    """The number of consecutive heartbeats without a fault, up to BEATS."""
     metrics: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class CardLine(Wire, frozen=True, kw_only=True):
-    """One card as its driver tells of it."""
+    """One card, as reported by its driver."""
 
     index: int
     address: str
-    """On the PCI bus, such as 0000:65:00.0."""
+    """The PCI address, for example 0000:65:00.0."""
     uuid: str = ""
     vendor: str = "10de"
     device: str = ""
@@ -59,33 +59,33 @@ class CardLine(Wire, frozen=True, kw_only=True):
     pcie_width: int | None = None
     mig_capable: bool = False
     types: tuple[MIGType, ...] = ()
-    """What it can be cut into."""
+    """The supported MIG profiles."""
     cut: Cut = Cut()
     health: CardHealth = CardHealth()
 
 
 class AgentReport(Wire, frozen=True, kw_only=True):
-    """What one node has, and what its agent serves of it."""
+    """The cards of one node, and the resources that its agent serves."""
 
     node: str
     boot: str = ""
-    """Which boot of the machine this was told in: what a card went through ends with it."""
+    """The boot ID of the machine. Faults of cards are carried over only within one boot."""
     source: str = ""
-    """Where the cards come from: nvml or simulated."""
+    """The card driver of the agent: nvml or simulated."""
     driver: str = ""
     cuda: str = ""
     toolkit: bool = False
-    """Whether containers can reach the cards."""
+    """Whether containers can use the cards."""
     monitored_by: str = ""
-    """Where readings come from: dcgm-exporter, or nvml."""
+    """The source of health readings: dcgm-exporter or nvml."""
     beats: int = 0
-    """Heartbeats in a row since the agent started or its driver came back, up to BEATS."""
+    """The number of consecutive heartbeats since the agent started or its driver recovered, up to BEATS."""
     serves: dict[str, int] = msgspec.field(default_factory=dict)
-    """Resources it registered with the kubelet, and how many healthy devices of each."""
+    """The resources registered with the kubelet, and the number of healthy devices of each."""
     served_by_others: tuple[str, ...] = ()
-    """Resources it leaves to a device plugin that was there before."""
+    """The resources that another device plugin already serves."""
     troubles: tuple[str, ...] = ()
-    """What a person should know, in sentences."""
+    """Human-readable descriptions of problems."""
     cards: tuple[CardLine, ...] = ()
 
 
@@ -98,7 +98,7 @@ def node_of(lease: Lease) -> str:
 
 
 def written(report: AgentReport) -> str:
-    """For the annotation; without the readings where it would be too long."""
+    """Encode the report for the annotation. If it is too long, leave out the sensor readings."""
     text = msgspec.json.encode(report)
     if len(text) > heartbeat.MOST_BYTES:
         bare = tuple(
@@ -110,7 +110,7 @@ def written(report: AgentReport) -> str:
 
 
 def read(lease: Lease) -> AgentReport | None:
-    """None where there is none, or none that can be read: another version may have written it."""
+    """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
     try:
         return msgspec.json.decode(lease.metadata.annotations.get(CARDS, ""), type=AgentReport)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""GPUDevice: one per PCI device; what it is, how it fares, and which pool it serves."""
+"""GPUDevice: one object per GPU card with its hardware, its health and its pool."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
@@ -13,13 +13,13 @@ IGNORE: Final = "gpu.deckhouse.io/ignore"
 NODE_LABEL: Final = "gpu.deckhouse.io/node"
 INDEX_LABEL: Final = "gpu.deckhouse.io/device-index"
 DRAIN: Final = "gpu.deckhouse.io/drain"
-"""The annotation that keeps new holders off a card; its value says why."""
+"""The annotation that keeps new holders off a card. Its value is the reason."""
 OCCUPIED: Final = "Occupied"
-"""The condition the ledger keeps: who holds the card. `reason` is one of the four below."""
+"""The condition that says whether the ledger records holders of the card. Its reason is one of OCCUPANCY."""
 OCCUPANCY: Final = ("Free", "Withdrawn", "Reserved", "InUse")
-"""Withdrawn: nobody holds anything of it, and the ledger gives it to nobody."""
+"""Withdrawn: the card has no holders, and the ledger allocates nothing on it."""
 VANISHED: Final = "Vanished"
-"""The condition of a card that is gone from the bus; its GPUDevice goes once nobody holds anything of it."""
+"""The condition of a card that has left the PCI bus. Its GPUDevice is deleted once it has no holders."""
 
 DeviceState: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
 DevicePhase: TypeAlias = Literal[
@@ -55,22 +55,24 @@ _Hex4: TypeAlias = Annotated[
 
 
 class PoolReference(Wire, frozen=True, kw_only=True):
-    """The pool a card serves."""
+    """The pool that a card belongs to."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
-    """Name of the GPUPool."""
+    """The name of the GPUPool."""
     resource: Text = ""
-    """The resource pods ask for, gpu.deckhouse.io/<pool>."""
+    """The extended resource that pods request, gpu.deckhouse.io/<pool>."""
 
 
 class PCI(Wire, frozen=True, kw_only=True):
-    """The device on the PCI bus."""
+    """The identity of the card on the PCI bus."""
 
     vendor: _Hex4
-    """Vendor, 10de for NVIDIA."""
+    """The PCI vendor ID in hexadecimal. NVIDIA is 10de."""
     device: _Hex4
-    """Device, such as 2331."""
-    class_: Annotated[_Hex4, Meta(description="Class, 0300 or 0302 for GPUs.")] = field(name="class")
+    """The PCI device ID in hexadecimal, for example 2331."""
+    class_: Annotated[_Hex4, Meta(description="The PCI class in hexadecimal. GPUs have 0300 or 0302.")] = (
+        field(name="class")
+    )
     address: Annotated[
         str,
         Meta(max_length=16),
@@ -79,169 +81,169 @@ class PCI(Wire, frozen=True, kw_only=True):
             "must be a PCI address, such as 0000:65:00.0",
         ),
     ] = ""
-    """Where it is, such as 0000:65:00.0; unset where nobody tells."""
+    """The PCI address, for example 0000:65:00.0. Unset if the node's agent does not report it."""
 
 
 class ComputeCapability(Wire, frozen=True, kw_only=True):
-    """CUDA compute capability."""
+    """The CUDA compute capability, for example 9.0."""
 
     major: Count
-    """Major number."""
+    """The major version."""
     minor: Count
-    """Minor number."""
+    """The minor version."""
 
 
 class Precision(Wire, frozen=True, kw_only=True):
-    """Number formats."""
+    """The number formats that the card supports."""
 
     supported: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=32)] = ()
-    """Formats the card computes in, such as fp32 or bf16."""
+    """The supported number formats, for example fp32 or bf16."""
 
 
 class PCIe(Wire, frozen=True, kw_only=True):
-    """The link to the host."""
+    """The PCIe link between the card and the host."""
 
     generation: Count | None = None
-    """PCIe generation."""
+    """The PCIe generation, for example 5."""
     width: Count | None = None
-    """Lanes."""
+    """The number of PCIe lanes, for example 16."""
 
 
 class MIGPartition(Wire, frozen=True, kw_only=True):
-    """What NVML calls the parts."""
+    """The NVML identifiers of a MIG profile."""
 
     gpu_instance: Count | None = None
-    """GPU instance profile."""
+    """The NVML ID of the GPU instance profile."""
     compute_instance: Count | None = None
-    """Compute instance profile."""
+    """The NVML ID of the compute instance profile."""
 
 
 class MIGEngines(Wire, frozen=True, kw_only=True):
-    """Engines of one MIG device."""
+    """The hardware engines of one MIG device."""
 
     copy: Count = 0
-    """Copy engines."""
+    """The number of copy engines."""
     encoder: Count = 0
-    """Video encoders."""
+    """The number of video encoders."""
     decoder: Count = 0
-    """Video decoders."""
+    """The number of video decoders."""
     ofa: Count = 0
-    """Optical flow accelerators."""
+    """The number of optical flow accelerators."""
 
 
 class MIGType(Wire, frozen=True, kw_only=True):
-    """A kind of MIG device the card can be cut into."""
+    """A MIG profile that the card supports."""
 
     name: MIGProfile
-    """The profile."""
+    """The name of the profile, for example 1g.10gb."""
     count: Count = 0
-    """How many fit on an otherwise empty card."""
+    """How many MIG devices of this profile fit on an empty card."""
     memory_mib: Count = 0
-    """Memory of each, in MiB."""
+    """The memory of each MIG device in MiB."""
     multiprocessors: Count = 0
-    """Streaming multiprocessors of each."""
+    """The number of streaming multiprocessors of each MIG device."""
     partition: MIGPartition | None = None
-    """How NVML names it."""
+    """The NVML identifiers of the profile."""
     engines: MIGEngines | None = None
-    """Engines of each."""
+    """The hardware engines of each MIG device."""
 
 
 class MIG(Wire, frozen=True, kw_only=True):
-    """Whether and how the card can be cut."""
+    """The MIG capabilities of the card."""
 
     capable: bool = False
-    """Whether it can be cut at all."""
+    """Whether the card supports MIG."""
     strategy: MIGStrategy | None = None
-    """How resources are named: None, Single or Mixed."""
+    """How MIG resources are named on the node: None, Single or Mixed."""
     profiles_supported: Annotated[tuple[MIGProfile, ...], Meta(max_length=64)] = ()
-    """Profiles it can be cut into."""
+    """The names of the supported MIG profiles."""
     types: Annotated[tuple[MIGType, ...], Meta(max_length=64)] = ()
-    """Details of those profiles."""
+    """Details of the supported MIG profiles."""
 
 
 class Hardware(Wire, frozen=True, kw_only=True):
-    """What the card is."""
+    """The hardware of the card."""
 
     uuid: Text = ""
-    """The driver's UUID."""
+    """The UUID that the driver reports for the card."""
     product: Text = ""
-    """Model name."""
+    """The model name, for example NVIDIA H100 80GB HBM3."""
     pci: PCI | None = None
-    """The device on the PCI bus."""
+    """The identity of the card on the PCI bus."""
     memory_mib: Count | None = None
-    """Memory in MiB."""
+    """The memory of the card in MiB."""
     compute_capability: ComputeCapability | None = None
-    """CUDA compute capability."""
+    """The CUDA compute capability, for example 9.0."""
     precision: Precision | None = None
-    """Number formats."""
+    """The number formats that the card supports."""
     numa_node: Annotated[int, Meta(ge=-1), INT32] | None = None
-    """NUMA node it is attached to; -1 when the host has none."""
+    """The NUMA node that the card is attached to. The value is -1 if the host has no NUMA nodes."""
     pcie: PCIe | None = None
-    """The link to the host."""
+    """The PCIe link between the card and the host."""
     mig: MIG | None = None
-    """Whether and how the card can be cut."""
+    """The MIG capabilities of the card."""
 
 
 class Health(Wire, frozen=True, kw_only=True):
-    """How the card fares."""
+    """The health of the card."""
 
     temperature_c: Annotated[int, Meta(ge=-100, le=300), INT32] | None = None
-    """Temperature in degrees Celsius."""
+    """The temperature in degrees Celsius."""
     ecc_errors_total: Total | None = None
-    """Uncorrected memory errors so far."""
+    """The total number of uncorrected memory errors."""
     xid: Count | None = None
-    """The last XID error."""
+    """The code of the last XID error."""
     last_updated: datetime | None = None
-    """When these were read."""
+    """The time at which these values were last updated."""
     consecutive_healthy: Count = 0
-    """Clean heartbeats in a row; a faulted card needs three."""
+    """The number of consecutive heartbeats without a fault. A faulted card recovers after three."""
     last_error: Annotated[str, Meta(max_length=1024)] = ""
-    """The last error, in a sentence."""
+    """A human-readable description of the last error."""
     last_error_reason: Annotated[str, Meta(max_length=128)] = ""
-    """The last error, in one word."""
+    """The reason of the last error as one CamelCase word."""
     last_error_time: datetime | None = None
-    """When the last error happened."""
+    """The time of the last error."""
     metrics: Annotated[dict[str, Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = field(
         default_factory=dict
     )
-    """Readings by name."""
+    """Sensor readings by metric name."""
 
 
 class CutSlot(Wire, frozen=True, kw_only=True):
-    """One MIG device that the card is cut into."""
+    """One MIG device on the card."""
 
     id: Annotated[str, Meta(min_length=1, max_length=63)]
-    """Profile and first memory slice, such as 1g.10gb-0."""
+    """The profile and the first memory slice of the MIG device, for example 1g.10gb-0."""
     profile: MIGProfile
-    """Its profile."""
+    """The MIG profile."""
     start: Annotated[int, Meta(ge=0, le=7), INT32]
-    """The first memory slice it occupies."""
+    """The first memory slice that the MIG device occupies."""
     size: Annotated[int, Meta(ge=1, le=8), INT32]
-    """How many memory slices it occupies."""
+    """The number of memory slices that the MIG device occupies."""
     uuid: Text = ""
-    """The driver's UUID."""
+    """The UUID that the driver reports for the MIG device."""
 
 
 class Cut(Wire, frozen=True, kw_only=True):
-    """How the card is cut now, as the agent of its node sees it."""
+    """The current MIG partitioning of the card, as reported by the agent of its node."""
 
     enabled: bool = False
-    """Whether MIG mode is on."""
+    """Whether MIG mode is enabled."""
     slots: Annotated[tuple[CutSlot, ...], Meta(max_length=8)] = ()
-    """The MIG devices there are."""
+    """The MIG devices on the card."""
     target: Annotated[str, Meta(max_length=253)] = ""
-    """How it shall be cut, such as 2g.20gb:2,3g.30gb:1; whole, or unset when nobody asks for anything."""
+    """The requested partitioning, for example 2g.20gb:2,3g.30gb:1, or whole. Unset if none is requested."""
     state: CutState = "Applied"
-    """Applied, or how far the change is: Waiting for its holders, Changing, Failed, Drifted."""
+    """The state of a repartitioning: Applied, Waiting (for holders to leave), Changing, Failed or Drifted."""
     message: Annotated[str, Meta(max_length=1024)] = ""
-    """Why it is not cut as it shall be, in a sentence."""
+    """A human-readable explanation of why the requested partitioning is not applied."""
 
 
 _MEANT: Final = f"{table(STATE_OF_PHASE)}[self.phase]"
 
 
 class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
-    """All that is known of the card."""
+    """The observed state of the card."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -251,43 +253,43 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
         ),
         rule(
             "!has(self.state) || self.state != 'Assigned' || has(self.poolRef)",
-            "an assigned card names its pool in poolRef",
+            "a card in state Assigned must name its pool in poolRef",
         ),
     )
 
     node_name: NodeName | None = None
-    """The node it is in."""
+    """The name of the node that contains the card."""
     inventory_id: InventoryID | None = field(name="inventoryID", default=None)
-    """Node and PCI address; stable when index or UUID change."""
+    """Node name and PCI address. It stays the same when the driver's index or the UUID changes."""
     managed: bool | None = None
-    """Whether we manage it; false when the node's label says so."""
+    """Whether Croupier manages the card. It is false if the node's label excludes the node."""
     auto_attach: bool | None = None
-    """Whether it joins a matching pool without a person's annotation."""
+    """Whether the card joins a matching pool without the assignment annotation."""
     state: DeviceState | None = None
-    """The contract: Unassigned, Assigned (to a pool), Reserved (for a pod), Faulted."""
+    """The state of the card: Unassigned, Assigned (to a pool), Reserved (for a pod) or Faulted."""
     phase: DevicePhase | None = None
-    """The same, finer."""
+    """A more detailed form of the state."""
     pool_ref: Annotated[PoolReference, ATOMIC_MAP] | None = None
-    """The pool it serves."""
+    """The pool that the card belongs to."""
     hardware: Annotated[Hardware, ATOMIC_MAP] | None = None
-    """What it is."""
+    """The hardware of the card."""
     health: Annotated[Health, ATOMIC_MAP] | None = None
-    """How it fares."""
+    """The health of the card."""
     cut: Annotated[Cut, ATOMIC_MAP] | None = None
-    """How it is cut now; unset where nobody tells."""
+    """The current MIG partitioning of the card. Unset if the node's agent does not report it."""
     conditions: Conditions = ()
-    """ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
+    """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
 
 
 class GPUDeviceSpec(Wire, frozen=True, kw_only=True):
-    """Reserved; nothing is asked of a card here."""
+    """Reserved for future use. It has no fields."""
 
 
 class GPUDevice(Wire, frozen=True, kw_only=True):
-    """One GPU card. It joins a pool by the annotation gpu.deckhouse.io/assignment=<pool>."""
+    """One GPU card. It joins a pool through the annotation gpu.deckhouse.io/assignment=<pool>."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUDeviceSpec = GPUDeviceSpec()
-    """Reserved."""
+    """Reserved for future use. It has no fields."""
     status: GPUDeviceStatus = GPUDeviceStatus()
-    """All that is known of the card."""
+    """The observed state of the card."""

@@ -1,4 +1,4 @@
-"""Cards as GPUDevice and GPUNodeInventory carry them, from what an agent reports or labels tell."""
+"""Convert an agent's report, or node labels, to the status of GPUDevice and GPUNodeInventory."""
 
 import re
 from collections.abc import Iterable
@@ -32,14 +32,14 @@ from croupier.core.nodes.bootstrap import BEATS
 from croupier.core.pools.sharing import WHOLE
 
 DEGREES: Final = 5
-"""A temperature is written anew when it differs by so much: it moves all the time."""
+"""A temperature is written again only if it differs by this many degrees, because it changes constantly."""
 _LONGEST: Final = 253
 _HEX: Final = re.compile("[0-9a-f]{4}")
 _ADDRESS: Final = re.compile("([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]")
 
 
 def told(report: AgentReport | None) -> Told:
-    """None: there is an agent, and nobody can read what it reports."""
+    """The reported cards. `report` is None if there is an agent whose report cannot be decoded."""
     if report is None:
         return Told(readable=False)
     return Told(tuple(_card(line) for line in report.cards), report.driver)
@@ -58,10 +58,17 @@ def _card(line: CardLine) -> Card:
 
 
 def known(device: GPUDevice, *, gone_before: datetime) -> Known:
-    """`gone_before`: a card that vanished before then is not expected back."""
+    """The recorded card. A card that vanished before `gone_before` is not expected back."""
     status, index = device.status, device.metadata.labels.get(INDEX_LABEL, "")
-    occupied = next((one for one in status.conditions if one.type == OCCUPIED), None)
-    gone = next((one for one in status.conditions if one.type == VANISHED and one.status == "True"), None)
+    occupied = next((condition for condition in status.conditions if condition.type == OCCUPIED), None)
+    gone = next(
+        (
+            condition
+            for condition in status.conditions
+            if condition.type == VANISHED and condition.status == "True"
+        ),
+        None,
+    )
     return Known(
         id=device.metadata.name,
         index=int(index) if index.isascii() and index.isdigit() else None,
@@ -73,9 +80,9 @@ def known(device: GPUDevice, *, gone_before: datetime) -> Known:
 
 
 def hardware(line: CardLine) -> Hardware:
-    """As the agent tells of the card."""
+    """The hardware as reported by the node's agent."""
     link = PCIe(generation=line.pcie_generation, width=line.pcie_width)
-    profiles = tuple(one.name for one in line.types)
+    profiles = tuple(mig_type.name for mig_type in line.types)
     return Hardware(
         uuid=line.uuid,
         product=line.product[:_LONGEST],
@@ -95,17 +102,17 @@ def hardware(line: CardLine) -> Hardware:
 
 
 def _pci(line: CardLine) -> PCI | None:
-    """Nothing rather than what the API server would refuse, and the whole card with it."""
-    if not all(_HEX.fullmatch(one) for one in (line.vendor, line.device, line.class_)):
+    """None if the values are invalid: the API server would refuse the whole GPUDevice."""
+    if not all(_HEX.fullmatch(text) for text in (line.vendor, line.device, line.class_)):
         return None
     address = line.address if _ADDRESS.fullmatch(line.address) else ""
     return PCI(vendor=line.vendor, device=line.device, class_=line.class_, address=address)
 
 
 def described(placed: Placed, features: Features) -> Hardware:
-    """As labels and NodeFeature tell of it: what they say of the node they say of each of its cards."""
+    """The hardware according to labels and NodeFeature, which describe all cards of a node alike."""
     card = placed.card
-    pci = next((one for one in features.cards if one.index == card.index), None)
+    pci = next((device for device in features.cards if device.index == card.index), None)
     known = pci is not None and pci.vendor and pci.device and pci.class_
     major, minor = features.major or 0, features.minor or 0
     return Hardware(
@@ -122,10 +129,10 @@ def _mig(features: Features) -> MIG | None:
     if features.mig_capable is None:
         return None
     types = tuple(
-        MIGType(name=name, memory_mib=one.memory_mib, multiprocessors=one.multiprocessors)
-        for name, one in sorted(features.profiles.items())
+        MIGType(name=name, memory_mib=profile.memory_mib, multiprocessors=profile.multiprocessors)
+        for name, profile in sorted(features.profiles.items())
     )
-    names = tuple(one.name for one in types)
+    names = tuple(mig_type.name for mig_type in types)
     return MIG(
         capable=features.mig_capable, strategy=features.strategy, profiles_supported=names, types=types
     )
@@ -139,48 +146,48 @@ def _precision(major: int, minor: int) -> Precision | None:
     return Precision(supported=inventory.precisions(major, minor)) if major else None
 
 
-def health(before: Health | None, told: CardHealth, now: datetime) -> Health:
-    """What to write of a card's health: what stands there, unless there is something new to say.
+def health(before: Health | None, reported: CardHealth, now: datetime) -> Health:
+    """The health to write: unchanged if nothing relevant changed.
 
-    The readings come along when something else is written; by themselves they would be written all the time.
+    Sensor readings change constantly, so they are updated only along with another change.
     """
     was = before or Health()
     new = replace(
         was,
-        temperature_c=_stepped(was.temperature_c, told.temperature_c),
-        ecc_errors_total=told.ecc_errors,
-        xid=told.xid if told.xid is not None else was.xid,
-        consecutive_healthy=_counted(was.consecutive_healthy, told.clean),
+        temperature_c=_stepped(was.temperature_c, reported.temperature_c),
+        ecc_errors_total=reported.ecc_errors,
+        xid=reported.xid if reported.xid is not None else was.xid,
+        consecutive_healthy=_counted(was.consecutive_healthy, reported.clean),
     )
-    if not told.healthy:
-        new = _erring(new, told.reason or "Unhealthy", told.message, now)
+    if not reported.healthy:
+        new = _erring(new, reported.reason or "Unhealthy", reported.message, now)
     if before is not None and new == was:
         return was
     return replace(
         new,
         last_updated=now,
-        temperature_c=told.temperature_c,
-        metrics=told.metrics,
-        consecutive_healthy=told.clean,
+        temperature_c=reported.temperature_c,
+        metrics=reported.metrics,
+        consecutive_healthy=reported.clean,
     )
 
 
 def _counted(written: int, clean: int) -> int:
-    """On the way up only the end is worth a write of its own: every card of a cluster counts at its start."""
+    """Write the counter only when it falls or reaches BEATS, because all cards count up after a start."""
     return clean if clean < written or clean >= BEATS else written
 
 
-def cut(before: Cut | None, told: Cut) -> Cut:
-    """What to write of how a card is cut: that a whole card is asked to be whole is no news."""
-    return before if before is not None and _unasked(before) == _unasked(told) else told
+def cut(before: Cut | None, reported: Cut) -> Cut:
+    """The partitioning to write. An unpartitioned card whose target is `whole` is not a change."""
+    return before if before is not None and _unasked(before) == _unasked(reported) else reported
 
 
-def _unasked(found: Cut) -> Cut:
-    return replace(found, target="") if not found.slots and found.target == WHOLE else found
+def _unasked(cut: Cut) -> Cut:
+    return replace(cut, target="") if not cut.slots and cut.target == WHOLE else cut
 
 
 def lost(before: Health | None, now: datetime) -> Health:
-    """Of a card that is gone."""
+    """The health of a card that has vanished."""
     was = replace(before or Health(), consecutive_healthy=0)
     new = _erring(was, VANISHED, "the card is gone from its node", now)
     return new if new == before else replace(new, last_updated=now)
@@ -207,11 +214,11 @@ def driver(report: AgentReport | None, features: Features) -> Driver:
 def listed(cards: Iterable[Placed]) -> NodeHardware:
     devices = tuple(
         InventoryDevice(
-            inventory_id=one.id,
-            index=one.card.index,
-            product=one.card.product[:_LONGEST],
-            memory_mib=one.card.memory_mib,
+            inventory_id=placed.id,
+            index=placed.card.index,
+            product=placed.card.product[:_LONGEST],
+            memory_mib=placed.card.memory_mib,
         )
-        for one in sorted(cards, key=lambda one: one.id)
+        for placed in sorted(cards, key=lambda placed: placed.id)
     )
     return NodeHardware(present=bool(devices), devices=devices)

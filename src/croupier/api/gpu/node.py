@@ -1,4 +1,4 @@
-"""GPUNodeInventory: one per node with cards; what is in it and whether it is fit to serve."""
+"""GPUNodeInventory: one object per node with its GPU cards, its driver, and whether they are usable."""
 
 from datetime import datetime
 from typing import Annotated, Final, Literal, TypeAlias
@@ -10,10 +10,10 @@ from croupier.api.meta import Conditions, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, Wire
 
 INCOMPLETE: Final = "InventoryIncomplete"
-"""The condition of a node whose cards are not fully known: none of them joins a pool."""
+"""The condition of a node whose cards are not fully known. None of its cards joins a pool."""
 MANAGED_DISABLED: Final = "ManagedDisabled"
 AGENT_SILENT: Final = "AgentSilent"
-"""The condition of a node whose agent is not heard any more: its cards are given to nobody."""
+"""The condition of a node whose agent stopped sending heartbeats. Its cards are not allocated."""
 
 BootstrapPhase: TypeAlias = Literal[
     "Disabled", "Validating", "ValidatingFailed", "GFD", "Monitoring", "Ready"
@@ -25,129 +25,129 @@ class InventoryDevice(Wire, frozen=True, kw_only=True):
     """One card of the node."""
 
     inventory_id: InventoryID
-    """Its inventoryID, which is also the name of its GPUDevice."""
+    """The inventoryID of the card, which is also the name of its GPUDevice."""
     index: Count | None = None
-    """The number the driver gives it."""
+    """The index of the card on the node, as numbered by the driver."""
     product: Text = ""
-    """Model name."""
+    """The model name of the card."""
     memory_mib: Count | None = None
-    """Memory in MiB."""
+    """The memory of the card in MiB."""
     state: DeviceState | None = None
-    """The state of its GPUDevice."""
+    """The state of the card's GPUDevice."""
 
 
 class NodeHardware(Wire, frozen=True, kw_only=True):
-    """The cards of the node."""
+    """The GPU cards of the node."""
 
     present: bool = False
-    """Whether it has any."""
+    """Whether the node has GPU cards."""
     devices: Annotated[tuple[InventoryDevice, ...], Meta(max_length=64)] = ()
     """The cards, sorted by inventoryID."""
 
 
 class Driver(Wire, frozen=True, kw_only=True):
-    """The driver of the node."""
+    """The NVIDIA driver of the node."""
 
     version: Text = ""
-    """Version of the driver."""
+    """The version of the driver."""
     cuda_version: Text = ""
-    """The newest CUDA it supports."""
+    """The newest CUDA version that the driver supports."""
     toolkit_installed: bool = False
-    """Whether containers can reach the cards."""
+    """Whether the container toolkit is installed, so that containers can use the cards."""
 
 
 class Monitoring(Wire, frozen=True, kw_only=True):
-    """Whether the cards' health is known."""
+    """The monitoring of the cards' health."""
 
     dcgm_ready: bool = False
-    """Whether the DCGM exporter answers."""
+    """Whether the DCGM exporter responds."""
     last_heartbeat: datetime | None = None
-    """When it last answered."""
+    """The time of the last heartbeat."""
     consecutive_heartbeats: Count = 0
-    """Good answers in a row; three make a node ready."""
+    """The number of consecutive good heartbeats. A node becomes ready after three."""
 
 
 class BootstrapWorkload(Wire, frozen=True, kw_only=True):
     """A service pod that prepares the node."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
-    """Name of the workload."""
+    """The name of the workload."""
     ready: bool = False
-    """Whether it is ready."""
+    """Whether the workload is ready."""
     message: Annotated[str, Meta(max_length=1024)] = ""
-    """Why not, in a sentence."""
+    """A human-readable explanation of why the workload is not ready."""
 
 
 class Bootstrap(Wire, frozen=True, kw_only=True):
-    """How far the node's preparation is."""
+    """The progress of the node's preparation."""
 
     phase: BootstrapPhase | None = None
-    """The step it is in."""
+    """The current step of the preparation."""
     gfd_ready: bool = False
     """Whether GPU feature discovery is ready."""
     toolkit_ready: bool = False
     """Whether the container toolkit is ready."""
     last_run: datetime | None = None
-    """When it was last looked at."""
+    """The time at which the preparation was last checked."""
     workloads: Annotated[tuple[BootstrapWorkload, ...], Meta(max_length=32)] = ()
     """The service pods that prepare the node."""
 
 
 class AssignedPool(Wire, frozen=True, kw_only=True):
-    """A pool that some of the node's cards serve."""
+    """A pool that contains cards of the node."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)]
-    """Name of the GPUPool."""
+    """The name of the GPUPool."""
     resource: Text = ""
-    """The resource pods ask for."""
+    """The extended resource that pods request, gpu.deckhouse.io/<pool>."""
     slots_reserved: Count = 0
-    """Units of it held on this node."""
+    """The number of units of the resource that pods hold on this node."""
     since: datetime | None = None
-    """Since when."""
+    """The time at which the first of the node's cards joined the pool."""
 
 
 class PendingPool(Wire, frozen=True, kw_only=True):
-    """Cards that wait for a pool, and what for."""
+    """Cards of the node that are not in a pool yet, and the reason."""
 
     pool: Annotated[str, Meta(max_length=63)] = ""
-    """The pool that would take them; unset when none matches."""
+    """The pool that the cards would join. Unset if no pool matches."""
     auto_approved: bool = False
-    """Whether they join without a person."""
+    """Whether the cards join without the assignment annotation."""
     reason: PendingReason
-    """What they wait for."""
+    """Why the cards have not joined: AwaitingApproval, NoPoolMatched, OutOfSelector or Declined."""
     annotation_hint: Text = ""
-    """The annotation a person would set."""
+    """The annotation to set on the GPUDevice so that it joins the pool."""
 
 
 class NodePools(Wire, frozen=True, kw_only=True):
     """The pools of the node's cards."""
 
     assigned: Annotated[tuple[AssignedPool, ...], Meta(max_length=64)] = ()
-    """Pools that its cards serve."""
+    """The pools that contain cards of the node."""
     pending: Annotated[tuple[PendingPool, ...], Meta(max_length=64)] = ()
-    """What its other cards wait for."""
+    """The cards that are not in a pool yet, with the reason."""
 
 
 class GPUNodeInventoryStatus(Wire, frozen=True, kw_only=True):
-    """All that is known of the node's cards."""
+    """The observed state of the node's GPU cards."""
 
     hw: Annotated[NodeHardware, ATOMIC_MAP] = NodeHardware()
-    """The cards."""
+    """The GPU cards of the node."""
     driver: Annotated[Driver, ATOMIC_MAP] = Driver()
-    """The driver."""
+    """The NVIDIA driver of the node."""
     monitoring: Annotated[Monitoring, ATOMIC_MAP] = Monitoring()
-    """Whether the cards' health is known."""
+    """The monitoring of the cards' health."""
     bootstrap: Annotated[Bootstrap, ATOMIC_MAP] = Bootstrap()
-    """How far the preparation is."""
+    """The progress of the node's preparation."""
     pools: Annotated[NodePools, ATOMIC_MAP] = NodePools()
-    """The pools of the cards."""
+    """The pools of the node's cards."""
     conditions: Conditions = ()
-    """InventoryIncomplete, DriverMissing, ToolkitMissing, MonitoringMissing, ReadyForPooling and others."""
+    """Conditions of the node, for example InventoryIncomplete, DriverMissing or ReadyForPooling."""
 
 
 class GPUNodeInventory(Wire, frozen=True, kw_only=True):
-    """The cards of one node, named like it."""
+    """The GPU cards of one node. The object has the same name as the node."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: GPUNodeInventoryStatus = GPUNodeInventoryStatus()
-    """All that is known of the node's cards."""
+    """The observed state of the node's GPU cards."""

@@ -1,4 +1,4 @@
-"""GPUPool: which cards serve together, how they are shared, and who may use them."""
+"""GPUPool: a set of cards behind one extended resource, how they are shared, and which pods may use them."""
 
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
@@ -37,7 +37,7 @@ IndexRange: TypeAlias = Annotated[
         rule(
             "self.matches('^[0-9]{1,3}(-[0-9]{1,3})?$')"
             " && int(self.split('-')[0]) <= int(self.split('-')[size(self.split('-')) - 1])",
-            "must be a card's index or a rising range of them, such as 3 or 0-1",
+            "must be a card index or a rising range of indexes, such as 3 or 0-1",
         )
     ),
 ]
@@ -52,60 +52,60 @@ ServiceAccountKey: TypeAlias = Annotated[
 
 
 class PoolResource(Wire, frozen=True, kw_only=True):
-    """What pods ask for."""
+    """The extended resource that pods request."""
 
     name: Text = ""
-    """The resource, gpu.deckhouse.io/<name of the pool>; derived when unset."""
+    """The name of the resource. It must be gpu.deckhouse.io/<name of the pool>, which is the default."""
     unit: Unit | None = None
-    """What one unit of it is; follows from allocation.mode when unset."""
+    """The unit of the resource: Card, MIG, TimeSlice or Percent. It follows from allocation.mode if unset."""
 
 
 class DeviceFilter(Wire, frozen=True, kw_only=True):
-    """Cards by what they are."""
+    """Matches cards by their properties."""
 
     inventory_ids: Annotated[tuple[InventoryID, ...], Meta(max_length=256)] = ()
-    """Cards by their inventoryID."""
+    """Matches cards with one of these inventoryIDs."""
     pci_ids: Annotated[tuple[PCIID, ...], Meta(max_length=64)] = ()
-    """Cards by PCI vendor and device, such as 10de/2331."""
+    """Matches cards with one of these PCI vendor/device IDs, for example 10de/2331."""
     indexes: Annotated[tuple[IndexRange, ...], Meta(max_length=64)] = ()
-    """Cards by their number on the node: 3, or 0-1."""
+    """Matches cards by their index on the node: a number such as 3, or a range such as 0-1."""
     labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
-    """Cards by labels of their GPUDevice."""
+    """Matches cards whose GPUDevice has all of these labels."""
     products: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
-    """Cards by model name."""
+    """Matches cards with one of these model names."""
     mig_profiles: Annotated[tuple[MIGProfile, ...], Meta(max_length=64)] = ()
-    """Cards that can be cut into all of these profiles."""
+    """Matches cards that support all of these MIG profiles."""
     mig_capable: bool | None = None
-    """Cards that can, or cannot, be cut."""
+    """Matches only cards that support MIG if true, and only cards that do not support it if false."""
 
 
 class DeviceSelector(Wire, frozen=True, kw_only=True):
-    """Which cards may join: included by all fields that are set, and excluded by none."""
+    """Selects the cards that may join the pool: a card must match include and must not match exclude."""
 
     include: DeviceFilter = DeviceFilter()
-    """Every field that is set must match; nothing set matches all cards."""
+    """A card matches if every field that is set matches. An empty filter matches all cards."""
     exclude: DeviceFilter = DeviceFilter()
-    """One matching field keeps a card out, whatever include says."""
+    """A card is excluded if any field that is set matches, even if include matches too."""
 
 
 class ProfileCount(Wire, frozen=True, kw_only=True):
-    """So many MIG devices of one profile."""
+    """A number of MIG devices of one profile."""
 
     profile: MIGProfile
-    """The profile."""
+    """The MIG profile, for example 1g.10gb."""
     count: Annotated[int, Meta(ge=1, le=7), INT32]
-    """How many of it on each card."""
+    """The number of MIG devices of this profile on each card."""
 
 
 class TimeSlice(Wire, frozen=True, kw_only=True):
-    """How cards are shared by time."""
+    """Options for sharing cards by time slicing."""
 
     max_slices_per_device: Annotated[int, Meta(ge=1, le=64), INT32] = DEFAULT_SLICES
-    """How many pods share one card."""
+    """The number of time slices of each card, and so the largest number of pods that share it."""
 
 
 class Allocation(Wire, frozen=True, kw_only=True):
-    """How the pool's cards are shared. Changing it puts the pool into Maintenance."""
+    """How the cards of the pool are shared. Changing it puts the pool into Maintenance."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -120,9 +120,9 @@ class Allocation(Wire, frozen=True, kw_only=True):
     )
 
     mode: AllocationMode
-    """Whole cards, MIG devices, time slices, or percent by MPS."""
+    """The sharing mode: Exclusive (whole cards), MIG (MIG devices), TimeSlice, or MPS (percent of a card)."""
     mig_profile: MIGProfile | None = None
-    """Cut every card into as many of this profile as fit."""
+    """In mode MIG: partition every card into as many MIG devices of this profile as fit."""
     mig_layout: (
         Annotated[
             tuple[ProfileCount, ...],
@@ -132,64 +132,64 @@ class Allocation(Wire, frozen=True, kw_only=True):
                     "self.all(a, self.exists_one(b, a.profile == b.profile))",
                     "a profile appears twice in migLayout",
                 ),
-                rule("self.map(p, p.count).sum() <= 7", "a card is cut into seven MIG devices at most"),
+                rule("self.map(p, p.count).sum() <= 7", "a card can have at most seven MIG devices"),
             ),
         ]
         | None
     ) = None
-    """Cut every card into these."""
+    """In mode MIG: partition every card into exactly these MIG devices."""
     time_slice: TimeSlice | None = None
-    """How cards are shared by time."""
+    """In mode TimeSlice: options for sharing cards by time slicing."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
-    """Take so many cards of one node at most."""
+    """The largest number of cards of one node that may join the pool. No limit if unset."""
     rollout: Literal["WholePool", "PerCard"] = "WholePool"
-    """How a change is carried out: after the whole pool is idle, or card by card while the others serve."""
+    """How a change is rolled out: WholePool waits until the pool is idle, PerCard changes card by card."""
 
 
 class DeviceAssignment(Wire, frozen=True, kw_only=True):
-    """How matching cards join."""
+    """How matching cards join the pool."""
 
     require_annotation: bool = True
-    """Whether a person must set gpu.deckhouse.io/assignment on each card."""
+    """Whether a card joins only after the annotation gpu.deckhouse.io/assignment is set on its GPUDevice."""
     auto_approve_selector: LabelSelector | None = None
-    """Cards that join without a person, by labels of their GPUDevice."""
+    """Cards whose GPUDevice labels match this selector join without the annotation."""
 
 
 class Access(Wire, frozen=True, kw_only=True):
-    """Who may use the pool: any entry admits; no entry at all admits everyone."""
+    """Which pods may use the pool. A pod needs to match one entry. Without entries every pod may use it."""
 
     namespaces: Annotated[tuple[NamespaceName, ...], Meta(max_length=256)] = ()
-    """Pods of these namespaces."""
+    """Admits pods in these namespaces."""
     service_accounts: Annotated[tuple[ServiceAccountKey, ...], Meta(max_length=256)] = ()
-    """Pods of these service accounts, as namespace/name."""
+    """Admits pods of these service accounts, written as namespace/name, for example ml/trainer."""
     dex_groups: Annotated[tuple[Text, ...], Meta(max_length=256)] = ()
-    """Pods created by a user of these groups; a Deployment or Job creates its pods as a service account."""
+    """Admits pods created by users of these groups. A Deployment's pods are created by a service account."""
 
 
 class PoolTaint(Wire, frozen=True, kw_only=True):
-    """A taint on the nodes of the pool, which its pods tolerate."""
+    """A taint on the nodes of the pool. Pods that use the pool tolerate it."""
 
     key: Annotated[str, Meta(min_length=1, max_length=316)]
-    """The taint's key."""
+    """The key of the taint."""
     value: Annotated[str, Meta(max_length=63)] = ""
-    """The taint's value."""
+    """The value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    """What it does to pods that do not tolerate it."""
+    """The effect on pods that do not tolerate the taint."""
 
 
 class Scheduling(Wire, frozen=True, kw_only=True):
-    """Where the pool's pods go."""
+    """How pods of the pool are placed on nodes."""
 
     strategy: Literal["BinPack", "Spread"] | None = None
-    """Fill nodes, or spread over them; the setting scheduling.defaultStrategy when unset."""
+    """BinPack fills nodes, Spread distributes pods. The default is the setting scheduling.defaultStrategy."""
     topology_key: Annotated[str, Meta(max_length=316)] = ""
-    """What Spread spreads over; topology.kubernetes.io/zone when unset."""
+    """The node label that Spread distributes pods by. The default is topology.kubernetes.io/zone."""
     taints: Annotated[tuple[PoolTaint, ...], Meta(max_length=16)] = ()
-    """Taints that keep other pods off the pool's nodes."""
+    """Taints that keep other pods off the nodes of the pool."""
 
 
 class GPUPoolSpec(Wire, frozen=True, kw_only=True):
-    """Which cards, how shared, for whom."""
+    """The desired state of the pool: its cards, how they are shared, and which pods may use them."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -201,97 +201,97 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
     )
 
     allocation: Allocation
-    """How the cards are shared."""
+    """How the cards of the pool are shared. Changing it puts the pool into Maintenance."""
     resource: PoolResource = PoolResource()
-    """What pods ask for."""
+    """The extended resource that pods request."""
     node_selector: LabelSelector = LabelSelector()
-    """Nodes whose cards may join."""
+    """Selects the nodes whose cards may join the pool."""
     device_selector: DeviceSelector = DeviceSelector()
-    """Cards that may join."""
+    """Selects the cards that may join the pool."""
     device_assignment: DeviceAssignment = DeviceAssignment()
-    """How they join."""
+    """How matching cards join the pool."""
     access: Access = Access()
-    """Who may use the pool."""
+    """Which pods may use the pool. Without entries every pod may use it."""
     scheduling: Scheduling = Scheduling()
-    """Where its pods go."""
+    """How pods of the pool are placed on nodes."""
 
 
 class PoolCapacity(Wire, frozen=True, kw_only=True):
-    """What the pool can give, in its unit."""
+    """The capacity of the pool, counted in its unit."""
 
     total: Count
-    """All of it."""
+    """The number of units of all cards in the pool."""
     used: Count
-    """What holders have."""
+    """The number of units that pods hold."""
     booked: Count = 0
-    """What pods admitted a short while ago and not bound yet ask for."""
+    """The number of units requested by pods that were admitted recently and are not bound yet."""
     available: Count
-    """What is left: total - used - booked, never below zero."""
+    """The number of units left: total - used - booked, and at least zero."""
     unit: Unit | None = None
-    """What is counted."""
+    """The unit of these numbers: Card, MIG, TimeSlice or Percent."""
 
 
 class PoolNode(Wire, frozen=True, kw_only=True):
     """A node with cards of the pool."""
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]
-    """Name of the node."""
+    """The name of the node."""
     total_devices: Count
-    """Its cards that match the pool."""
+    """The number of the node's cards that match the pool."""
     assigned_devices: Count
-    """Its cards that serve the pool."""
+    """The number of the node's cards that are in the pool."""
     health: Text = ""
-    """How it fares."""
+    """A short description of the node's health."""
     last_event: Annotated[str, Meta(max_length=1024)] = ""
-    """What last happened there."""
+    """The last event on the node that concerns the pool."""
 
 
 class PoolCandidate(Wire, frozen=True, kw_only=True):
-    """A card that matches the pool and does not serve it."""
+    """A card that matches the pool and has not joined it."""
 
     inventory_id: InventoryID
-    """The card."""
+    """The inventoryID of the card."""
     node: Text = ""
-    """Its node."""
+    """The name of the card's node."""
     reason: Annotated[str, Meta(max_length=1024)] = ""
-    """What it waits for."""
+    """A human-readable explanation of why the card has not joined."""
 
 
 class PoolDevice(Wire, frozen=True, kw_only=True):
-    """A card that serves the pool."""
+    """A card in the pool."""
 
     inventory_id: InventoryID
-    """The card."""
+    """The inventoryID of the card."""
     node: Text = ""
-    """Its node."""
+    """The name of the card's node."""
     state: DeviceState | None = None
-    """Its state."""
+    """The state of the card's GPUDevice."""
 
 
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):
-    """How the pool fares."""
+    """The observed state of the pool."""
 
     allocation: Annotated[Allocation, ATOMIC_MAP] | None = None
-    """How its cards are shared now: spec.allocation, once a change of that is carried out."""
+    """How the cards are shared now. It equals spec.allocation after a change has been rolled out."""
     capacity: Annotated[PoolCapacity, ATOMIC_MAP] | None = None
-    """What it can give; unset until it was first counted."""
+    """The capacity of the pool. Unset until it is counted for the first time."""
     nodes: Annotated[tuple[PoolNode, ...], Meta(max_length=5000)] = ()
-    """Nodes with cards of the pool."""
+    """The nodes with cards of the pool."""
     candidates: Annotated[tuple[PoolCandidate, ...], Meta(max_length=5000)] = ()
-    """Cards that match and do not serve yet."""
+    """The cards that match the pool and have not joined it."""
     devices: Annotated[tuple[PoolDevice, ...], Meta(max_length=5000)] = ()
-    """Cards that serve."""
+    """The cards in the pool."""
     conditions: Conditions = ()
-    """Available, Configured, Maintenance, Misconfigured, CapacityLow."""
+    """Conditions of the pool: Available, Configured, Maintenance, Misconfigured, CapacityLow."""
 
 
 class GPUPool(Wire, frozen=True, kw_only=True):
-    """Cards that serve together under one resource name, gpu.deckhouse.io/<pool>."""
+    """A set of GPU cards that pods use through one extended resource, gpu.deckhouse.io/<pool>."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
             "size(self.metadata.name) <= 63",
-            "the name of a pool is part of a resource name and has at most 63 characters",
+            "the name of a pool is part of a resource name and can have at most 63 characters",
         ),
         rule(
             "!has(self.spec.resource) || !has(self.spec.resource.name)"
@@ -302,7 +302,7 @@ class GPUPool(Wire, frozen=True, kw_only=True):
     )
 
     spec: GPUPoolSpec
-    """Which cards, how shared, for whom."""
+    """The desired state of the pool: its cards, how they are shared, and which pods may use them."""
     metadata: ObjectMeta = ObjectMeta()
     status: GPUPoolStatus = GPUPoolStatus()
-    """How the pool fares."""
+    """The observed state of the pool."""

@@ -1,4 +1,4 @@
-"""Cards and pools as core/pools/assignment.py decides about them, from the objects that tell it."""
+"""Convert GPUDevices and GPUPools to the values that `core.pools` decides about."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,11 +26,11 @@ from croupier.core.pools.sharing import Cut, Sharing
 INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"
 CARD_ALLOCATION: Final = "gpu.deckhouse.io/allocation"
-"""The annotation of a card that is ahead of its pool while that changes card by card (rollout PerCard)."""
+"""The annotation with a card's own allocation while its pool changes card by card (rollout PerCard)."""
 
 
 def card(device: GPUDevice, *, obstacle: str = "") -> Card:
-    """`obstacle`: why no pool may take it now (see `obstacle` below)."""
+    """The card. `obstacle` is the reason why it cannot join a pool now (see `obstacle` below)."""
     meta, status = device.metadata, device.status
     mig = status.hardware.mig if status.hardware is not None else None
     occupied = condition(status.conditions, OCCUPIED)
@@ -57,7 +57,7 @@ def traits(device: GPUDevice) -> Traits:
         pci=f"{pci.vendor}/{pci.device}" if pci is not None else "",
         labels=labels,
         product=hardware.product if hardware is not None else "",
-        profiles=frozenset((*mig.profiles_supported, *(one.name for one in mig.types)))
+        profiles=frozenset((*mig.profiles_supported, *(mig_type.name for mig_type in mig.types)))
         if mig
         else frozenset(),
         mig_capable=mig.capable if mig is not None else None,
@@ -65,7 +65,7 @@ def traits(device: GPUDevice) -> Traits:
 
 
 def obstacle(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
-    """Why no pool may take the card now, as far as what stands in its objects tells; empty if one may."""
+    """Why the card cannot join a pool now, according to its objects. Empty if it can."""
     if inventory is None:
         return "its node has no GPUNodeInventory yet"
     incomplete = condition(inventory.status.conditions, INCOMPLETE)
@@ -81,16 +81,16 @@ def obstacle(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
 
 
 def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    return next((one for one in conditions if one.type == kind), None)
+    return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def pool(found: GPUPool) -> Pool:
-    meta, spec = found.metadata, found.spec
+def pool(source: GPUPool) -> Pool:
+    meta, spec = source.metadata, source.spec
     selector, joining = spec.device_selector, spec.device_assignment
     approves = joining.auto_approve_selector
     return Pool(
         name=meta.name,
-        resource=resource(found),
+        resource=resource(source),
         created=meta.creation_timestamp or LONG_AGO,
         nodes=labelled(spec.node_selector),
         devices=Selector(_filter(selector.include), _filter(selector.exclude)),
@@ -103,18 +103,18 @@ def pool(found: GPUPool) -> Pool:
 
 
 def allocation(device: GPUDevice, pool: GPUPool) -> Allocation:
-    """How the card is shared, or shall be once it is free: its own word while it is ahead of its pool."""
+    """The allocation that applies to the card: its own during a rollout, else that of its pool."""
     return own(device) or pool.status.allocation or pool.spec.allocation
 
 
 def own(device: GPUDevice) -> Allocation | None:
-    """The card's own word while it is ahead of its pool."""
-    word = device.metadata.annotations.get(CARD_ALLOCATION)
-    return written(word) if word is not None else None
+    """The card's own allocation, which it has only during a rollout card by card."""
+    annotation = device.metadata.annotations.get(CARD_ALLOCATION)
+    return written(annotation) if annotation is not None else None
 
 
 def written(text: str) -> Allocation | None:
-    """An allocation as it stands in a ConfigMap or an annotation; None for what cannot be read."""
+    """Decode an allocation from a ConfigMap or an annotation. None if it is invalid."""
     try:
         return msgspec.json.decode(text, type=Allocation)
     except msgspec.MsgspecError:
@@ -125,32 +125,35 @@ def text(allocation: Allocation) -> str:
     return msgspec.json.encode(allocation).decode()
 
 
-def resource(found: GPUPool) -> str:
-    """What pods ask for."""
-    return found.spec.resource.name or f"{RESOURCE_PREFIX}{found.metadata.name}"
+def resource(pool: GPUPool) -> str:
+    """The extended resource that pods request."""
+    return pool.spec.resource.name or f"{RESOURCE_PREFIX}{pool.metadata.name}"
 
 
 def labelled(selector: LabelSelector) -> Labelled:
     return Labelled(
         selector.match_labels,
-        tuple(Requirement(one.key, one.operator, one.values) for one in selector.match_expressions),
+        tuple(
+            Requirement(expression.key, expression.operator, expression.values)
+            for expression in selector.match_expressions
+        ),
     )
 
 
 def _profiles(allocation: Allocation) -> frozenset[str]:
-    one = (allocation.mig_profile,) if allocation.mig_profile else ()
-    return frozenset((*one, *(line.profile for line in allocation.mig_layout or ())))
+    single = (allocation.mig_profile,) if allocation.mig_profile else ()
+    return frozenset((*single, *(line.profile for line in allocation.mig_layout or ())))
 
 
-def _filter(asked: DeviceFilter) -> Filter:
+def _filter(source: DeviceFilter) -> Filter:
     return Filter(
-        ids=frozenset(asked.inventory_ids),
-        pci=frozenset(asked.pci_ids),
-        indexes=tuple(selection.span(one) for one in asked.indexes),
-        labels=asked.labels,
-        products=frozenset(asked.products),
-        profiles=frozenset(asked.mig_profiles),
-        mig_capable=asked.mig_capable,
+        ids=frozenset(source.inventory_ids),
+        pci=frozenset(source.pci_ids),
+        indexes=tuple(selection.span(indexes) for indexes in source.indexes),
+        labels=source.labels,
+        products=frozenset(source.products),
+        profiles=frozenset(source.mig_profiles),
+        mig_capable=source.mig_capable,
     )
 
 
@@ -159,36 +162,36 @@ def sharing(allocation: Allocation) -> Sharing:
     return Sharing(
         allocation.mode,
         profile=allocation.mig_profile or "",
-        layout=tuple(sorted((one.profile, one.count) for one in allocation.mig_layout or ())),
+        layout=tuple(sorted((line.profile, line.count) for line in allocation.mig_layout or ())),
         slices=slices if allocation.mode == "TimeSlice" else 0,
     )
 
 
-def allocated(found: Sharing, like: Allocation) -> Allocation:
-    """The allocation that says `found`; what is no matter of sharing is as in `like`."""
-    if sharing(like) == found:
+def allocated(shared: Sharing, like: Allocation) -> Allocation:
+    """The allocation for a sharing. Fields that do not concern sharing are copied from `like`."""
+    if sharing(like) == shared:
         return like
-    layout = tuple(ProfileCount(profile=name, count=number) for name, number in found.layout)
+    layout = tuple(ProfileCount(profile=name, count=number) for name, number in shared.layout)
     return Allocation(
-        mode=found.mode,
-        mig_profile=found.profile or None,
+        mode=shared.mode,
+        mig_profile=shared.profile or None,
         mig_layout=layout or None,
-        time_slice=TimeSlice(max_slices_per_device=found.slices) if found.slices else None,
+        time_slice=TimeSlice(max_slices_per_device=shared.slices) if shared.slices else None,
         max_devices_per_node=like.max_devices_per_node,
         rollout=like.rollout,
     )
 
 
 def cut(device: GPUDevice) -> Cut | None:
-    """How the card is cut, as its agent tells; None where none does."""
-    found = device.status.cut
-    if found is None:
+    """The partitioning of the card. None if no agent reports it."""
+    status = device.status.cut
+    if status is None:
         return None
-    profiles = Counter(slot.profile for slot in found.slots)
-    return Cut(found.state, profiles, found.target, found.message)
+    profiles = Counter(slot.profile for slot in status.slots)
+    return Cut(status.state, profiles, status.target, status.message)
 
 
 def fits(device: GPUDevice) -> dict[str, int]:
-    """How many of each MIG profile an empty card can have."""
+    """The number of MIG devices of each profile that fit on the empty card."""
     mig = device.status.hardware.mig if device.status.hardware is not None else None
-    return {one.name: one.count for one in mig.types if one.count} if mig is not None else {}
+    return {mig_type.name: mig_type.count for mig_type in mig.types if mig_type.count} if mig else {}

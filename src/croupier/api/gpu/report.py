@@ -1,4 +1,4 @@
-"""What a node reports of its cards, from the objects that tell it."""
+"""Convert a node's objects (Node, GPUDevices, GPUPools, GPUNodeInventory) to its capacity report."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,13 +17,13 @@ from croupier.core.pods import request
 MAINTENANCE: Final = "Maintenance"
 MISCONFIGURED: Final = "Misconfigured"
 PER_CARD: Final = "PerCard"
-"""The reason of a Maintenance during which the pool's other cards serve."""
+"""The reason of the condition Maintenance during a rollout card by card: the other cards stay usable."""
 
 _UNFINISHED: Final = {
-    "Waiting": "it waits to be cut anew",
-    "Changing": "it is being cut anew",
-    "Failed": "it could not be cut as it shall be",
-    "Drifted": "it is not cut as it was left",
+    "Waiting": "it is waiting to be repartitioned",
+    "Changing": "it is being repartitioned",
+    "Failed": "its repartitioning failed",
+    "Drifted": "its MIG partitions were changed from outside",
 }
 
 
@@ -34,64 +34,64 @@ def read(
     pools: Iterable[GPUPool],
     inventory: GPUNodeInventory | None = None,
 ) -> Report:
-    """`devices` are the node's own; `pools` may be all there are."""
+    """The report. `devices` are those of the node; `pools` may be all pools."""
     return Report(
         node=name,
         present=node is not None,
         allocatable=offered(node) if node is not None else {},
-        devices=tuple(device(one) for one in devices),
-        pools={one.metadata.name: pool(one) for one in pools},
+        devices=tuple(device(source) for source in devices),
+        pools={source.metadata.name: pool(source) for source in pools},
         silent=inventory is not None and holds(inventory.status.conditions, AGENT_SILENT),
     )
 
 
-def device(found: GPUDevice) -> Device:
-    status, labels = found.status, found.metadata.labels
+def device(source: GPUDevice) -> Device:
+    status, labels = source.status, source.metadata.labels
     hardware = status.hardware
     mig = hardware.mig if hardware is not None else None
     index = labels.get(INDEX_LABEL, "")
     return Device(
-        id=status.inventory_id or found.metadata.name,
+        id=status.inventory_id or source.metadata.name,
         index=int(index) if index.isascii() and index.isdigit() else None,
-        pool=_pool(found),
+        pool=_pool(source),
         faulted=status.state == "Faulted",
         ignored=labels.get(IGNORE) == "true" or status.managed is False,
-        withheld=withheld(found),
-        fits={one.name: one.count for one in mig.types} if mig is not None else {},
+        withheld=withheld(source),
+        fits={mig_type.name: mig_type.count for mig_type in mig.types} if mig is not None else {},
         cut=_slots(status.cut) if status.cut is not None else None,
-        ahead=_shared(own) if (own := pooling.own(found)) is not None else None,
+        ahead=_shared(own) if (own := pooling.own(source)) is not None else None,
     )
 
 
-def withheld(found: GPUDevice) -> str:
-    """Why the card itself is given to nobody for now, as the part of a sentence; empty if it is given."""
-    annotations, cut = found.metadata.annotations, found.status.cut
-    if holds(found.status.conditions, VANISHED):
+def withheld(device: GPUDevice) -> str:
+    """Why nothing on the card is allocated now, as a clause with subject. Empty if it can be allocated."""
+    annotations, cut = device.metadata.annotations, device.status.cut
+    if holds(device.status.conditions, VANISHED):
         return "it is gone from its node"
     if DRAIN in annotations:
-        return "it is drained"
+        return "it is being drained"
     if cut is not None and cut.state in _UNFINISHED:
         return _UNFINISHED[cut.state]
     if cut is not None and cut.enabled and not cut.slots:
-        return "its MIG mode is on and it is cut into nothing"
-    serves, assigned = _pool(found), annotations.get(ASSIGNMENT, "")
+        return "its MIG mode is enabled and it has no MIG devices"
+    serves, assigned = _pool(device), annotations.get(ASSIGNMENT, "")
     if assigned == serves:
         return ""
-    return f"it leaves pool {serves}" if serves else f"it is on its way into pool {assigned}"
+    return f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
 
 
-def _pool(found: GPUDevice) -> str:
-    return found.status.pool_ref.name if found.status.pool_ref is not None else ""
+def _pool(device: GPUDevice) -> str:
+    return device.status.pool_ref.name if device.status.pool_ref is not None else ""
 
 
 def _slots(cut: Cut) -> tuple[Slot, ...]:
-    return tuple(Slot(f"{one.profile}-{one.start}", one.profile, one.start, one.size) for one in cut.slots)
+    return tuple(Slot(f"{s.profile}-{s.start}", s.profile, s.start, s.size) for s in cut.slots)
 
 
-def pool(found: GPUPool) -> Pool:
-    """As it is shared now: what its spec asks for counts once that is carried out."""
-    spec, now = found.spec.allocation, found.status.allocation
-    return _shared(now or spec, withheld=_pool_withheld(found))
+def pool(source: GPUPool) -> Pool:
+    """The pool as it is shared now. The spec counts only after its change has been rolled out."""
+    spec, now = source.spec.allocation, source.status.allocation
+    return _shared(now or spec, withheld=_pool_withheld(source))
 
 
 def _shared(allocation: Allocation, *, withheld: str = "") -> Pool:
@@ -99,31 +99,34 @@ def _shared(allocation: Allocation, *, withheld: str = "") -> Pool:
         sharing=allocation.mode,
         slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
         profile=allocation.mig_profile or "",
-        layout=tuple((one.profile, one.count) for one in allocation.mig_layout or ()),
+        layout=tuple((line.profile, line.count) for line in allocation.mig_layout or ()),
         withheld=withheld,
     )
 
 
-def _pool_withheld(found: GPUPool) -> str:
-    for one in found.status.conditions:
-        serves = one.type == MAINTENANCE and one.reason == PER_CARD
-        if one.type in (MAINTENANCE, MISCONFIGURED) and one.status == "True" and not serves:
-            return f"its pool is in {one.type}" if one.type == MAINTENANCE else "its pool is misconfigured"
+def _pool_withheld(pool: GPUPool) -> str:
+    for condition in pool.status.conditions:
+        if condition.status != "True":
+            continue
+        if condition.type == MAINTENANCE and condition.reason != PER_CARD:
+            return "its pool is in Maintenance"
+        if condition.type == MISCONFIGURED:
+            return "its pool is misconfigured"
     return ""
 
 
 def holds(conditions: Iterable[Condition], kind: str) -> bool:
-    return any(one.type == kind and one.status == "True" for one in conditions)
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
 
 
 def offered(node: Node) -> dict[str, int]:
-    """What of its allocatable are cards or MIG devices; what cannot be read counts as none."""
-    counted = {}
+    """The allocatable cards and MIG devices of the node. An invalid quantity counts as 0."""
+    amounts = {}
     for name, written in node.status.allocatable.items():
         if name != request.GPU and request.profile(name) is None:
             continue
         try:
-            counted[name] = max(0, quantity.parse(written).nanos // quantity.NANO)
+            amounts[name] = max(0, quantity.parse(written).nanos // quantity.NANO)
         except quantity.InvalidQuantityError:
-            counted[name] = 0
-    return counted
+            amounts[name] = 0
+    return amounts

@@ -1,8 +1,7 @@
-"""The allocation of a pod, as the annotation that travels with its Binding.
+"""The allocation of a pod, stored in an annotation that is set with its Binding.
 
-It is the durable record of who holds which card while no NodeReservation is written,
-and the node side follows it. So it says all a reader needs without the ledger: the
-card, its number on the node, and the share of it.
+It is the durable record of the pod's cards when the ledger is in memory, and the node agent uses it. So it
+contains everything that a reader without the ledger needs: the card, its index on the node, and the share.
 """
 
 from datetime import datetime
@@ -20,27 +19,27 @@ from croupier.core.pods import request
 ALLOCATION: Final = "gpu.mps.io/allocation"
 CONTAINER: Final = "gpu.mps.io/container"
 HOLD_EXPIRED: Final = "gpu.mps.io/hold-expired"
-"""Written before a hold is given up, so that a Binding prepared for it meets another resourceVersion."""
+"""Set before a hold is released, so that a Binding prepared for it fails with a resourceVersion conflict."""
 LOOK_AGAIN: Final = "gpu.mps.io/look-again"
-"""Written to make the scheduler try a pod again that would fit by now."""
+"""Set to make the scheduler retry an unschedulable pod that would fit now."""
 CARDS: Final = request.CARDS
 RATIO: Final = request.RATIO
 PERCENT: Final = request.PERCENT
 MARK: Final = request.MARK
 
 MOST: Final = 32 * 1024
-"""Characters of an allocation; 32 cards with eight slots each need fewer."""
+"""The largest length of an allocation in characters. 32 cards with eight slots each need fewer."""
 
 SlotID: TypeAlias = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
 class Entry(Wire, frozen=True, kw_only=True):
-    """What the pod has of one card: percent, time slices, or MIG slots."""
+    """The pod's share of one card: percent, time slices, or MIG slots."""
 
     card: CardID
-    """The card's inventoryID."""
+    """The inventoryID of the card."""
     index: Annotated[int, Meta(ge=0, le=255)]
-    """The number the driver gave it on its node when it was allocated."""
+    """The index of the card on its node at the time of allocation."""
     percent: Percent | None = None
     slices: Annotated[int, Meta(ge=1, le=64)] | None = None
     slots: Annotated[tuple[SlotID, ...], Meta(max_length=8)] = ()
@@ -50,24 +49,24 @@ _ENTRIES: Final = msgspec.json.Decoder(Annotated[tuple[Entry, ...], Meta(max_len
 
 
 def fence(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
-    """A merge patch that raises the pod's resourceVersion, if it is still the one that was read.
+    """A merge patch that changes the pod's resourceVersion if the pod is unchanged since it was read.
 
-    To the microsecond: a patch that changes nothing would raise nothing.
+    The time has microseconds because a patch that changes nothing would keep the resourceVersion.
     """
     written = {HOLD_EXPIRED: moment.isoformat(timespec="microseconds")}
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": written}}
 
 
 def look_again(uid: str, moment: datetime) -> dict[str, Any]:
-    """A merge patch of that very pod: the scheduler tries one again that has changed."""
+    """A merge patch of the pod with this UID. The scheduler retries a pod that has changed."""
     return {"metadata": {"uid": uid, "annotations": {LOOK_AGAIN: moment.isoformat(timespec="seconds")}}}
 
 
 def encode(grant: Grant, ledger: Ledger) -> str:
     """`[{"card":"node-1-0000-65-00-0","index":0,"percent":50}]`."""
     cards = {card.id: card for card in ledger.cards}
-    if strangers := [part.card for part in grant if part.card not in cards]:
-        raise ValueError(f"node {ledger.node} has no card {', '.join(strangers)} to write an allocation of")
+    if unknown := [part.card for part in grant if part.card not in cards]:
+        raise ValueError(f"cannot encode the allocation: node {ledger.node} has no card {', '.join(unknown)}")
     return msgspec.json.encode([_entry(part, cards[part.card]) for part in grant]).decode()
 
 
@@ -80,20 +79,20 @@ def _entry(part: Part, card: Card) -> Entry:
 
 
 def decode(text: str) -> Grant:
-    """The grant an annotation tells of. ValueError says what is wrong with one that tells nothing."""
+    """Decode the annotation. ValueError explains why it is invalid."""
     return grant(entries(text))
 
 
 def entries(text: str) -> tuple[Entry, ...]:
-    """What the annotation says, card by card; raises like `decode`."""
+    """The entries of the annotation, one per card. ValueError explains why it is invalid."""
     if len(text) > MOST:
-        raise ValueError(f"annotation {ALLOCATION} has {len(text)} characters; {MOST} are the most")
+        raise ValueError(f"annotation {ALLOCATION} has {len(text)} characters; at most {MOST} are allowed")
     try:
-        found: tuple[Entry, ...] = _ENTRIES.decode(text)
+        decoded: tuple[Entry, ...] = _ENTRIES.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ValueError(f"annotation {ALLOCATION} is no list of cards as we write it: {error}") from error
-    _check(found)
-    return found
+        raise ValueError(f"annotation {ALLOCATION} is not a valid list of cards: {error}") from error
+    _check(decoded)
+    return decoded
 
 
 def grant(entries: tuple[Entry, ...]) -> Grant:

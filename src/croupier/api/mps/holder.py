@@ -1,7 +1,6 @@
-"""How the ledger names a holder, and the readable view of one.
+"""The key of a holder in the ledger, and the decoded view of a holder.
 
-On the wire a holder is a key with a number, because every field of the object costs;
-here it is again what a person would call a holder.
+On the wire a holder is a key with a number, because every field of the object makes writes more expensive.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from croupier.api.meta import DNS_LABEL, DNS_NAME
 
 NEVER: Final = "never"
-"""The expiry of a hold that stays until it is released."""
+"""The expiry of a hold that does not expire."""
 
 HOLDER_PATTERN: Final = f"^{DNS_LABEL}/{DNS_NAME}(/[-a-z0-9]+)?$"
 HOLDER_MESSAGE: Final = "a holder is named namespace/pod/uid, or namespace/pod before the pod exists"
@@ -21,7 +20,7 @@ HolderState: TypeAlias = Literal["Held", "Bound"]
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One holder of one card, read from the compact form on the wire."""
+    """One holder of one card, decoded from the compact wire form."""
 
     pod_key: str
     pod_uid: str
@@ -34,11 +33,11 @@ class Holder:
 
 
 def key(pod_key: str, pod_uid: str = "") -> str:
-    """How the ledger names a pod, by UID as soon as there is one."""
+    """The key of a pod in the ledger. It includes the UID if it is known."""
     return f"{pod_key}/{pod_uid}" if pod_uid else pod_key
 
 
 def split(key: str) -> tuple[str, str]:
-    """The pod's `namespace/name` and its UID, empty before the pod exists."""
+    """The `namespace/name` of the pod and its UID. The UID is empty before the pod exists."""
     namespace, name, *uid = key.split("/")
     return f"{namespace}/{name}", uid[0] if uid else ""

@@ -1,10 +1,9 @@
 """NodeReservation: the ledger of one node.
 
-What its cards can give and who holds it are in one object, so that one guarded write
-commits both, and the rules here let the API server itself refuse an overcommitted one.
-A write costs by the number of fields, hence the shape: one entry per holder and card,
-and what only few holders have (an expiry, a Reservation) kept apart
-(docs/decisions/0002-shape-of-the-ledger.md).
+Capacity and holders of the cards are in one object, so that one write with a resourceVersion commits both,
+and the CEL rules here let the API server itself refuse an overcommitted ledger. The cost of a write grows
+with the number of fields. Therefore there is one entry per holder and card, and what only few holders have
+(an expiry, a Reservation) is in separate maps (docs/decisions/0002-shape-of-the-ledger.md).
 """
 
 from collections.abc import Iterator
@@ -29,18 +28,18 @@ _MOMENT: Final = (
 
 
 class Slot(Wire, frozen=True, kw_only=True):
-    """One MIG device a card is cut into, and its holder."""
+    """One MIG device of a card, and its holder."""
 
     id: Annotated[str, Meta(min_length=1, max_length=63)]
-    """Name of the slot, unique on its card."""
+    """The name of the slot, which is unique on its card."""
     profile: Annotated[str, Meta(max_length=32)]
-    """The MIG profile, such as 1g.10gb."""
+    """The MIG profile, for example 1g.10gb."""
     start: Annotated[int, Meta(ge=0, le=7), INT32]
-    """The first memory slice it occupies."""
+    """The first memory slice that the slot occupies."""
     size: Annotated[int, Meta(ge=1, le=8), INT32]
-    """How many memory slices it occupies."""
+    """The number of memory slices that the slot occupies."""
     holder: Annotated[str, Meta(max_length=354)] = ""
-    """Who holds the slot, as namespace/pod/uid; free when unset."""
+    """The pod that holds the slot, as namespace/pod/uid. The slot is free if unset."""
 
 
 _COVERED: Final = "[0, 1, 2, 3, 4, 5, 6, 7].filter(i, spans.exists(span, span[0] <= i && i < span[1])).size()"
@@ -60,13 +59,13 @@ _Slots: TypeAlias = Annotated[
         rule(f"self.all(s, !has(s.holder) || s.holder.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE),
     ),
 ]
-"""Rules stand on the list, not on each slot: every rule that is started costs. Ids are unique natively."""
+"""The rules are on the list, not on each slot: every evaluated rule costs. The list type keeps ids unique."""
 
 
 class Card(Wire, frozen=True, kw_only=True):
-    """One card: what it can give, and who holds how much of it."""
+    """One card: its capacity and its holders."""
 
-    # The rules look each field up once: in an object that costs the API server more than any arithmetic.
+    # The rules read each field once: field access in an object costs the API server more than arithmetic.
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -84,44 +83,44 @@ class Card(Wire, frozen=True, kw_only=True):
             " has(self.capacityPercent) ? given <= self.capacityPercent"
             " : has(self.slices) ? given <= self.slices"
             " : self.mode == 'Exclusive' && size(h) == 1 && given == 100))",
-            "the holders of a card have more than it can give",
+            "the holders of a card have more than its capacity",
             says="'card ' + self.id + (self.mode == 'MIG'"
             " ? ' is in mode MIG: name its holders in its slots, not in holders' : self.mode == 'Exclusive'"
-            " ? ' is exclusive: it has one holder, who has 100 percent of it' : self.mode == 'TimeSlice'"
+            " ? ' is exclusive: it can have one holder with 100 percent' : self.mode == 'TimeSlice'"
             " ? ' is overcommitted: its holders have more time slices than it has'"
             " : ' is overcommitted: its holders have more than its capacityPercent')",
         ),
     )
 
     id: CardID
-    """The card's inventoryID: node and PCI address, stable when index or UUID change."""
+    """The inventoryID of the card. It stays the same when the driver's index or the UUID changes."""
     index: Annotated[int, Meta(ge=0, le=255), INT32]
-    """The number the driver gives it on its node."""
+    """The index of the card on its node, as numbered by the driver."""
     mode: CardMode
-    """How the card is shared."""
+    """How the card is shared: Percent, Exclusive, MIG or TimeSlice."""
     epoch: Annotated[int, Meta(ge=0), INT64]
-    """Raised at every change of mode or health, so that an old decision is recognised as such."""
+    """A counter that grows with every change of mode or health, so that outdated decisions are detected."""
     healthy: bool = True
-    """Whether new holders may be added; those it has stay."""
+    """Whether new holders may be added. Existing holders keep their shares."""
     pool: Annotated[str, Meta(max_length=63)] = ""
-    """The GPUPool it is assigned to; none when unset."""
+    """The GPUPool that the card belongs to. Unset if it belongs to none."""
     capacity_percent: Percent | None = None
-    """What it can give in mode Percent."""
+    """The capacity of the card in percent. Set only in mode Percent."""
     slots: _Slots | None = None
-    """What it is cut into in mode MIG, and who holds which slot."""
+    """The MIG devices of the card and their holders. Set only in mode MIG."""
     slices: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
-    """What it can give in mode TimeSlice."""
+    """The capacity of the card in time slices. Set only in mode TimeSlice."""
     holders: Annotated[
         dict[str, Percent],
         Meta(max_length=64),
         ATOMIC_MAP,
         checked(rule(f"self.all(k, k.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE)),
     ] = field(default_factory=dict)
-    """Who holds how much of it: namespace/pod/uid to percent, or to time slices in mode TimeSlice."""
+    """The holders: namespace/pod/uid to percent, or to the number of time slices in mode TimeSlice."""
 
 
 def _all_hold(field: str) -> str:
-    """Every key of a map holds something. A look into a card costs far more than one into a map."""
+    """Every key of the map holds a share of a card. Access to a card costs far more than access to a map."""
     return (
         f"!has(self.{field}) || [self.cards.filter(c, has(c.holders)).map(c, c.holders)].all(maps,"
         f" self.{field}.all(k, maps.exists(m, k in m)"
@@ -130,7 +129,7 @@ def _all_hold(field: str) -> str:
 
 
 class NodeReservationSpec(Wire, frozen=True, kw_only=True):
-    """The cards of the node and their holders, always written together."""
+    """The cards of the node and their holders, which are always written together."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -145,7 +144,7 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
             "[oldSelf.cards].all(olds, [olds.map(o, o.id)].all(ids, self.cards.all(c,"
             " [ids.indexOf(c.id)].all(i, i < 0 || [olds[i]].all(o, c.epoch == o.epoch"
             " ? c.mode == o.mode && c.healthy == o.healthy : c.epoch > o.epoch)))))",
-            "a card's epoch never goes back, and is raised when its mode or health changes",
+            "the epoch of a card must not decrease, and must grow when its mode or health changes",
         ),
     )
 
@@ -159,7 +158,7 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
             )
         ),
     ]
-    """The cards of the node."""
+    """The GPU cards of the node."""
     held: Annotated[
         dict[str, Annotated[str, Meta(max_length=40)]],
         Meta(max_length=512),
@@ -167,18 +166,18 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
         checked(
             rule(
                 f"self.all(k, self[k] == '{NEVER}' || self[k].matches({quoted(_MOMENT)}))",
-                "held says until when, as 2030-01-31T12:00:00Z, or never",
+                "a value of held must be an expiry time such as 2030-01-31T12:00:00Z, or never",
             )
         ),
     ] = field(default_factory=dict)
-    """Holders whose pod is not bound yet (state Held): until when, or never. All others are Bound."""
+    """The expiry of each holder whose pod is not bound yet: a time, or never. All other holders are bound."""
     reservations: Annotated[
         dict[str, Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=512), ATOMIC_MAP
     ] = field(default_factory=dict)
-    """Holders that hold because of a Reservation in the pod's namespace: its name."""
+    """The holders that hold through a Reservation: holder to the name of the Reservation in its namespace."""
 
     def holders_of(self, card: Card) -> Iterator[Holder]:
-        """Every holder of the card with all that is known of it."""
+        """The holders of the card with all their details."""
         for key, share in card.holders.items():
             yield self._holder(key, percent=share if card.slices is None else None, card=card)
         slots: dict[str, tuple[str, ...]] = {}
@@ -206,59 +205,59 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
 
 
 SAME: Final = {Card: ("id",), Slot: ("id",)}
-"""What tells cards and slots apart when changes are laid over a ledger as it was read (`kube.draft`)."""
+"""The fields that identify cards and slots when a change is merged into the ledger as it was read."""
 
 
 class Free(Wire, frozen=True, kw_only=True):
-    """What the healthy cards can still give, by mode."""
+    """The free capacity of the healthy cards, by mode."""
 
     percent: Count | None = None
-    """Percent left on cards in mode Percent, summed; unset when there are none."""
+    """The sum of the free percent of cards in mode Percent. Unset if there are no such cards."""
     cards: Count | None = None
-    """Cards that nobody holds anything of, in modes Percent and Exclusive."""
+    """The number of cards without holders in modes Percent and Exclusive."""
     slots: Annotated[dict[str, Count], Meta(max_length=64)] = field(default_factory=dict)
-    """Free slots per MIG profile."""
+    """The number of free slots by MIG profile."""
     slices: Count | None = None
-    """Time slices left; unset when no card is shared by time."""
+    """The number of free time slices. Unset if no card is in mode TimeSlice."""
 
 
 class Finding(Wire, frozen=True, kw_only=True):
-    """A difference between the ledger, the pods and the node that the audit saw."""
+    """A difference between the ledger, the pods and the node that the audit found."""
 
     kind: FindingClass = field(name="class")
-    """What is wrong."""
+    """The class of the difference: Leak, Ghost, Overlap, WrongCard or Drift."""
     message: Annotated[str, Meta(max_length=1024)]
-    """What is wrong, in a sentence."""
+    """A human-readable description of the difference."""
     card: Annotated[str, Meta(max_length=253)] = ""
-    """The card it concerns."""
+    """The inventoryID of the affected card."""
     holder: Annotated[str, Meta(max_length=354)] = ""
-    """The holder it concerns."""
+    """The affected holder as namespace/pod/uid."""
     since: datetime | None = None
-    """When it was first seen."""
+    """The time at which the difference was first found."""
 
 
 class NodeReservationStatus(Wire, frozen=True, kw_only=True):
-    """Derived from the spec and from the node; nobody decides by it."""
+    """A summary derived from the spec and the node. No decision is based on it."""
 
     cards: Count | None = None
-    """How many cards the node has."""
+    """The number of cards of the node."""
     holders: Count | None = None
-    """How many pods hold something."""
+    """The number of pods that hold shares of the cards."""
     free: Free = Free()
-    """What is left."""
+    """The free capacity of the healthy cards, by mode."""
     findings: Annotated[tuple[Finding, ...], Meta(max_length=256)] = ()
-    """What the audit found and did not repair."""
+    """The differences that the audit found and did not repair."""
     last_audit_time: datetime | None = None
-    """When the audit last looked."""
+    """The time of the last audit that changed this status."""
     conditions: Conditions = ()
-    """Details, each with a reason programs may rely on."""
+    """Conditions of the ledger. Each has a reason that programs may rely on."""
 
 
 class NodeReservation(Wire, frozen=True, kw_only=True):
-    """The ledger of one node, named like it: what its cards can give and who holds it."""
+    """The ledger of one node: its cards and their holders. The object has the same name as the node."""
 
     spec: NodeReservationSpec
     """The cards and their holders."""
     metadata: ObjectMeta = ObjectMeta()
     status: NodeReservationStatus = NodeReservationStatus()
-    """What follows from it."""
+    """A summary derived from the spec and the node. No decision is based on it."""

@@ -1,4 +1,4 @@
-"""What a Reservation's status says it holds."""
+"""Convert a Reservation's status to the hold that the ledger must contain."""
 
 from croupier.api.mps.reservation import Reservation
 from croupier.core.ledgers.ledger import Part
@@ -6,7 +6,7 @@ from croupier.core.ledgers.pledge import Pledge
 
 
 def read(reservation: Reservation) -> Pledge | None:
-    """None unless it is Reserved, and for a pod of its own namespace."""
+    """The hold of a Reservation in phase Reserved for a pod in its namespace. None for any other."""
     spec, status, meta = reservation.spec, reservation.status, reservation.metadata
     if status.phase != "Reserved" or not status.cards:
         return None

@@ -1,4 +1,4 @@
-"""Reservation: a claim on shares of a node's cards for one pod, and what became of it."""
+"""Reservation: a claim on shares of a node's cards for one pod."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
@@ -21,7 +21,7 @@ ReservationPhase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released
 
 
 class ReservationSpec(Wire, frozen=True, kw_only=True):
-    """What is asked for: so many percent of so many cards of one node, for one pod."""
+    """The requested shares: a percentage of each of several cards of one node, for one pod."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
@@ -31,52 +31,52 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
     )
 
     pod_key: Annotated[PodKey, fixed("podKey")]
-    """The pod the cards are for, as namespace/name, in the Reservation's own namespace. Immutable."""
+    """The pod as namespace/name. It must be in the namespace of the Reservation. Immutable."""
     node_name: Annotated[NodeName, fixed("nodeName")]
-    """The node whose cards are asked for. Immutable."""
+    """The node whose cards are reserved. Immutable."""
     num_cards: Annotated[int, Meta(ge=1, le=32), INT32, fixed("numCards")]
-    """How many different cards of the node. Immutable."""
+    """The number of distinct cards. Immutable."""
     percent_per_card: Annotated[Percent, fixed("percentPerCard")]
-    """The share of each card in percent; 100 is the whole card. Immutable."""
+    """The share of each card in percent. The value 100 is the whole card. Immutable."""
     owner: Annotated[str, Meta(max_length=253)] = ""
-    """Who asked, in free text; shown, never interpreted. Immutable."""
+    """The requester as free text. It is displayed and not interpreted. Immutable."""
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1), INT32] = 0
-    """Higher goes first when several wait for one node."""
+    """The Reservation with the highest priority is decided first if several wait for one node."""
     ttl_seconds: Annotated[int, Meta(ge=1, le=86400), INT32] | None = None
-    """Released after so many seconds without a bound pod; stays until deleted when unset."""
+    """Seconds after which the shares are released if the pod is not bound. Kept until deletion if unset."""
 
 
 class GrantedCard(Wire, frozen=True, kw_only=True):
-    """A card of which the Reservation holds a share."""
+    """The share of one card that the Reservation holds."""
 
     id: CardID
-    """The card's inventoryID."""
+    """The inventoryID of the card."""
     percent: Percent
-    """The share held, in percent."""
+    """The held share of the card in percent."""
 
 
 class ReservationStatus(Wire, frozen=True, kw_only=True):
-    """What became of it."""
+    """The observed state of the Reservation."""
 
     phase: ReservationPhase = "Pending"
-    """Pending until decided, Reserved while held, Failed until capacity changes, Released for good."""
+    """Pending (not decided), Reserved (held), Failed (retried when capacity changes) or Released (final)."""
     message: Annotated[str, Meta(max_length=32768)] = ""
-    """Why, in a sentence."""
+    """A human-readable explanation of the phase."""
     last_update_time: datetime | None = None
-    """When the phase or the message last changed."""
+    """The time at which the phase or the message last changed."""
     cards: Annotated[tuple[GrantedCard, ...], Meta(max_length=32)] = ()
-    """The cards granted."""
+    """The granted cards with the held shares."""
     pod_uid: Annotated[str, Meta(max_length=36)] = ""
-    """UID of the pod, once there is one."""
+    """The UID of the pod. Empty until the pod exists."""
     conditions: Conditions = ()
-    """Details, each with a reason programs may rely on."""
+    """Conditions of the Reservation. Each has a reason that programs may rely on."""
 
 
 class Reservation(Wire, frozen=True, kw_only=True):
     """A claim on shares of a node's GPU cards for one pod."""
 
     spec: ReservationSpec
-    """What is asked for."""
+    """The requested shares: a percentage of each of several cards of one node, for one pod."""
     metadata: ObjectMeta = ObjectMeta()
     status: ReservationStatus = ReservationStatus()
-    """What became of it; written by the controller."""
+    """The observed state of the Reservation. The controller writes it."""

@@ -1,4 +1,4 @@
-"""The status of a NodeReservation: what follows from its spec, and what the audit found."""
+"""Compute the status of a NodeReservation from its spec and the findings of the audit."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,21 +21,21 @@ _LONGEST: Final = 1024
 def status(
     ledger: Ledger, findings: Iterable[Finding], old: NodeReservationStatus, now: datetime
 ) -> NodeReservationStatus:
-    """The status as it should be; equal to `old` if nothing changed, whatever time it is."""
-    found = tuple(_wire(one, old, now) for one in findings)[:_MOST]
+    """The new status. It is `old` if nothing but the time changed."""
+    reported = tuple(_wire(finding, old, now) for finding in findings)[:_MOST]
     new = NodeReservationStatus(
         cards=len(ledger.cards),
         holders=len(ledger.holders()),
         free=free(ledger.cards),
-        findings=found,
+        findings=reported,
         last_audit_time=old.last_audit_time,
-        conditions=_conditions(found, old, now),
+        conditions=_conditions(reported, old, now),
     )
     return old if new == old else replace(new, last_audit_time=now.replace(microsecond=0))
 
 
 def free(cards: Iterable[Card]) -> wire.Free:
-    """What is left on healthy cards."""
+    """The free capacity of the healthy cards."""
     cards = [card for card in cards if card.healthy]
     shared = [card.free for card in cards if card.mode == "Percent"]
     slices = [card.free for card in cards if card.mode == "TimeSlice"]
@@ -48,30 +48,31 @@ def free(cards: Iterable[Card]) -> wire.Free:
     )
 
 
-def _wire(one: Finding, old: NodeReservationStatus, now: datetime) -> wire.Finding:
-    """A finding keeps the time it was first seen, however its numbers change."""
-    known = (f.since for f in old.findings if (f.kind, f.card, f.holder) == (one.kind, one.card, one.holder))
+def _wire(finding: Finding, old: NodeReservationStatus, now: datetime) -> wire.Finding:
+    """A finding keeps the time at which it was first found, even if its message changes."""
+    subject = (finding.kind, finding.card, finding.holder)
+    known = (before.since for before in old.findings if (before.kind, before.card, before.holder) == subject)
     return wire.Finding(
-        kind=one.kind,
-        message=one.message[:_LONGEST],
-        card=one.card,
-        holder=one.holder,
+        kind=finding.kind,
+        message=finding.message[:_LONGEST],
+        card=finding.card,
+        holder=finding.holder,
         since=next(known, None) or now.replace(microsecond=0),
     )
 
 
 def _conditions(
-    found: tuple[wire.Finding, ...], old: NodeReservationStatus, now: datetime
+    findings: tuple[wire.Finding, ...], old: NodeReservationStatus, now: datetime
 ) -> tuple[Condition, ...]:
-    """Ours among those others may have set."""
-    known = next((one for one in old.conditions if one.type == CONSISTENT), None)
-    value, reason = ("False", "FindingsLeft") if found else ("True", "NothingFound")
+    """The old conditions with the condition Consistent replaced."""
+    known = next((condition for condition in old.conditions if condition.type == CONSISTENT), None)
+    value, reason = ("False", "FindingsLeft") if findings else ("True", "NothingFound")
     since = known.last_transition_time if known is not None and known.status == value else now
     ours = Condition(
         type=CONSISTENT,
-        status="False" if found else "True",
+        status="False" if findings else "True",
         reason=reason,
-        message=f"the audit left {len(found)} findings to people" if found else "",
+        message=f"the audit found {len(findings)} differences that it cannot repair" if findings else "",
         last_transition_time=since.replace(microsecond=0),
     )
-    return (*(one for one in old.conditions if one.type != CONSISTENT), ours)
+    return (*(condition for condition in old.conditions if condition.type != CONSISTENT), ours)

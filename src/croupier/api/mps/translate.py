@@ -1,7 +1,7 @@
-"""The ledger as it is decided upon, from and to the ledger as it stands in the API server.
+"""Convert between NodeReservation (the ledger in the API server) and the ledger of the core.
 
-The wire form is shaped by what a write costs, the core form by what a decision reads. Both say
-the same: what is written and read again is equal.
+The wire form is optimized for cheap writes, the core form for decisions. Both contain the same information:
+decoding an encoded ledger gives an equal ledger.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def write(ledger: Ledger) -> NodeReservationSpec:
 
 
 def whole(until: datetime | None) -> datetime | None:
-    """A moment as it can be written: in whole seconds, later rather than too early."""
+    """Round up to whole seconds, the precision of the wire form."""
     if until is None or not until.microsecond:
         return until
     return until.replace(microsecond=0) + _SECOND
@@ -42,14 +42,14 @@ def whole(until: datetime | None) -> datetime | None:
 
 @lru_cache(maxsize=4096)
 def moment(until: datetime | None) -> str:
-    """`2030-01-31T12:00:00Z`, or `never`."""
+    """The wire form of an expiry: `2030-01-31T12:00:00Z`, or `never`."""
     late = whole(until)
     return NEVER if late is None else f"{late.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 @lru_cache(maxsize=4096)
 def _until(text: str) -> datetime | None:
-    """A date that no calendar has (the rules of the API server let 30 February pass) never comes."""
+    """Decode an expiry. An impossible date such as 30 February, which the CEL rules admit, means never."""
     if text == NEVER:
         return None
     try:

@@ -1,1 +1,1 @@
-"""The agent of a node with cards: looks, decides, serves, tells, cuts."""
+"""The agent of a node with cards: inspects them, serves devices, reports, repartitions."""

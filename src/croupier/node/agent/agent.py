@@ -1,9 +1,9 @@
-"""The agent of one node with cards: looks, decides, serves, tells, cuts; again and again.
+"""The agent of one node with cards. Each round inspects the cards, plans, serves devices and reports.
 
-It decides little itself: core/nodes/plan says what becomes of each card, core/nodes/devices what is offered
-of it. What it remembers may be lost at any moment: a card's past stands in the agent's own last report. A
-change of a card runs beside the rounds, so that a slow driver never silences the agent; and before it
-begins everybody who could give the card away has read that it will.
+The decisions are in core/nodes/layout_plan (what happens to each card) and core/nodes/plugin_devices (which
+devices are offered). The agent's memory may be lost at any time: the history of cards is in its last report.
+A card is repartitioned concurrently with the rounds, so that a slow driver does not delay heartbeats, and
+only after the report has announced it to the processes that allocate cards.
 """
 
 import asyncio
@@ -44,34 +44,34 @@ from croupier.node.cards.cards import CardError, Cards, Seen, Sighting
 from croupier.node.cards.exporter import Readings
 
 WRITE_WITHIN: Final = 10.0
-"""Seconds for what one round writes; what was not written is tried again."""
+"""The timeout of each write of a round in seconds. A failed write is retried in the next round."""
 
 log = structlog.get_logger(__name__)
 
 
 class Serving(Protocol):
-    """How the offer reaches pods: device plugins, or the status of a Node that has no kubelet."""
+    """Offers devices to pods: through device plugins, or in the status of a Node without a kubelet."""
 
     async def serve(self, offer: Offer, cards: Mapping[str, Seen]) -> None: ...
     def service(self) -> Service: ...
 
     async def given(self) -> Sequence[Holding] | None:
-        """What pods have now, as the kubelet knows it; None while it does not tell."""
+        """The kubelet's device assignments. None if they cannot be read."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Check(Protocol):
-    """Looks after pods whose devices are not those of their allocation."""
+    """Checks pods whose devices differ from their allocation."""
 
     async def look(self, picture: Picture, offer: Offer) -> float | None:
-        """In how many seconds it should look again, if that is known."""
+        """Returns the seconds until the next check is due, if any."""
         ...
 
 
 class Gauge(Protocol):
-    """`cut` hears applied, restored (failed, and as before) or failed."""
+    """`cut` counts applied, restored (failed and rolled back) or failed."""
 
     def looked(self, seconds: float) -> None: ...
     def offered(self, node: str, offer: Offer) -> None: ...
@@ -89,14 +89,14 @@ class Unmeasured:
 
 
 class Monitor(Protocol):
-    """Somebody who reads more of the cards than their driver tells us."""
+    """A source of more readings than the driver provides."""
 
     async def read(self) -> Readings | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an agent is made of."""
+    """The components of an agent."""
 
     window: Window
     cards: Cards
@@ -111,13 +111,13 @@ class Parts:
 class Settings:
     namespace: str
     every: float = 3.0
-    """Seconds between looks, when nothing happens,"""
+    """Seconds between rounds if nothing happens."""
     beat: float = 10.0
-    """and between heartbeats."""
+    """Seconds between heartbeats."""
     boot: str = ""
-    """Which boot of the machine this is; empty for machines that never boot."""
+    """The boot ID of the machine. Empty for simulated nodes."""
     turns: asyncio.Semaphore | None = None
-    """For those who share a process with many others: a slow API server is not given all at once."""
+    """Limits concurrent writes of many agents in one process, to protect a slow API server."""
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 
@@ -146,17 +146,17 @@ class Agent:
         self._refused = ""
         self._check_in: float | None = None
         self.begun = asyncio.Event()
-        """The first round is over."""
+        """Set after the first round."""
         self.report: AgentReport | None = None
-        """Of the last round."""
+        """The report of the last round."""
 
     @property
     def cards(self) -> Collection[str]:
-        """Their names, as far as they are known."""
+        """The inventoryIDs of the known cards."""
         return self._memory.keys()
 
     def wake(self) -> None:
-        """Something changed that is worth another round at once."""
+        """Start the next round at once."""
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -171,31 +171,31 @@ class Agent:
             await self._end()
 
     async def _begin(self, stop: asyncio.Event) -> None:
-        """Open the driver and read where the agent before us stopped; try until both worked."""
+        """Open the driver and read the previous report. Retries until both succeed."""
         while not stop.is_set():
             try:
                 await self._parts.cards.open()
-                self._recall(await self._publisher.last())
+                self._recall(await self._publisher.previous_report())
             except (CardError, KubeError) as error:
-                log.warning("cannot begin yet", node=self._node, error=str(error))
+                log.warning("cannot start yet; retrying", node=self._node, error=str(error))
                 await first(self._settings.every, stop.wait())
             else:
                 return
 
     def _recall(self, last: AgentReport | None) -> None:
-        for one in last.cards if last is not None else ():
-            card_id = naming.inventory_id(self._node, one.address)
-            self._memory[card_id] = node_plan.remembered(one.cut.state, one.cut.target)
+        for card in last.cards if last is not None else ():
+            card_id = naming.inventory_id(self._node, card.address)
+            self._memory[card_id] = node_plan.remembered(card.cut.state, card.cut.target)
         self._scars = past.scars(last, self._settings.boot, self._settings.clock.monotonic())
 
     async def _rest(self, stop: asyncio.Event) -> None:
-        news = self.report is None or not self._publisher.shown(self.report)
-        waits = (self._settings.every, publishing.CALM if news else None, self._check_in)
-        seconds = min(one for one in waits if one is not None)
+        unpublished = self.report is None or not self._publisher.shown(self.report)
+        waits = (self._settings.every, publishing.CALM if unpublished else None, self._check_in)
+        seconds = min(wait for wait in waits if wait is not None)
         await first(seconds, stop.wait(), self._wake.wait(), self._parts.cards.changed(seconds))
 
     async def _end(self) -> None:
-        """A change that has begun is cut off, as a crash would: the next agent goes on with it."""
+        """Interrupt a repartitioning in progress, like a crash would. The next agent continues it."""
         if self._cutting is not None:
             self._cutting.cancel()
             await asyncio.wait({self._cutting})
@@ -215,7 +215,7 @@ class Agent:
         if (check := self._parts.check) is not None:
             self._check_in = None
             await self._written(
-                "a look at what pods were given", lambda: self._checked(check, picture, offer)
+                "the check of device assignments", lambda: self._checked(check, picture, offer)
             )
         await self._change(picture)
 
@@ -223,7 +223,7 @@ class Agent:
         self._check_in = await check.look(picture, offer)
 
     def _offered(self, picture: Picture) -> Offer:
-        """The same as before if the cards are: it has a hundred devices a card."""
+        """The offer. It is reused if the cards are unchanged, because it has a hundred devices per card."""
         cards = picture.offered()
         if cards != self._cards:
             self._cards, self._offer = cards, devices.offer(cards, self._offer.resources)
@@ -234,7 +234,7 @@ class Agent:
         while True:
             before = self._cuts
             seen = await self._looked()
-            if before == self._cuts:  # else a change ended meanwhile, and this look may be older
+            if before == self._cuts:  # else a repartitioning ended, and this snapshot may be older
                 break
         unfinished = self._parts.cutter.unfinished()
         at = self._settings.clock.monotonic()
@@ -248,7 +248,7 @@ class Agent:
             self._seen = past.scarred(seen, self._scars, now)
             self._settings.gauge.looked(now - began)
         except CardError as error:
-            log.warning("the cards cannot be seen", node=self._node, error=str(error))
+            log.warning("cannot inspect the cards", node=self._node, error=str(error))
             self._pulse = Pulse()
             return reporting.blind(self._seen, str(error))
         return self._seen
@@ -267,20 +267,20 @@ class Agent:
             self._pulse = reporting.between(self._pulse, picture.cards)
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
-        told_by = self._parts.cards.source, self._monitor
-        telling = Telling(self._node, *told_by, service, self._pulse, troubles, self._settings.boot)
-        self.report = reporting.report(telling, picture.seen, picture.cards, picture.steps)
-        told, standing = self.report, picture.standing(service)
-        labels = features.labels(told, picture.mig_state(), picture.wants.text)
-        if not await self._written("the Lease", lambda: self._publisher.live(told)):
+        sources = self._parts.cards.source, self._monitor
+        context = Telling(self._node, *sources, service, self._pulse, troubles, self._settings.boot)
+        report = reporting.report(context, picture.seen, picture.cards, picture.steps)
+        self.report, conditions = report, picture.standing(service)
+        labels = features.labels(report, picture.mig_state(), picture.wants.text)
+        if not await self._written("the Lease", lambda: self._publisher.live(report)):
             self._settings.gauge.unheard()
-        await self._written("labels", lambda: self._publisher.mark(labels))
-        await self._written("conditions", lambda: self._publisher.state(standing))
+        await self._written("labels", lambda: self._publisher.apply_labels(labels))
+        await self._written("conditions", lambda: self._publisher.apply_conditions(conditions))
 
     def _complain(self, refused: str) -> None:
-        """Once for each layout that cannot be followed."""
+        """Report each refused layout once."""
         if refused and refused != self._refused:
-            log.warning("the layout is refused", node=self._node, why=refused)
+            log.warning("the MIG layout is refused", node=self._node, why=refused)
             self._event("MIGLayoutRefused", refused, warning=True)
         self._refused = refused
 
@@ -288,23 +288,24 @@ class Agent:
         return self._settings.turns or contextlib.nullcontext()
 
     async def _written(self, what: str, work: Callable[[], Awaitable[Any]]) -> bool:
-        """Telling others may fail; the next round tries again."""
+        """Write and return whether it succeeded. The next round retries."""
         try:
             async with self._turn(), asyncio.timeout(WRITE_WITHIN):
                 await work()
         except (KubeError, TimeoutError) as error:
-            log.warning(f"{what} failed", node=self._node, error=str(error) or "no answer in time")
+            log.warning(f"writing {what} failed", node=self._node, error=str(error) or "timeout")
             return False
         return True
 
     async def _change(self, picture: Picture) -> None:
-        """Begin with the next card that is to be cut, if all know of it and none of it is in use."""
+        """Repartition the next card whose change is announced and which has no devices in use."""
         if self._busy is not None:
             return
-        step = next((one for one in picture.steps.values() if one.acts and self._known(one, picture)), None)
+        steps = (step for step in picture.steps.values() if step.acts and self._known(step, picture))
+        step = next(steps, None)
         if step is None:
             return
-        # The kubelet may have given something of it between our look and the withdrawal of its devices.
+        # The kubelet may have allocated devices of the card since the list was read.
         given = await self._parts.serving.given()
         if given is None or step.card in {card for card, _ in agent_picture.in_use(given)}:
             return
@@ -312,7 +313,7 @@ class Agent:
         self._cutting = asyncio.create_task(self._carry_out(step, picture.cards[step.card]))
 
     def _known(self, step: Step, picture: Picture) -> bool:
-        """Others can read that it is about to change."""
+        """Whether the published report announces the change."""
         card = picture.cards[step.card]
         return self._publisher.told(card.address, reporting.cut(card, step))
 
@@ -324,8 +325,8 @@ class Agent:
             else:
                 outcome = await cutter.recover(card)
             self._settle(step, card, outcome)
-        except Exception as bug:  # a card that cannot be cut must not end the agent of all
-            log.exception("cutting a card failed in a way nobody thought of", node=self._node, card=step.card)
+        except Exception as bug:  # one card must not end the agent of all cards
+            log.exception("unexpected error while repartitioning a card", node=self._node, card=step.card)
             self._settle(step, card, Failed(repr(bug), restored=False))
         finally:
             self._busy = None
@@ -339,13 +340,14 @@ class Agent:
             self._settings.gauge.cut("restored" if outcome.restored else "failed")
             now, why = self._settings.clock.monotonic(), outcome.sentence
             self._memory[step.card] = node_plan.failed(step.memory, step.target, why, now)
-            self._event("GPURecutFailed", f"{what} is not {step.target}: {why}", warning=True)
-            log.warning("a card was not cut", node=self._node, card=step.card, target=step.target, why=why)
+            target = step.target or "its previous layout"
+            self._event("GPURecutFailed", f"{what} was not repartitioned to {target}: {why}", warning=True)
+            log.warning("repartitioning failed", node=self._node, card=step.card, target=step.target, why=why)
             return
         self._settings.gauge.cut("applied")
-        after = step.target or "as before the change that was cut off"
-        self._event("GPURecut", f"{what} is {after} now, it was {before}")
-        log.info("a card was cut", node=self._node, card=step.card, target=after, before=before)
+        after = step.target or "the layout before the interrupted change"
+        self._event("GPURecut", f"{what} was repartitioned from {before} to {after}")
+        log.info("a card was repartitioned", node=self._node, card=step.card, target=after, before=before)
 
     def _event(self, reason: str, note: str, *, warning: bool = False) -> None:
         node = self._parts.window.node()
@@ -355,11 +357,11 @@ class Agent:
 
 
 async def first(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
-    """Until one of them is done, or the time is up."""
-    tasks = {asyncio.ensure_future(one) for one in waits}
+    """Wait until one of them is done, or for `seconds`."""
+    tasks = {asyncio.ensure_future(wait) for wait in waits}
     try:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in tasks:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.wait(tasks)

@@ -1,7 +1,7 @@
-"""What a node's labels say of its cards, from what its agent reports.
+"""The GPU labels of a node, from its agent's report.
 
-The same words that GPU Feature Discovery and the rules for NFD use, so that whoever selects nodes by them
-need not care who wrote them. Where one of those runs, it keeps its labels: ours are applied without force.
+They are the labels that GPU Feature Discovery and the rules for NFD use, so that node selectors work with
+either. If one of those runs, its labels stay unchanged: the agent applies labels without force.
 """
 
 import hashlib
@@ -18,38 +18,38 @@ CUDA: Final = "nvidia.com/cuda"
 MIG: Final = "nvidia.com/mig"
 OURS: Final = "gpu.deckhouse.io"
 MIG_STATE: Final = f"{MIG}.config.state"
-"""How far the layout is that run.ai/mig.config asks for: pending, success, failed."""
+"""The progress of the layout in run.ai/mig.config: pending, success or failed."""
 MIG_TEXT: Final = f"{MIG}.config.hash"
-"""Which text of it the state is about, so that nobody takes the success of the last one for this one's."""
+"""The hash of the annotation that the state refers to, so that readers can detect an outdated state."""
 
 _LONGEST: Final = 63
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def labels(report: AgentReport, mig_state: str = "", mig_text: str = "") -> dict[str, str]:
-    """None at all where no card is seen: a node without cards is no GPU node."""
+    """The labels. Empty if the node has no cards."""
     if not report.cards:
         return {}
     cards = sorted(report.cards, key=lambda card: card.index)
-    found = {
+    labels = {
         **dict(_of_model(cards[0], len(cards))),
         **dict(_of_driver(report)),
         **dict(_of_slots(cards)),
         **dict(_of_devices(cards)),
     }
     if mig_state:
-        found[MIG_STATE] = mig_state
-        found[MIG_TEXT] = hashlib.sha256(mig_text.encode()).hexdigest()[:16]
-    return {key: value(text) for key, text in found.items()}
+        labels[MIG_STATE] = mig_state
+        labels[MIG_TEXT] = hashlib.sha256(mig_text.encode()).hexdigest()[:16]
+    return {key: value(text) for key, text in labels.items()}
 
 
 def value(text: str) -> str:
-    """As a label may have it: no blanks, 63 characters."""
+    """A valid label value: no blanks, at most 63 characters."""
     return _FOREIGN.sub("-", text).strip("-_.")[:_LONGEST].strip("-_.")
 
 
 def _of_model(card: CardLine, count: int) -> Iterator[tuple[str, str]]:
-    """Of the first card: a node with several models is told apart by its GPUDevices, not by labels."""
+    """Labels of the first card. The models of a mixed node are only in its GPUDevices."""
     yield f"{GPU}.present", "true"
     yield f"{GPU}.count", str(count)
     yield f"{GPU}.replicas", "1"
@@ -77,9 +77,9 @@ def _version(key: str, text: str, parts: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _of_slots(cards: Iterable[CardLine]) -> Iterator[tuple[str, str]]:
-    """What cards are cut into now, over all of them."""
+    """Labels of the MIG devices of all cards."""
     counts = Counter(slot.profile for card in cards for slot in card.cut.slots)
-    types = {one.name: one for card in cards for one in card.types}
+    types = {mig_type.name: mig_type for card in cards for mig_type in card.types}
     for profile, count in sorted(counts.items()):
         key = f"{request.MIG}{profile.replace('+', '.')}"
         yield f"{key}.count", str(count)

@@ -1,7 +1,7 @@
-"""The node side of many nodes in one process, for clusters whose nodes exist in their description only.
+"""The agents of many simulated nodes in one process.
 
-Everything above the cards is the code of a real node; but there is no kubelet, so what a device plugin would
-have told it is written into the status of the Node.
+Everything but the cards is the code of a real node. There is no kubelet, so the devices that a device plugin
+would list are written into the status of the Node.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from croupier.node.agent.sight import Pools, Window
 from croupier.node.cards.cards import Seen
 
 AT_ONCE: Final = 16
-"""Nodes that are begun at a time."""
+"""The number of agents that start concurrently."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class StatusServing:
-    """Stands in for the kubelet of one node."""
+    """Replaces the kubelet of one node."""
 
     def __init__(self, api: Client, window: Window) -> None:
         self._api = api.acting_as(REPORTER)
@@ -51,10 +51,10 @@ class StatusServing:
         self._trouble = ""
 
     async def serve(self, offer: Offer, _: Mapping[str, Seen]) -> None:
-        """Healthy devices are allocatable, all of them capacity; a resource that is gone stays with 0."""
+        """Healthy devices are allocatable, all devices are capacity. A removed resource stays with 0."""
         self._cards = offer.cards
         healthy = offer.healthy()
-        wanted = {name: (healthy[name], len(found)) for name, found in offer.resources.items()}
+        wanted = {name: (healthy[name], len(ids)) for name, ids in offer.resources.items()}
         node = self._window.node()
         if node is None or (wanted == self._written and _stands(node, wanted)):
             return
@@ -67,7 +67,7 @@ class StatusServing:
                 name = node.metadata.name
                 await self._api.patch(NODES, name, {"status": status}, subresource="status")
         except KubeError as error:
-            self._trouble = f"the node's status could not be written: {error}"
+            self._trouble = f"cannot write the status of the node: {error}"
             return
         self._written, self._trouble = wanted, ""
 
@@ -76,7 +76,7 @@ class StatusServing:
         return Service(serves, troubles=(self._trouble,) if self._trouble else ())
 
     async def given(self) -> Sequence[Holding]:
-        """Nobody hands out devices here: what pods have is their allocation."""
+        """Without a kubelet the devices of a pod are those of its allocation."""
         return [
             Holding(pod.key, "", "", tuple(device for part in pod.grant for device in self._devices(part)))
             for pod in self._window.live()
@@ -84,7 +84,7 @@ class StatusServing:
         ]
 
     def _devices(self, part: Part) -> Iterator[str]:
-        """Some that come to the same: which of a hundred percent it is matters to nobody."""
+        """Device IDs for the share. Which of the hundred percent devices they are does not matter."""
         card = self._cards.get(part.card)
         by_time = card is not None and card.pool is not None and card.pool.sharing == "TimeSlice"
         yield from (f"{part.card}{devices.BETWEEN}{slot}" for slot in part.slots)
@@ -97,10 +97,10 @@ class StatusServing:
 
 
 def _stands(node: Node, wanted: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether the node's status says so already."""
-    has = node.status
+    """Whether the status of the node already has these resources."""
+    status = node.status
     return all(
-        _same(has.allocatable.get(name), healthy) and _same(has.capacity.get(name), total)
+        _same(status.allocatable.get(name), healthy) and _same(status.capacity.get(name), total)
         for name, (healthy, total) in wanted.items()
     )
 
@@ -115,14 +115,14 @@ def _same(written: str | None, count: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class Sources:
     nodes: Store[Node]
-    """Those of the fleet."""
+    """The nodes of the fleet."""
     pods: Store[Pod]
     devices: Store[GPUDevice]
     config_maps: Store[ConfigMap]
 
 
 class Fleet:
-    """An agent for every node there is, as long as it is there."""
+    """Runs an agent for every node while the node exists."""
 
     def __init__(self, sources: Sources, make: Callable[[Window], Agent]) -> None:
         self._sources = sources
@@ -140,7 +140,7 @@ class Fleet:
         return self._agents
 
     async def run(self, stop: asyncio.Event) -> None:
-        """The stores must be complete."""
+        """The stores must have synced before."""
         ends = [
             self._sources.nodes.subscribe(self._node_changed),
             self._sources.pods.subscribe(lambda change: self._wake(_names(change, _pod_node))),
@@ -175,18 +175,18 @@ class Fleet:
         )
 
     def _keep_up(self, group: asyncio.TaskGroup) -> None:
-        """One agent for each node, none for a node that is gone."""
-        here = {node.metadata.name for node in self._sources.nodes}
-        for name in self._agents.keys() - here:
+        """Start agents of new nodes and stop those of deleted nodes."""
+        names = {node.metadata.name for node in self._sources.nodes}
+        for name in self._agents.keys() - names:
             self._ends.pop(name).set()
             del self._agents[name]
-        for name in sorted(here - self._agents.keys()):
+        for name in sorted(names - self._agents.keys()):
             self._agents[name] = self._make(self.window(name))
             self._ends[name] = asyncio.Event()
             group.create_task(self._live(self._agents[name], self._ends[name]))
 
     async def _live(self, agent: Agent, end: asyncio.Event) -> None:
-        """The first round of each in turn: five hundred at once would only time out."""
+        """Limit concurrent first rounds: five hundred at once would time out."""
         async with self._turns:
             running = asyncio.create_task(agent.run(end))
             begun = asyncio.create_task(agent.begun.wait())
@@ -206,25 +206,25 @@ class Fleet:
                 agent.wake()
 
     def _concerned(self, change: Change[ConfigMap]) -> set[str]:
-        """The nodes whose cards joined or left; all of the pool's when it shares them otherwise."""
-        before, after = (_ids(one) for one in (change.old, change.new))
+        """The nodes whose cards joined or left the pool, or all its nodes if its allocation changed."""
+        before, after = (_ids(config_map) for config_map in (change.old, change.new))
         same = _shared(change.old) == _shared(change.new)
         cards = before ^ after if same else before | after
         return {name for name, agent in self._agents.items() if not cards.isdisjoint(agent.cards)}
 
 
 def _names(change: Change[T], nodes: Callable[[T], Iterable[str]]) -> set[str]:
-    return {name for one in (change.old, change.new) if one is not None for name in nodes(one)}
+    return {name for item in (change.old, change.new) if item is not None for name in nodes(item)}
 
 
-def _ids(found: ConfigMap | None) -> frozenset[str]:
+def _ids(config_map: ConfigMap | None) -> frozenset[str]:
     with contextlib.suppress(ValueError):
-        return sight.pool(found).cards if found is not None else frozenset()
+        return sight.pool(config_map).cards if config_map is not None else frozenset()
     return frozenset()
 
 
-def _shared(found: ConfigMap | None) -> str | None:
-    return found.data.get(sight.ALLOCATION) if found is not None else None
+def _shared(config_map: ConfigMap | None) -> str | None:
+    return config_map.data.get(sight.ALLOCATION) if config_map is not None else None
 
 
 def _pod_node(pod: Pod) -> Iterable[str]:

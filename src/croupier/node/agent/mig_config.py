@@ -1,7 +1,7 @@
-"""The text of `run.ai/mig.config`: YAML, read so strictly that no two readers can understand it differently.
+"""Strict parsing of the annotation `run.ai/mig.config`, which is YAML.
 
-Anybody who may annotate a node writes it, so what YAML allows beyond plain data (references, keys
-given twice, endless depth) is refused before it is looked at.
+Users who may annotate nodes write it, so YAML features beyond plain data (references, duplicate keys, deep
+nesting) are refused before it is interpreted.
 """
 
 from collections.abc import Iterable
@@ -29,25 +29,25 @@ class _StrictLoader(yaml.SafeLoader):  # PyYAML is extended by inheritance alone
         for key, _ in node.value:
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
+                    problem=f"the key {key.value!r} appears twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def read(text: str) -> Wishes | Refused:
-    """What the annotation wishes, whatever cards there are."""
+    """The layouts in the annotation, independent of the cards on the node."""
     if len(text) > _MOST_CHARACTERS:
-        return _refused(f"it has {len(text)} characters; {_MOST_CHARACTERS} at most are read")
+        return _refused(f"it has {len(text)} characters; at most {_MOST_CHARACTERS} are allowed")
     try:
         data = yaml.load(text, _StrictLoader)  # noqa: S506 - a safe loader made stricter
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        return _refused(f"it is no YAML we can read: {where}{error.problem}")
+        return _refused(f"it is not valid YAML: {where}{error.problem}")
     except (yaml.YAMLError, ValueError, TypeError):
-        return _refused("it is no YAML we can read: it has characters, numbers or keys that cannot be meant")
+        return _refused("it is not valid YAML: it has unsupported characters, numbers or keys")
     except RecursionError:
-        return _refused("it is no YAML we can read: it is nested too deeply")
+        return _refused("it is not valid YAML: it is nested too deeply")
     return layout.read(data)
 
 
@@ -56,7 +56,7 @@ def _refused(why: str) -> Refused:
 
 
 def targets(text: str, cards: Iterable[Seen]) -> Targets | Refused:
-    """How the annotation wants these cards cut, by index; cards it does not name are not among them."""
+    """The requested layouts by card index. Cards that the annotation does not name are not included."""
     wishes = read(text)
     if isinstance(wishes, Refused):
         return wishes

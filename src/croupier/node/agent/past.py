@@ -1,4 +1,4 @@
-"""What cards went through before this agent came: read once, from what the agent before it told."""
+"""Faults of cards from the previous agent's report, carried over into the current state."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,11 +11,11 @@ from croupier.core.cards.vitality import Scar, Told, Verdict
 from croupier.node.cards.cards import Seen, Sighting, Vital
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-"""The kernel's own name for this boot, the same in every container."""
+"""The boot ID of the kernel, which is the same in every container."""
 
 
 def this_boot() -> str:
-    """Empty where the kernel does not tell."""
+    """The boot ID. Empty if the kernel does not provide it."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -23,27 +23,27 @@ def this_boot() -> str:
 
 
 def scars(last: AgentReport | None, boot: str, now: float) -> dict[str, Scar]:
-    """By the card's address."""
+    """The faults to carry over, by the address of the card."""
     if last is None:
         return {}
     rebooted = vitality.has_rebooted(last.boot, boot)
-    found = {
+    faults = {
         card.address: vitality.scar(_told(card.uuid, card.health), rebooted=rebooted, now=now)
         for card in last.cards
     }
-    return {address: scar for address, scar in found.items() if scar is not None}
+    return {address: fault for address, fault in faults.items() if fault is not None}
 
 
 def scarred(seen: Sighting, scars: Mapping[str, Scar], now: float) -> Sighting:
-    """What is seen now, in the light of that."""
+    """The snapshot with the carried faults applied."""
     return replace(seen, cards=tuple(_scarred(card, scars.get(card.address), now) for card in seen.cards))
 
 
 def _scarred(card: Seen, scar: Scar | None, now: float) -> Seen:
     if scar is None:
         return card
-    told = vitality.scarred(_told(card.uuid, card.health), scar, now)
-    verdict = told.verdict
+    reported = vitality.scarred(_told(card.uuid, card.health), scar, now)
+    verdict = reported.verdict
     return replace(
         card,
         health=replace(
@@ -51,7 +51,7 @@ def _scarred(card: Seen, scar: Scar | None, now: float) -> Seen:
             healthy=verdict.healthy,
             reason=verdict.reason,
             message=verdict.message,
-            xid=told.xid,
+            xid=reported.xid,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Everything one round of the agent knows and decides, as a value: what is seen, wanted, offered and told."""
+"""The state of one round of the agent: inputs and decisions as a value."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,23 +19,23 @@ from croupier.node.cards.cards import Seen, Sighting
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """How cards shall be cut, by whom."""
+    """The requested partitioning of the cards."""
 
     pools: tuple[Pool, ...] = ()
     targets: Mapping[str, Target] | None = None
     asked: bool = False
-    """The node has the annotation run.ai/mig.config,"""
+    """Whether the node has the annotation run.ai/mig.config."""
     refused: str = ""
-    """which is not followed, because."""
+    """Why the annotation is refused. Empty if it is valid."""
     troubles: tuple[str, ...] = ()
     text: str = ""
-    """What the annotation says."""
+    """The text of the annotation."""
 
     def target(self, card: str) -> Target | None:
         return (self.targets or {}).get(card)
 
     def pool(self, card: str) -> Pool | None:
-        return next((one for one in self.pools if card in one.cards), None)
+        return next((pool for pool in self.pools if card in pool.cards), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Picture:
     steps: Mapping[str, Step]
     pods: Sequence[PodView]
     given: Sequence[Holding] | None
-    """What the kubelet gave to whom; None if it does not tell."""
+    """The kubelet's device assignments. None if they cannot be read."""
     alone: bool
-    """The node has no GPUDevices: no ledger keeps new pods off a card."""
+    """The node has no GPUDevices, so no ledger keeps new pods off a card."""
 
     def offered(self) -> list[NodeCard]:
-        """The cards as device plugins serve them."""
+        """The cards that device plugins serve."""
         return [self._offered(card_id, card) for card_id, card in self.cards.items()]
 
     def _offered(self, card_id: str, card: Seen) -> NodeCard:
@@ -70,14 +70,14 @@ class Picture:
         )
 
     def _kept(self, card_id: str) -> frozenset[str] | None:
-        """What pods have of a card that is to be changed; all of it while one has yet to be served."""
+        """The allocated devices of a card that will change. None while a granted pod has no devices yet."""
         if self.given is None:
             return None
-        served = {one.pod for one in self.given}
-        due = {pod.key for pod in self.pods if any(part.card == card_id for part in pod.grant)}
-        if due - served:
+        served = {holding.pod for holding in self.given}
+        granted = {pod.key for pod in self.pods if any(part.card == card_id for part in pod.grant)}
+        if granted - served:
             return None
-        ids = (device for one in self.given for device in one.ids)
+        ids = (device for holding in self.given for device in holding.ids)
         return frozenset(device for device in ids if devices.unit(device).card == card_id)
 
     def mig_state(self) -> str:
@@ -92,16 +92,16 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a round found beside the objects of the API server."""
+    """The inputs of a round that do not come from the API server."""
 
     seen: Sighting
     given: Sequence[Holding] | None
     memory: Mapping[str, Memory]
     busy: Step | None
-    """The change that is being carried out."""
+    """The change in progress."""
     at: float
     unfinished: Container[str] = ()
-    """Addresses of cards whose change was cut off."""
+    """The addresses of cards whose change was interrupted."""
 
 
 def draw(window: Window, now: Now) -> Picture:
@@ -126,16 +126,16 @@ def draw(window: Window, now: Now) -> Picture:
 
 
 def _wants(window: Window, seen: Sighting, cards: Mapping[str, Seen]) -> Wants:
-    found, troubles = window.pools()
-    pools = sight.ahead(found, window.devices())
+    shared, troubles = window.pools()
+    pools = sight.ahead(shared, window.devices())
     text = window.layout()
-    wished = mig_config.targets(text, seen.cards) if text is not None else {}
-    refused = str(wished) if isinstance(wished, Refused) else ""
+    annotated = mig_config.targets(text, seen.cards) if text is not None else {}
+    refused = str(annotated) if isinstance(annotated, Refused) else ""
     planned = [sight.planned(card_id, card) for card_id, card in cards.items()]
-    targets = node_plan.targets(planned, pools, {} if isinstance(wished, Refused) else wished)
+    targets = node_plan.targets(planned, pools, {} if isinstance(annotated, Refused) else annotated)
     return Wants(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
 
 
 def in_use(given: Iterable[Holding]) -> set[tuple[str, str]]:
-    """Cards of which the kubelet has given something, and to whom."""
-    return {(devices.unit(device).card, one.pod) for one in given for device in one.ids}
+    """Pairs of a card and a pod that has devices of it."""
+    return {(devices.unit(device).card, holding.pod) for holding in given for device in holding.ids}

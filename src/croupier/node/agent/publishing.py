@@ -1,8 +1,8 @@
-"""What the agent of a node lets others know: its Lease, the labels and conditions of its Node.
+"""Publishes the agent's state: its heartbeat Lease, and labels and conditions of its Node.
 
-The Lease is written at every heartbeat, and at once when something changed that others wait for; readings
-alone (a temperature) wait for the next heartbeat. Labels are applied without force: one that somebody else
-wrote stays theirs. Nothing is written twice.
+The Lease is written at every heartbeat, and at once if the report changed. Sensor readings alone (such as a
+temperature) wait for the next heartbeat. Labels are applied without force: a label that another manager owns
+stays unchanged. Unchanged values are not written again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +23,9 @@ from croupier.kube.clock import Clock, SystemClock
 from croupier.kube.errors import Conflict, NotFound
 
 REPORTER: Final = "croupier-node"
-"""Who writes all of this, and whom Events come from."""
+"""The field manager of these writes, and the reporting controller of Events."""
 CALM: Final = 0.5
-"""Seconds that two writes of the Lease are apart at least."""
+"""The shortest interval between two writes of the Lease in seconds."""
 _LABEL: Final = ".metadata.labels."
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 class Settings:
     node: str
     namespace: str
-    """Where the Lease is."""
+    """The namespace of the Lease."""
     beat: float = 10.0
     """Seconds between heartbeats."""
     calm: float = CALM
@@ -50,28 +50,28 @@ class Publisher:
         self._lease: _Written | None = None
         self._labels: tuple[str, Mapping[str, str]] | None = None
         self._conditions: tuple[str, tuple[Standing, ...]] | None = None
-        """What was written, each with the UID of the Node: one that comes again has nothing of it."""
+        """The last written values with the UID of the Node, because a recreated Node has none of them."""
 
     @property
     def due(self) -> bool:
-        """It is time for a heartbeat."""
+        """Whether a heartbeat is due."""
         return self._lease is None or self._since(self._lease.beaten) >= self._settings.beat
 
     def shown(self, report: AgentReport) -> bool:
-        """Whether all that others wait for stands in the Lease already."""
+        """Whether the Lease contains the report, apart from sensor readings."""
         return self._lease is not None and self._lease.skeleton == skeleton(report)
 
     def told(self, address: str, cut: Cut) -> bool:
-        """Whether the Lease says so of the card, as far as others wait for it."""
+        """Whether the Lease contains this state and target of the card's partitioning."""
         cards = self._lease.skeleton.cards if self._lease is not None else ()
         return any(
-            (one.cut.state, one.cut.target) == (cut.state, cut.target)
-            for one in cards
-            if one.address == address
+            (card.cut.state, card.cut.target) == (cut.state, cut.target)
+            for card in cards
+            if card.address == address
         )
 
     async def live(self, report: AgentReport) -> bool:
-        """A heartbeat if one is due, or news; False if neither, or if it is too soon for news."""
+        """Write the Lease if a heartbeat is due or the report changed, and not too soon. True if written."""
         before, due = self._lease, self.due
         if before is not None and not due and (self.shown(report) or self._too_soon(before)):
             return False
@@ -82,16 +82,16 @@ class Publisher:
         self._lease = _Written(text, skeleton(report), written=now, beaten=beaten)
         return True
 
-    async def last(self) -> AgentReport | None:
-        """What was reported last, perhaps by an agent before us."""
+    async def previous_report(self) -> AgentReport | None:
+        """The report in the Lease, perhaps from a previous agent."""
         name = agent_report.lease_name(self._settings.node)
         try:
             return agent_report.read(await self._api.get(LEASES, name, namespace=self._settings.namespace))
         except NotFound:
             return None
 
-    async def mark(self, labels: Mapping[str, str]) -> None:
-        """Label the Node, where nobody else has labelled it otherwise."""
+    async def apply_labels(self, labels: Mapping[str, str]) -> None:
+        """Label the Node, except for labels that another field manager owns."""
         node = self._node()
         if node is None or self._labels == (node.metadata.uid, labels):
             return
@@ -102,19 +102,19 @@ class Publisher:
             theirs = _disputed(conflict)
             if not theirs & labels.keys():
                 raise
-            log.info("labels of others are left to them", node=self._settings.node, labels=sorted(theirs))
+            log.info("labels of other managers are kept", node=self._settings.node, labels=sorted(theirs))
             body["metadata"]["labels"] = {key: labels[key] for key in labels if key not in theirs}
             await self._api.apply(NODES, body)
         self._labels = node.metadata.uid, dict(labels)
 
-    async def state(self, conditions: tuple[Standing, ...]) -> None:
-        """Set our conditions of the Node."""
+    async def apply_conditions(self, conditions: tuple[Standing, ...]) -> None:
+        """Set the agent's conditions of the Node."""
         node = self._node()
         if node is None or self._conditions == (node.metadata.uid, conditions):
             return
         if not _stands(node, conditions):
             now = self._settings.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-            written = [_condition(one, node, now) for one in conditions]
+            written = [_condition(condition, node, now) for condition in conditions]
             body = {"metadata": _this(node), "status": {"conditions": written}}
             await self._api.apply(NODES, body, subresource="status", force=True)
         self._conditions = node.metadata.uid, conditions
@@ -126,7 +126,7 @@ class Publisher:
         return self._settings.clock.monotonic() - moment
 
     async def _write(self, text: str) -> None:
-        """Only what changed: of an unchanged report, the time."""
+        """Patch only what changed. If the report is unchanged, that is the renew time."""
         moment = micro_time(self._settings.clock.now())
         if self._lease is not None:
             patch: dict[str, Any] = {"spec": {"renewTime": moment}}
@@ -136,7 +136,7 @@ class Publisher:
             try:
                 await self._api.patch(LEASES, name, patch, namespace=namespace)
             except NotFound:
-                log.warning("our Lease was deleted", node=self._settings.node)
+                log.warning("the Lease was deleted and is created again", node=self._settings.node)
             else:
                 return
         await self._api.apply(LEASES, lease(text, self._settings, moment, self._node()), force=True)
@@ -151,7 +151,7 @@ class _Written:
 
 
 def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[str, Any]:
-    """It goes with its Node."""
+    """The Lease. It is owned by the Node and deleted with it."""
     key, _, kind = agent_report.LEASES.partition("=")
     owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": chosen.node}
     owners = [{**owner, "uid": node.metadata.uid}] if node is not None else []
@@ -172,7 +172,7 @@ def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[s
 
 
 def skeleton(report: AgentReport) -> AgentReport:
-    """The report without what changes at every look."""
+    """The report without the values that change at every inspection."""
     cards = tuple(_bones(card) for card in report.cards)
     return msgspec.structs.replace(report, beats=0, cards=cards)
 
@@ -183,36 +183,36 @@ def _bones(card: CardLine) -> CardLine:
 
 
 def _this(node: Node) -> dict[str, str]:
-    """Whoever applies to one that is gone would make it anew, of nothing but our words."""
+    """Name and UID. Without the UID, an apply to a deleted Node would create it again."""
     return {"name": node.metadata.name, "uid": node.metadata.uid}
 
 
 def _disputed(conflict: Conflict) -> set[str]:
-    """The labels that somebody else applied with another value."""
+    """The labels that another field manager owns with another value."""
     fields = (str(cause.get("field", "")) for cause in conflict.causes)
-    return {one.removeprefix(_LABEL) for one in fields if one.startswith(_LABEL)}
+    return {path.removeprefix(_LABEL) for path in fields if path.startswith(_LABEL)}
 
 
 def _stands(node: Node, wanted: Iterable[Standing]) -> bool:
-    now = {one.type: one for one in node.status.conditions}
+    current = {condition.type: condition for condition in node.status.conditions}
     return all(
-        (found := now.get(one.type)) is not None
-        and (found.status, found.reason, found.message) == (one.status, one.reason, one.message)
-        for one in wanted
+        (now := current.get(desired.type)) is not None
+        and (now.status, now.reason, now.message) == (desired.status, desired.reason, desired.message)
+        for desired in wanted
     )
 
 
-def _condition(one: Standing, node: Node, now: str) -> dict[str, str]:
-    known: dict[str, NodeCondition] = {found.type: found for found in node.status.conditions}
-    before = known.get(one.type)
+def _condition(desired: Standing, node: Node, now: str) -> dict[str, str]:
+    current: dict[str, NodeCondition] = {condition.type: condition for condition in node.status.conditions}
+    before = current.get(desired.type)
     since = now
-    if before is not None and before.status == one.status and before.last_transition_time is not None:
+    if before is not None and before.status == desired.status and before.last_transition_time is not None:
         since = before.last_transition_time.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
-        "type": one.type,
-        "status": one.status,
-        "reason": one.reason,
-        "message": one.message,
+        "type": desired.type,
+        "status": desired.status,
+        "reason": desired.reason,
+        "message": desired.message,
         "lastHeartbeatTime": now,
         "lastTransitionTime": since,
     }

@@ -1,7 +1,7 @@
-"""Cutting one card anew: destroy, mode, create, within a deadline, and back to the old layout when it fails.
+"""Repartitions one card: destroy, set MIG mode, create, with a deadline, and a rollback if it fails.
 
-It may be killed after any step. What the card was like before is kept in a journal until the change has
-ended well or was undone, so that whoever comes next goes on to the target, or back.
+The agent may be killed after any step. A journal keeps the previous partitioning until the change has
+succeeded or was rolled back, so that the next agent can finish it or roll it back.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from croupier.node.agent.recutting_journal import Journal, MemoryJournal
 from croupier.node.cards.cards import CardError, Cards, Seen
 
 DEADLINE: Final = 120.0
-"""Seconds a change may take, and undoing it as long again."""
+"""The longest duration of a change in seconds, and again of its rollback."""
 
 _ROUNDS: Final = 3
 _Plan: TypeAlias = Callable[[Cut], tuple[Step, ...]]
@@ -31,12 +31,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The card is cut as asked; it was looked at."""
+    """The card has the requested partitioning, verified by an inspection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It is not; `sentence` says why. `restored`: it is as it was before."""
+    """The change failed; `sentence` says why. `restored` means that the old partitioning is back."""
 
     sentence: str
     restored: bool
@@ -50,7 +50,7 @@ def cut_of(card: Seen) -> Cut:
 
 
 class Recutter:
-    """One card at a time. The card must be free: nothing here asks who holds it."""
+    """Repartitions one card at a time. The caller must make sure that the card has no holders."""
 
     def __init__(
         self, cards: Cards, clock: Clock, *, deadline: float = DEADLINE, journal: Journal | None = None
@@ -62,19 +62,20 @@ class Recutter:
         self._one_at_a_time = asyncio.Lock()
 
     def unfinished(self) -> frozenset[str]:
-        """Addresses of cards whose change was cut off, or could not be undone."""
+        """The addresses of cards whose change was interrupted or could not be rolled back."""
         return self._journal.addresses()
 
     async def apply(self, card: Seen, target: Layout) -> Outcome:
-        """Cuts the card as asked, from whatever state it is in."""
-        wanted = mig.place(card.kinds, target)
-        if isinstance(wanted, Refused):
-            return Failed(f"{_name(card)} cannot be cut into {mig.spelled(target)}: {wanted}", restored=True)
+        """Repartition the card to `target` from any state."""
+        placed = mig.place(card.kinds, target)
+        if isinstance(placed, Refused):
+            layout = mig.spelled(target)
+            return Failed(f"{_name(card)} cannot be partitioned into {layout}: {placed}", restored=True)
         async with self._one_at_a_time:
-            return await self._change(card, partial(cutting.steps, wanted=wanted), mig.spelled(target))
+            return await self._change(card, partial(cutting.steps, wanted=placed), mig.spelled(target))
 
     async def recover(self, card: Seen) -> Outcome:
-        """Puts a card whose change was cut off back to how it was before; nothing to do for any other."""
+        """Roll back an interrupted change. Does nothing for other cards."""
         async with self._one_at_a_time:
             old = self._journal.before(card.address, card.uuid)
             if old is None:
@@ -86,7 +87,7 @@ class Recutter:
         try:
             now = cut_of(await self._find(card))
         except CardError as error:
-            return Failed(f"{_name(card)} cannot be cut into {into}: {error}", restored=False)
+            return Failed(f"{_name(card)} cannot be partitioned into {into}: {error}", restored=False)
         if not plan(now):
             self._journal.forget(card.address)
             return Applied()
@@ -95,21 +96,22 @@ class Recutter:
         try:
             await self._within(self._go(card, plan))
         except CardError as error:
-            return await self._restore(card, old, f"{_name(card)} could not be cut into {into}: {error}")
+            why = f"{_name(card)} could not be partitioned into {into}: {error}"
+            return await self._restore(card, old, why)
         self._journal.forget(card.address)
         return Applied()
 
     async def _restore(self, card: Seen, old: Cut, why: str) -> Failed:
-        log.warning("a card could not be cut as asked and is put back", address=card.address, reason=why)
+        log.warning("repartitioning a card failed; rolling back", address=card.address, reason=why)
         try:
             await self._within(self._go(card, _back(old)))
         except CardError as error:
-            return Failed(f"{why}; nor could its old layout be restored: {error}", restored=False)
+            return Failed(f"{why}; its old layout could not be restored either: {error}", restored=False)
         self._journal.forget(card.address)
         return Failed(f"{why}; its old layout is restored", restored=True)
 
     async def _go(self, card: Seen, plan: _Plan) -> None:
-        """Until a look at the card says that nothing is left to do."""
+        """Carry out the steps until an inspection of the card leaves none."""
         for _ in range(_ROUNDS):
             todo = plan(cut_of(await self._find(card)))
             if not todo:
@@ -117,7 +119,7 @@ class Recutter:
             for step in todo:
                 await self._do(card, step)
         if plan(cut_of(await self._find(card))):
-            raise CardError("the driver said yes to every step, yet the card is cut otherwise")
+            raise CardError("the driver accepted every step, but the card has another partitioning")
 
     async def _do(self, card: Seen, step: Step) -> None:
         try:
@@ -132,19 +134,19 @@ class Recutter:
             raise CardError(f"could not {step}: {error}") from error
 
     async def _find(self, card: Seen) -> Seen:
-        found = (await self._cards.look()).at(card.address)
-        if found is None:
-            raise CardError("it is not there")
-        return found
+        current = (await self._cards.look()).at(card.address)
+        if current is None:
+            raise CardError("the card is not on the PCI bus")
+        return current
 
     async def _within(self, work: Coroutine[None, None, None]) -> None:
-        """The deadline is by the clock we were given, so that tests need not wait for it."""
+        """Apply the deadline with the injected clock, so that tests need not wait for it."""
         working = asyncio.ensure_future(work)
         alarm = asyncio.ensure_future(self._clock.sleep(self._deadline))
         try:
             await asyncio.wait({working, alarm}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise CardError(f"it was not done within {self._deadline:g} s")
+                raise CardError(f"it took longer than {self._deadline:g} s")
             working.result()
         finally:
             for task in (working, alarm):

@@ -1,7 +1,7 @@
-"""What cards were like before a change that has not ended yet.
+"""The previous partitioning of cards with an unfinished change.
 
-Kept in a file where the agent has a directory of its own, so that it outlives the agent. Losing it costs
-little: a change that then fails is undone only to where the last one stopped.
+It is in a file if the agent has a state folder, so that it survives a restart. Losing it costs little: a
+change that fails later is then rolled back only to the state of the interruption.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ class Journal(Protocol):
     def addresses(self) -> frozenset[str]: ...
 
     def before(self, address: str, uuid: str) -> Cut | None:
-        """How this very card was; nothing that is written of another one in its place."""
+        """The previous partitioning of the card with this UUID. None for another card at the address."""
         ...
 
     def remember(self, address: str, uuid: str, before: Cut) -> None: ...
@@ -36,7 +36,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class MemoryJournal:
-    """For cards that do not outlive their agent either."""
+    """For simulated cards that do not survive a restart of the agent."""
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[str, Cut]] = {}
@@ -56,7 +56,7 @@ class MemoryJournal:
 
 
 class FileJournal:
-    """One small file, replaced as a whole."""
+    """A small file that is replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,8 +85,8 @@ class FileJournal:
             state_file.replace(
                 self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()}
             )
-        except OSError as error:  # a card must not stay half cut for want of a note about it
-            log.warning("the journal of changes cannot be written", path=str(self._path), error=str(error))
+        except OSError as error:  # a missing journal must not interrupt a change
+            log.warning("cannot write the journal of changes", path=str(self._path), error=str(error))
 
 
 def _read(path: Path) -> dict[str, _Entry]:
@@ -96,6 +96,6 @@ def _read(path: Path) -> dict[str, _Entry]:
         return {}
     except msgspec.MsgspecError as error:
         log.warning(
-            "the journal of changes cannot be read and is begun anew", path=str(path), error=str(error)
+            "cannot read the journal of changes; starting a new one", path=str(path), error=str(error)
         )
         return {}

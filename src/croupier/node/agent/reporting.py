@@ -1,4 +1,4 @@
-"""The agent's report: what was seen of the cards, and how far their change is, as others read it."""
+"""Builds the agent's report from the driver snapshot and the progress of repartitioning."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,12 +15,12 @@ from croupier.node.cards.cards import Seen, Sighting, Vital
 
 _MOST_METRICS: Final = 32
 _LONGEST: Final = 1024
-"""Characters of a message."""
+"""The longest message in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Good heartbeats in a row: of the agent, and of each card."""
+    """Consecutive good heartbeats: of the agent, and of each card."""
 
     beats: int = 0
     clean: Mapping[str, int] = field(default_factory=dict)
@@ -28,36 +28,36 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What is told beside the cards."""
+    """The parts of the report that do not describe cards."""
 
     node: str
     source: str
     monitor: str
-    """Where readings come from."""
+    """The source of health readings."""
     service: Service
     pulse: Pulse
     troubles: tuple[str, ...] = ()
     boot: str = ""
-    """Which boot of the machine it is."""
+    """The boot ID of the machine."""
 
 
 def report(
-    told: Telling, seen: Sighting, cards: Mapping[str, Seen], steps: Mapping[str, Step]
+    context: Telling, seen: Sighting, cards: Mapping[str, Seen], steps: Mapping[str, Step]
 ) -> AgentReport:
     return AgentReport(
-        node=told.node,
-        boot=told.boot,
-        source=told.source,
+        node=context.node,
+        boot=context.boot,
+        source=context.source,
         driver=seen.driver,
         cuda=seen.cuda,
         toolkit=seen.toolkit,
-        monitored_by=told.monitor,
-        beats=told.pulse.beats,
-        serves=dict(told.service.serves),
-        served_by_others=told.service.others,
-        troubles=told.troubles,
+        monitored_by=context.monitor,
+        beats=context.pulse.beats,
+        serves=dict(context.service.serves),
+        served_by_others=context.service.others,
+        troubles=context.troubles,
         cards=tuple(
-            line(card, steps[card_id], told.pulse.clean.get(card_id, 0)) for card_id, card in cards.items()
+            line(card, steps[card_id], context.pulse.clean.get(card_id, 0)) for card_id, card in cards.items()
         ),
     )
 
@@ -87,8 +87,8 @@ def line(card: Seen, step: Step, clean: int) -> CardLine:
 
 def cut(card: Seen, step: Step) -> Cut:
     slots = (
-        CutSlot(id=one.id, profile=one.profile, start=one.start, size=one.size, uuid=one.uuid)
-        for one in card.slots
+        CutSlot(id=slot.id, profile=slot.profile, start=slot.start, size=slot.size, uuid=slot.uuid)
+        for slot in card.slots
     )
     return Cut(
         enabled=card.mig_enabled,
@@ -128,7 +128,7 @@ def types(kinds: tuple[Kind, ...]) -> tuple[MIGType, ...]:
 
 
 def beaten(before: Pulse, cards: Mapping[str, Seen], most: int) -> Pulse:
-    """After one more heartbeat."""
+    """The counters after one more heartbeat."""
     clean = {
         card_id: min(before.clean.get(card_id, 0) + 1, most) if card.health.healthy else 0
         for card_id, card in cards.items()
@@ -137,7 +137,7 @@ def beaten(before: Pulse, cards: Mapping[str, Seen], most: int) -> Pulse:
 
 
 def between(before: Pulse, cards: Mapping[str, Seen]) -> Pulse:
-    """Between heartbeats nothing is gained, but a fault counts at once."""
+    """The counters between heartbeats: they do not grow, but a fault resets them at once."""
     return Pulse(
         before.beats,
         {id_: before.clean.get(id_, 0) if card.health.healthy else 0 for id_, card in cards.items()},
@@ -145,7 +145,7 @@ def between(before: Pulse, cards: Mapping[str, Seen]) -> Pulse:
 
 
 def blind(seen: Sighting, why: str) -> Sighting:
-    """What was seen last, when the driver no longer answers: every card may be gone."""
+    """The last snapshot with all cards unhealthy, for use while the driver does not answer."""
     lost = Vital(healthy=False, reason=vitality.UNREACHABLE, message=why)
     return Sighting(
         cards=tuple(replace(card, health=replace(lost, xid=card.health.xid)) for card in seen.cards)
@@ -153,4 +153,4 @@ def blind(seen: Sighting, why: str) -> Sighting:
 
 
 def troubles(*sources: Iterable[str]) -> tuple[str, ...]:
-    return tuple(one[:_LONGEST] for some in sources for one in some)
+    return tuple(message[:_LONGEST] for messages in sources for message in messages)

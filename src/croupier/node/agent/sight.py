@@ -1,6 +1,7 @@
-"""What the API server shows of one node and its cards, as planning takes it in.
+"""The API objects of one node and its cards, converted for planning.
 
-Others wrote all of it, so nothing in it may stop the agent: what cannot be read is told and left out.
+Users and other processes write them, so nothing here stops the agent: invalid objects are reported and
+skipped.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ from croupier.core.pods.pod import PodView
 from croupier.node.cards.cards import Seen
 
 POOL: Final = "gpu.deckhouse.io/pool"
-"""The label of a pool's ConfigMap."""
+"""The label on the ConfigMap of a pool."""
 IDS: Final = "inventoryIDs"
 ALLOCATION: Final = "allocation"
 UNDER_WAY: Final = ("Waiting", "Changing", "Failed", "Drifted")
-"""States of a cut that keep new holders off the card."""
+"""Partitioning states during which the card gets no new holders."""
 
 _IDS: Final = msgspec.json.Decoder(tuple[str, ...])
 _ALLOCATION: Final = msgspec.json.Decoder(Allocation)
@@ -34,80 +35,82 @@ _ALLOCATION: Final = msgspec.json.Decoder(Allocation)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The objects that concern one node, as they are now."""
+    """The cached objects of one node."""
 
     name: str
     node: Callable[[], Node | None]
     pods: Callable[[], Iterable[Pod]]
-    """Those bound to it."""
+    """The pods bound to the node."""
     devices: Callable[[], Iterable[GPUDevice]]
     pools: Callable[[], tuple[Sequence[Pool], Sequence[str]]]
-    """Their wishes, and what of them cannot be read."""
+    """The pools, and errors about pools that cannot be decoded."""
 
     def layout(self) -> str | None:
-        """The text of run.ai/mig.config."""
+        """The text of the annotation run.ai/mig.config."""
         node = self.node()
         return node.metadata.annotations.get(ANNOTATION) if node is not None else None
 
     def live(self) -> list[PodView]:
-        """Pods that have, or will get, something of a card."""
+        """The pods that have not finished."""
         return [reading.view(pod) for pod in self.pods() if not pod.is_finished]
 
 
 class Pools:
-    """The ConfigMaps of pools, each read once: all nodes of a fleet look at the same ones."""
+    """The ConfigMaps of pools. Each version is decoded once, because all nodes of a fleet share them."""
 
     def __init__(self, config_maps: Iterable[ConfigMap]) -> None:
         self._config_maps = config_maps
         self._read: dict[str, tuple[str, Pool | str]] = {}
 
     def __call__(self) -> tuple[Sequence[Pool], Sequence[str]]:
-        found = [self._one(one) for one in sorted(self._config_maps, key=lambda one: one.metadata.name)]
-        return [one for one in found if isinstance(one, Pool)], [one for one in found if isinstance(one, str)]
+        config_maps = sorted(self._config_maps, key=lambda config_map: config_map.metadata.name)
+        results = [self._one(config_map) for config_map in config_maps]
+        pools = [result for result in results if isinstance(result, Pool)]
+        return pools, [result for result in results if isinstance(result, str)]
 
-    def _one(self, found: ConfigMap) -> Pool | str:
-        name, version = found.metadata.name, found.metadata.resource_version
+    def _one(self, config_map: ConfigMap) -> Pool | str:
+        name, version = config_map.metadata.name, config_map.metadata.resource_version
         known = self._read.get(name)
         if known is None or known[0] != version:
-            known = self._read[name] = (version, _pool_or_trouble(found))
+            known = self._read[name] = (version, _pool_or_trouble(config_map))
         return known[1]
 
 
-def _pool_or_trouble(found: ConfigMap) -> Pool | str:
+def _pool_or_trouble(config_map: ConfigMap) -> Pool | str:
     try:
-        return pool(found)
+        return pool(config_map)
     except ValueError as error:
-        return f"ConfigMap {found.metadata.name}: {error}"
+        return f"ConfigMap {config_map.metadata.name}: {error}"
 
 
 def differ(old: Node, new: Node) -> bool:
-    """Whether anything changed that an agent minds; the kubelet's own heartbeats do not count."""
+    """Whether a field changed that the agent uses. The kubelet's heartbeats change only other fields."""
 
-    def minded(node: Node) -> tuple[object, ...]:
+    def used(node: Node) -> tuple[object, ...]:
         meta, status = node.metadata, node.status
         return meta.annotations, meta.labels, status.allocatable, status.capacity
 
-    return minded(old) != minded(new)
+    return used(old) != used(new)
 
 
-def pool(found: ConfigMap) -> Pool:
-    """ValueError says what is wrong with it."""
-    name = found.metadata.labels.get(POOL, "")
+def pool(config_map: ConfigMap) -> Pool:
+    """ValueError explains why the ConfigMap is invalid."""
+    name = config_map.metadata.labels.get(POOL, "")
     try:
-        ids = _IDS.decode(found.data.get(IDS, ""))
-        allocation = _ALLOCATION.decode(found.data.get(ALLOCATION, ""))
+        ids = _IDS.decode(config_map.data.get(IDS, ""))
+        allocation = _ALLOCATION.decode(config_map.data.get(ALLOCATION, ""))
     except msgspec.MsgspecError as error:
-        raise ValueError(f"it does not say which cards the pool has and how: {error}") from error
+        raise ValueError(f"{IDS} or {ALLOCATION} is missing or invalid: {error}") from error
     return _shared(name, frozenset(ids), allocation)
 
 
 def ahead(pools: Sequence[Pool], devices: Iterable[GPUDevice]) -> list[Pool]:
-    """The pools as each card follows them: one that is ahead of its pool has a word of its own."""
-    words = {_id(one): pooling.own(one) for one in devices}
+    """The pools, preceded by one for each card that has its own allocation during a rollout."""
+    allocations = {_id(device): pooling.own(device) for device in devices}
     own = [
-        _shared(pool.name, frozenset((card,)), word)
-        for card, word in words.items()
-        if word is not None
+        _shared(pool.name, frozenset((card,)), allocation)
+        for card, allocation in allocations.items()
+        if allocation is not None
         for pool in pools
         if card in pool.cards
     ]
@@ -121,17 +124,17 @@ def _shared(name: str, cards: frozenset[str], allocation: Allocation) -> Pool:
         sharing=allocation.mode,
         slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
         profile=allocation.mig_profile or "",
-        layout=mig.canonical((one.profile, one.count) for one in allocation.mig_layout or ()),
+        layout=mig.canonical((line.profile, line.count) for line in allocation.mig_layout or ()),
     )
 
 
 def cards(node: str, seen: Iterable[Seen]) -> dict[str, Seen]:
-    """By the names the ledger has for them."""
-    return {naming.inventory_id(node, one.address): one for one in seen}
+    """The cards by inventoryID."""
+    return {naming.inventory_id(node, card.address): card for card in seen}
 
 
 def planned(card_id: str, seen: Seen, unfinished: Container[str] = ()) -> Card:
-    """`unfinished` are addresses."""
+    """The card for planning. `unfinished` contains the addresses of cards with an interrupted change."""
     return Card(
         card_id,
         seen.index,
@@ -144,19 +147,19 @@ def planned(card_id: str, seen: Seen, unfinished: Container[str] = ()) -> Card:
 
 
 def ties(card_id: str, target: Target | None, devices: Sequence[GPUDevice], holders: Iterable[str]) -> Ties:
-    """What stands in the way of cutting the card as `target` says.
+    """What prevents repartitioning the card to `target`.
 
-    Where no GPUDevice of the node exists nobody keeps a ledger by them, and its pods are all there is to ask.
+    If the node has no GPUDevices there is no ledger, and only its pods count.
     """
     names = tuple(sorted(set(holders)))
     if not devices:
         return Ties(None, True, names)
-    device = next((one for one in devices if _id(one) == card_id), None)
+    device = next((device for device in devices if _id(device) == card_id), None)
     if device is None:
         return Ties(False, False, names)
     cut = device.status.cut
-    wanted = target.spelled if target is not None else ""
-    known = cut is not None and cut.target == wanted and cut.state in UNDER_WAY
+    layout = target.spelled if target is not None else ""
+    known = cut is not None and cut.target == layout and cut.state in UNDER_WAY
     return Ties(_withdrawn(device), known, names)
 
 
@@ -165,22 +168,23 @@ def _id(device: GPUDevice) -> str:
 
 
 def _withdrawn(device: GPUDevice) -> bool:
-    return any(one.type == OCCUPIED and one.reason == "Withdrawn" for one in device.status.conditions)
+    conditions = device.status.conditions
+    return any(condition.type == OCCUPIED and condition.reason == "Withdrawn" for condition in conditions)
 
 
 def holders(
     node: str, pods: Iterable[PodView], cards: Mapping[str, Seen], *, alone: bool
 ) -> dict[str, list[str]]:
-    """Pods by the cards that their allocation names, whatever cards were called when it was written.
+    """The pods by the cards of their allocation, which may name a card by its inventoryID or its index.
 
-    Of MIG devices that were only counted nobody can say which card they are on; where no ledger knows better
-    such a pod keeps every card as it is.
+    The card of MIG devices that were only counted is unknown. Without a ledger such a pod counts as a holder
+    of every card.
     """
     numbered = {naming.indexed_id(node, card.index): card_id for card_id, card in cards.items()}
-    found: dict[str, list[str]] = {}
+    holders: dict[str, list[str]] = {}
     for pod in pods:
         for part in pod.grant:
-            guessed = alone and capacity.is_made_up(node, part.card)
-            for card_id in cards if guessed else (numbered.get(part.card, part.card),):
-                found.setdefault(card_id, []).append(pod.key)
-    return found
+            unknown = alone and capacity.is_made_up(node, part.card)
+            for card_id in cards if unknown else (numbered.get(part.card, part.card),):
+                holders.setdefault(card_id, []).append(pod.key)
+    return holders

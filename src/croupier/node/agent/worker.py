@@ -1,7 +1,7 @@
-"""One thread for calls that block, one after another.
+"""A thread that runs blocking calls one after another.
 
-A driver's library may hang in a call for good. Then its caller is told after a while, and the process can
-still end: the thread is a daemon, which those of concurrent.futures are not.
+A call into a driver's library may hang forever. The caller then gets a timeout, and the process can still
+exit, because the thread is a daemon, unlike the threads of concurrent.futures.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Late(Exception):
-    """The call has not returned in time; it may still do its work."""
+    """The call has not returned in time. It may still be running."""
 
 
 class _Job(Generic[T]):
@@ -28,7 +28,7 @@ class _Job(Generic[T]):
             return
         try:
             self.future.set_result(self.call())
-        except BaseException as error:  # whatever it is, it is for the one who called
+        except BaseException as error:  # the caller handles every error
             self.future.set_exception(error)
 
 
@@ -39,7 +39,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(self, call: Callable[[], T], seconds: float) -> T:
-        """The result of `call`; Late when there is none after so many seconds."""
+        """The result of `call`. CallTimeout if it does not return within `seconds`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -49,11 +49,11 @@ class Worker:
         done, _ = await asyncio.wait({waiting}, timeout=seconds)
         if done:
             return waiting.result()
-        waiting.cancel()  # one that has not begun never will
+        waiting.cancel()  # a call that has not started will not start
         raise Late
 
     def stop(self) -> None:
-        """The thread ends after what it does now; nobody waits for it."""
+        """Let the thread end after its current call, without waiting for it."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread = None

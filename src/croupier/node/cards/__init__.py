@@ -1,1 +1,1 @@
-"""The cards of a node: one protocol, real ones through the driver and simulated ones."""
+"""The cards of a node: one protocol with two implementations, NVML and simulated."""

@@ -1,7 +1,7 @@
-"""The cards of a node, whatever drives them: what can be seen of them and done to them.
+"""The interface to the cards of a node.
 
-Two adapters fit it, the driver's library (node/cards/nvml.py) and simulated cards (node/cards/simulated.py).
-Everything above, from health to device plugins, is the same code for both.
+It has two implementations: NVML (node/cards/nvml.py) and simulated cards (node/cards/simulated.py). All other
+code, from health to device plugins, is the same for both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from croupier.core.cards.mig import Kind, Layout, Piece
 
 
 class CardError(Exception):
-    """What could not be seen or done, in a sentence that says where and what to do."""
+    """An inspection or change of a card failed. The message says what, where and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """One MIG device that a card is cut into."""
+    """One MIG device of a card."""
 
     profile: str
     start: int
@@ -31,66 +31,66 @@ class MigDevice:
 
     @property
     def id(self) -> str:
-        """`1g.10gb-0`: what the ledger calls it."""
+        """The id of the slot in the ledger, for example `1g.10gb-0`."""
         return self.piece.id
 
 
 @dataclass(frozen=True, slots=True)
 class Vital:
-    """How a card fares; `reason` is one word, `message` a sentence, both empty while it is healthy."""
+    """The health of a card. `reason` is one word, `message` a sentence; both are empty if it is healthy."""
 
     healthy: bool = True
     reason: str = ""
     message: str = ""
     xid: int | None = None
-    """The last one seen, whether it was critical or not."""
+    """The last XID error, critical or not."""
     ecc_errors: int | None = None
-    """Uncorrected ones since the driver was loaded."""
+    """Uncorrected memory errors since the driver was loaded."""
     temperature_c: int | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One card as its driver tells of it."""
+    """One card, as reported by its driver."""
 
     index: int
     uuid: str
     address: str
-    """On the PCI bus, such as 0000:65:00.0; it stays when index and uuid change."""
+    """The PCI address, for example 0000:65:00.0. It stays the same when index or UUID changes."""
     vendor: str = "10de"
     device: str = ""
     class_: str = "0302"
     product: str = ""
     memory_mib: int = 0
     compute: tuple[int, int] = (0, 0)
-    """CUDA compute capability, major and minor."""
+    """The CUDA compute capability: major and minor."""
     numa: int | None = None
     pcie: tuple[int, int] | None = None
-    """Generation and lanes."""
+    """PCIe generation and number of lanes."""
     mig_capable: bool = False
     mig_enabled: bool = False
     kinds: tuple[Kind, ...] = ()
     slots: tuple[MigDevice, ...] = ()
-    """By their first slice."""
+    """The MIG devices, sorted by their first memory slice."""
     health: Vital = field(default_factory=Vital)
     minor: int | None = None
-    """The number of its device node; None where there is none."""
+    """The minor number of its device node. None if it has none."""
 
     @property
     def layout(self) -> Layout:
-        """How it is cut now."""
+        """The current MIG layout."""
         return mig.of(slot.profile for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Everything seen at one look; `cards` by index."""
+    """The result of one inspection of the driver. `cards` is sorted by index."""
 
     driver: str = ""
     cuda: str = ""
     toolkit: bool = False
-    """Whether containers can reach the cards."""
+    """Whether containers can use the cards."""
     cards: tuple[Seen, ...] = ()
 
     def at(self, address: str) -> Seen | None:
@@ -99,7 +99,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a container was given: a card, or one MIG device of it."""
+    """A card or one of its MIG devices, allocated to a container."""
 
     card: Seen
     slot: MigDevice | None = None
@@ -125,17 +125,17 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container needs so that it sees what it was given."""
+    """The changes to a container that make its devices available."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
     cdi: tuple[str, ...] = ()
-    """Fully qualified CDI device names, for runtimes that know them."""
+    """Fully qualified CDI device names, for runtimes that support CDI."""
 
 
 class Cards(Protocol):
-    """Calls may take seconds and raise CardError. `address` names the card everywhere."""
+    """Calls may take seconds and raise CardError. `address` is always the PCI address of the card."""
 
     source: str
     """`nvml` or `simulated`."""
@@ -144,17 +144,17 @@ class Cards(Protocol):
     async def close(self) -> None: ...
 
     async def look(self) -> Sighting:
-        """All cards now. A card that was there and does not answer is told as unhealthy, or is left out."""
+        """The current cards. A known card that does not answer is reported as unhealthy or left out."""
         ...
 
     async def changed(self, seconds: float) -> None:
-        """Returns when something happened that is worth another look, or the time is up."""
+        """Returns when another inspection is worthwhile, at the latest after `seconds`."""
         ...
 
     async def enable_mig(self, address: str, on: bool) -> None: ...
 
     async def create(self, address: str, piece: Piece) -> str:
-        """Makes the MIG device and returns its UUID."""
+        """Create the MIG device and return its UUID."""
         ...
 
     async def destroy(self, address: str, uuid: str) -> None: ...

@@ -1,8 +1,8 @@
-"""A CDI specification of simulated cards, so that a container runtime puts them in as it does real ones.
+"""The CDI specification of simulated cards.
 
-Real cards are described by NVIDIA's toolkit, simulated ones by nobody: the way from Allocate through
-the kubelet and the runtime's CDI folder into a container would be untried wherever there is no GPU. What a
-device adds is harmless and can be seen: a variable of its own, and a device node that is /dev/null.
+NVIDIA's toolkit writes the specification of real cards. This one makes it possible to test the path from
+Allocate through the kubelet and the container runtime into a container without a GPU. Each device adds an
+environment variable and a device node that is /dev/null.
 """
 
 import re
@@ -19,7 +19,7 @@ KIND: Final = "croupier.io/card"
 FILE: Final = "croupier.io-card.json"
 VERSION: Final = "0.6.0"
 VARIABLE: Final = "CROUPIER_CDI"
-"""`CROUPIER_CDI_0`, `CROUPIER_CDI_0_1G_10GB_0` ...: one for each device, since one of a name would win."""
+"""The prefix of `CROUPIER_CDI_0`, `CROUPIER_CDI_0_1G_10GB_0` ... Every device has its own variable."""
 NODES: Final = "/dev/croupier"
 NOTHING: Final = "/dev/null"
 
@@ -27,16 +27,16 @@ log = structlog.get_logger(__name__)
 
 
 class CdiFile:
-    """Only what stands in the file is named: a runtime starts no container with a name it does not know."""
+    """The specification file. Only devices in it are named: a runtime refuses unknown CDI names."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._shown: Mapping[str, Any] | None = None
-        """None: there is no file of ours."""
+        """The content of the file. None if there is none."""
         self._trouble = ""
 
     def show(self, cards: Iterable[Seen]) -> None:
-        """Describe these cards and what they are cut into, instead of those before."""
+        """Write the specification of these cards and their MIG devices."""
         wanted = specification(cards)
         if wanted == self._shown and self._path.exists():
             return
@@ -49,13 +49,13 @@ class CdiFile:
             self._shown, self._trouble = wanted, ""
 
     def names(self, held: Sequence[Held]) -> tuple[str, ...]:
-        """How CDI calls them; nothing where nothing can be written. Raises CardError for what is gone."""
+        """The CDI names, empty if the file cannot be written. CardError if a device no longer exists."""
         if self._shown is None:
             return ()
-        known = {one["name"] for one in self._shown["devices"]}
-        if gone := [one.uuid for one in held if one.uuid not in known]:
-            raise CardError(f"{', '.join(gone)} is not there any more")
-        return tuple(dict.fromkeys(f"{KIND}={one.uuid}" for one in held))
+        known = {device["name"] for device in self._shown["devices"]}
+        if missing := [device.uuid for device in held if device.uuid not in known]:
+            raise CardError(f"{', '.join(missing)} no longer exists")
+        return tuple(dict.fromkeys(f"{KIND}={device.uuid}" for device in held))
 
     def remove(self) -> None:
         self._shown = None
@@ -66,18 +66,18 @@ class CdiFile:
 
     def _complain(self, why: str) -> None:
         if why != self._trouble:
-            log.warning("the CDI file cannot be changed", path=str(self._path), error=why)
+            log.warning("cannot change the CDI file", path=str(self._path), error=why)
         self._trouble = why
 
 
 def specification(cards: Iterable[Seen]) -> Mapping[str, Any]:
-    """One device a card, and one for each MIG device."""
+    """The specification: one device for each card and one for each MIG device."""
     devices = [_device(held) for card in cards for held in _parts(card)]
     return {"cdiVersion": VERSION, "kind": KIND, "devices": devices}
 
 
 def variable(held: Held) -> str:
-    """By what the container knows it was put in through CDI."""
+    """The environment variable that a container gets through CDI."""
     return re.sub(r"[^A-Z0-9]", "_", f"{VARIABLE}_{_place(held, '_')}".upper())
 
 
@@ -99,6 +99,6 @@ def _device(held: Held) -> Mapping[str, Any]:
 
 
 def _place(held: Held, between: str) -> str:
-    """`0`, or `0-1g.10gb-3` for a MIG device of that card."""
+    """`0`, or `0-1g.10gb-3` for a MIG device of card 0."""
     index = str(held.card.index)
     return index if held.slot is None else f"{index}{between}{held.slot.id}"

@@ -1,7 +1,7 @@
-"""Readings of the DCGM exporter, where one runs on the node.
+"""Readings of the DCGM exporter, if one runs on the node.
 
-It sees more of a card than NVML tells us, and it asks the driver anyway. What it does not answer in time is
-left out: nobody's cards depend on it.
+It provides more readings than NVML. They are optional: if the exporter does not answer in time, the readings
+of NVML are used.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from croupier.node.cards.cards import Seen, Sighting
 
 PORT: Final = 9400
 WITHIN: Final = 2.0
-"""Seconds it may take to answer."""
+"""The timeout of a request in seconds."""
 PREFIX: Final = "DCGM_FI_"
 
 Readings = Mapping[str, Mapping[str, str]]
-"""By the card's UUID, by the reading's name."""
+"""Readings by the UUID of the card and the name of the metric."""
 
 log = structlog.get_logger(__name__)
 
 
 class Exporter:
-    """`pods` are those of the node. Only `believed` namespaces count: anybody may label a pod of his own."""
+    """`pods` are those of the node. Only trusted namespaces count, because any user may label a pod."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Exporter:
         self._read: Readings | None = None
 
     async def read(self) -> Readings | None:
-        """What it said last, not older than a heartbeat; None where there is none, or it does not answer."""
+        """The last readings, at most `every` seconds old. None if there is no exporter or no answer."""
         now = self._clock.monotonic()
         if self._asked is None or now - self._asked >= self._every:
             self._asked, self._read = now, await self._ask()
         return self._read
 
     async def _ask(self) -> Readings | None:
-        address = next((found for pod in self._pods() if (found := self._address(pod))), "")
+        address = next((address for pod in self._pods() if (address := self._address(pod))), "")
         if not address:
             return None
         url = f"http://{address}:{self._port}/metrics"
@@ -81,18 +81,18 @@ class Exporter:
 
 
 def parsed(text: str) -> Readings:
-    """Of whole cards; those of a MIG device belong to whoever has it."""
-    found: dict[str, dict[str, str]] = {}
+    """The readings of whole cards. Those of MIG devices are skipped."""
+    readings: dict[str, dict[str, str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             uuid = sample.labels.get("UUID", "")
             if uuid and sample.name.startswith(PREFIX) and not sample.labels.get("GPU_I_ID"):
-                found.setdefault(uuid, {})[sample.name] = f"{sample.value:g}"
-    return found
+                readings.setdefault(uuid, {})[sample.name] = f"{sample.value:g}"
+    return readings
 
 
 def enriched(seen: Sighting, readings: Readings) -> Sighting:
-    """What the exporter says takes the place of what the driver told of the same card."""
+    """The snapshot with the readings of the exporter instead of those of the driver."""
     return replace(seen, cards=tuple(_with(card, readings.get(card.uuid)) for card in seen.cards))
 
 

@@ -1,7 +1,7 @@
-"""Real cards, through the driver's library.
+"""Real cards, through NVML.
 
-Its calls block and may hang, so one thread makes them, one by one, and whoever waits is told after a while.
-Another waits for XIDs. A driver that is not there yet, or goes away for an update, is tried at every look.
+NVML calls block and may hang, so one thread makes them one by one, with a timeout for the caller. Another
+thread waits for XIDs. If the driver is missing, for example during an update, every inspection tries again.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from croupier.node.cards.nvml_driver import Handle
 from croupier.node.cards.nvml_events import Xids
 
 PATIENCE: Final = 60.0
-"""Seconds the driver may take for one call."""
+"""The timeout of one NVML call in seconds."""
 
 _ROOT: Final = Path("/")
 _GLANCE: Final = 0.5
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class NvmlCards:
-    """`library` is where libnvidia-ml.so.1 is, if not where the system finds it; `host` the node's root."""
+    """`library` is the path of libnvidia-ml.so.1, by default the system's; `host` is the node's root."""
 
     source = "nvml"
 
@@ -55,7 +55,7 @@ class NvmlCards:
         self._last: dict[int, Seen] = {}
 
     async def open(self) -> None:
-        """Nothing yet: a node may get its driver later."""
+        """Does nothing: the driver may be installed later."""
 
     async def close(self) -> None:
         if self._started:
@@ -73,10 +73,10 @@ class NvmlCards:
                 return
 
     async def _heard(self, seconds: float) -> bool:
-        """Whether an XID came within so many seconds."""
+        """Whether an XID was reported within `seconds`."""
         if self._started and self._xids.is_watching:
             wait = partial(self._xids.wait, seconds, self._clock.monotonic())
-            with suppress(pynvml.NVMLError, Late):  # the next look tells what is wrong
+            with suppress(pynvml.NVMLError, Late):  # the next inspection reports the error
                 return await self._waits.run(wait, self._patience)
         await self._clock.sleep(seconds)
         return False
@@ -91,8 +91,8 @@ class NvmlCards:
         await self._call(partial(self._do, nvml_mig.destroy, address, uuid))
 
     def container_edits(self, held: Sequence[Held]) -> Edits:
-        cards = {one.card.address for one in held}
-        instances = {uuid: one for card in cards for uuid, one in self._cut.get(card, {}).items()}
+        cards = {device.card.address for device in held}
+        instances = {uuid: ids for card in cards for uuid, ids in self._cut.get(card, {}).items()}
         return nvml_edits.edits(self._host, held, instances)
 
     async def _call(self, call: Callable[[], T]) -> T:
@@ -105,7 +105,7 @@ class NvmlCards:
         except Late as late:
             raise CardError(f"the NVIDIA driver has not answered for {self._patience:g} s") from late
 
-    # What follows runs in the thread that makes the calls.
+    # The following methods run in the thread of NVML calls.
 
     def _start(self) -> None:
         if not self._started:
@@ -129,7 +129,7 @@ class NvmlCards:
         )
 
     def _card(self, index: int, handles: dict[str, Handle]) -> Seen | None:
-        """The card, as it was if it does not answer now; None for one that never did. The others go on."""
+        """The card. If it does not answer, its last state as unhealthy, or None if it never answered."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             board = self._board(handle)
@@ -152,17 +152,19 @@ class NvmlCards:
 
     def _kinds_of(self, handle: Handle, board: Board) -> tuple[Kind, ...]:
         if board.uuid not in self._kinds:
-            told = nvml_mig.kinds(handle, board.memory_bytes)
-            if not told:
+            kinds = nvml_mig.kinds(handle, board.memory_bytes)
+            if not kinds:
                 return ()
-            self._kinds[board.uuid] = told
+            self._kinds[board.uuid] = kinds
         return self._kinds[board.uuid]
 
     def _seen(self, index: int, handle: Handle, board: Board) -> Seen:
         mode = nvml_mig.mode(handle)
         kinds = () if mode is None else self._kinds_of(handle, board)
-        cut = nvml_mig.instances(handle, kinds) if mode else ()
-        self._cut[board.address] = {one.device.uuid: (one.gpu_instance, one.compute_instance) for one in cut}
+        instances = nvml_mig.instances(handle, kinds) if mode else ()
+        self._cut[board.address] = {
+            instance.device.uuid: (instance.gpu_instance, instance.compute_instance) for instance in instances
+        }
         xid = self._xids.last(board.address)
         counts = xid is not None and is_critical(xid.number) and self._clock.monotonic() - xid.at < HELD
         number = xid.number if xid is not None else None
@@ -181,7 +183,7 @@ class NvmlCards:
             mig_capable=mode is not None,
             mig_enabled=bool(mode),
             kinds=kinds,
-            slots=tuple(one.device for one in cut),
+            slots=tuple(instance.device for instance in instances),
             health=nvml_card.vital(handle, board, number, number if counts else None),
             minor=board.minor,
         )

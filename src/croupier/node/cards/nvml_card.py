@@ -1,4 +1,4 @@
-"""One card as the driver's library tells of it: what it is, and how it fares."""
+"""The hardware and the health of one card, from NVML."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ _CLASS: Final = "0302"
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What never changes of a card."""
+    """The properties of a card that never change."""
 
     uuid: str
     address: str
@@ -64,24 +64,24 @@ def board(handle: Handle, uuid: str, sysfs: Path) -> Board:
 
 
 def pci_address(bus_id: str) -> str:
-    """The kernel writes four digits of domain where NVML writes eight."""
+    """The address in the kernel's form: four digits of the domain instead of NVML's eight."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def _product(name: str) -> str:
-    """As feature discovery writes it into labels: no blanks."""
+    """The name in the form of GPU Feature Discovery: without blanks."""
     return "-".join(name.split())
 
 
 def _class(folder: Path) -> str:
-    """`0x030200` of the kernel is class 0302, which is what we take a card for that it shows nothing of."""
+    """The PCI class: `0x030200` in sysfs is class 0302, which is also the default."""
     written = _read(folder / "class")
     return written[2:6] if written.startswith("0x") and len(written) >= 6 else _CLASS
 
 
 def _numa(folder: Path) -> int | None:
-    """From the kernel: what NVML calls by that name is the card's own memory, where that is a node."""
+    """The NUMA node from sysfs. NVML's value is the NUMA node of the card's own memory."""
     written = _read(folder / "numa_node")
     return int(written) if written.removeprefix("-").isdigit() else None
 
@@ -94,7 +94,7 @@ def _read(path: Path) -> str:
 
 
 def vital(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> Vital:
-    """`xid` is the last one there was; `counting_xid` the same as long as it is held against the card."""
+    """`xid` is the last XID error; `counting_xid` is the same while it counts as a fault."""
     temperature = driver.ask(pynvml.nvmlDeviceGetTemperature, handle, _CORE)
     ecc = driver.ask(
         pynvml.nvmlDeviceGetTotalEccErrors,
@@ -132,9 +132,9 @@ def _metrics(handle: Handle) -> dict[str, str]:
     power = driver.ask(pynvml.nvmlDeviceGetPowerUsage, handle)
     busy = driver.ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     memory = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    told = {
+    readings = {
         "powerWatts": None if power is None else round(power / 1000),
         "utilizationPercent": None if busy is None else busy.gpu,
         "memoryUsedMiB": None if memory is None else memory.used // _MIB,
     }
-    return {name: str(value) for name, value in told.items() if value is not None}
+    return {name: str(value) for name, value in readings.items() if value is not None}

@@ -1,7 +1,7 @@
-"""The driver's library: loading it, asking it, and its errors as sentences.
+"""Loading NVML, calling it, and describing its errors.
 
-nvidia-ml-py loads `libnvidia-ml.so.1` by that name. A library loaded before under the same name is the one
-it gets, which is how another path is used without touching nvidia-ml-py.
+nvidia-ml-py loads `libnvidia-ml.so.1` by that name. If a library with the same name was loaded before, it
+gets that one, so another path can be used without changing nvidia-ml-py.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from croupier.node.cards.cards import CardError
 T = TypeVar("T")
 
 Handle: TypeAlias = Any
-"""What the library calls a card, a MIG device or an instance by."""
+"""NVML's handle of a card, a MIG device or an instance."""
 
 _UNTOLD: Final = frozenset(
     {
@@ -38,14 +38,14 @@ _ENDED: Final = frozenset(
 )
 _HINTS: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        "libnvidia-ml.so.1 is not found; install the NVIDIA driver, or say where it is"
+        "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or give its path with --nvml"
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded; install or load it",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "the driver was changed while its library was loaded; start the agent again"
+        "the driver was replaced while its library was loaded; restart the agent"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: "the driver does not permit it; the agent must run as root",
-    pynvml.NVML_ERROR_IN_USE: "it is in use by another process; end that, or drain the card",
+    pynvml.NVML_ERROR_IN_USE: "the card is in use by another process; stop the process, or drain the card",
 }
 
 
@@ -55,7 +55,7 @@ def start(library: str | None) -> None:
             ctypes.CDLL(library)
         pynvml.nvmlInit()
     except OSError as error:
-        raise CardError(f"the NVIDIA driver's library cannot be loaded: {error}") from error
+        raise CardError(f"cannot load the library of the NVIDIA driver: {error}") from error
 
 
 def stop() -> None:
@@ -63,7 +63,7 @@ def stop() -> None:
 
 
 def ask(call: Callable[..., T], *arguments: object) -> T | None:
-    """The answer, or None where this card or this driver has none."""
+    """The result of the call, or None if the card or the driver does not support it."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
@@ -73,12 +73,12 @@ def ask(call: Callable[..., T], *arguments: object) -> T | None:
 
 
 def has_ended(error: pynvml.NVMLError) -> bool:
-    """The library must be started again before anything else can be asked."""
+    """Whether NVML must be initialized again before the next call."""
     return error.value in _ENDED
 
 
 def sentence(error: pynvml.NVMLError) -> str:
-    return _HINTS.get(error.value) or f"the driver says: {str(error).rstrip('.')}"
+    return _HINTS.get(error.value) or f"the driver reports: {str(error).rstrip('.')}"
 
 
 def driver_version() -> str:
@@ -86,6 +86,6 @@ def driver_version() -> str:
 
 
 def cuda_version() -> str:
-    """`12.8`, from 12080."""
+    """For example `12.8`, which the driver reports as 12080."""
     number = ask(pynvml.nvmlSystemGetCudaDriverVersion) or 0
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""

@@ -1,6 +1,6 @@
-"""What a container needs to reach real cards, read from the node: device nodes, MIG capabilities, CDI names.
+"""The container edits for real cards, read from the node: device nodes, MIG capabilities, CDI names.
 
-Only what exists is named: a runtime refuses to start a container with a device or a CDI name that does not.
+Only existing devices are included: a runtime refuses to start a container with a missing device or CDI name.
 """
 
 import re
@@ -28,20 +28,20 @@ _TOOLKIT: Final = tuple(
 
 
 def has_toolkit(host: Path) -> bool:
-    """Whether something on the node can put cards into containers."""
+    """Whether the node has a container toolkit or CDI specifications."""
     return any((host / path).exists() for path in _TOOLKIT) or any(_specs(host))
 
 
 def edits(host: Path, held: Sequence[Held], instances: Mapping[str, tuple[int, int]]) -> Edits:
-    """`instances` says which GPU and compute instance a MIG device is, by its UUID."""
-    uuids = [one.uuid for one in held]
-    nodes = dict.fromkeys((*_SHARED, *(node for one in held for node in _nodes(host, one, instances))))
-    there = tuple(
+    """`instances` maps the UUID of a MIG device to its GPU instance and compute instance."""
+    uuids = [device.uuid for device in held]
+    nodes = dict.fromkeys((*_SHARED, *(node for device in held for node in _nodes(host, device, instances))))
+    existing = tuple(
         DeviceNode(f"/dev/{node}", f"/dev/{node}") for node in nodes if (host / "dev" / node).exists()
     )
     return Edits(
         env={"NVIDIA_VISIBLE_DEVICES": ",".join(uuids) or "void"},
-        device_nodes=there if held else (),
+        device_nodes=existing if held else (),
         cdi=_cdi(host, uuids),
     )
 
@@ -59,14 +59,14 @@ def _nodes(host: Path, held: Held, instances: Mapping[str, tuple[int, int]]) -> 
 
 
 def _capabilities(host: Path) -> Iterator[tuple[int, int, int | None, int]]:
-    """`gpu0/gi1/ci0/access 31`: capability 31 lets its owner use that compute instance."""
-    for found in _MINOR.finditer(_text(host / _MINORS)):
-        gpu, gi, ci, capability = found.groups()
+    """For example `gpu0/gi1/ci0/access 31`: capability 31 gives access to that compute instance."""
+    for match in _MINOR.finditer(_text(host / _MINORS)):
+        gpu, gi, ci, capability = match.groups()
         yield int(gpu), int(gi), None if ci is None else int(ci), int(capability)
 
 
 def _cdi(host: Path, uuids: Iterable[str]) -> tuple[str, ...]:
-    """The names of all of them, or of none: half of what was given is worse than the other way."""
+    """The CDI names of all devices, or none if one is missing: device nodes are used then."""
     described = [text for path in _specs(host) if CDI_KIND in (text := _text(path))]
     names = tuple(f"{CDI_KIND}={uuid}" for uuid in uuids)
     known = all(any(uuid in text for text in described) for uuid in uuids)

@@ -1,7 +1,7 @@
-"""XIDs: what the driver reports of a card's trouble, as it happens.
+"""XID errors, as the driver reports them.
 
-An XID is told once. Who asks later must be told again, so the last one of every card is kept: a critical one
-as long as it counts, whatever comes after it.
+The driver reports an XID once, so the last one of every card is kept. A critical XID is kept as long as it
+counts, even if others follow.
 """
 
 import threading
@@ -25,7 +25,7 @@ class Xid:
 
 
 class Xids:
-    """Filled by one thread, read by another."""
+    """Written by one thread and read by another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Xids:
         return self._last.get(address)
 
     def watch(self, cards: dict[str, Handle]) -> None:
-        """Follows these cards, by address; anew when they are others than before."""
+        """Watch these cards, by address. Does nothing if they are already watched."""
         if frozenset(cards) == self._watched:
             return
         with self._lock:
@@ -52,12 +52,12 @@ class Xids:
             self._watched = frozenset(cards)
 
     def rest(self) -> None:
-        """Lets go of all cards: the driver changes no MIG mode of a card that somebody watches."""
+        """Stop watching: the driver cannot change the MIG mode of a watched card."""
         with self._lock:
             self._free()
 
     def wait(self, seconds: float, now: float) -> bool:
-        """Whether something was reported within so many seconds; an XID counts from `now`."""
+        """Whether an XID was reported within `seconds`. It is recorded with the time `now`."""
         with self._lock:
             if self._set is None:
                 return False

@@ -1,7 +1,8 @@
-"""MIG through the driver's library: what a card can be cut into, how it is cut, and each step of cutting it.
+"""MIG through NVML: the supported profiles, the current MIG devices, and each step of repartitioning.
 
-A MIG device is a GPU instance with a compute instance that fills it. A GPU instance without any is what is
-left of a step that was interrupted: nobody can use it, so it is not told, and removed where it is in the way.
+A MIG device is a GPU instance with a compute instance that fills it. A GPU instance without a compute
+instance is the remainder of an interrupted step. It is unusable, so it is not reported, and it is removed if
+it blocks a step.
 """
 
 import ctypes
@@ -23,7 +24,7 @@ _MIB: Final = 1024**2
 _EIGHTHS: Final = 8
 _MOST: Final = 64
 _WHOLE_INSTANCE: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
-"""Compute slices to the compute instance profile of as many."""
+"""Number of compute slices to the compute instance profile of this size."""
 _EXTRAS: Final = {
     pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
     pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
@@ -37,7 +38,7 @@ _EXTRAS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A MIG device and the driver's numbers of its two halves."""
+    """A MIG device with the ids of its GPU instance and compute instance."""
 
     device: MigDevice
     gpu_instance: int
@@ -45,15 +46,16 @@ class Instance:
 
 
 def mode(card: Handle) -> bool | None:
-    """Whether MIG mode is on; None for a card that has none."""
+    """Whether MIG mode is enabled. None if the card does not support MIG."""
     modes = driver.ask(pynvml.nvmlDeviceGetMigMode, card)
     return None if modes is None else modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
 def kinds(card: Handle, memory_bytes: int) -> tuple[Kind, ...]:
-    """Everything the card can be cut into, as its driver tells; of two with one name, the plainer."""
-    found = (_kind(card, number, memory_bytes) for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
-    named = {kind.name: kind for kind in reversed(list(found)) if kind and mig.is_profile(kind.name)}
+    """The MIG profiles that the driver reports. Of two with the same name the first counts."""
+    numbers = range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+    profiles = [_kind(card, number, memory_bytes) for number in numbers]
+    named = {kind.name: kind for kind in reversed(profiles) if kind and mig.is_profile(kind.name)}
     return tuple(sorted(named.values(), key=lambda kind: (kind.compute_slices, kind.memory_mib, kind.name)))
 
 
@@ -84,42 +86,42 @@ def _kind(card: Handle, number: int, memory_bytes: int) -> Kind | None:
 def _places(card: Handle, profile: int, most: int) -> list[pynvml.c_nvmlGpuInstancePlacement_t]:
     count = ctypes.c_uint(max(most, _MOST))
     places = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    told = driver.ask(
+    answer = driver.ask(
         pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, card, profile, places, ctypes.byref(count)
     )
-    return [] if told is None else list(places[: count.value])
+    return [] if answer is None else list(places[: count.value])
 
 
 def _name(info: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, number: int, memory_bytes: int) -> str:
-    """As the driver writes it (`MIG 1g.10gb+me`), or made the way it makes names where it writes none."""
-    told = str(info.name).removeprefix("MIG ").strip()
-    if told:
-        return told
+    """The name from the driver (`MIG 1g.10gb+me`), or built by the same rule if the driver has none."""
+    name = str(info.name).removeprefix("MIG ").strip()
+    if name:
+        return name
     share = math.ceil(info.memorySizeMB * _MIB / memory_bytes * _EIGHTHS) / _EIGHTHS if memory_bytes else 0
     gigabytes = math.floor(share * math.ceil(memory_bytes / _GIB) + 0.5)
     return f"{info.sliceCount}g.{gigabytes}gb{_EXTRAS.get(number, '')}"
 
 
 def instances(card: Handle, known: tuple[Kind, ...]) -> tuple[Instance, ...]:
-    """The MIG devices there are, by their first slice; one for each GPU instance that can be used."""
+    """The current MIG devices, sorted by their first slice: one for each usable GPU instance."""
     by_profile = {kind.gpu_instance: kind for kind in known}
     usable: dict[int, list[tuple[int, str]]] = {}
     for handle in _mig_handles(card):
         number = pynvml.nvmlDeviceGetGpuInstanceId(handle)
         named = (pynvml.nvmlDeviceGetComputeInstanceId(handle), str(pynvml.nvmlDeviceGetUUID(handle)))
         usable.setdefault(number, []).append(named)
-    found = []
+    devices = []
     for handle, info in _gpu_instances(card, known):
         if info.id in usable:
             compute, uuid = min(usable[info.id])
             profile = _profile(handle, by_profile[info.profileId], compute)
             piece = MigDevice(profile, info.placement.start, info.placement.size, uuid)
-            found.append(Instance(piece, info.id, compute))
-    return tuple(sorted(found, key=lambda instance: instance.device.start))
+            devices.append(Instance(piece, info.id, compute))
+    return tuple(sorted(devices, key=lambda instance: instance.device.start))
 
 
 def _profile(gpu_instance: Handle, kind: Kind, compute: int) -> str:
-    """`3g.40gb`, or `1c.3g.40gb` where the compute instance does not fill it: no layout of ours has that."""
+    """`3g.40gb`, or `1c.3g.40gb` if the compute instance does not fill the GPU instance."""
     handle = pynvml.nvmlGpuInstanceGetComputeInstanceById(gpu_instance, compute)
     size = pynvml.nvmlComputeInstanceGetInfo(handle).placement.size
     return kind.name if size in (0, kind.compute_slices) else f"{size}c.{kind.name}"
@@ -153,10 +155,10 @@ def _compute_instances(gpu_instance: Handle) -> Iterator[Handle]:
 
 def _listed(call: Callable[..., object], parent: Handle, profile: int, kind: Any) -> list[Handle]:
     count = ctypes.c_uint(_MOST)
-    room = (kind * _MOST)()
-    if driver.ask(call, parent, profile, room, ctypes.byref(count)) is None:
+    buffer = (kind * _MOST)()
+    if driver.ask(call, parent, profile, buffer, ctypes.byref(count)) is None:
         return []
-    return list(room[: count.value])
+    return list(buffer[: count.value])
 
 
 def _compute_profile(
@@ -173,7 +175,9 @@ def set_mode(card: Handle, known: tuple[Kind, ...], *, on: bool) -> None:
     if activation != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(activation)
     if mode(card) != on:
-        raise CardError("MIG mode changes only with a reset: run nvidia-smi --gpu-reset, or restart the node")
+        raise CardError(
+            "the change of MIG mode needs a reset: run nvidia-smi --gpu-reset, or restart the node"
+        )
 
 
 def create(card: Handle, known: tuple[Kind, ...], piece: Piece) -> str:
@@ -182,31 +186,32 @@ def create(card: Handle, known: tuple[Kind, ...], piece: Piece) -> str:
         raise CardError(f"the card has no MIG profile {piece.profile}")
     _sweep(card, known, keep=frozenset(range(mig.MOST_PIECES)) - frozenset(piece.slices))
     place = pynvml.c_nvmlGpuInstancePlacement_t(piece.start, piece.size)
-    made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, kind.gpu_instance, ctypes.byref(place))
+    handle = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, kind.gpu_instance, ctypes.byref(place))
     try:
-        pynvml.nvmlGpuInstanceCreateComputeInstance(made, _filling(made, kind).id)
+        pynvml.nvmlGpuInstanceCreateComputeInstance(handle, _filling(handle, kind).id)
     except pynvml.NVMLError:
-        driver.ask(pynvml.nvmlGpuInstanceDestroy, made)
+        driver.ask(pynvml.nvmlGpuInstanceDestroy, handle)
         raise
-    number = pynvml.nvmlGpuInstanceGetInfo(made).id
+    number = pynvml.nvmlGpuInstanceGetInfo(handle).id
     for instance in instances(card, known):
         if instance.gpu_instance == number:
             return instance.device.uuid
-    raise CardError(f"the driver made {piece.id} and does not show it")
+    raise CardError(f"the driver created {piece.id} but does not list it")
 
 
 def _filling(gpu_instance: Handle, kind: Kind) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t:
-    """The compute instance profile that leaves nothing of the GPU instance over."""
+    """The compute instance profile that fills the GPU instance."""
     numbers = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
-    told = [info for number in numbers if (info := _compute_profile(gpu_instance, number)) is not None]
-    whole = [info for info in told if info.sliceCount == kind.compute_slices]
+    profiles = [info for number in numbers if (info := _compute_profile(gpu_instance, number)) is not None]
+    whole = [info for info in profiles if info.sliceCount == kind.compute_slices]
     if not whole:
         raise CardError(f"the driver offers no compute instance that fills {kind.name}")
     return max(whole, key=lambda info: info.multiprocessorCount)
 
 
 def destroy(card: Handle, known: tuple[Kind, ...], uuid: str) -> None:
-    number = next((one.gpu_instance for one in instances(card, known) if one.device.uuid == uuid), None)
+    numbers = {instance.device.uuid: instance.gpu_instance for instance in instances(card, known)}
+    number = numbers.get(uuid)
     if number is None:
         raise CardError(f"the card has no MIG device {uuid}")
     gpu_instance = pynvml.nvmlDeviceGetGpuInstanceById(card, number)
@@ -216,7 +221,7 @@ def destroy(card: Handle, known: tuple[Kind, ...], uuid: str) -> None:
 
 
 def _sweep(card: Handle, known: tuple[Kind, ...], *, keep: frozenset[int]) -> None:
-    """Removes GPU instances that nobody can use, but for those wholly within the slices to keep."""
+    """Remove unusable GPU instances, except those entirely within the slices to keep."""
     usable = {instance.gpu_instance for instance in instances(card, known)}
     for handle, info in list(_gpu_instances(card, known)):
         taken = range(info.placement.start, info.placement.start + info.placement.size)

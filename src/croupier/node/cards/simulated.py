@@ -1,7 +1,7 @@
-"""Simulated cards: as strict as a driver, with trouble on demand, and nothing but files behind them.
+"""Simulated cards with state in files and faults on demand.
 
-What real hardware refuses, these refuse: MIG devices that overlap or begin where they may not, a mode change
-of a card that still has some. So code that is right here has had to be right.
+They refuse what real hardware refuses: MIG devices that overlap or start at an invalid slice, and a change of
+MIG mode while the card has MIG devices.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from croupier.node.cards.simulated_plan import Plan
 from croupier.node.cards.simulated_state import Memory, Remembered
 
 HOT: Final = 92
-"""Degrees Celsius at which a simulated card slows down."""
+"""The slowdown temperature of simulated cards in degrees Celsius."""
 
 _COOL: Final = 34
 _GLANCE: Final = 0.5
@@ -34,14 +34,14 @@ _LINK: Final = (4, 16)
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What stands behind the cards; without a file, nothing but memory."""
+    """The files of simulated cards. Without them, state is only in memory."""
 
     state: Path | None = None
-    """Keeps how they are cut."""
+    """The file with the MIG partitioning of the cards."""
     faults: Path | None = None
-    """Where trouble comes from."""
+    """The file with injected faults."""
     cdi: Path | None = None
-    """The folder where container runtimes learn of them."""
+    """The folder in which container runtimes read CDI specifications."""
 
 
 class SimulatedCards:
@@ -72,7 +72,7 @@ class SimulatedCards:
         faults = self._now()
         if not faults.driver:
             raise CardError(
-                "there is no NVIDIA driver on this node (the file of faults says so); install one"
+                "there is no NVIDIA driver on this node (simulated by the faults file); install one"
             )
         seen: list[Seen] = []
         for number, card in enumerate(tuple(self._cards.values())):
@@ -103,11 +103,11 @@ class SimulatedCards:
         card = await self._step(address)
         kind = next((kind for kind in _model(card).kinds if kind.name == piece.profile), None)
         if not card.mig_enabled:
-            raise CardError("MIG mode is off")
+            raise CardError("MIG mode is disabled")
         if kind is None or piece.start not in kind.starts or piece.size != kind.memory_slices:
-            raise CardError(f"the card has no place {piece.start} of size {piece.size} for {piece.profile}")
-        if (taken := _in_the_way(card, piece, kind)) is not None:
-            raise CardError(f"there is no room for {piece.id}: {taken}")
+            raise CardError(f"{piece.profile} cannot start at slice {piece.start} with size {piece.size}")
+        if (conflict := _in_the_way(card, piece, kind)) is not None:
+            raise CardError(f"there is no space for {piece.id}: {conflict}")
         card, uuid = state.with_piece(self._node, card, piece)
         self._memory_now.put(card)
         return uuid
@@ -121,9 +121,9 @@ class SimulatedCards:
 
     def container_edits(self, held: Sequence[Held]) -> Edits:
         node = self._plan.device_node
-        indexes = sorted({one.card.index for one in held}) if node else []
+        indexes = sorted({device.card.index for device in held}) if node else []
         return Edits(
-            env={"NVIDIA_VISIBLE_DEVICES": ",".join(one.uuid for one in held) or "void"},
+            env={"NVIDIA_VISIBLE_DEVICES": ",".join(device.uuid for device in held) or "void"},
             device_nodes=tuple(DeviceNode(node, f"/dev/nvidia{index}") for index in indexes),
             cdi=self._cdi.names(held) if self._cdi is not None else (),
         )
@@ -146,7 +146,7 @@ class SimulatedCards:
         return self._now().of(number, address)
 
     async def _step(self, address: str) -> Remembered:
-        """The card as it is when a step of a change takes effect; a step may be slow, or fail."""
+        """The card at the time at which a step takes effect. A step may be slow or fail."""
         if address not in self._cards:
             raise CardError(f"there is no card at {address}")
         fault = self._fault(address)
@@ -159,12 +159,12 @@ class SimulatedCards:
             raise CardError("the card does not answer")
         if fault.fails(count):
             raise CardError(
-                f"the driver refused: in use by another client (step {count}, by the file of faults)"
+                f"the driver refused: in use by another client (step {count}, simulated by the faults file)"
             )
         return self._cards[address]
 
     def _drifted(self, card: Remembered, fault: Fault) -> Remembered:
-        """Somebody's cut behind our back happens once, so that it can be repaired."""
+        """Apply a simulated change from outside once, so that it can be repaired."""
         if fault.cut == card.drifted:
             return card
         card = msgspec.structs.replace(card, drifted=fault.cut)
@@ -201,7 +201,7 @@ class SimulatedCards:
 def _health(fault: Fault) -> Vital:
     temperature = fault.temperature if fault.temperature is not None else (HOT if fault.hot else _COOL)
     readings = Readings(
-        lost="it is lost, by the file of faults" if fault.lost else "",
+        lost="it is lost (simulated by the faults file)" if fault.lost else "",
         xid=fault.xid,
         ecc_errors=fault.ecc,
         temperature_c=temperature,
@@ -226,14 +226,14 @@ def _model(card: Remembered) -> CardModel:
 
 
 def _in_the_way(card: Remembered, piece: Piece, kind: Kind) -> str | None:
-    """What a driver would not say so plainly: `3g.30gb-4 is there`."""
+    """Why the MIG device does not fit, for example `it overlaps 3g.30gb-4`. None if it fits."""
     for slot in card.slots:
         if set(slot.device.piece.slices) & set(piece.slices):
-            return f"{slot.device.id} is there"
+            return f"it overlaps {slot.device.id}"
     compute = {other.name: other.compute_slices for other in _model(card).kinds}
     used = sum(compute[slot.profile] for slot in card.slots)
     if used + kind.compute_slices > max(compute.values()):
         return "no compute slices are left"
     if sum(slot.profile == piece.profile for slot in card.slots) >= kind.most:
-        return f"a card can have {kind.most} of {kind.name} at most"
+        return f"a card can have at most {kind.most} of {kind.name}"
     return None

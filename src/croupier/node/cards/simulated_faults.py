@@ -1,13 +1,13 @@
-"""Trouble for simulated cards, by a small file that anybody may write while the agent runs.
+"""Faults of simulated cards, from a YAML file that can be changed while the agent runs.
 
     cards:
-      0: {xid: 79}                # by index, by PCI address (in quotes, or YAML makes it a number), or all
+      0: {xid: 79}                # by index, by PCI address (quoted, else YAML reads a number), or all
       "0000:11:00.0": {lost: true}
       all: {slow: 5}
-    nodes:                        # for an agent that plays many nodes
+    nodes:                        # for an agent that simulates many nodes
       node-7: {cards: {2: {ecc: 1}}}
 
-It is read at every look. One that is not understood changes nothing and is told once.
+It is read at every inspection. An invalid file changes nothing and is logged once.
 """
 
 from collections.abc import Mapping
@@ -23,27 +23,27 @@ _Ordinal: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is wrong with one card."""
+    """The faults of one card."""
 
     xid: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """The driver reports this XID as long as it stands here."""
+    """The driver reports this XID while it is set."""
     ecc: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Uncorrected memory errors."""
     temperature: int | None = None
-    """Degrees Celsius; from 92 the card is too hot."""
+    """The temperature in degrees Celsius. From 92 on the card is too hot."""
     hot: bool = False
     lost: bool = False
-    """It does not answer."""
+    """The card does not answer."""
     gone: bool = False
-    """It was taken out: later cards move up by one index."""
+    """The card was removed. The indexes of later cards decrease by one."""
     replaced: int = 0
-    """Another number is another board in the same place, with another UUID."""
+    """A changed number simulates another card at the same address, with another UUID."""
     slow: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """Seconds that each step of a MIG change takes."""
+    """The duration of each MIG step in seconds."""
     fail: _Ordinal | tuple[_Ordinal, ...] | Literal["all"] | None = None
-    """Which MIG steps fail, counted from when this was written."""
+    """The MIG steps that fail, counted from the time at which this was written."""
     cut: str = ""
-    """Somebody cuts the card so behind our back, once: `1g.10gb:2` or `whole`."""
+    """Simulates one repartitioning from outside, for example to `1g.10gb:2` or `whole`."""
 
     def fails(self, step: int) -> bool:
         match self.fail:
@@ -58,17 +58,17 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is wrong on one node, or on several."""
+    """The faults of one node or of several."""
 
     cards: dict[str | int, Fault] = {}
     driver: bool = True
-    """False: there is no driver."""
+    """False simulates a missing driver."""
     toolkit: bool = True
-    """False: containers cannot reach the cards."""
+    """False simulates a missing container toolkit."""
     nodes: "Mapping[str, Faults]" = {}
 
     def of(self, index: int, address: str) -> Fault:
-        """By address before index before all: the closest word counts."""
+        """The fault of a card: by address, else by index, else of all cards."""
         by_name = {str(name): fault for name, fault in self.cards.items()}
         named = (by_name.get(name) for name in (address, str(index), "all"))
         return next((fault for fault in named if fault is not None), NONE)
@@ -81,7 +81,7 @@ NONE = Fault()
 
 
 class FaultsFile:
-    """The file as it is now, or as it was when it last made sense."""
+    """The last valid content of the file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -93,12 +93,12 @@ class FaultsFile:
         return self._path is not None
 
     def stamp(self) -> tuple[int, int, int] | None:
-        """Changes whenever the file does; None while there is none."""
+        """A value that changes whenever the file does. None if there is no file."""
         try:
-            found = self._path.stat() if self._path is not None else None
+            status = self._path.stat() if self._path is not None else None
         except OSError:
             return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
+        return (status.st_mtime_ns, status.st_size, status.st_ino) if status is not None else None
 
     def read(self) -> Faults:
         stamp = self.stamp()
@@ -112,5 +112,5 @@ class FaultsFile:
             text = self._path.read_bytes()
             self._faults = msgspec.yaml.decode(text, type=Faults) if text.strip() else Faults()
         except (OSError, msgspec.MsgspecError, ValueError) as error:
-            log.warning("the file of faults is not understood", path=str(self._path), error=str(error))
+            log.warning("the faults file is invalid", path=str(self._path), error=str(error))
         return self._faults

@@ -1,4 +1,4 @@
-"""Which simulated cards a node has: `H100:8`, or a YAML file where models are mixed.
+"""The specification of simulated cards: `H100:8`, or a YAML file for mixed models.
 
 driver: 570.124.06
 cards:
@@ -40,7 +40,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One card as it is when nobody has touched it."""
+    """One card in its initial state."""
 
     model: CardModel
     layout: Layout = mig.WHOLE
@@ -57,15 +57,15 @@ class Plan:
     driver: str = DRIVER
     cuda: str = CUDA
     device_node: str = ""
-    """What stands for the device node of every card in containers, such as /dev/null; none if unset."""
+    """The host device that containers get for every card, for example /dev/null. None if unset."""
 
 
 def read(text: str) -> Plan:
-    """`MODEL:COUNT`, or the path of a file."""
-    found = _SHORT.fullmatch(text)
-    if found is None:
+    """Parse `MODEL:COUNT` or read the file at this path."""
+    match = _SHORT.fullmatch(text)
+    if match is None:
         return _from_file(Path(text))
-    return _plan(_File((_Entry(found["model"], int(found["count"])),)), f"simulated cards {text}")
+    return _plan(_File((_Entry(match["model"], int(match["count"])),)), f"simulated cards {text}")
 
 
 def _from_file(path: Path) -> Plan:
@@ -73,18 +73,18 @@ def _from_file(path: Path) -> Plan:
         written = msgspec.yaml.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise CardError(
-            f"simulated cards: {path} cannot be read ({error.strerror}); "
-            "write MODEL:COUNT, such as H100:8, or the path of a YAML file"
+            f"simulated cards: cannot read {path} ({error.strerror}); "
+            "give MODEL:COUNT, such as H100:8, or the path of a YAML file"
         ) from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CardError(f"simulated cards: {path} is not understood: {error}") from error
+        raise CardError(f"simulated cards: {path} is invalid: {error}") from error
     return _plan(written, f"simulated cards of {path}")
 
 
 def _plan(written: _File, where: str) -> Plan:
     cards = tuple(card for entry in written.cards for card in _planned(entry, where))
     if not 1 <= len(cards) <= MOST_CARDS:
-        raise CardError(f"{where}: a node has 1 to {MOST_CARDS} cards, not {len(cards)}")
+        raise CardError(f"{where}: a node can have 1 to {MOST_CARDS} cards, not {len(cards)}")
     return Plan(cards, written.driver, written.cuda, written.device_node)
 
 

@@ -1,4 +1,4 @@
-"""What simulated cards remember, in a file: a restarted agent finds them as they were, like real ones."""
+"""The state of simulated cards. A file keeps it across restarts of the agent."""
 
 import uuid
 from pathlib import Path
@@ -25,20 +25,20 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """One card."""
+    """The state of one card."""
 
     address: str
     model: str
     mig_enabled: bool = False
     slots: tuple[Slot, ...] = ()
     made: int = 0
-    """MIG devices it ever had: no two get the same UUID."""
+    """The number of MIG devices created so far, which makes their UUIDs unique."""
     drifted: str = ""
-    """The last cut somebody made behind our back."""
+    """The last simulated change from outside."""
 
 
 def address(number: int) -> str:
-    """Each card behind a bridge of its own."""
+    """Every card has its own PCI bus."""
     return f"0000:{0x10 + number:02x}:00.0"
 
 
@@ -47,7 +47,7 @@ def card_uuid(node: str, where: str, board: int = 0) -> str:
 
 
 def with_piece(node: str, card: Remembered, piece: Piece) -> tuple[Remembered, str]:
-    """The card with one more MIG device, and the UUID of that."""
+    """The card with an additional MIG device, and its UUID."""
     name = f"MIG-{uuid.uuid5(_NAMES, f'{node}/{card.address}/mig/{card.made}')}"
     slots = (*card.slots, Slot(piece.profile, piece.start, piece.size, name))
     ordered = tuple(sorted(slots, key=lambda slot: slot.start))
@@ -55,7 +55,7 @@ def with_piece(node: str, card: Remembered, piece: Piece) -> tuple[Remembered, s
 
 
 def cut(node: str, card: Remembered, pieces: tuple[Piece, ...]) -> Remembered:
-    """The card cut so, whatever it was."""
+    """The card with exactly these MIG devices."""
     card = msgspec.structs.replace(card, mig_enabled=bool(pieces), slots=())
     for piece in pieces:
         card, _ = with_piece(node, card, piece)
@@ -63,7 +63,7 @@ def cut(node: str, card: Remembered, pieces: tuple[Piece, ...]) -> Remembered:
 
 
 class Memory:
-    """The cards by address, in the order of the plan."""
+    """The cards by address, in the order of the specification."""
 
     def __init__(self, node: str, plan: Plan, path: Path | None) -> None:
         known = {card.address: card for card in _read(path)}
@@ -96,6 +96,6 @@ def _read(path: Path | None) -> tuple[Remembered, ...]:
         return msgspec.json.decode(path.read_bytes(), type=_File).cards
     except (OSError, msgspec.MsgspecError) as error:
         raise CardError(
-            f"the state of the simulated cards in {path} cannot be read ({error}); "
-            "remove the file to begin anew"
+            f"cannot read the state of the simulated cards in {path} ({error}); "
+            "delete the file to start with new cards"
         ) from error

@@ -1,1 +1,1 @@
-"""The kubelet: device plugins, and its account of who has which device."""
+"""Device plugins, and the kubelet's device assignments."""

@@ -1,9 +1,8 @@
-"""The kubelet's gRPC calls that we make and answer, typed: everything that knows grpc's own shapes.
+"""The gRPC calls to and from the kubelet. Only this module uses the grpc package.
 
-Targets are written `unix:/path`; a bare path is taken for a host name. No options: the defaults carry
-4 MiB, which is more devices than a node has, and one that limits a connection's age would end
-ListAndWatch. Always the asyncio flavour: the kubelet dials back while Register waits, and a call that
-blocks the loop would never be answered.
+Targets have the form `unix:/path`, because grpc takes a bare path for a host name. The default options are
+used: 4 MiB suffice for all devices of a node, and a limit of the connection age would end ListAndWatch. All
+calls use asyncio: the kubelet connects back while Register waits, so a blocking call would never return.
 """
 
 import contextlib
@@ -19,11 +18,11 @@ from croupier.node.proto import pod_resources_pb2 as resources
 
 VERSION: Final = "v1beta1"
 LONGEST_PATH: Final = 107
-"""Bytes of a socket's path; the kernel's bound."""
+"""The longest path of a Unix socket in bytes, limited by the kernel."""
 WITHIN: Final = 15.0
-"""Seconds for Register: the kubelet itself gives up dialling us after 10."""
+"""The timeout of Register in seconds. The kubelet itself stops connecting back after 10."""
 TOLD_WITHIN: Final = 5.0
-"""Seconds for its account of devices."""
+"""The timeout of PodResources calls in seconds."""
 
 _REGISTER: Final = "/v1beta1.Registration/Register"
 _PLUGIN: Final = "v1beta1.DevicePlugin"
@@ -31,15 +30,15 @@ _LISTER: Final = "/v1.PodResourcesLister/"
 
 
 class KubeletError(Exception):
-    """The kubelet did not do what it was asked for; the sentence says what and why."""
+    """A call to the kubelet failed. The message says which and why."""
 
 
 class Refusal(Exception):
-    """What the kubelet asks for cannot be: it shows the sentence in the pod's status."""
+    """The requested allocation is impossible. The kubelet shows the message in the pod's status."""
 
 
 class Plugin(Protocol):
-    """What a device plugin answers."""
+    """The handlers of a device plugin."""
 
     def lists(self) -> AsyncGenerator[plugin.ListAndWatchResponse, None]: ...
     async def prefer(
@@ -49,15 +48,15 @@ class Plugin(Protocol):
 
 
 async def serve(answering: Plugin, socket: Path) -> Any:
-    """A running server on `socket`. End its lists before stopping it: a stop waits for them."""
+    """Start a server on `socket`. End its ListAndWatch streams before stopping it: stop waits for them."""
     if len(bytes(socket)) > LONGEST_PATH:
-        raise KubeletError(f"the path of a socket may have {LONGEST_PATH} bytes, and {socket} has more")
+        raise KubeletError(f"the socket path {socket} is longer than {LONGEST_PATH} bytes")
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((_handlers(answering),))
     try:
         server.add_insecure_port(f"unix:{socket}")
     except RuntimeError as error:
-        raise KubeletError(f"no socket can be made at {socket}; may this process write there?") from error
+        raise KubeletError(f"cannot create the socket {socket}; check that the folder is writable") from error
     await server.start()
     return server
 
@@ -67,10 +66,10 @@ def _handlers(answering: Plugin) -> Any:
         return plugin.DevicePluginOptions(get_preferred_allocation_available=True)
 
     async def lists(_: plugin.Empty, __: Any) -> AsyncIterator[plugin.ListAndWatchResponse]:
-        # grpc ends it by cancelling or by closing; only so does either reach the inner one at once.
-        async with contextlib.aclosing(answering.lists()) as listed:
-            async for each in listed:
-                yield each
+        # grpc ends the stream by cancelling or closing it; aclosing passes both on at once.
+        async with contextlib.aclosing(answering.lists()) as responses:
+            async for response in responses:
+                yield response
 
     async def prefer(asked: plugin.PreferredAllocationRequest, context: Any) -> Any:
         return await _answered(answering.prefer(asked), context)
@@ -97,7 +96,7 @@ def _unary(answer: Any, asked: Any) -> Any:
     return grpc.unary_unary_rpc_method_handler(
         answer,
         request_deserializer=asked.FromString,
-        response_serializer=lambda made: made.SerializeToString(),
+        response_serializer=lambda response: response.SerializeToString(),
     )
 
 
@@ -109,50 +108,52 @@ async def _answered(answer: Any, context: Any) -> Any:
 
 
 async def register(directory: Path, endpoint: str, resource: str) -> None:
-    """Tell the kubelet of the plugin that serves on `endpoint`, a file in `directory`. Serve first."""
-    told = plugin.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource)
+    """Register the plugin on `endpoint`, a socket in `directory`, which must already be served."""
+    request = plugin.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource)
     try:
-        await _ask(directory / "kubelet.sock", _REGISTER, told, plugin.Empty, within=WITHIN)
-    except grpc.aio.AioRpcError as error:
-        raise KubeletError(f"the kubelet does not take {resource}: {error.details()}") from error
-
-
-async def pod_resources(socket: Path) -> resources.ListPodResourcesResponse:
-    """Who has which devices."""
-    told = resources.ListPodResourcesRequest()
-    answer: resources.ListPodResourcesResponse = await _tell(
-        socket, "List", told, resources.ListPodResourcesResponse
-    )
-    return answer
-
-
-async def allocatable(socket: Path) -> resources.AllocatableResourcesResponse:
-    """Which devices there are, whoever has them."""
-    told = resources.AllocatableResourcesRequest()
-    answer: resources.AllocatableResourcesResponse = await _tell(
-        socket, "GetAllocatableResources", told, resources.AllocatableResourcesResponse
-    )
-    return answer
-
-
-async def _tell(socket: Path, name: str, told: Any, answer: Any) -> Any:
-    try:
-        return await _ask(socket, _LISTER + name, told, answer, within=TOLD_WITHIN)
+        await _ask(directory / "kubelet.sock", _REGISTER, request, plugin.Empty, within=WITHIN)
     except grpc.aio.AioRpcError as error:
         raise KubeletError(
-            f"the kubelet does not tell who has which devices at {socket}: {error.details()}"
+            f"the kubelet refused to register the device plugin of {resource}: {error.details()}"
         ) from error
 
 
-async def _ask(socket: Path, method: str, told: Any, answer: Any, *, within: float) -> Any:
-    """On a channel of its own: closing one that others ask on would cancel them, from within."""
+async def pod_resources(socket: Path) -> resources.ListPodResourcesResponse:
+    """The devices of every container."""
+    request = resources.ListPodResourcesRequest()
+    response: resources.ListPodResourcesResponse = await _tell(
+        socket, "List", request, resources.ListPodResourcesResponse
+    )
+    return response
+
+
+async def allocatable(socket: Path) -> resources.AllocatableResourcesResponse:
+    """All devices that the kubelet knows, allocated or not."""
+    request = resources.AllocatableResourcesRequest()
+    response: resources.AllocatableResourcesResponse = await _tell(
+        socket, "GetAllocatableResources", request, resources.AllocatableResourcesResponse
+    )
+    return response
+
+
+async def _tell(socket: Path, name: str, request: Any, response: Any) -> Any:
+    try:
+        return await _ask(socket, _LISTER + name, request, response, within=TOLD_WITHIN)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletError(
+            f"the kubelet does not list device assignments at {socket}: {error.details()}"
+        ) from error
+
+
+async def _ask(socket: Path, method: str, request: Any, response: Any, *, within: float) -> Any:
+    """Each call has its own channel: closing a shared one would cancel the calls of others."""
     channel = grpc.aio.insecure_channel(f"unix:{socket}")
     try:
         call = channel.unary_unary(
             method,
-            request_serializer=type(told).SerializeToString,
-            response_deserializer=answer.FromString,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
         )
-        return await call(told, timeout=within)
+        return await call(request, timeout=within)
     finally:
         await channel.close()

@@ -1,8 +1,8 @@
-"""Who has which devices, also where the kubelet does not show it: init containers.
+"""Device assignments completed with those of init containers, from the kubelet's checkpoint file.
 
-PodResources leaves them out, and yet they have what they have. The kubelet notes it for itself, in a file
-beside its plugins' sockets, whenever it has served a container. That file is its own, so nothing stands or
-falls with it: one that cannot be read is told once, and what is shown must do.
+The PodResources API leaves init containers out. The kubelet writes their devices to a checkpoint file next to
+the plugin sockets. The file is internal to the kubelet, so it is optional: if it cannot be read, one warning
+is logged and only the assignments of the API are used.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from croupier.core.nodes import handed
 from croupier.core.nodes.handed import BoundPod, Holding, Note
 
 FILE: Final = "kubelet_internal_checkpoint"
-"""In the kubelet's device-plugins folder."""
+"""The name of the file in the kubelet's device-plugins folder."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class _Entry(msgspec.Struct, frozen=True):
     container: str = msgspec.field(name="ContainerName")
     resource: str = msgspec.field(name="ResourceName")
     devices: dict[str, tuple[str, ...] | None] | None = msgspec.field(name="DeviceIDs", default=None)
-    """By NUMA node."""
+    """The device IDs by NUMA node."""
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class KubeletNotes:
-    """What the kubelet shows, completed by what it has noted of `pods`: those of the node, unfinished."""
+    """The assignments of `shown`, completed from the checkpoint for the unfinished `pods` of the node."""
 
     def __init__(self, shown: Shown, directory: Path, pods: Callable[[], Iterable[BoundPod]]) -> None:
         self._shown = shown
@@ -55,23 +55,25 @@ class KubeletNotes:
 
     def _notes(self) -> tuple[Note, ...]:
         try:
-            found = read(self._path.read_bytes())
+            entries = read(self._path.read_bytes())
         except FileNotFoundError:
-            return ()  # it has handed out nothing yet
+            return ()  # the kubelet has not allocated any device yet
         except (OSError, ValueError) as error:
             if str(error) != self._trouble:
-                log.warning("the kubelet's notes cannot be read", path=str(self._path), error=str(error))
+                log.warning("cannot read the kubelet's checkpoint", path=str(self._path), error=str(error))
             self._trouble = str(error)
             return ()
         self._trouble = ""
-        return found
+        return entries
 
 
 def read(text: bytes) -> tuple[Note, ...]:
-    """ValueError if they are not written as we know them."""
+    """ValueError if the checkpoint has an unknown format."""
     entries = msgspec.json.decode(text, type=_File).data.entries or ()
-    return tuple(Note(one.uid, one.container, one.resource, tuple(sorted(_ids(one)))) for one in entries)
+    return tuple(
+        Note(entry.uid, entry.container, entry.resource, tuple(sorted(_ids(entry)))) for entry in entries
+    )
 
 
 def _ids(entry: _Entry) -> Iterable[str]:
-    return (device for some in (entry.devices or {}).values() for device in some or ())
+    return (device for ids in (entry.devices or {}).values() for device in ids or ())

@@ -1,16 +1,16 @@
-"""The device plugins of a node: one per resource, kept registered whatever the kubelet does.
+"""The device plugins of a node: one per resource, kept registered with the kubelet.
 
-The kubelet forgets its plugins when it restarts, drops one that stops listing, and takes whoever registers
-last for a resource. What follows from that, all of it seen on a real one:
+The kubelet forgets its plugins when it restarts, drops a plugin whose ListAndWatch stream ends, and uses the
+last registration of a resource. The consequences, all observed on a real kubelet:
 
-- kubelet.sock made anew means: bind anew (the kubelet removed every socket) and register again. Its inode
-  number can be the same as before, so the time of its making is compared too.
-- A list that ends though we did not end it means: register again. It also ends when somebody else who
-  served the same resource stops, as an old process of ours does during an upgrade.
-- Registering with a socket that is gone fails after ten seconds and leaves the node with devices nobody
-  serves, so our own socket is looked at first.
-- A resource that another plugin serves is left to it. If it registered over ours, our list stays open and
-  silent: the kubelet would take its end for the end of the other one.
+- If kubelet.sock was recreated, bind and register again: the kubelet removed every socket. The inode number
+  may be the same as before, so the creation time is compared too.
+- If a stream ends that this process did not end, register again. A stream also ends when another process that
+  served the same resource stops, for example an old agent during an upgrade.
+- A registration with a missing socket fails after ten seconds and leaves devices without a plugin, so the
+  own socket is checked first.
+- A resource that another plugin serves is left to that plugin. If it registered after this one, the own
+  stream stays open without updates: the kubelet would take its end for the end of the other plugin.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from croupier.node.kubelet.plugin_server import PREFIX, PluginServer
 
 KUBELET: Final = "kubelet.sock"
 POLL: Final = 0.5
-"""Seconds between two looks at kubelet.sock and at our own sockets."""
+"""Seconds between two checks of kubelet.sock and the own sockets."""
 HEARD_WITHIN: Final = 5.0
-"""Seconds in which the kubelet begins to listen after a registration."""
+"""Seconds within which the kubelet opens its ListAndWatch stream after a registration."""
 SLOWEST: Final = 10.0
-"""Seconds between two tries at most."""
+"""The longest backoff between two attempts, in seconds."""
 
 _log = structlog.get_logger(__name__)
 
 _Kubelet: TypeAlias = tuple[int, int]
-"""Which kubelet.sock it is: inode and time of its making."""
+"""Identifies a kubelet.sock: inode and creation time."""
 
 
 class Registry(Protocol):
-    """Which devices the kubelet knows of which resource, whoever serves them."""
+    """The devices that the kubelet knows, by resource, from all plugins."""
 
     async def registered(self) -> dict[str, tuple[str, ...]]: ...
 
@@ -57,39 +57,39 @@ class Settings:
     directory: Path
     """The kubelet's device-plugins folder."""
     ask_every: float = 10.0
-    """Seconds between two looks for other plugins."""
+    """Seconds between two checks for other plugins."""
     others_gone_after: float = 60.0
-    """Seconds without a sign of another plugin, which may be restarting, until its resource is ours."""
+    """Seconds after which the resource of a vanished plugin, which may be restarting, is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a person should know."""
+    """The state of the plugins for status reports."""
 
     serves: frozenset[str] = frozenset()
-    """Resources the kubelet takes from us."""
+    """The resources that this agent serves."""
     served_by_others: frozenset[str] = frozenset()
-    """Resources we would serve and leave to a plugin that is there already."""
+    """The offered resources that another plugin already serves."""
     troubles: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Seat:
-    """One resource that we serve, or try to."""
+    """The plugin of one resource."""
 
     server: PluginServer
     kubelet: _Kubelet | None = None
-    """The one it is registered with."""
+    """The kubelet that it is registered with."""
     at: float = float("-inf")
-    """When it was last tried."""
+    """The time of the last attempt to register."""
     wait: float = POLL
     yielded: bool = False
-    """Somebody else registered over it."""
+    """Another plugin has registered for the same resource."""
     trouble: str = ""
 
 
 class Plugins:
-    """Made for one run: `run` until stopped, `serve` as often as there is news."""
+    """Use it for one `run`. Call `serve` whenever the offer changes."""
 
     def __init__(
         self, settings: Settings, desk: Desk, registry: Registry, clock: Clock | None = None
@@ -102,43 +102,45 @@ class Plugins:
         self._seats: dict[str, _Seat] = {}
         self._kubelet: _Kubelet | None = None
         self._others: dict[str, float] = {}
-        """Resources of others, and when they were last seen to serve them."""
+        """The resources of other plugins, and when each was last seen."""
         self._asked_at = float("-inf")
         self._trouble = ""
         self._wake = asyncio.Event()
 
     async def serve(self, offer: Offer) -> None:
-        """The kubelet sees changed devices at once; new resources are registered within a moment.
+        """Send changed devices to the kubelet and register new resources soon.
 
-        A resource that is not offered any more stays, without devices: pods that ask for one without a
-        plugin would run without a device.
+        A resource that is no longer offered stays registered without devices: otherwise pods that request it
+        would run without a device.
         """
         self._desk.show(offer)
         gone: dict[str, tuple[Device, ...]] = dict.fromkeys(self._wanted, ())
         self._wanted = {**gone, **offer.resources}
-        for name, seat in self._seats.items():
-            if not seat.yielded:
-                seat.server.show(self._wanted.get(name, ()))
+        for name, plugin in self._seats.items():
+            if not plugin.yielded:
+                plugin.server.show(self._wanted.get(name, ()))
         if self._missing():
             self._wake.set()
 
     async def holdings(self) -> tuple[Holding, ...]:
-        """Who has what of our cards, by the kubelet; KubeletError while it does not answer."""
+        """The kubelet's assignments of the offered cards. KubeletError if the kubelet does not answer."""
         return await self._desk.holdings()
 
     def _missing(self) -> set[str]:
-        """Resources that are to be served and are not yet ours to try."""
+        """The resources without a plugin."""
         return self._wanted.keys() - self._seats.keys() - self._others.keys()
 
     @property
     def standing(self) -> Standing:
-        seats = {name: seat for name, seat in self._seats.items() if name not in self._others}
-        heard = {name for name, seat in seats.items() if self._is_registered(seat) and seat.server.is_heard}
-        told = dict.fromkeys((self._trouble, *(seat.trouble for seat in seats.values())))
+        own = {name: plugin for name, plugin in self._seats.items() if name not in self._others}
+        serves = {
+            name for name, plugin in own.items() if self._is_registered(plugin) and plugin.server.is_heard
+        }
+        troubles = dict.fromkeys((self._trouble, *(plugin.trouble for plugin in own.values())))
         return Standing(
-            frozenset(heard),
+            frozenset(serves),
             frozenset(self._others.keys() & self._wanted.keys()),
-            tuple(trouble for trouble in told if trouble),
+            tuple(trouble for trouble in troubles if trouble),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -149,7 +151,7 @@ class Plugins:
                 await self._round()
                 await self._pause(stop)
         finally:
-            servers = [seat.server for seat in self._seats.values()]
+            servers = [plugin.server for plugin in self._seats.values()]
             self._seats.clear()
             await asyncio.gather(*(server.stop() for server in servers))
 
@@ -162,13 +164,14 @@ class Plugins:
                 wait.cancel()
 
     async def _round(self) -> None:
-        """One look at the kubelet, at others, and at each of our plugins."""
-        found = _identity(self._settings.directory / KUBELET)
-        if found != self._kubelet:
-            self._kubelet = found
+        """Check the kubelet, the other plugins, and each own plugin."""
+        kubelet = _identity(self._settings.directory / KUBELET)
+        if kubelet != self._kubelet:
+            self._kubelet = kubelet
             self._asked_at = float("-inf")
-        if found is None:
-            self._trouble = f"no kubelet listens at {self._settings.directory / KUBELET}: nothing is served"
+        if kubelet is None:
+            socket = self._settings.directory / KUBELET
+            self._trouble = f"no kubelet listens at {socket}; no devices are offered to pods"
             return
         if not await self._knows_others():
             return
@@ -177,7 +180,7 @@ class Plugins:
                 await self._attend(resource)
 
     async def _knows_others(self) -> bool:
-        """Which resources others serve; asked before we register any, and now and then."""
+        """Update the resources of other plugins: before a registration, and regularly. False on failure."""
         now = self._clock.monotonic()
         settled = not self._missing() and all(map(self._is_heard, self._seats.values()))
         if settled and now < self._asked_at + self._settings.ask_every:
@@ -195,70 +198,71 @@ class Plugins:
             del self._others[resource]
         for resource in seen & self._seats.keys():
             if not self._seats[resource].yielded:
-                _log.warning("another device plugin serves the resource", resource=resource)
+                _log.warning("another device plugin already serves the resource", resource=resource)
             self._seats[resource].yielded = True
         return True
 
     async def _attend(self, resource: str) -> None:
-        """Bound, registered with this kubelet, and heard: what of it is not so is made so."""
-        seat = self._seats.get(resource)
-        if seat is not None and (seat.yielded or not seat.server.is_bound):
-            # Ended before the new one registers: the kubelet would take its end for the end of that one.
+        """Make sure that the plugin is bound, registered with this kubelet, and watched by it."""
+        plugin = self._seats.get(resource)
+        if plugin is not None and (plugin.yielded or not plugin.server.is_bound):
+            # Stop it before the new one registers: the kubelet would take its end for the end of the new one.
             del self._seats[resource]
-            await seat.server.stop()
-            seat = None
-        if seat is None:
-            seat = await self._seated(resource)
-        if seat is None or self._is_heard(seat):
+            await plugin.server.stop()
+            plugin = None
+        if plugin is None:
+            plugin = await self._seated(resource)
+        if plugin is None or self._is_heard(plugin):
             return
-        wait = POLL if seat.server.was_heard else seat.wait
-        if self._clock.monotonic() >= seat.at + wait:
-            await self._register(seat)
+        wait = POLL if plugin.server.was_heard else plugin.wait
+        if self._clock.monotonic() >= plugin.at + wait:
+            await self._register(plugin)
 
     async def _seated(self, resource: str) -> _Seat | None:
-        seat = self._seats[resource] = _Seat(PluginServer(resource, self._desk, self._wake))
-        seat.server.show(self._wanted.get(resource, ()))
+        plugin = self._seats[resource] = _Seat(PluginServer(resource, self._desk, self._wake))
+        plugin.server.show(self._wanted.get(resource, ()))
         try:
-            await seat.server.start(self._settings.directory)
+            await plugin.server.start(self._settings.directory)
         except KubeletError as error:
             del self._seats[resource]
-            self._trouble = f"{resource} is not served: {error}"
+            self._trouble = f"cannot start the device plugin of {resource}: {error}"
             return None
-        return seat
+        return plugin
 
-    def _is_registered(self, seat: _Seat) -> bool:
-        return seat.kubelet is not None and seat.kubelet == self._kubelet
+    def _is_registered(self, plugin: _Seat) -> bool:
+        return plugin.kubelet is not None and plugin.kubelet == self._kubelet
 
-    def _is_heard(self, seat: _Seat) -> bool:
-        return seat.yielded or (self._is_registered(seat) and seat.server.is_heard)
+    def _is_heard(self, plugin: _Seat) -> bool:
+        return plugin.yielded or (self._is_registered(plugin) and plugin.server.is_heard)
 
-    async def _register(self, seat: _Seat) -> None:
-        socket = seat.server.socket
+    async def _register(self, plugin: _Seat) -> None:
+        socket = plugin.server.socket
         if socket is None:
             return
-        seat.at = self._clock.monotonic()
-        seat.server.was_heard = False
+        plugin.at = self._clock.monotonic()
+        plugin.server.was_heard = False
+        resource = plugin.server.resource
         try:
-            await calls.register(self._settings.directory, socket.name, seat.server.resource)
+            await calls.register(self._settings.directory, socket.name, resource)
         except KubeletError as error:
-            seat.kubelet, seat.trouble = None, str(error)
-            seat.wait = min(2 * seat.wait, SLOWEST)
-            _log.warning("not registered", resource=seat.server.resource, why=str(error))
+            plugin.kubelet, plugin.trouble = None, str(error)
+            plugin.wait = min(2 * plugin.wait, SLOWEST)
+            _log.warning("cannot register the device plugin", resource=resource, why=str(error))
             return
-        seat.kubelet, seat.trouble, seat.wait = self._kubelet, "", HEARD_WITHIN
-        _log.info("registered", resource=seat.server.resource)
+        plugin.kubelet, plugin.trouble, plugin.wait = self._kubelet, "", HEARD_WITHIN
+        _log.info("registered the device plugin", resource=resource)
 
 
 def _identity(socket: Path) -> _Kubelet | None:
     try:
-        found = socket.stat()
+        status = socket.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_ctime_ns
+    return status.st_ino, status.st_ctime_ns
 
 
 async def _sweep(directory: Path) -> None:
-    """Remove sockets that a killed process of ours left: nobody answers there."""
+    """Remove sockets that a killed agent left behind."""
     for path in _ours(directory):
         try:
             _, writer = await asyncio.open_unix_connection(path)

@@ -1,12 +1,12 @@
-"""Where the kubelet's questions are answered: which devices for this container, and what it gets with them.
+"""Answers the kubelet's calls GetPreferredAllocation and Allocate.
 
-Deciding is core/nodes/allotment.py's; here is gathered what it needs. A pod may be known to the kubelet a
-moment before our watch shows it, so a question about nobody waits a little: no longer, for the kubelet
-admits one pod after the other, and gives Allocate no deadline.
+The decisions are made in core/nodes/device_allocation.py; this module collects the inputs. The kubelet may
+know a pod shortly before the watch delivers it, so a call for an unknown pod waits for it. The wait is short,
+because the kubelet admits one pod after the other and gives Allocate no deadline.
 
-The kubelet is asked who has what when it wants a preference, not when it allocates. In between it has
-taken the devices but not noted for whom, and a listing that finds a pod ended would make it forget them
-and hand them out twice. So listings also wait until an allocation that has begun is over.
+The kubelet's device assignments are listed during GetPreferredAllocation, not during Allocate. In between the
+kubelet has taken the devices but has not yet recorded their pod, and a List call that finds a finished pod
+would make it forget them and allocate them twice. So List calls wait until an allocation in progress is over.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,36 +25,36 @@ from croupier.node.cards.cards import CardError, Edits
 from croupier.node.kubelet.calls import KubeletError, Refusal
 
 LOOK: Final = 0.02
-"""Seconds between two looks for the pod that is meant."""
+"""Seconds between two attempts to find the pod."""
 NOTED: Final = 0.2
-"""Seconds after which the kubelet has surely noted what was allocated."""
+"""Seconds after which the kubelet has certainly recorded an allocation."""
 BEGUN: Final = 5.0
-"""Seconds after which a preference is not followed by its Allocate any more."""
+"""Seconds after which no Allocate call is expected for a preference."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Resources(Protocol):
-    """What the kubelet tells of its devices."""
+    """The kubelet's device assignments."""
 
     async def holdings(self) -> tuple[Holding, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the desk asks for when somebody is to be served."""
+    """The inputs of an allocation."""
 
     pods: Callable[[], Sequence[BoundPod]]
-    """Those of the node that are not finished; of those bound within one second, the first seen first."""
+    """The unfinished pods of the node. Pods bound within the same second are in the order of the watch."""
     edits: Callable[[Sequence[Unit]], Edits]
-    """What a container needs to see cards, or MIG devices (`part` is the slot's id). May raise CardError."""
+    """The container edits for cards or MIG devices (`part` is the id of the slot). May raise CardError."""
     patience: float = 2.0
-    """Seconds to wait until a pod that nobody knows yet is known."""
+    """Seconds to wait for a pod that the watch has not delivered yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """What a container gets."""
+    """The devices of a container and the edits that make them available."""
 
     answer: Answer
     edits: Edits
@@ -62,7 +62,7 @@ class Dealt:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A preference that was told, and when."""
+    """A preference that was returned to the kubelet, and when."""
 
     preference: Preference
     at: float
@@ -77,23 +77,23 @@ class Desk:
         self._given: tuple[Given, ...] = ()
         self._begun: dict[str, _Begun] = {}
         self._account: tuple[Holding, ...] = ()
-        """Who had what when the kubelet last wanted a preference."""
+        """The device assignments at the last GetPreferredAllocation."""
         self._allocated_at = float("-inf")
 
     def show(self, offer: Offer) -> None:
-        """From now on this is what there is to give."""
+        """Replace the offered devices."""
         self._offer = offer
 
     async def holdings(self) -> tuple[Holding, ...]:
-        """Who has what of our cards; not in the middle of an allocation."""
+        """The assignments of the offered cards. Waits while an allocation is in progress."""
         while (wait := self._busy_for()) > 0:
             await self._clock.sleep(wait)
         return handed.known(await self._resources.holdings(), self._offer.cards)
 
     def _busy_for(self) -> float:
         now = self._clock.monotonic()
-        begun = max((one.at + BEGUN for one in self._begun.values()), default=now)
-        return min(LOOK, begun - now) if begun > now else self._allocated_at + NOTED - now
+        expiry = max((pending.at + BEGUN for pending in self._begun.values()), default=now)
+        return min(LOOK, expiry - now) if expiry > now else self._allocated_at + NOTED - now
 
     async def prefer(self, asked: Asked) -> tuple[str, ...]:
         self._account = await self._told()
@@ -109,31 +109,34 @@ class Desk:
         try:
             return handed.known(await self._resources.holdings(), self._offer.cards)
         except KubeletError as error:
-            raise Refusal(f"nobody can say what is free: {error}") from error
+            raise Refusal(f"cannot read device assignments from the kubelet: {error}") from error
 
     async def allocate(self, resource: str, ids: Collection[str]) -> Dealt:
-        """Raises Refusal: the pod will not run, and shows the sentence."""
+        """Raises AllocationRefused: the pod fails and shows the message in its status."""
         scene, meant = await self._meant(resource, ids)
         answer = allotment.answer(resource, ids, scene, meant)
         if isinstance(answer, Refused):
-            _log.warning("devices refused", resource=resource, devices=len(ids), why=str(answer))
-            raise Refusal(f"{resource} cannot be given: {answer}")
+            _log.warning(
+                "allocation of devices refused", resource=resource, devices=len(ids), why=str(answer)
+            )
+            raise Refusal(f"cannot allocate {resource}: {answer}")
         try:
             edits = self._equipment.edits(answer.parts)
         except CardError as error:
-            raise Refusal(f"{resource} cannot be given: {error}") from error
+            raise Refusal(f"cannot allocate {resource}: {error}") from error
         self._note(resource, ids, meant)
         return Dealt(answer, edits)
 
     async def _meant(self, resource: str, ids: Collection[str]) -> tuple[Scene, Preference | None]:
-        """For whom the devices are: whom we preferred them for, or whose init container had them."""
-        begun = self._begun.pop(resource, None)
+        """The pod and container for the devices: from the pending preference, or from an init container."""
+        pending = self._begun.pop(resource, None)
         scene = self._scene(self._account)
-        if begun is None:
-            if (heir := allotment.inherited(resource, ids, scene)) is not None:
-                return scene, heir
+        if pending is None:
+            if (inherited := allotment.inherited(resource, ids, scene)) is not None:
+                return scene, inherited
             scene = self._scene(await self._told())
-        return scene, allotment.meant(resource, ids, scene, begun.preference if begun is not None else None)
+        preference = pending.preference if pending is not None else None
+        return scene, allotment.meant(resource, ids, scene, preference)
 
     def _note(self, resource: str, ids: Iterable[str], meant: Preference | None) -> None:
         self._allocated_at = self._clock.monotonic()
@@ -147,5 +150,5 @@ class Desk:
     def _scene(self, holdings: tuple[Holding, ...]) -> Scene:
         pods = handed.in_order(self._equipment.pods())
         alive = {pod.uid for pod in pods}
-        self._given = tuple(one for one in self._given if one.uid in alive)
+        self._given = tuple(given for given in self._given if given.uid in alive)
         return Scene(self._offer, pods, holdings, self._given)

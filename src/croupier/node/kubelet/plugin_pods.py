@@ -1,4 +1,4 @@
-"""The pods of a node as device plugins need them, from Kubernetes' own objects; a promise, written back."""
+"""Convert Pods to what device plugins need, and a grant to its annotation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,20 +20,21 @@ _NOTHING: Final[Amounts] = {}
 
 
 def bound(pod: Pod) -> BoundPod | None:
-    """None for a pod that is not bound, has ended, or asks for nothing of ours."""
+    """None if the pod is not bound, has finished, or requests no devices."""
     if not pod.spec.node_name or pod.is_finished:
         return None
-    early = [(one, _asked(one)) for one in pod.spec.init_containers]
-    main = [(one, _asked(one)) for one in pod.spec.containers]
+    init = [(container, _asked(container)) for container in pod.spec.init_containers]
+    main = [(container, _asked(container)) for container in pod.spec.containers]
     asking = tuple(
-        Asking(one.name, {name: amount.whole for name, amount in asked.items()})
-        for one, asked in (*early, *main)
-        if asked
+        Asking(container.name, {name: amount.whole for name, amount in amounts.items()})
+        for container, amounts in (*init, *main)
+        if amounts
     )
     if not asking:
         return None
-    before = [Early(asked, sidecar=one.is_sidecar) for one, asked in early]
-    needs = effective.requests(Footprint(containers=[asked for _, asked in main], before=before, overhead={}))
+    before = [Early(amounts, sidecar=container.is_sidecar) for container, amounts in init]
+    containers = [amounts for _, amounts in main]
+    needs = effective.requests(Footprint(containers=containers, before=before, overhead={}))
     return BoundPod(
         key=pod.metadata.key,
         uid=pod.metadata.uid,
@@ -46,14 +47,17 @@ def bound(pod: Pod) -> BoundPod | None:
 
 
 def _bound_at(pod: Pod) -> datetime | None:
-    """A pod that was made with its node's name in it has no such condition at first."""
-    conditions = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True")
-    moments = (one.last_transition_time for one in conditions)
-    return next(moments, None) or pod.metadata.creation_timestamp
+    """The time of binding. A pod that was created with a node name has no PodScheduled condition at first."""
+    times = (
+        condition.last_transition_time
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled" and condition.status == "True"
+    )
+    return next(times, None) or pod.metadata.creation_timestamp
 
 
 def _asked(container: Container) -> Amounts:
-    """By its limits, as the kubelet counts devices; what cannot be read, it would not admit either."""
+    """The devices in its limits, which the kubelet counts. It would not admit an invalid quantity either."""
     limits = container.resources.limits or container.resources.requests
     try:
         amounts = {name: quantity.parse(text) for name, text in limits.items() if _is_device(name)}
@@ -63,7 +67,7 @@ def _asked(container: Container) -> Amounts:
 
 
 def _is_device(resource: str) -> bool:
-    """Our mark is a resource that nobody serves."""
+    """Whether a plugin serves the resource. No plugin serves the ledger resource."""
     return request.concerns(resource) and resource != request.MARK
 
 
@@ -75,7 +79,7 @@ def _promise(pod: Pod) -> Grant:
 
 
 def annotation(grant: Grant, cards: Mapping[str, NodeCard]) -> str:
-    """The allocation annotation that promises `grant`; all its cards must be among `cards`."""
+    """The allocation annotation for `grant`. All its cards must be in `cards`."""
     return msgspec.json.encode([_entry(part, cards[part.card]) for part in grant]).decode()
 
 

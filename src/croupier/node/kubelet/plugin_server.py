@@ -1,7 +1,7 @@
-"""One device plugin: one resource, one socket, one server.
+"""The gRPC server of one device plugin.
 
-The socket has a name of its own in every process: grpc removes its socket when it stops, even if
-another process has bound that path since.
+Every process uses a unique socket name: grpc removes its socket when it stops, even if another process has
+bound the same path since.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from croupier.node.proto import device_plugin_pb2 as wire
 
 PREFIX: Final = "croupier-"
 GRACE: Final = 1.0
-"""Seconds a call in progress has to end when its server stops."""
+"""Seconds that calls in progress have when the server stops."""
 
 
 class Answering(Protocol):
-    """plugin_desk.Desk, as a plugin sees it."""
+    """The part of `allocator.Allocator` that a plugin uses."""
 
     async def prefer(self, asked: Asked) -> tuple[str, ...]: ...
     async def allocate(self, resource: str, ids: Collection[str]) -> Dealt: ...
@@ -34,24 +34,24 @@ class PluginServer:
         self.resource = resource
         self._desk = desk
         self._lost = lost
-        """Set when the kubelet stops listening though we have not stopped."""
+        """Set when the kubelet's stream ends although the plugin has not stopped."""
         self._devices: tuple[Device, ...] = ()
         self._changed = asyncio.Event()
         self._ending = False
         self._streams = 0
         self.was_heard = False
-        """The kubelet listened at least once since it was last registered."""
+        """The kubelet has opened a stream since the last registration."""
         self._server: Any = None
         self.socket: Path | None = None
 
     @property
     def is_heard(self) -> bool:
-        """The kubelet is listening."""
+        """The kubelet has a ListAndWatch stream open."""
         return self._streams > 0
 
     @property
     def is_bound(self) -> bool:
-        """Its socket is there. Nobody notices when it is not, until the kubelet dials it."""
+        """Whether the socket exists. Its loss would otherwise be noticed only when the kubelet connects."""
         return self.socket is not None and self.socket.is_socket()
 
     async def start(self, directory: Path) -> None:
@@ -62,7 +62,7 @@ class PluginServer:
         self.socket = socket
 
     async def stop(self) -> None:
-        """The lists end first: stopping waits for them."""
+        """End the streams, then stop the server, which waits for them."""
         self._ending = True
         self._changed.set()
         server, self._server = self._server, None
@@ -73,14 +73,14 @@ class PluginServer:
         self.socket = None
 
     def show(self, devices: tuple[Device, ...]) -> None:
-        """What the kubelet sees from now on; it is told only of changes."""
+        """Replace the listed devices. The kubelet gets an update only if they changed."""
         if devices != self._devices:
             self._devices = devices
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def lists(self) -> AsyncGenerator[wire.ListAndWatchResponse, None]:
-        """The first at once: until the kubelet has it, pods get devices late or none."""
+        """The responses of ListAndWatch. The first one comes at once: until then pods get no devices."""
         self._streams += 1
         self.was_heard = True
         try:
@@ -95,43 +95,47 @@ class PluginServer:
 
     async def prefer(self, asked: wire.PreferredAllocationRequest) -> wire.PreferredAllocationResponse:
         answers = []
-        for one in asked.container_requests:
-            question = Asked(
+        for container in asked.container_requests:
+            request = Asked(
                 self.resource,
-                one.allocation_size,
-                tuple(one.available_deviceIDs),
-                tuple(one.must_include_deviceIDs),
+                container.allocation_size,
+                tuple(container.available_deviceIDs),
+                tuple(container.must_include_deviceIDs),
             )
-            ids = await self._desk.prefer(question)
+            ids = await self._desk.prefer(request)
             answers.append(wire.ContainerPreferredAllocationResponse(deviceIDs=ids))
         return wire.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, asked: wire.AllocateRequest) -> wire.AllocateResponse:
-        dealt = [
-            await self._desk.allocate(self.resource, one.devices_ids) for one in asked.container_requests
+        results = [
+            await self._desk.allocate(self.resource, container.devices_ids)
+            for container in asked.container_requests
         ]
-        return wire.AllocateResponse(container_responses=[_answer(one) for one in dealt])
+        return wire.AllocateResponse(container_responses=[_answer(result) for result in results])
 
 
 def _listed(devices: Iterable[Device]) -> wire.ListAndWatchResponse:
-    """What is unhealthy stays in the list: the kubelet does not notice when a device in use leaves it."""
+    """Unhealthy devices stay in the list: the kubelet does not notice when a device in use leaves it."""
     return wire.ListAndWatchResponse(
-        devices=[wire.Device(ID=one.id, health="Healthy" if one.healthy else "Unhealthy") for one in devices]
+        devices=[
+            wire.Device(ID=device.id, health="Healthy" if device.healthy else "Unhealthy")
+            for device in devices
+        ]
     )
 
 
-def _answer(dealt: Dealt) -> wire.ContainerAllocateResponse:
-    """CDI names are for runtimes that know them (containerd 2); others leave them out without a word."""
-    edits = dealt.edits
+def _answer(result: Dealt) -> wire.ContainerAllocateResponse:
+    """CDI names are used by runtimes that support them (containerd 2) and ignored by others."""
+    edits = result.edits
     return wire.ContainerAllocateResponse(
-        envs={**edits.env, **dealt.answer.env},
+        envs={**edits.env, **result.answer.env},
         mounts=[
-            wire.Mount(container_path=one.container, host_path=one.host, read_only=one.read_only)
-            for one in edits.mounts
+            wire.Mount(container_path=mount.container, host_path=mount.host, read_only=mount.read_only)
+            for mount in edits.mounts
         ],
         devices=[
-            wire.DeviceSpec(container_path=one.container, host_path=one.host, permissions=one.permissions)
-            for one in edits.device_nodes
+            wire.DeviceSpec(container_path=node.container, host_path=node.host, permissions=node.permissions)
+            for node in edits.device_nodes
         ],
         cdi_devices=[wire.CDIDevice(name=name) for name in edits.cdi],
     )

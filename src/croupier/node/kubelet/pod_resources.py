@@ -1,7 +1,7 @@
-"""Who has which devices, by the kubelet's own account.
+"""The kubelet's device assignments, from its PodResources API.
 
-It answers a hundred calls a second and ten at once, then refuses; so we ask for less than that, and wait
-rather than be refused.
+The kubelet allows a hundred calls per second with a burst of ten and refuses more. Calls are limited to less
+than that and wait for their turn.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ BOUND: Final = Rate(per_second=50.0, burst=5)
 
 
 class PodResources:
-    """Raises KubeletError while the kubelet does not answer."""
+    """All methods raise KubeletError if the kubelet does not answer."""
 
     def __init__(self, socket: Path, clock: Clock | None = None) -> None:
         self._socket = socket
@@ -28,31 +28,31 @@ class PodResources:
         self._turns = asyncio.Lock()
 
     async def holdings(self) -> tuple[Holding, ...]:
-        """Every container with devices, of whichever plugin. Of init containers only those that stay."""
+        """The devices of every container, from all plugins. Of init containers only sidecars are included."""
         await self._turn()
-        told = await calls.pod_resources(self._socket)
+        response = await calls.pod_resources(self._socket)
         return tuple(
             Holding(f"{pod.namespace}/{pod.name}", container.name, resource, ids)
-            for pod in told.pod_resources
+            for pod in response.pod_resources
             for container in pod.containers
             for resource, ids in _gathered(container.devices).items()
         )
 
     async def registered(self) -> dict[str, tuple[str, ...]]:
-        """Every resource of which some plugin lists healthy devices, and those."""
+        """The healthy devices by resource, from all plugins."""
         await self._turn()
         return _gathered((await calls.allocatable(self._socket)).devices)
 
     async def _turn(self) -> None:
-        # One at a time: after a stall of this process all who had waited would ask at once.
+        # One call at a time: after a stall of this process all waiting calls would start at once.
         async with self._turns:
             if wait := self._bucket.delay(self._clock.monotonic()):
                 await self._clock.sleep(wait)
 
 
 def _gathered(devices: Iterable[ContainerDevices]) -> dict[str, tuple[str, ...]]:
-    """The kubelet writes an entry per device; here is one per resource."""
-    found: dict[str, list[str]] = {}
+    """Merge the kubelet's entries, one per device, into one per resource."""
+    merged: dict[str, list[str]] = {}
     for entry in devices:
-        found.setdefault(entry.resource_name, []).extend(entry.device_ids)
-    return {resource: tuple(sorted(ids)) for resource, ids in found.items()}
+        merged.setdefault(entry.resource_name, []).extend(entry.device_ids)
+    return {resource: tuple(sorted(ids)) for resource, ids in merged.items()}

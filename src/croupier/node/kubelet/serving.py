@@ -1,4 +1,4 @@
-"""Serving the cards of a node through its kubelet: device plugins, and its account of who has what."""
+"""Serves the cards of a node through its kubelet: device plugins and device assignments."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class KubeletServing:
-    """`folder` is the kubelet's own, with device-plugins and pod-resources in it."""
+    """`folder` is the kubelet's root directory, which contains device-plugins and pod-resources."""
 
     def __init__(self, window: Window, cards: Cards, folder: Path, clock: Clock) -> None:
         self._window = window
@@ -39,7 +39,7 @@ class KubeletServing:
         self._plugins = Plugins(chosen, desk, resources, clock)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keep the plugins registered; beside the agent."""
+        """Keep the plugins registered until stopped. Runs concurrently with the agent."""
         await self._plugins.run(stop)
 
     async def serve(self, offer: Offer, cards: Mapping[str, Seen]) -> None:
@@ -58,19 +58,19 @@ class KubeletServing:
 
     async def given(self) -> Sequence[Holding] | None:
         try:
-            found = await self._plugins.holdings()
+            holdings = await self._plugins.holdings()
         except KubeletError as error:
             if not self._silent:
-                log.warning("the kubelet does not tell who has what", error=str(error))
+                log.warning("cannot read device assignments from the kubelet", error=str(error))
             self._silent = str(error)
             return None
         self._silent = ""
-        return found
+        return holdings
 
     async def close(self) -> None: ...
 
     def _pods(self) -> Sequence[BoundPod]:
-        return [one for pod in self._window.pods() if (one := plugin_pods.bound(pod)) is not None]
+        return [view for pod in self._window.pods() if (view := plugin_pods.bound(pod)) is not None]
 
     def _edits(self, parts: Sequence[Unit]) -> Edits:
         return self._cards.container_edits([self._held(part) for part in parts])
@@ -78,7 +78,7 @@ class KubeletServing:
     def _held(self, part: Unit) -> Held:
         card = self._seen.get(part.card)
         if card is None:
-            raise CardError(f"card {part.card} is gone")
+            raise CardError(f"card {part.card} is no longer on the node")
         if not part.part:
             return Held(card)
         slot = next((slot for slot in card.slots if slot.id == part.part), None)

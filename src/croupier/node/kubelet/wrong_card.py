@@ -1,11 +1,12 @@
-"""Pods whose devices are not those of their allocation: put right where that is safe, and always told.
+"""Repairs pods whose devices differ from their allocation, and reports them.
 
-The kubelet hands out devices, we only prefer. Where it did otherwise and nobody else has or was promised
-what the pod got, the allocation follows the devices, and the ledger follows the allocation. Where two would
-use the same, the pod that has what was promised to another is removed: whoever made it makes it anew.
+The kubelet chooses devices; the plugin only states a preference. If a pod got other devices that no other pod
+has or was granted, its allocation annotation is changed to them, and the ledger follows. If two pods would
+use the same devices, the pod that has devices granted to the other one is deleted; its controller recreates
+it.
 
-Neither is done at the first sight. Of two pods that were handed each other's cards one is served first, and
-for a moment it looks as if it had taken the other's.
+Both happen only after a delay: if the kubelet swaps the cards of two pods, one of them is allocated first,
+and until the other one follows it looks like a conflict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +32,15 @@ from croupier.node.kubelet import plugin_pods
 
 REASON: Final = "GPUWrongCard"
 SURE_AFTER: Final = 2.0
-"""Seconds that a difference lasts before an allocation follows it,"""
+"""Seconds that a mismatch must last before the allocation annotation is changed."""
 CLASH_AFTER: Final = 10.0
-"""and before a pod is removed for it."""
+"""Seconds that a conflict must last before a pod is deleted."""
 
 log = structlog.get_logger(__name__)
 
 
 class Gauge(Protocol):
-    """Hears noticed, and then followed (by the allocation) or removed (the pod)."""
+    """Counts mismatches: noticed, then followed (the annotation changed) or removed (the pod was deleted)."""
 
     def wrong(self, what: str) -> None: ...
 
@@ -57,52 +58,61 @@ class WrongCards:
         self._since: dict[str, float] = {}
 
     async def look(self, picture: Picture, offer: Offer) -> float | None:
-        """In how many seconds a difference is sure: until then the ledger believes otherwise."""
+        """Repair mismatches that have lasted long enough. Returns the seconds until the next one is due."""
         if picture.given is None:
             return None
         pods = {pod.metadata.key: pod for pod in self._window.pods()}
-        bound = [one for pod in pods.values() if (one := plugin_pods.bound(pod)) is not None]
-        found = [
-            one
-            for one in aftercheck.compare(bound, picture.given, offer.cards)
-            # Where nobody keeps a ledger nobody promised anything either.
-            if one.pod.grant or not picture.alone
+        bound = [view for pod in pods.values() if (view := plugin_pods.bound(pod)) is not None]
+        mismatches = [
+            mismatch
+            for mismatch in aftercheck.compare(bound, picture.given, offer.cards)
+            # Without a ledger there are no grants to compare with.
+            if mismatch.pod.grant or not picture.alone
         ]
         now = self._clock.monotonic()
-        self._since = {str(one): self._since.get(str(one), now) for one in found}
+        self._since = {str(mismatch): self._since.get(str(mismatch), now) for mismatch in mismatches}
         self._told &= self._since.keys()
-        left = [(one, self._since[str(one)] + _patience(one) - now) for one in found]
-        await self._deal([one for one, seconds in left if seconds <= 0], pods, offer)
-        return min((seconds for _, seconds in left if seconds > 0), default=None)
+        delays = [
+            (mismatch, self._since[str(mismatch)] + _patience(mismatch) - now) for mismatch in mismatches
+        ]
+        await self._deal([mismatch for mismatch, seconds in delays if seconds <= 0], pods, offer)
+        return min((seconds for _, seconds in delays if seconds > 0), default=None)
 
-    async def _deal(self, found: Sequence[Mismatch], pods: Mapping[str, Pod], offer: Offer) -> None:
-        for one in (one for one in found if one.can_move):
-            self._tell(one, pods[one.pod.key], "its allocation is changed to that")
-            await self._follow(one, pods[one.pod.key], offer)
-        clashing = [one for one in found if not one.can_move]
-        for one in clashing[:1]:  # when it is gone, the others may be right
-            self._tell(one, pods[one.pod.key], "it is deleted, since two cannot use the same")
-            await self._remove(pods[one.pod.key])
+    async def _deal(self, due: Sequence[Mismatch], pods: Mapping[str, Pod], offer: Offer) -> None:
+        for mismatch in (mismatch for mismatch in due if mismatch.can_move):
+            pod = pods[mismatch.pod.key]
+            self._tell(mismatch, pod, "its allocation annotation is changed to these devices")
+            await self._follow(mismatch, pod, offer)
+        conflicts = [mismatch for mismatch in due if not mismatch.can_move]
+        for mismatch in conflicts[:1]:  # the deletion may resolve the others
+            pod = pods[mismatch.pod.key]
+            self._tell(mismatch, pod, "the pod is deleted because two pods cannot use the same device")
+            await self._remove(pod)
 
-    def _tell(self, one: Mismatch, pod: Pod, what: str) -> None:
-        if str(one) in self._told:
+    def _tell(self, mismatch: Mismatch, pod: Pod, action: str) -> None:
+        if str(mismatch) in self._told:
             return
-        self._told.add(str(one))
+        self._told.add(str(mismatch))
         self._count("noticed")
-        log.warning("a pod has other cards than it was promised", pod=one.pod.key, found=str(one), done=what)
+        log.warning(
+            "a pod has other devices than its allocation",
+            pod=mismatch.pod.key,
+            found=str(mismatch),
+            done=action,
+        )
         self._recorder.record(
-            events.about(PODS, pod), REASON, f"{one}; {what}", action="Check", type="Warning"
+            events.about(PODS, pod), REASON, f"{mismatch}; {action}", action="Check", type="Warning"
         )
 
-    async def _follow(self, one: Mismatch, pod: Pod, offer: Offer) -> None:
+    async def _follow(self, mismatch: Mismatch, pod: Pod, offer: Offer) -> None:
         meta = pod.metadata
-        text = plugin_pods.annotation(one.actual, offer.cards)
+        text = plugin_pods.annotation(mismatch.actual, offer.cards)
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": {**guard, "annotations": {allocation.ALLOCATION: text}}}
         try:
             await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
         except (Conflict, NotFound):
-            log.info("the pod changed meanwhile and is looked at again", pod=meta.key)
+            log.info("the pod has changed; it will be checked again", pod=meta.key)
         else:
             self._count("followed")
 
@@ -113,7 +123,7 @@ class WrongCards:
         try:
             await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=Deletion(uid=meta.uid))
         except (Conflict, NotFound):
-            log.info("the pod is gone already", pod=meta.key)
+            log.info("the pod has already been deleted", pod=meta.key)
         else:
             self._count("removed")
 
@@ -122,5 +132,5 @@ class WrongCards:
             self._gauge.wrong(what)
 
 
-def _patience(one: Mismatch) -> float:
-    return SURE_AFTER if one.can_move else CLASH_AFTER
+def _patience(mismatch: Mismatch) -> float:
+    return SURE_AFTER if mismatch.can_move else CLASH_AFTER

@@ -1,1 +1,1 @@
-"""The CPU market's agent, and the control groups it reads."""
+"""The agent of the CPU market, and the cgroups it reads."""

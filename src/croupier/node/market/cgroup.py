@@ -1,6 +1,6 @@
-"""Reads CPU counters from the control groups of a node: version 1 and 2, cgroupfs and systemd.
+"""Reads CPU counters from the cgroups of a node: version 1 and 2, cgroupfs and systemd.
 
-The kubelet's own endpoints are 10 to 15 seconds old and say nothing about throttling, so the files are read.
+The kubelet's metrics are 10 to 15 seconds old and do not include throttling, so the files are read directly.
 """
 
 import os
@@ -16,26 +16,26 @@ from croupier.node.market.cgroup_paths import KUBEPODS, Driver, Place
 
 MOUNT: Final = Path("/sys/fs/cgroup")
 MOST_KNOWN: Final = 4096
-"""Containers whose folder is remembered: many times what a node runs."""
+"""Maximum number of cached containers: many times what a node runs."""
 MOST_BYTES: Final = 4096
-"""Of a file; the kernel's have some hundred."""
+"""Maximum size of a file; the kernel's files have a few hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The files of one control group; reading them a hundred times a second must cost next to nothing."""
+    """The files of one cgroup. Paths are plain strings because they are read very often."""
 
     usage: str
     stat: str
     quota: str
     period: str
-    """Empty in version 2, where the quota's file has both."""
+    """Empty in version 2, where the quota file holds both."""
 
 
 class Tree:
-    """The control groups of one kubelet: `mount` is where they are, `root` what it calls its cgroupRoot.
+    """The cgroups of one kubelet: `mount` is the cgroup mount point, `root` the kubelet's cgroupRoot.
 
-    Without a `root` it is the top if a kubelet uses that; else the one group right below where one does.
+    Without a `root` the top is used if it holds a kubelet's cgroups; otherwise the only child that does.
     """
 
     def __init__(self, mount: Path = MOUNT, root: str | None = None) -> None:
@@ -48,9 +48,9 @@ class Tree:
         return 2 if (self._mount / "cgroup.controllers").exists() else 1
 
     def trouble(self) -> str | None:
-        """Why nothing can be read here, in a sentence; None if it can."""
+        """Why the counters cannot be read; None if they can."""
         if not self._cpu.is_dir():
-            return f"{self._mount} holds no control groups with CPU counters: mount the node's there"
+            return f"{self._mount} has no cgroups with CPU counters: mount the cgroups of the node there"
         if self._driver() is not None:
             return None
         where = self._cpu / cgroup_paths.path(self._root, "cgroupfs")
@@ -58,20 +58,20 @@ class Tree:
         among = f" (one of {several})" if several else ""
         return (
             f"there is no {KUBEPODS} and no {KUBEPODS}.slice in {where}:"
-            f" give the kubelet's cgroupRoot as --cgroup-root{among}"
+            f" set --cgroup-root to the kubelet's cgroupRoot{among}"
         )
 
     def sample(self, place: Place, now: Callable[[], int]) -> Sample | None:
-        """The counters of a container, read at `now()`; None if it has no group (any more)."""
+        """The counters of a container, read at `now()`; None if its cgroup does not exist."""
         group = self._known.get(place.container) or self._find(place)
         if group is None:
             return None
         at = now()
-        told = _told(group)
-        if told is None:
+        counters = _told(group)
+        if counters is None:
             self._known.pop(place.container, None)
             return None
-        usage, throttling, quota = told
+        usage, throttling, quota = counters
         return Sample(
             at=at,
             usage=usage,
@@ -84,7 +84,7 @@ class Tree:
         )
 
     def usage(self) -> int | None:
-        """CPU time of everything below the kubelet's root, in microseconds."""
+        """CPU time of everything below the kubelet's cgroupRoot, in microseconds."""
         group = self._group(cgroup_paths.path(self._root, self._driver() or "cgroupfs"))
         read = cgroup_files.usage_v1 if group.period else cgroup_files.usage_v2
         return read(_text(group.usage))
@@ -95,7 +95,7 @@ class Tree:
             return None
         pod = cgroup_paths.of_pod(place, self._root, driver)
         try:
-            inside = [one.name for one in (self._cpu / pod).iterdir() if one.is_dir()]
+            inside = [folder.name for folder in (self._cpu / pod).iterdir() if folder.is_dir()]
         except OSError:
             return None
         name = cgroup_paths.pick(inside, place.container)
@@ -132,15 +132,15 @@ class Tree:
         return self._given or ()
 
     def _below(self) -> list[str]:
-        """The groups right below the top in which a kubelet with the cgroupfs driver keeps its pods."""
-        return sorted(f"/{one.parent.name}" for one in self._cpu.glob(f"*/{KUBEPODS}"))
+        """Children of the top in which a kubelet with the cgroupfs driver has its pods."""
+        return sorted(f"/{folder.parent.name}" for folder in self._cpu.glob(f"*/{KUBEPODS}"))
 
     @property
     def _cpu(self) -> Path:
         return self._mount if self.version == 2 else self._hierarchy("cpu")
 
     def _hierarchy(self, controller: str) -> Path:
-        """Version 1 has one for each controller, or one for both."""
+        """Version 1 has one hierarchy per controller, or one for both."""
         alone = self._mount / controller
         return alone if alone.is_dir() else self._mount / "cpu,cpuacct"
 
@@ -160,7 +160,7 @@ def _told(group: _Group) -> tuple[int, Throttling, Quota] | None:
 
 
 def _text(path: str) -> str | None:
-    """Without the layers of `open`, which cost more than the reading."""
+    """Uses `os.open`, because the layers of `open` cost more than the read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""What the files of a control group say, as numbers; version 1 counts in nanoseconds, 2 in microseconds.
+"""Parses the files of a cgroup; version 1 counts in nanoseconds, version 2 in microseconds.
 
-A group may vanish between two of its files, and a kernel may leave a line out: what cannot be read is None,
-never 0, because a 0 would look like a container that started again.
+A cgroup may vanish between two reads, and a kernel may omit a line: an unreadable value is None, never 0,
+because 0 would look like a restarted container.
 """
 
 from collections.abc import Mapping
@@ -31,26 +31,28 @@ def number(text: str | None) -> int | None:
 
 
 def pairs(text: str | None) -> Mapping[str, int]:
-    """`nr_periods 12` and so on; lines that are none are left out."""
-    found = {}
+    """Lines such as `nr_periods 12`; other lines are ignored."""
+    values = {}
     for line in (text or "").splitlines():
         name, _, rest = line.partition(" ")
         if (value := number(rest)) is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def throttling_v1(stat: str | None) -> Throttling | None:
-    told = pairs(stat)
-    if "throttled_time" not in told:
+    values = pairs(stat)
+    if "throttled_time" not in values:
         return None
-    return Throttling(told["throttled_time"] // 1000, told.get("nr_periods", 0), told.get("nr_throttled", 0))
+    throttled = values["throttled_time"] // 1000
+    return Throttling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
 
 
 def throttling_v2(stat: str | None) -> Throttling:
-    """Only a group with a limit has these lines."""
-    told = pairs(stat)
-    return Throttling(told.get("throttled_usec", 0), told.get("nr_periods", 0), told.get("nr_throttled", 0))
+    """Only a cgroup with a limit has these lines."""
+    values = pairs(stat)
+    throttled = values.get("throttled_usec", 0)
+    return Throttling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
 
 
 def usage_v1(usage: str | None) -> int | None:

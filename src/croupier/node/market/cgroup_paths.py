@@ -1,8 +1,8 @@
-"""Where the kubelet and the runtime put a container's control group, as a function of names alone.
+"""Paths of container cgroups, computed from names alone.
 
-The kubelet names a group by its ancestors: cgroupRoot, kubepods, the QoS class, the pod. The cgroupfs driver
-makes folders of these names; the systemd driver makes slices, each named by the whole way to it, with '_' for
-'-'. What is inside a pod's group the runtime names, each in its own way, but always by the container's id.
+The kubelet names a cgroup by its ancestors: cgroupRoot, kubepods, the QoS class, the pod. The cgroupfs driver
+creates directories with these names; the systemd driver creates slices named by the whole path, with '_' for
+'-'. The names inside a pod's cgroup depend on the runtime, but always contain the container id.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,16 +23,16 @@ class Place:
     uid: str
     qos: str
     container: str
-    """The runtime's id, without the runtime's name."""
+    """The container id without the prefix of the runtime."""
 
 
 def names(written: str) -> tuple[str, ...]:
-    """The kubelet's cgroupRoot as it is written: `/`, `/croupier-ab12`, `/system/pods`."""
+    """The parts of a cgroupRoot such as `/`, `/croupier-ab12` or `/system/pods`."""
     return tuple(part for part in written.split("/") if part)
 
 
 def path(parts: Sequence[str], driver: Driver) -> str:
-    """A group below the top of a hierarchy."""
+    """The path of a cgroup below the top of a hierarchy."""
     if driver == "cgroupfs":
         return "/".join(parts)
     return "/".join(_slices(parts))
@@ -49,13 +49,13 @@ def of_pod(place: Place, root: Sequence[str], driver: Driver) -> str:
 
 
 def pick(folders: Iterable[str], container: str) -> str | None:
-    """The container's group among those in its pod's: `<id>`, `cri-containerd-<id>.scope`, `crio-<id>`, ...
+    """The container's cgroup in its pod's cgroup: `<id>`, `cri-containerd-<id>.scope`, `crio-<id>`, ...
 
-    CRI-O puts the process that watches a container beside it, under a name with the same id.
+    CRI-O also has a cgroup for conmon, the monitor of the container, whose name contains the same id.
     """
     if len(container) < _SHORTEST_ID:
         return None
-    fit = [one for one in folders if container in one and "conmon" not in one]
+    fit = [folder for folder in folders if container in folder and "conmon" not in folder]
     return min(fit, key=len, default=None)
 
 

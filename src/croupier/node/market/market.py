@@ -1,8 +1,8 @@
-"""The agent of one node: every second it reads, senses, clears, and writes what limits should be.
+"""The market agent of one node: every second it reads CPU counters, runs a tick, and writes desired limits.
 
-It decides nothing itself (core/market does) and enforces nothing (the PodAllocation's controller does). What
-it remembers may be lost at any moment. Its sign of life is a Lease, written after a whole round and only if
-counters could be read: an agent that is blind falls silent, and limits go back to what pods came with.
+It does not decide (core/market does) nor enforce (the PodAllocation controller does). Its state may be lost
+at any time. Its heartbeat is a Lease that it renews after a complete round, and only if the counters can be
+read: an agent without counters sends no heartbeat, so that the original limits are restored.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from croupier.node.market.outside import Outside
 from croupier.node.market.sight import BY_HAND, Sight, Sources
 
 REPORTER: Final = "croupier-market"
-"""Who limits are written by."""
+"""The field manager of the limits."""
 WRITE_WITHIN: Final = 10.0
-"""Seconds for all writes of one round; what was not written is decided again."""
-NO_LONGER: Final = "given back: it no longer takes part"
+"""Timeout of a write in seconds; a failed write is decided again."""
+NO_LONGER: Final = "original limit restored: the pod no longer takes part"
 
 log = structlog.get_logger(__name__)
 
@@ -63,13 +63,13 @@ class Unmeasured:
 class Settings:
     node: str
     namespace: str
-    """Where the Lease is."""
+    """The namespace of the Lease."""
     policy: Policy = policies.DEFAULT
     dry_run: bool = False
     every: float = 1.0
-    """Seconds between readings,"""
+    """Seconds between rounds."""
     beat: float = 10.0
-    """and between signs of life."""
+    """Seconds between heartbeats."""
     clock: Clock = field(default_factory=SystemClock)
     gauge: Gauge = field(default_factory=Unmeasured)
 
@@ -85,7 +85,7 @@ class Agent:
         self._pretended: dict[str, int] = {}
         self._beaten: float | None = None
         self.report: Report | None = None
-        """Of the last round."""
+        """The report of the last round."""
 
     async def run(self, stop: asyncio.Event) -> None:
         with store.kept(*self._sight.indexes):
@@ -101,7 +101,7 @@ class Agent:
                 await stop.wait()
 
     async def round(self) -> Round | None:
-        """Read, decide, write; then a sign of life if one is due."""
+        """Read, decide and write; then send a heartbeat if one is due."""
         began = self._settings.clock.monotonic()
         seen = self._observed(*await asyncio.to_thread(self._read, self._sight.places()))
         if seen is None:
@@ -122,7 +122,7 @@ class Agent:
     def _read(
         self, places: dict[tuple[str, str], Place]
     ) -> tuple[int | None, dict[str, dict[str, Sample | None]]]:
-        """Files, in a thread: what everything uses, and the counters of every container that takes part."""
+        """Runs in a thread: the usage of the whole node, and the counters of every managed container."""
         readings: dict[str, dict[str, Sample | None]] = {}
         for (uid, container), place in places.items():
             readings.setdefault(uid, {})[container] = self._tree.sample(place, self._now)
@@ -131,34 +131,34 @@ class Agent:
     def _observed(
         self, everything: int | None, readings: dict[str, dict[str, Sample | None]]
     ) -> Observation | None:
-        samples = [one for pod in readings.values() for one in pod.values() if one is not None]
+        samples = [sample for pod in readings.values() for sample in pod.values() if sample is not None]
         self._outside = market_outside.follow(self._outside, everything, samples, self._now())
         return self._sight.observe(readings, outside=self._outside.usage, pretended=self._pretended)
 
     def _returns(self) -> list[Move]:
-        """Who no longer takes part gets back what it came with."""
-        found = []
+        """Restore the original limits of pods that no longer take part."""
+        moves = []
         for pod in self._sight.left():
             ours, original = self._sight.ours(pod), self._sight.original(pod)
             before = original if ours is None else sight.desired(ours)
             if before != original:
-                found.append(Move(pod.metadata.key, pod.metadata.uid, before, original, NO_LONGER))
-        return found
+                moves.append(Move(pod.metadata.key, pod.metadata.uid, before, original, NO_LONGER))
+        return moves
 
     async def _carry_out(self, moves: Sequence[Move]) -> None:
-        """Decreases first. (A raise is only ever decided for room that is free already.)"""
+        """Decreases first. (A raise is only decided if the CPU is free already.)"""
         if self._settings.dry_run:
             self._pretend(moves)
             return
         pods = {pod.metadata.uid: pod for pod in (*self._sight.managed(), *self._sight.left())}
         down, up = _sorted(moves)
         for group in (down, up):
-            await asyncio.gather(*(self._write(one, pods[one.uid]) for one in group if one.uid in pods))
+            await asyncio.gather(*(self._write(move, pods[move.uid]) for move in group if move.uid in pods))
 
     def _pretend(self, moves: Iterable[Move]) -> None:
         for move in moves:
             if self._pretended.get(move.uid) != move.limit:
-                log.info("would move", pod=move.key, limit=units.text(move.limit), why=move.sentence)
+                log.info("would set a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
                 self._settings.gauge.moved(move.before, move.limit)
                 self._pretended[move.uid] = move.limit
         here = {pod.metadata.uid for pod in (*self._sight.managed(), *self._sight.left())}
@@ -169,15 +169,15 @@ class Agent:
             async with asyncio.timeout(WRITE_WITHIN):
                 await self._send(move, pod)
         except AlreadyExists:
-            return  # ours is not seen yet, or the garbage collector is about to remove a namesake's
+            return  # ours is not in the cache yet, or that of a deleted pod is not garbage-collected yet
         except (KubeError, TimeoutError) as error:
             if isinstance(error, NotFound):
                 self._sight.lost(pod)
             self._settings.gauge.failed()
-            log.warning("a limit was not written", pod=move.key, error=str(error) or "no answer in time")
+            log.warning("could not write a limit", pod=move.key, error=str(error) or "timeout")
             return
         self._settings.gauge.moved(move.before, move.limit)
-        log.info("moves", pod=move.key, limit=units.text(move.limit), why=move.sentence)
+        log.info("wrote a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
 
     async def _send(self, move: Move, pod: Pod) -> None:
         ours, amount = self._sight.ours(pod), units.text(move.limit)
@@ -200,12 +200,12 @@ class Agent:
 
     def _told(self, seen: Observation, done: Round) -> Report:
         chosen = self._settings
-        told = market_report.of(chosen.node, seen, done, chosen.policy, dry_run=chosen.dry_run)
+        report = market_report.of(chosen.node, seen, done, chosen.policy, dry_run=chosen.dry_run)
         by_hand = {pod.metadata.key: BY_HAND for pod in self._sight.managed() if self._sight.by_hand(pod)}
-        return market_report.reworded(told, by_hand) if by_hand else told
+        return market_report.reworded(report, by_hand) if by_hand else report
 
     async def _live(self, report: Report) -> None:
-        """The Lease, with the books for people."""
+        """Renew the Lease, with the report in an annotation."""
         now, chosen = self._settings.clock.monotonic(), self._settings
         if self._beaten is not None and now - self._beaten < chosen.beat:
             return
@@ -216,7 +216,7 @@ class Agent:
                 await self._api.apply(LEASES, body, namespace=chosen.namespace, force=True)
         except (KubeError, TimeoutError) as error:
             chosen.gauge.beat(well=False)
-            log.warning("no sign of life was written", error=str(error) or "no answer in time")
+            log.warning("could not write the heartbeat", error=str(error) or "timeout")
             return
         chosen.gauge.beat(well=True)
         self._beaten = now
@@ -239,10 +239,10 @@ def lease(report: Report, chosen: Settings, moment: str) -> dict[str, object]:
 
 
 def _moves(done: Round) -> list[Move]:
-    return [one for one in done.decisions if isinstance(one, Move)]
+    return [decision for decision in done.decisions if isinstance(decision, Move)]
 
 
 def _sorted(moves: Iterable[Move]) -> tuple[list[Move], list[Move]]:
-    """Down, and up."""
+    """Decreases and raises."""
     down = [move for move in moves if move.limit < move.before]
     return down, [move for move in moves if move not in down]

@@ -1,4 +1,4 @@
-"""What the market counts: `mbcas_*`. The books and pods are read from the last tick when somebody looks."""
+"""The market's metrics: `mbcas_*`. Books and pods are collected from the last tick on each scrape."""
 
 from collections.abc import Iterator
 
@@ -12,22 +12,20 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class MarketMetrics:
-    """Fits `market.Gauge`; a collector for what belongs to the last tick."""
+    """Implements `MarketAgentMetrics`; a collector for the values of the last tick."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._report: Report | None = None
         self._ticks = Histogram(
-            "mbcas_tick_seconds", "Time to read, clear and write once", buckets=SECONDS, registry=registry
+            "mbcas_tick_seconds", "Duration of one market round", buckets=SECONDS, registry=registry
         )
         self._moves = Counter(
-            "mbcas_moves", "Limits that were written, by direction", ["direction"], registry=registry
+            "mbcas_moves", "Desired limits written, by direction", ["direction"], registry=registry
         )
         self._failures = Counter(
-            "mbcas_write_failures", "Limits that could not be written; tried again", registry=registry
+            "mbcas_write_failures", "Failed writes of desired limits; they are retried", registry=registry
         )
-        self._beats = Counter(
-            "mbcas_heartbeats", "Signs of life, by how they ended", ["outcome"], registry=registry
-        )
+        self._beats = Counter("mbcas_heartbeats", "Heartbeats by outcome", ["outcome"], registry=registry)
         for direction in ("up", "down"):
             self._moves.labels(direction)
         registry.register(self)
@@ -51,9 +49,11 @@ class MarketMetrics:
     def collect(self) -> Iterator[Metric]:
         if (report := self._report) is None:
             return
-        factor = GaugeMetricFamily("mbcas_overcommit_factor", "Limits of latency pods for each CPU")
+        factor = GaugeMetricFamily(
+            "mbcas_overcommit_factor", "Allowed sum of latency pod limits per CPU of the node"
+        )
         factor.add_metric([], report.factor)
-        outside = GaugeMetricFamily("mbcas_outside_cpu", "CPU used by all that takes no part")
+        outside = GaugeMetricFamily("mbcas_outside_cpu", "CPU used outside the market")
         outside.add_metric([], _cpu(report.outside))
         yield factor
         yield outside
@@ -62,9 +62,9 @@ class MarketMetrics:
 
 
 def _books(report: Report) -> Iterator[Metric]:
-    supply = GaugeMetricFamily("mbcas_supply_cpu", "CPU for sale", labels=["book"])
-    given = GaugeMetricFamily("mbcas_given_cpu", "CPU that the last clearing gives", labels=["book"])
-    price = GaugeMetricFamily("mbcas_price", "Weight that 10m CPU cost", labels=["book"])
+    supply = GaugeMetricFamily("mbcas_supply_cpu", "CPU available for limits", labels=["book"])
+    given = GaugeMetricFamily("mbcas_given_cpu", "CPU allotted by the last clearing", labels=["book"])
+    price = GaugeMetricFamily("mbcas_price", "Price of 10m CPU in units of weight", labels=["book"])
     for book in report.books:
         supply.add_metric([book.name], _cpu(book.supply))
         given.add_metric([book.name], _cpu(book.given))
@@ -74,10 +74,14 @@ def _books(report: Report) -> Iterator[Metric]:
 
 def _pods(report: Report) -> Iterator[Metric]:
     labels = ["namespace", "pod"]
-    demand = GaugeMetricFamily("mbcas_pod_demand_cpu", "CPU a pod would use", labels=labels)
-    limit = GaugeMetricFamily("mbcas_pod_limit_cpu", "Limit a pod was told to have", labels=labels)
-    target = GaugeMetricFamily("mbcas_pod_target_cpu", "Limit its book would give it", labels=labels)
-    throttled = GaugeMetricFamily("mbcas_pod_throttled_ratio", "Periods it was held back in", labels=labels)
+    demand = GaugeMetricFamily("mbcas_pod_demand_cpu", "Estimated CPU demand of a pod", labels=labels)
+    limit = GaugeMetricFamily("mbcas_pod_limit_cpu", "Desired CPU limit of a pod", labels=labels)
+    target = GaugeMetricFamily(
+        "mbcas_pod_target_cpu", "CPU limit of a pod by the last clearing", labels=labels
+    )
+    throttled = GaugeMetricFamily(
+        "mbcas_pod_throttled_ratio", "Share of periods in which a pod was throttled", labels=labels
+    )
     for pod in report.pods:
         where = pod.pod.split("/", 1)
         demand.add_metric(where, _cpu(pod.demand))

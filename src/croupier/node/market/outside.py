@@ -1,6 +1,6 @@
-"""What everything that takes no part in the market uses: all CPU time of the node less that of its traders.
+"""CPU usage outside the market: the CPU time of the node minus that of the managed containers.
 
-Differences are taken reading by reading, so that a pod which joins or leaves is no jump of hours of CPU time.
+Differences are computed between consecutive readings, so that a pod that joins or leaves causes no jump.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from croupier.core.market.sensing import Estimate, Sample
 @dataclass(frozen=True, slots=True)
 class Outside:
     everything: int | None = None
-    """CPU time of the whole node at the last reading;"""
+    """CPU time of the whole node at the last reading."""
     traders: Mapping[str, int] = field(default_factory=dict)
-    """and of each container that takes part."""
+    """CPU time of each managed container at the last reading."""
     counter: int = 0
     estimate: Estimate = sensing.NOTHING
 
@@ -26,7 +26,7 @@ class Outside:
 
 
 def follow(before: Outside, everything: int | None, samples: list[Sample], at: int) -> Outside:
-    traders = {one.container: one.usage for one in samples}
+    traders = {sample.container: sample.usage for sample in samples}
     if everything is None:
         return Outside(None, traders, before.counter, sensing.estimate(before.estimate, None))
     used = 0

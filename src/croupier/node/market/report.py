@@ -1,4 +1,4 @@
-"""A tick as people see it: what was for sale, at what price, who gets what and why."""
+"""The report of a tick: the supply, the price, and the limit of each pod with the reason."""
 
 from collections.abc import Mapping
 
@@ -24,8 +24,14 @@ def of(node: str, seen: Observation, done: Round, policy: Policy, *, dry_run: bo
         outside=_millis(seen.node.other_usage),
         books=tuple(_book(name, book) for name, book in done.books.items()),
         pods=tuple(
-            _pod(one, pods[one.uid], record=done.state.records.get(one.uid), seen=seen, policy=policy)
-            for one in done.decisions
+            _pod(
+                decision,
+                pods[decision.uid],
+                record=done.state.records.get(decision.uid),
+                seen=seen,
+                policy=policy,
+            )
+            for decision in done.decisions
         ),
     )
 
@@ -41,12 +47,14 @@ def _book(name: str, book: Clearing) -> BookLine:
     )
 
 
-def _pod(one: Decision, pod: Pod, *, record: Record | None, seen: Observation, policy: Policy) -> PodLine:
+def _pod(
+    decision: Decision, pod: Pod, *, record: Record | None, seen: Observation, policy: Policy
+) -> PodLine:
     allowed = terms.read(pod.shape, capacity=seen.node.capacity, protected=policy.protected)
     estimates = list(record.estimates.values()) if record is not None else []
-    limit, target = _limits(one, pod)
+    limit, target = _limits(decision, pod)
     return PodLine(
-        pod=one.key,
+        pod=decision.key,
         book=_book_of(allowed, policy),
         limit=units.text(limit),
         applied="" if pod.applied is None else units.text(pod.applied),
@@ -55,8 +63,8 @@ def _pod(one: Decision, pod: Pod, *, record: Record | None, seen: Observation, p
         usage=_millis(sum(estimate.usage for estimate in estimates)),
         demand=_millis(sum(estimate.demand for estimate in estimates)),
         throttled_percent=max((estimate.throttling for estimate in estimates), default=0) / 10,
-        moves=isinstance(one, Move),
-        why=f"{one.word}: {one.sentence}" if isinstance(one, Alone) else one.sentence,
+        moves=isinstance(decision, Move),
+        why=f"{decision.word}: {decision.sentence}" if isinstance(decision, Alone) else decision.sentence,
     )
 
 
@@ -66,12 +74,12 @@ def _book_of(allowed: object, policy: Policy) -> str:
     return "strict" if policy.strict else allowed.book
 
 
-def _limits(one: Decision, pod: Pod) -> tuple[int, int]:
-    match one:
+def _limits(decision: Decision, pod: Pod) -> tuple[int, int]:
+    match decision:
         case Move():
-            return one.limit, one.limit
+            return decision.limit, decision.limit
         case Keep():
-            return one.limit, one.target
+            return decision.limit, decision.target
         case Alone():
             return pod.limit, pod.limit
 
@@ -82,8 +90,9 @@ def _millis(micros: int) -> str:
 
 
 def reworded(report: Report, sentences: Mapping[str, str]) -> Report:
-    """With other sentences for some pods, by key."""
+    """Replace the reasons of some pods, by key."""
     pods = tuple(
-        structs.replace(one, why=sentences[one.pod]) if one.pod in sentences else one for one in report.pods
+        structs.replace(line, why=sentences[line.pod]) if line.pod in sentences else line
+        for line in report.pods
     )
     return structs.replace(report, pods=pods)

@@ -1,7 +1,7 @@
-"""What the API server shows of one node, as the market's tick takes it in.
+"""Builds the observation of one node for the market's tick from the caches of the API server.
 
-Which limit a pod came with is never remembered here alone: it stands in the status of its PodAllocation,
-written before the first change. Until it stands there the pod's own spec says it.
+The original limit of a pod is recorded in the status of its PodAllocation before the first change. Until then
+the pod's spec has it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,22 +21,22 @@ from croupier.kube.store import Index, Store
 from croupier.node.market import cgroup_paths
 from croupier.node.market.cgroup_paths import Place
 
-BY_HAND: Final = "a PodAllocation made by hand says what its limit is"
+BY_HAND: Final = "its limit is set by a PodAllocation that was created by hand"
 BY_PEOPLE: Final = Selection(fields="spec.nodeName=")
-"""PodAllocations that no agent wrote."""
+"""PodAllocations that were not written by an agent."""
 
 Readings = Mapping[str, Mapping[str, Sample | None]]
 """By pod UID, then by container."""
 
 
 def written_for(node: str) -> Selection:
-    """PodAllocations that the agent of this node wrote: no agent follows those of all the others."""
+    """PodAllocations that the agent of this node wrote; an agent does not watch those of other nodes."""
     return Selection(fields=f"spec.nodeName={node}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Of this node alone, but for what people wrote."""
+    """Objects of this node only, except for `by_people`."""
 
     nodes: Store[Node]
     pods: Store[Pod]
@@ -51,25 +51,25 @@ class Sight:
         self._ours = sources.allocations.index(_pod_named)
         self._by_people = sources.by_people.index(_pod_named)
         self._written: dict[str, PodAllocation] = {}
-        """By UID of the pod: what the API server answered to our last write, until the watch shows it."""
+        """By pod UID: the result of our last write, until the watch delivers it."""
         self._came_with: dict[str, int] = {}
-        """By UID: spec limits seen before there was a record, for when the record is seen late."""
+        """By pod UID: limits in the spec before there was a PodAllocation, used until its status arrives."""
 
     @property
     def indexes(self) -> tuple[Index[Any, Any], ...]:
-        """For whoever says how long they are kept."""
+        """The indexes whose lifetime the caller manages."""
         return (self._ours, self._by_people)
 
     def managed(self) -> list[Pod]:
-        """Those that run and ask to take part."""
+        """Running pods that ask to take part."""
         return [pod for pod in self._here() if _runs(pod) and _asks(pod)]
 
     def left(self) -> list[Pod]:
-        """Those that took part and no longer ask to."""
+        """Running pods that took part and no longer ask to."""
         return [pod for pod in self._here() if _runs(pod) and not _asks(pod) and self.ours(pod) is not None]
 
     def ours(self, pod: Pod) -> PodAllocation | None:
-        """The one an agent wrote for this very pod, as we last wrote it if the watch is behind."""
+        """The agent's PodAllocation of this pod, as last written if the watch is behind."""
         shown = next(iter(_about(pod, self._ours)), None)
         written = self._written.get(pod.metadata.uid)
         if written is None or _is_as_new(shown, written):
@@ -78,19 +78,26 @@ class Sight:
         return written
 
     def by_hand(self, pod: Pod) -> PodAllocation | None:
-        """One that a person wrote, unless ours is older and decides: the controller tells."""
-        found = _about(pod, self._by_people)
-        return next((one for one in found if one.status.reason.partition(":")[0] != DUPLICATE), None)
+        """A PodAllocation written by hand, unless the controller reports that ours takes precedence."""
+        allocations = _about(pod, self._by_people)
+        return next(
+            (
+                allocation
+                for allocation in allocations
+                if allocation.status.reason.partition(":")[0] != DUPLICATE
+            ),
+            None,
+        )
 
     def wrote(self, pod: Pod, written: PodAllocation) -> None:
         self._written[pod.metadata.uid] = written
 
     def lost(self, pod: Pod) -> None:
-        """The one we wrote is not there any more."""
+        """The PodAllocation that we wrote was deleted."""
         self._written.pop(pod.metadata.uid, None)
 
     def original(self, pod: Pod) -> int:
-        """The limit it came with."""
+        """The original limit."""
         written = self.ours(pod) or self.by_hand(pod)
         if written is None:
             self._came_with[pod.metadata.uid] = market_pod.limit(pod)
@@ -103,7 +110,7 @@ class Sight:
     def observe(
         self, readings: Readings, *, outside: int, pretended: Mapping[str, int]
     ) -> seen.Observation | None:
-        """None as long as the node is not known. `pretended`: limits by UID that were not really written."""
+        """None until the node is known. `pretended`: limits of a dry run, by pod UID."""
         node = self._capacity()
         if node is None:
             return None
@@ -111,21 +118,20 @@ class Sight:
         taking_part = {pod.metadata.uid for pod in managed}
         self._came_with = {uid: limit for uid, limit in self._came_with.items() if uid in taking_part}
         here = {pod.metadata.uid: pod for pod in self._here() if _exists(pod)}
-        self._written = {uid: one for uid, one in self._written.items() if uid in here}
+        self._written = {uid: written for uid, written in self._written.items() if uid in here}
         asked = sum(_claimed(pod) for uid, pod in here.items() if uid not in taking_part)
         node = replace(node, other_requests=node.other_requests + asked, other_usage=outside)
         pods = [self._pod(pod, readings.get(pod.metadata.uid, {})) for pod in managed]
         return seen.Observation(node, tuple(_as_if(pod, pretended.get(pod.uid)) for pod in pods))
 
     def places(self) -> dict[tuple[str, str], Place]:
-        """Where to read, by pod UID and container."""
-        found = {}
+        """The cgroups to read, by pod UID and container."""
+        cgroups = {}
         for pod in self.managed():
             for name, status in market_pod.statuses(pod).items():
                 container = cgroup_paths.container_id(status.container_id)
-                where = Place(pod.metadata.uid, pod.status.qos_class, container)
-                found[pod.metadata.uid, name] = where
-        return found
+                cgroups[pod.metadata.uid, name] = Place(pod.metadata.uid, pod.status.qos_class, container)
+        return cgroups
 
     def _here(self) -> Iterable[Pod]:
         return [pod for pod in self._sources.pods if pod.spec.node_name == self._node]
@@ -133,7 +139,7 @@ class Sight:
     def _pod(self, pod: Pod, readings: Mapping[str, Sample | None]) -> seen.Pod:
         shape = market_pod.shape(pod, self.original(pod))
         written = self.by_hand(pod)
-        if written is not None:  # whoever wrote it decides; the pod takes part as one that is paused
+        if written is not None:  # a PodAllocation by hand takes precedence; the pod counts as paused
             shape = replace(shape, annotations={**shape.annotations, terms.PAUSED: "true"})
         written = written or self.ours(pod)
         return seen.Pod(
@@ -141,13 +147,13 @@ class Sight:
             uid=pod.metadata.uid,
             shape=shape,
             limit=market_pod.limit(pod),
-            readings={one.name: readings.get(one.name) for one in market_pod.bearing(pod)},
+            readings={container.name: readings.get(container.name) for container in market_pod.bearing(pod)},
             desired=None if written is None else desired(written),
             applied=market_pod.applied(pod),
         )
 
     def _capacity(self) -> books.Node | None:
-        """What the system keeps for itself counts as asked for by others."""
+        """CPU reserved for the system counts as requested by other pods."""
         node = self._sources.nodes.named(self._node)
         if node is None:
             return None
@@ -160,14 +166,14 @@ def desired(allocation: PodAllocation) -> int:
     return units.at_least(_parsed(allocation.spec.desired_cpu_limit))
 
 
-def _pod_named(one: PodAllocation) -> list[tuple[str, str]]:
-    return [(one.metadata.namespace, one.spec.pod_name)]
+def _pod_named(allocation: PodAllocation) -> list[tuple[str, str]]:
+    return [(allocation.metadata.namespace, allocation.spec.pod_name)]
 
 
 def _about(pod: Pod, index: Index[PodAllocation, tuple[str, str]]) -> list[PodAllocation]:
-    """What is owned by a namesake that is gone, the garbage collector is about to remove."""
-    found = index.get((pod.metadata.namespace, pod.metadata.name))
-    return [one for one in found if _owner(one) in ("", pod.metadata.uid)]
+    """The PodAllocations of this pod. Those of an earlier pod of the same name will be garbage-collected."""
+    allocations = index.get((pod.metadata.namespace, pod.metadata.name))
+    return [allocation for allocation in allocations if _owner(allocation) in ("", pod.metadata.uid)]
 
 
 def _is_as_new(shown: PodAllocation | None, written: PodAllocation) -> bool:
@@ -196,11 +202,11 @@ def _exists(pod: Pod) -> bool:
 
 def _owner(allocation: PodAllocation) -> str:
     owners = allocation.metadata.owner_references
-    return next((one.uid for one in owners if one.kind == "Pod"), "")
+    return next((owner.uid for owner in owners if owner.kind == "Pod"), "")
 
 
 def _claimed(pod: Pod) -> int:
-    """What one that takes no part asks for; one that did and is being deleted still has its limit."""
+    """The CPU request of a pod outside the market; a terminating pod that took part still has its limit."""
     asked = units.at_least(occupancy.requests(pod).get("cpu", quantity.ZERO))
     if not _asks(pod) or pod.status.phase != "Running":
         return asked

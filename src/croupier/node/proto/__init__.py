@@ -1,5 +1,5 @@
-"""The kubelet's messages, as far as we use them: generated from the .proto files beside them, never edited.
+"""The kubelet's messages, generated from the .proto files in this folder. Do not edit them.
 
-The kubelet calls every one of its files api.proto, and protobuf refuses two files of one name in a
-process, so each has a name of its own here. The calls themselves are in node/kubelet/calls.py.
+The kubelet names all its files api.proto, and protobuf refuses two files with the same name in a process, so
+they have distinct names here. The calls themselves are in node/kubelet/grpc_calls.py.
 """

@@ -1,4 +1,4 @@
-"""Write the Python modules of the .proto files, or say which of them are stale.
+"""Generate the Python modules of the .proto files, or list those that are stale.
 
 python -m croupier.node.proto.generate            write them
 python -m croupier.node.proto.generate --check    exit 1 and name the stale ones
@@ -15,37 +15,40 @@ HERE: Final = Path(__file__).resolve().parent
 
 
 def files(folder: Path = HERE) -> dict[str, str]:
-    """Name of each module to its content."""
-    from grpc_tools import protoc  # noqa: PLC0415 (only whoever generates has the compiler)
+    """The content of each module by file name."""
+    from grpc_tools import protoc  # noqa: PLC0415 (the compiler is a development dependency)
 
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as output:
         root = folder.parents[2]
         sources = sorted(str(path.relative_to(root)) for path in folder.glob("*.proto"))
-        status = protoc.main(["protoc", f"-I{root}", f"--python_out={made}", f"--pyi_out={made}", *sources])
+        options = [f"-I{root}", f"--python_out={output}", f"--pyi_out={output}"]
+        status = protoc.main(["protoc", *options, *sources])
         if status:
-            raise SystemExit(f"the compiler of {', '.join(sources)} ended with {status}")
-        return {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(made).rglob("*_pb2.py*"))}
+            raise SystemExit(f"protoc failed for {', '.join(sources)} with exit code {status}")
+        paths = sorted(Path(output).rglob("*_pb2.py*"))
+        return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
 def stale(folder: Path = HERE) -> list[str]:
-    """Sentences about modules that are not as they would be generated."""
-    wanted = files(folder)
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*_pb2.py*")}
-    missing = [f"{name} is missing" for name in wanted if name not in found]
-    changed = [f"{name} is stale" for name, text in wanted.items() if found.get(name, text) != text]
-    return missing + changed + [f"{name} belongs to no .proto any more" for name in found.keys() - wanted]
+    """One message for every module that is missing, stale or superfluous."""
+    generated = files(folder)
+    existing = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*_pb2.py*")}
+    missing = [f"{name} is missing" for name in generated if name not in existing]
+    changed = [f"{name} is stale" for name, text in generated.items() if existing.get(name, text) != text]
+    orphans = [f"{name} has no .proto file" for name in sorted(existing.keys() - generated.keys())]
+    return missing + changed + orphans
 
 
 def write(folder: Path = HERE) -> list[str]:
-    """Bring the modules up to date; the names of those that changed."""
-    complaints = stale(folder)
-    wanted = files(folder)
+    """Write stale modules, delete superfluous ones, and return the names of both."""
+    messages = stale(folder)
+    generated = files(folder)
     for path in folder.glob("*_pb2.py*"):
-        if path.name not in wanted:
+        if path.name not in generated:
             path.unlink()
-    for name, text in wanted.items():
+    for name, text in generated.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return [complaint.split()[0] for complaint in complaints]
+    return [message.split()[0] for message in messages]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.check:
         sys.stdout.writelines(f"wrote {name}\n" for name in write())
         return 0
-    if complaints := stale():
-        sys.stderr.writelines(f"{complaint}\n" for complaint in complaints)
+    if messages := stale():
+        sys.stderr.writelines(f"{message}\n" for message in messages)
         sys.stderr.write("run: make generate\n")
         return 1
     return 0
