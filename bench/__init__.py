@@ -1,1 +1,1 @@
-"""What Croupier costs, measured next to the alternatives in the same run: `python -m bench`."""
+"""Benchmarks of Croupier and its alternatives in the same run: `python -m bench`."""

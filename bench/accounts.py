@@ -1,4 +1,4 @@
-"""What a stretch of work cost: the CPU of all who took part, and the API server's own count of writes."""
+"""Cost of a piece of work: CPU time of the processes, and the API server's count of writes."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """CPU seconds by process, answered writes by `VERB resource/subresource`."""
+    """CPU seconds by process, and successful writes by `VERB resource/subresource`."""
 
     cpu: Mapping[str, float]
     writes: Counter[str]

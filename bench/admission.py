@@ -1,7 +1,7 @@
-"""What admission costs those who create pods, over TLS as the API server asks: one by one, many, in a burst.
+"""Latency of the admission webhook over TLS: sequential, concurrent, and in a burst.
 
-Beside it the same decision by a webhook that lists the nodes for every pod. What matters is that ours grows
-neither with the nodes nor with the pods, and that of a burst through the real API server nobody is passed by.
+Compared with a webhook that lists the nodes for every pod. The latency of Croupier must not grow with the
+number of nodes or pods, and no pod of a burst may bypass the webhook.
 """
 
 import time
@@ -15,12 +15,12 @@ from bench.gatehouse import ASKED, SPACE, Door, Gatehouse
 from bench.ground import Ground
 
 LISTING = "listing the nodes"
-PLAIN = "pods that name none of our resources"
+PLAIN = "pods without our resources"
 PLAIN_SHARE = 5
-"""For so many pods that come to us, one that does not."""
+"""Number of pods with our resources per pod without."""
 AT_ONCE = 16
 WARM = 5
-"""Questions that are asked first and not counted."""
+"""Warm-up requests that are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Sizes:
     nodes: Sequence[int]
     questions: int
     listed: int
-    """Questions to the one that lists: each may take a second."""
+    """Requests to the webhook that lists nodes: each may take a second."""
     flood: int
     burst: int
 
@@ -39,7 +39,7 @@ QUICK = Sizes((3, 6), 20, 3, 40, 60)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Seconds that each question took, one after another."""
+    """Seconds per request."""
 
     taken: Sequence[float]
 
@@ -49,7 +49,7 @@ class Asked:
 
     @property
     def most(self) -> float:
-        """99 of 100 take less, in milliseconds."""
+        """99th percentile in milliseconds."""
         return quantiles(self.taken, n=100, method="inclusive")[98] * 1000
 
 
@@ -78,10 +78,8 @@ async def compared(what: str, house: Gatehouse, naive: Door, sizes: Sizes) -> li
     await gatehouse.asked(ours, questions(sizes.flood), at_once=AT_ONCE)
     seconds, worked = time.perf_counter() - began, house.cpu - worked
     return [
-        Figure("admission", f"{what}: half take less than", "ms", {OURS: alone.half, LISTING: theirs.half}),
-        Figure(
-            "admission", f"{what}: 99 of 100 take less than", "ms", {OURS: alone.most, LISTING: theirs.most}
-        ),
+        Figure("admission", f"{what}: median", "ms", {OURS: alone.half, LISTING: theirs.half}),
+        Figure("admission", f"{what}: 99th percentile", "ms", {OURS: alone.most, LISTING: theirs.most}),
         Figure("admission", f"{what}: answers, {AT_ONCE} at once", "/s", {OURS: sizes.flood / seconds}),
         Figure("admission", f"{what}: CPU of the webhook", "ms", {OURS: worked / sizes.flood * 1000}),
     ]
@@ -101,7 +99,7 @@ class Burst:
     created: Asked
     seconds: float
     passed_by: int
-    """Pods that came through without our mark: nobody asked us, or nobody waited for the answer."""
+    """Pods created without the mark: the webhook was not called, or its answer was ignored."""
 
     @property
     def rate(self) -> float:
@@ -109,17 +107,17 @@ class Burst:
 
 
 async def burst(house: Gatehouse, count: int) -> list[Figure]:
-    """So many real pods through the real API server, and beside them some that do not concern us."""
+    """Create `count` pods through the API server, and some pods without our resources for comparison."""
     plain = await created(house, count // PLAIN_SHARE, "plain", resource="memory")
     ours = await created(house, count, "burst")
-    await house.knows("pods as they come", count + count // PLAIN_SHARE)
+    await house.knows("created pods", count + count // PLAIN_SHARE)
     what = f"burst of {count:,} pods, {world.AT_ONCE} at once"
     rates = {OURS: ours.rate, PLAIN: plain.rate}
     longest = {OURS: ours.created.most, PLAIN: plain.created.most}
     return [
         Figure("admission", f"{what}: created by the API server", "/s", rates),
-        Figure("admission", f"{what}: 99 of 100 take less than", "ms", longest),
-        Figure("admission", f"{what}: passed by", "", {OURS: ours.passed_by}),
+        Figure("admission", f"{what}: 99th percentile", "ms", longest),
+        Figure("admission", f"{what}: bypassed", "", {OURS: ours.passed_by}),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Where pods are placed: simulated nodes with cards, the stock scheduler, and us beside it or not.
+"""The cluster of the placement benchmarks: simulated nodes with cards and kube-scheduler.
 
-KWOK keeps the nodes alive and leaves the pods alone, so that only placing is measured.
+KWOK simulates the nodes but not the pods, so that only the placement is measured.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ class Arena:
     lab: Lab
     api: Client
 
-    def processes(self, beside: Mapping[str, int]) -> dict[str, int]:
+    def processes(self, helpers: Mapping[str, int]) -> dict[str, int]:
         parts = {part: self.lab.process(part).pid for part in (API_SERVER, ETCD, SCHEDULER)}
-        return {**parts, **beside, "bench": os.getpid()}
+        return {**parts, **helpers, "bench": os.getpid()}
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """`seconds` from the first pod's creation until the last one was bound."""
+    """`seconds` from the creation of the first pod until the last pod is bound."""
 
     pods: list[Pod]
     seconds: float
@@ -65,10 +65,10 @@ async def raised(on: Ground, count: int) -> AsyncIterator[Arena]:
 
 
 async def place(
-    arena: Arena, beside: Mapping[str, int], count: int, make: Callable[[int], dict[str, Any]]
+    arena: Arena, helpers: Mapping[str, int], count: int, make: Callable[[int], dict[str, Any]]
 ) -> Placed:
-    """`beside` are the pids of those who help the scheduler."""
-    processes = arena.processes(beside)
+    """Create `count` pods and wait until they are bound; `helpers` are the pids of Croupier."""
+    processes = arena.processes(helpers)
     before = await accounts.taken(arena.api, processes)
     began = time.perf_counter()
 
@@ -84,19 +84,19 @@ async def place(
 
 
 async def until_bound(api: Client) -> None:
-    """Every pod has a node."""
+    """Wait until every pod has a node."""
     await until_none(api, Selection(SPACE, fields="spec.nodeName="))
 
 
 async def clear(arena: Arena) -> None:
-    """All pods gone with one request."""
-    everyone = Selection(SPACE)
-    await arena.api.delete_collection(kinds.PODS, everyone, how=Deletion(grace_seconds=0))
-    await until_none(arena.api, everyone)
+    """Delete all pods with one request."""
+    all_pods = Selection(SPACE)
+    await arena.api.delete_collection(kinds.PODS, all_pods, how=Deletion(grace_seconds=0))
+    await until_none(arena.api, all_pods)
 
 
 async def until_none(api: Client, those: Selection) -> None:
-    """Asking for one such pod costs the API server next to nothing; a watch would cost it every event."""
+    """Wait until no pod matches. Polls one pod, which is cheaper for the API server than a watch."""
     async with asyncio.timeout(PATIENCE):
         while (await anext(api.pages(kinds.PODS, those, limit=1))).items:  # noqa: ASYNC110 (see above)
             await asyncio.sleep(POLL)

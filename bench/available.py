@@ -1,7 +1,7 @@
-"""What it costs to know what is available: asked of the index we keep, and counted anew as others do.
+"""Cost of availability queries: with the index, and by recounting.
 
-On the cluster that all share, counting anew is listing everything; with more pods than that cluster has,
-both sides have every object in memory, decoded, and counting anew is adding up.
+On the shared cluster, recounting means listing all objects. With more pods than that cluster has, both
+variants have all decoded objects in memory, and recounting means summing up.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ QUICK = Sizes(nodes=50, pods=500, events=0)
 RECOUNT = "recount of the same objects in memory"
 LIST = "list and sum, our types"
 JSON = "list and sum, plain json"
-STORE = "a store nobody follows"
+STORE = "a store without the index"
 
 
 async def asking(on: World) -> list[Figure]:
@@ -31,12 +31,12 @@ def _in_memory(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
     every, one = took["recounted every"], took["recounted node"]
     return [
         _figure(f"every node and resource, {here}", took["every"], {RECOUNT: every}),
-        _figure(f"the same, and every number looked at, {here}", took["every read"], {RECOUNT: every}),
+        _figure(f"the same, and every number read, {here}", took["every read"], {RECOUNT: every}),
         _figure(f"all resources of one node, {here}", took["node"], {RECOUNT: one}),
         _figure(f"one resource of one node, {here}", took["three"], {RECOUNT: one}),
         _figure(f"one resource of all nodes, {here}", took["total"], {RECOUNT: every}),
         _figure(
-            f"the most that is free on one node, after two changes and with them, {here}",
+            f"the maximum free on one node, including two changes, {here}",
             took["most free"],
             {RECOUNT: every},
         ),
@@ -46,8 +46,8 @@ def _in_memory(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
 
 
 def _event(what: str, took: Mapping[str, float]) -> Figure:
-    told = {"touched": "changes in nothing that counts", "come": "is bound", "gone": "is gone"}
-    title = f"an event: a decoded pod {told[what]}, {OURS}'s index kept"
+    events = {"touched": "changes without effect", "come": "is bound", "gone": "is deleted"}
+    title = f"an event: a decoded pod {events[what]}, with {OURS}'s index"
     return _figure(title, took[f"followed {what}"], {STORE: took[f"alone {what}"]})
 
 

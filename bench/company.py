@@ -1,4 +1,4 @@
-"""Our own processes beside the stock scheduler, as a cluster runs them."""
+"""The processes of Croupier next to kube-scheduler."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ PATIENCE = 180.0
 async def working(
     lab: Lab, api: Client, *, book: Book | None, strategy: str
 ) -> AsyncIterator[dict[str, int]]:
-    """Ready to place when the block begins; the names and pids of those who work beside the scheduler."""
+    """Run kube-scheduler with Croupier, or alone without `book`; yields the names and pids of Croupier."""
     if book is None:
         await _alone(lab)
         yield {}
@@ -42,7 +42,7 @@ async def working(
 
 
 async def _alone(lab: Lab) -> None:
-    """A scheduler that has never heard of us."""
+    """Restart kube-scheduler without the extender."""
     settings = controlplane.scheduler_configuration(lab.site)
     (lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(settings))
     await lab.start(SCHEDULER)
@@ -50,14 +50,16 @@ async def _alone(lab: Lab) -> None:
 
 
 async def _until_opened(api: Client) -> None:
-    """Every node has its ledger, and its first status; with the book in memory, a ready extender has all."""
+    """Wait until every node has a NodeReservation with a status."""
     nodes = len((await api.list(NODES)).items)
-    await _until(api, lambda ledgers: sum(one.status.cards is not None for one in ledgers) == nodes)
+    await _until(api, lambda ledgers: sum(ledger.status.cards is not None for ledger in ledgers) == nodes)
 
 
 async def _until_free(api: Client) -> None:
-    """Nobody holds anything any more."""
-    await _until(api, lambda ledgers: not any(card.holders for one in ledgers for card in one.spec.cards))
+    """Wait until no ledger has holders."""
+    await _until(
+        api, lambda ledgers: not any(card.holders for ledger in ledgers for card in ledger.spec.cards)
+    )
 
 
 async def _until(api: Client, good: Callable[[Sequence[NodeReservation]], bool]) -> None:

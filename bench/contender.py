@@ -1,4 +1,4 @@
-"""Runs a contender in a process of its own and talks to it in lines of JSON."""
+"""Run a subject of a benchmark in its own process; communication is by lines of JSON."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 PATIENCE = 1200.0
-"""Seconds until a contender that says nothing is given up."""
+"""Seconds to wait for a line of output."""
 
 
 class Contender:
@@ -25,9 +25,9 @@ class Contender:
         async with asyncio.timeout(PATIENCE):
             line = await self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._name} ended without a word, see its output above")
-        said: dict[str, Any] = msgspec.json.decode(line)
-        return said
+            raise RuntimeError(f"{self._name} exited without a result, see its output above")
+        message: dict[str, Any] = msgspec.json.decode(line)
+        return message
 
     async def tell(self, text: str) -> None:
         if self._process.stdin is None:
@@ -38,7 +38,7 @@ class Contender:
 
 @asynccontextmanager
 async def started(module: str, kubeconfig: Path, *args: object) -> AsyncIterator[Contender]:
-    """`bench.subjects.<module>` until the block ends."""
+    """Run `bench.subjects.<module>` until the block ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", f"bench.subjects.{module}", str(kubeconfig), *map(str, args)),
@@ -53,7 +53,7 @@ async def started(module: str, kubeconfig: Path, *args: object) -> AsyncIterator
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Hang up, and insist after a while."""
+    """Close stdin, wait, then kill."""
     if process.stdin is not None:
         process.stdin.close()
     try:

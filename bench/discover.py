@@ -1,8 +1,8 @@
-"""A fleet of cards found, judged, pooled and given: how long, how many writes a card, and how quiet after.
+"""Discovery of a fleet of cards until they are in a pool: duration, writes per card, and idle writes.
 
-One process plays the agents of all nodes, so what is measured is the control plane: the manager, and the API
-server under it. It comes when the agents have told what they see, as after an installation or an upgrade. A
-quiet minute must write nothing but heartbeats.
+One process simulates the agents of all nodes, so the control plane is measured: the manager and the API
+server. The manager starts after the agents have reported, as after an upgrade. An idle minute must write
+nothing but heartbeats.
 """
 
 import asyncio
@@ -51,37 +51,44 @@ async def _measured(on: Ground, field: Arena, devices: Store[GPUDevice], cards: 
     began = time.perf_counter()
     await agents.play(field.lab, on.show, heartbeat=2.0 if on.quick else 10.0)
     await _until_told(field.api, cards // 8)
-    told = time.perf_counter() - began
+    reported = time.perf_counter() - began
     began = time.perf_counter()
     await dealer.join(field.lab, "CRD", on.show, cards=True)
-    await _until(devices, cards, lambda one: one.status.phase == "Ready")
-    found = time.perf_counter() - began
-    on.show.step(f"{cards:,} cards are ready; putting them into a pool")
+    await _until(devices, cards, lambda device: device.status.phase == "Ready")
+    discovered = time.perf_counter() - began
+    on.show.step(f"{cards:,} cards are ready; creating a pool")
     began = time.perf_counter()
     await field.api.create(kinds.GPU_POOLS.raw, _pool())
-    await _until(devices, cards, lambda one: one.status.state == "Assigned")
+    await _until(devices, cards, lambda device: device.status.state == "Assigned")
     await _until_counted(field.api, cards)
     pooled = time.perf_counter() - began
     memory = {name: psutil.Process(field.lab.process(name).pid).memory_info().rss for name in OURS_TOO}
-    on.show.step("Waiting until nothing is left to write, and then a quiet minute")
+    on.show.step("Waiting until the control plane is idle, then measuring an idle minute")
     began = time.perf_counter()
     await _settled(on, field)
     settled = time.perf_counter() - began
     spent = (await accounts.taken(field.api, {})).since(start).writes
-    quiet = await _written_within(field, QUIET_IN_SHORT if on.quick else QUIET)
+    idle = await _written_within(field, QUIET_IN_SHORT if on.quick else QUIET)
     per_card = Counter({what: count for what, count in spent.items() if HEARTBEATS not in what})
     which = {what: round(count / cards, 2) for what, count in per_card.most_common(6)}
     return [
-        Figure("discover", f"{cards // 8} agents have told what they see", "s", {OURS: told}),
-        Figure("discover", f"{cards:,} cards on {cards // 8} nodes found and judged", "s", {OURS: found}),
+        Figure("discover", f"{cards // 8} agents have reported", "s", {OURS: reported}),
+        Figure(
+            "discover",
+            f"{cards:,} cards on {cards // 8} nodes discovered and validated",
+            "s",
+            {OURS: discovered},
+        ),
         Figure("discover", f"{cards:,} cards assigned to a pool and counted", "s", {OURS: pooled}),
-        Figure("discover", "nothing left to write", "s", {OURS: settled}),
-        Figure("discover", "writes a card, heartbeats aside", "", {OURS: per_card.total() / cards, **which}),
+        Figure("discover", "control plane idle", "s", {OURS: settled}),
+        Figure(
+            "discover", "writes per card without heartbeats", "", {OURS: per_card.total() / cards, **which}
+        ),
         *(
             Figure("discover", f"memory of {name}", "MiB", {OURS: used / MIB})
             for name, used in memory.items()
         ),
-        Figure("discover", "writes in a quiet minute, heartbeats aside", "", {OURS: float(quiet.total())}),
+        Figure("discover", "writes in an idle minute without heartbeats", "", {OURS: float(idle.total())}),
     ]
 
 
@@ -96,7 +103,7 @@ def _pool() -> dict[str, object]:
 
 
 async def _settled(on: Ground, field: Arena) -> None:
-    """Events, and what is told of cards for people alone, are written at a rate that leaves others room."""
+    """Wait until nothing is written: Events and informational status fields are rate-limited."""
     async with asyncio.timeout(PATIENCE):
         while (await _written_within(field, 2.0 if on.quick else 10.0)).total():
             pass
@@ -123,7 +130,7 @@ async def _until(devices: Store[GPUDevice], cards: int, good: Callable[[GPUDevic
 
 @contextlib.asynccontextmanager
 async def _followed(api: Client) -> AsyncIterator[Store[GPUDevice]]:
-    """The cards, without asking for four thousand again and again."""
+    """Watch the cards instead of listing them repeatedly."""
     store = Store(kinds.GPU_DEVICES)
     following = asyncio.create_task(Reflector(api, store).run())
     try:

@@ -1,4 +1,4 @@
-"""What was measured, as values: a table for people and JSON for comparisons over time."""
+"""Results of the benchmarks: a table, and JSON for comparisons over time."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ OURS = "croupier"
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One measurement; `values` by who was measured, ourselves under `croupier`."""
+    """One measurement; `values` by subject, Croupier under `croupier`."""
 
     bench: str
     what: str
@@ -21,7 +21,7 @@ class Figure(msgspec.Struct, frozen=True):
     values: dict[str, float]
 
     def ratio(self, who: str) -> float | None:
-        """How many times ours theirs is."""
+        """The value of `who` divided by that of Croupier."""
         ours, theirs = self.values.get(OURS), self.values.get(who)
         return theirs / ours if ours and theirs is not None else None
 
@@ -48,13 +48,11 @@ def write(made: Report, path: Path) -> None:
 
 
 def table(made: Report) -> Table:
-    """One row a measurement: ours, and beside it the others with their ratio to ours."""
-    result = Table(
-        title="Croupier measured" + (" (quick: sizes too small to mean much)" if made.quick else "")
-    )
-    result.add_column("what")
+    """One row per measurement: Croupier, and the others with their ratio to it."""
+    result = Table(title="Benchmarks of Croupier" + (" (quick: not meaningful)" if made.quick else ""))
+    result.add_column("measurement")
     result.add_column(OURS, justify="right", no_wrap=True)
-    result.add_column("beside it")
+    result.add_column("others")
     bench = ""
     for figure in made.figures:
         if bench not in ("", figure.bench):

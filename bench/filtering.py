@@ -1,7 +1,7 @@
-"""How long the extender's filter takes, over HTTP as kube-scheduler asks it, with all node names in the body.
+"""Latency of the extender's filter over HTTP, with all node names in the request.
 
-Between two questions the book changes as a bind would change it, so that nothing answers from
-yesterday's ranking. What matters is that the time does not grow with the pods that run.
+The ledger changes between two requests, as after a bind, so that no cached ranking is used. The latency
+must not grow with the number of running pods.
 """
 
 import time
@@ -33,12 +33,12 @@ class Sizes:
 FULL = Sizes((100, 1_000, 5_000), (1_000, 20_000), 300)
 QUICK = Sizes((10,), (20, 60), 20)
 WARM = 5
-"""Questions that are asked first and not counted: the first one ranks every node."""
+"""Warm-up requests that are not counted: the first one ranks every node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Seconds each question took, and the CPU of the extender for all of them."""
+    """Seconds per request, and CPU seconds of the extender for all requests."""
 
     taken: Sequence[float]
     cpu: float
@@ -79,7 +79,7 @@ async def measured(extender: Contender, session: aiohttp.ClientSession, task: Ta
 
 
 def question(number: int, nodes: int) -> bytes:
-    """A pod as large as pods are, and every node the scheduler found fit."""
+    """A filter request with a pod of realistic size and all nodes."""
     pod: dict[str, Any] = objects.pod(number, nodes)
     pod["metadata"] |= {
         "namespace": "bench",
@@ -97,7 +97,7 @@ def _figures(what: str, asked: Asked) -> list[Figure]:
     percentiles = quantiles(asked.taken, n=100)
     cpu = asked.cpu / len(asked.taken) * 1000
     return [
-        Figure("filter", f"{what}: half take less than", "ms", {OURS: percentiles[49] * 1000}),
-        Figure("filter", f"{what}: 99 of 100 take less than", "ms", {OURS: percentiles[98] * 1000}),
+        Figure("filter", f"{what}: median", "ms", {OURS: percentiles[49] * 1000}),
+        Figure("filter", f"{what}: 99th percentile", "ms", {OURS: percentiles[98] * 1000}),
         Figure("filter", f"{what}: CPU of the extender", "ms", {OURS: cpu}),
     ]

@@ -1,4 +1,4 @@
-"""A cluster with `croupier webhook` at its gate, as a person starts it; its nodes, and questions to it."""
+"""A cluster with `croupier webhook`: its nodes, and AdmissionReviews for it."""
 
 import asyncio
 import random
@@ -34,12 +34,12 @@ LOOPBACK = "127.0.0.1"
 PATIENCE = 120.0
 POLL = 0.1
 ASKED, GIVEN = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
-"""What every pod asks for, and what every node has instead."""
+"""The resource that every pod requests, and the one that every node offers instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where questions are asked, and whom to trust there."""
+    """URL and trusted CA of a webhook."""
 
     url: str
     trust: ssl.SSLContext
@@ -55,7 +55,7 @@ class Gatehouse:
 
     @property
     def cpu(self) -> float:
-        """Seconds the webhook has worked."""
+        """CPU seconds of the webhook."""
         spent = psutil.Process(self.lab.process(NAME).pid).cpu_times()
         return spent.user + spent.system
 
@@ -65,7 +65,7 @@ class Gatehouse:
         return door(f"https://{LOOPBACK}:{self.port}/mutate", bundle)
 
     async def grow(self, nodes: int) -> None:
-        """So many nodes, and the webhook knows them."""
+        """Create nodes up to this number and wait until the webhook has them in its cache."""
         await world.in_parallel(self._node, range(self.nodes, nodes))
         self.nodes = nodes
         await self.knows("nodes", nodes)
@@ -104,20 +104,20 @@ async def _started(lab: Lab, api: Client) -> Gatehouse:
     port, health = ports.free(2, chance=random.Random())  # noqa: S311 (ports, no secret)
     options = (f"--listen={LOOPBACK}:{port}", f"--url=https://{LOOPBACK}:{port}")
     speaking = (f"--health={LOOPBACK}:{health}", f"--kubeconfig={lab.kubeconfig}", "--log-level=warning")
-    # With this policy it follows the pods as well: the dearest there is.
+    # --prefer-available also watches pods: the most expensive option.
     command = (sys.executable, "-m", "croupier.cli", "webhook", "--prefer-available", *options, *speaking)
     lab.adopt(process.start(Program(NAME, command), lab.logs))
     endpoint, deadline = Endpoint(f"http://{LOOPBACK}:{health}/readyz"), time.monotonic() + PATIENCE
     await lab.answers(NAME, endpoint, deadline, within=PATIENCE)
     house = Gatehouse(lab, api, port, health)
     async with asyncio.timeout(PATIENCE):
-        while not await _asks(house):  # noqa: ASYNC110 (the API server takes notice when it does)
+        while not await _asks(house):  # noqa: ASYNC110 (polls the API server)
             await asyncio.sleep(POLL)
     return house
 
 
 async def _asks(house: Gatehouse) -> bool:
-    """Whether the API server sends pods through us."""
+    """Whether the API server calls the webhook."""
     made = await house.api.create(world.PODS, pod("probe"), namespace=SPACE, dry_run=True)
     return is_marked(made)
 
@@ -127,11 +127,11 @@ def is_marked(made: dict[str, Any]) -> bool:
 
 
 def pod(name: str, resource: str = ASKED) -> dict[str, Any]:
-    """A pod as large as pods are, that nobody schedules."""
+    """A pod of realistic size that is not scheduled."""
     made: dict[str, Any] = objects.pod(0, 1)
     made["metadata"] |= {"name": name, "namespace": SPACE}
     del made["spec"]["nodeName"]
-    made["spec"]["schedulerName"] = "nobody"
+    made["spec"]["schedulerName"] = "no-such-scheduler"
     amounts = {"cpu": "2", resource: "1"}
     made["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
     return made
@@ -155,7 +155,7 @@ def door(url: str, bundle: str) -> Door:
 
 
 async def asked(there: Door, questions: Sequence[bytes], *, at_once: int) -> list[float]:
-    """Seconds each took; every pod must come back with what the nodes have."""
+    """Send all reviews; returns the seconds of each. Every answer must contain the fallback."""
     taken: list[float] = []
     waiting = iter(questions)
     connector = aiohttp.TCPConnector(limit=at_once)

@@ -1,4 +1,4 @@
-"""Where benches raise their clusters: each a lab of its own, gone when the block ends."""
+"""Environment of the benchmarks: temporary labs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from croupier.lab.testrun import TestRun
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`quick`: sizes so small that they only show that a bench runs."""
+    """`quick`: tiny sizes for a smoke test."""
 
     sources: Sources
     show: Progress
@@ -24,7 +24,7 @@ class Ground:
 
     @asynccontextmanager
     async def raised(self, plan: Plan) -> AsyncIterator[Lab]:
-        labs = TestRun(self.sources, self.show)  # also tidies up after a run that was killed
+        labs = TestRun(self.sources, self.show)  # also cleans up after a killed run
         lab = await labs.private(plan)
         try:
             yield lab

@@ -1,8 +1,8 @@
-"""Many clients that reserve at once: on one hot node, and spread over hundreds.
+"""Contention of many clients that reserve concurrently: on one node, and spread over hundreds.
 
-A client is either a process of its own (a scheduler that shares the ledger with others), or a
-caller beside others in one process (a bind in flight of one scheduler, where group commit helps).
-Ours and the naive loop take turns, so that both see the same busy machine.
+A client is either a separate process (one of several schedulers) or a concurrent caller in one process (a
+bind of one scheduler, where batching helps). Croupier and the naive loop alternate, so that both see the
+same load.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ NAIVE = "naive"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """So many processes, with so many callers each."""
+    """Number of processes, and of concurrent callers in each."""
 
     processes: int
     callers: int
@@ -57,7 +57,7 @@ QUICK = Sizes(3, (Layout(1, 4), Layout(2, 1)), 0.4, 1)
 
 @dataclass(slots=True)
 class Tally:
-    """What one contender did under one layout, over all rounds."""
+    """Sums of one subject over all rounds of a layout."""
 
     reserves: int = 0
     conflicts: int = 0
@@ -115,13 +115,13 @@ async def compared(clients: Sequence[Contender], layout: Layout, nodes: int, siz
 
 
 async def together(clients: Sequence[Contender], task: Task) -> list[dict[str, float]]:
-    """All of them at the same time: nobody begins before the last one is ready."""
+    """Run the task in all clients at the same time, after all are ready."""
     text = msgspec.json.encode(task).decode()
     for step in (text, "go"):
-        for one in clients:
-            await one.tell(step)
-        said = await asyncio.gather(*(one.hear() for one in clients))
-    return said
+        for subject in clients:
+            await subject.tell(step)
+        answers = await asyncio.gather(*(subject.hear() for subject in clients))
+    return answers
 
 
 def _figures(where: str, tallies: dict[str, Tally]) -> list[Figure]:

@@ -1,6 +1,6 @@
-"""What a clearing of a node's CPU market costs, beside giving every quantum one by one.
+"""CPU time of clearing the CPU market of a node, compared with allocating quantum by quantum.
 
-CPU time of this process, the two taking turns on the same bids. The one-by-one has a heap, its best form.
+Both use the same bids and alternate. The quantum-by-quantum variant uses a heap.
 """
 
 import heapq
@@ -24,7 +24,7 @@ from croupier.core.market.units import MICROS, SECOND
 
 ONE_BY_ONE = "quantum by quantum"
 PER_POD = 60
-"""Quanta of supply for each pod, who asks for 75 on average: most of them go without something."""
+"""Quanta of supply per pod; the average demand is 75, so supply is scarce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def turns(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def crowd(pods: int) -> list[Bid]:
-    """Requests and so weights of all sizes; the same every time."""
-    dice = random.Random(pods)  # noqa: S311  numbers for a bench
+    """Bids with random requests and weights, from a fixed seed."""
+    dice = random.Random(pods)  # noqa: S311  (not a secret)
     found = []
     for number in range(pods):
         request = dice.randint(1, 50)
@@ -82,7 +82,7 @@ def crowd(pods: int) -> list[Bid]:
 
 
 def one_by_one(bids: Sequence[Bid], supply: int) -> list[int]:
-    """The rule the solver must equal, as one would write it first."""
+    """Reference implementation of the clearing."""
     amounts = [bid.floor for bid in bids]
     scale = max(bid.weight for bid in bids) ** 2 + 1
     heap = [
@@ -104,7 +104,7 @@ def one_by_one(bids: Sequence[Bid], supply: int) -> list[int]:
 
 
 def a_tick(pods: int) -> Callable[[], object]:
-    """A node in the middle of its day: everything has been seen before, a third is elastic."""
+    """A tick of a node with warm state; a third of the pods is elastic."""
     state = State()
     for second in range(3):
         state = ticking.tick(state, observed(pods, second), DEFAULT, second * SECOND).state

@@ -1,4 +1,4 @@
-"""Nodes and Pods as a busy cluster has them: what the API server returns is several KB each."""
+"""Nodes and Pods of realistic size: several KB each."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def node_status(number: int) -> Raw:
             "type": kind,
             "status": "True" if kind == "Ready" else "False",
             "reason": f"Kubelet{kind}",
-            "message": f"the kubelet has an opinion on {kind} and says it at some length",
+            "message": f"a message of realistic length about the condition {kind}",
             "lastHeartbeatTime": WHEN,
             "lastTransitionTime": WHEN,
         }

@@ -1,4 +1,4 @@
-"""Forty pods onto one node, a fifth of a card each: what makes per-node locks and annotations crawl."""
+"""Forty pods on one node, a fifth of a card each: the worst case for per-node locking."""
 
 from functools import partial
 from typing import Any
@@ -15,20 +15,20 @@ BOOKS: tuple[Book | None, ...] = (None, "InMemory", "CRD")
 
 
 async def onto_one_node(on: Ground) -> list[Figure]:
-    """The stock scheduler alone has no shares: its pods ask for nothing, which is the least it could take."""
+    """The stock scheduler has no shares, so its pods request nothing."""
     count = 5 if on.quick else 40
     seconds = {}
     async with arena.raised(on, 3) as field:
         for book in BOOKS:
-            async with company.working(field.lab, field.api, book=book, strategy="BinPack") as beside:
+            async with company.working(field.lab, field.api, book=book, strategy="BinPack") as helpers:
                 make = partial(pod, shared=book is not None)
-                placed = await arena.place(field, beside, count, make)
-                if {one.spec.node_name for one in placed.pods} != {NODE}:
-                    raise RuntimeError(f"a pod that asks for {NODE} was bound elsewhere")
+                placed = await arena.place(field, helpers, count, make)
+                if {bound.spec.node_name for bound in placed.pods} != {NODE}:
+                    raise RuntimeError(f"a pod with a nodeSelector for {NODE} was bound to another node")
                 seconds[book] = placed.seconds
                 await arena.clear(field)
     return [
-        Figure("pile", f"{count} pods onto one node, {book}", "s", {OURS: taken, STOCK: seconds[None]})
+        Figure("pile", f"{count} pods on one node, {book}", "s", {OURS: taken, STOCK: seconds[None]})
         for book, taken in seconds.items()
         if book is not None
     ]

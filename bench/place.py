@@ -1,7 +1,6 @@
-"""Thousands of one-GPU pods through the stock kube-scheduler: alone on plain `nvidia.com/gpu`, and with us.
+"""Placement of thousands of one-GPU pods by kube-scheduler: alone, and with Croupier.
 
-The contenders take turns in one cluster, because a machine is never the same twice. What is
-compared is always a turn of ours with the turns of the stock scheduler in the same run.
+The set-ups alternate in one cluster, and results are compared within one run only.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ STOCK = "stock scheduler alone"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Without a book the stock scheduler is on its own."""
+    """Without a capacity manager, the stock scheduler runs alone."""
 
     book: Book | None = None
     strategy: str = ""
@@ -66,9 +65,9 @@ async def placement(on: Ground) -> list[Figure]:
 
 
 async def played(field: Arena, turn: Turn, sizes: Sizes) -> Placed:
-    async with company.working(field.lab, field.api, book=turn.book, strategy=turn.strategy) as beside:
+    async with company.working(field.lab, field.api, book=turn.book, strategy=turn.strategy) as helpers:
         make = partial(pod, marked=turn.book is not None)
-        placed = await arena.place(field, beside, sizes.pods, make)
+        placed = await arena.place(field, helpers, sizes.pods, make)
         if turn.book is not None:
             _check(placed.pods)
         await arena.clear(field)
@@ -89,10 +88,10 @@ def pod(number: int, *, marked: bool) -> dict[str, Any]:
 
 
 def _check(pods: Sequence[Pod]) -> None:
-    """A fast scheduler that gives a card away twice is no scheduler."""
+    """Fail if a card was allocated twice."""
     cards = [(pod.spec.node_name, pod.metadata.annotations.get(ALLOCATION, "")) for pod in pods]
     if len(set(cards)) != len(cards) or not all(allocation for _, allocation in cards):
-        raise RuntimeError("a card was given to two pods, or a pod was bound without an allocation")
+        raise RuntimeError("a card was allocated to two pods, or a pod was bound without an allocation")
 
 
 def _figures(sizes: Sizes, done: Sequence[tuple[Turn, Placed]]) -> list[Figure]:
@@ -119,11 +118,11 @@ def _turn_figures(title: str, placed: Placed, alone: Sequence[Placed], pace: flo
         count = placed.account.writes[request] / len(placed.pods)
         figures.append(Figure("place", f"{title}: {what} a pod", "", {OURS: count}))
     total = placed.account.writes.total() / len(placed.pods)
-    stock = sum(one.account.writes.total() / len(one.pods) for one in alone) / len(alone)
+    stock = sum(run.account.writes.total() / len(run.pods) for run in alone) / len(alone)
     figures.append(Figure("place", f"{title}: all API writes a pod", "", {OURS: total, STOCK: stock}))
     for process, spent in placed.account.cpu.items():
-        beside = [one.account.cpu[process] for one in alone if process in one.account.cpu]
-        theirs = {STOCK: _per_pod(sum(beside) / len(beside), placed)} if beside else {}
+        stock_cpu = [run.account.cpu[process] for run in alone if process in run.account.cpu]
+        theirs = {STOCK: _per_pod(sum(stock_cpu) / len(stock_cpu), placed)} if stock_cpu else {}
         figures.append(
             Figure(
                 "place", f"{title}: CPU of {process} a pod", "ms", {OURS: _per_pod(spent, placed), **theirs}

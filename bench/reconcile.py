@@ -1,15 +1,15 @@
-"""What a reconcile costs, from the change in the store to the end of the work."""
+"""Cost of a reconcile, from the change in the store to its end."""
 
 from bench import contender
 from bench.figures import OURS, Figure
 from bench.world import World
 
 PLAIN = "plain patches"
-"""The same writes without a loop: the API server's own limit in the same run."""
+"""The same writes without a controller: the limit of the API server."""
 
 
 async def loop(on: World) -> list[Figure]:
-    """First reconciles that do nothing, so that only the loop is measured; then with one write each."""
+    """Measure no-op reconciles first, then reconciles with one write each."""
     changes = on.sizes.pods
     async with contender.started("reconciling", on.kubeconfig, changes, on.sizes.events) as running:
         idle, writing, plain = [await running.hear() for _ in range(3)]
@@ -38,7 +38,7 @@ async def loop(on: World) -> list[Figure]:
         ),
         Figure(
             "reconcile",
-            "looks a status write causes (1 is none wasted)",
+            "reconciles per status write (1 is optimal)",
             "",
             {OURS: (writing["reconciles"] - writing["written"]) / writing["written"]},
         ),

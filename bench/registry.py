@@ -1,4 +1,4 @@
-"""Every bench there is, in the order they run. A new one is a function and a line here."""
+"""All benchmarks, in the order they run."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True)
 class Bench(Generic[W]):
-    """`minutes` is what it takes at full size on two cores, for whoever waits."""
+    """`minutes` is the duration at full size on two cores."""
 
     run: Callable[[W], Awaitable[Sequence[Figure]]]
     minutes: float
@@ -27,7 +27,7 @@ IN_WORLD: Final[Mapping[str, Bench[World]]] = {
     "reconcile": Bench(reconcile.loop, 1),
     "available": Bench(available.asking, 1),
 }
-"""They share one cluster with thousands of Nodes and Pods in it."""
+"""Benchmarks that share one cluster with thousands of Nodes and Pods."""
 
 ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "hot": Bench(hot.contention, 3),
@@ -38,6 +38,6 @@ ALONE: Final[Mapping[str, Bench[Ground]]] = {
     "discover": Bench(discover.fleet, 16),
     "market": Bench(market.cost, 0.2),
 }
-"""Each raises the cluster it needs."""
+"""Benchmarks that start their own cluster."""
 
 BENCHES: Final[Mapping[str, Bench[Any]]] = {**IN_WORLD, **ALONE}

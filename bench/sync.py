@@ -1,4 +1,4 @@
-"""First sync, memory and the cost of an event, ours next to kopf's and to plain JSON."""
+"""Initial sync, memory and cost of an event, compared with kopf and plain JSON."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ KOPF, JSON = "kopf", "plain json"
 
 
 async def first_sync(on: World) -> list[Figure]:
-    """From nothing to every Node and Pod in memory; then modifications under the eyes of both."""
+    """Sync every Node and Pod, then process modifications."""
     synced: dict[str, dict[str, Any]] = {}
     events: dict[str, dict[str, Any]] = {}
     total = on.sizes.nodes + on.sizes.pods
@@ -47,11 +47,11 @@ def _sync_figures(on: World, synced: dict[str, dict[str, Any]]) -> list[Figure]:
 
 def _event_figures(events: dict[str, dict[str, Any]]) -> list[Figure]:
     costs = {who: said["cpu"] / said["events"] * 1e6 for who, said in events.items()}
-    return [Figure("sync", "CPU a watch event that comes alone, over TLS", "µs", costs)]
+    return [Figure("sync", "CPU per single watch event, over TLS", "µs", costs)]
 
 
 async def burst(on: World) -> list[Figure]:
-    """Events that happened before we looked: they come as fast as the API server sends them."""
+    """Process a backlog of events, which the API server sends without delay."""
     async with contender.started("burst", on.kubeconfig, on.sizes.events) as running:
         await running.hear()
         await world.touch(on.api, on.sizes, mark="burst")
@@ -66,7 +66,7 @@ async def burst(on: World) -> list[Figure]:
 
 
 async def absorption(on: World) -> list[Figure]:
-    """What the store could take if the network brought it."""
+    """Throughput of the store without network."""
     async with contender.started("absorb", on.kubeconfig, on.sizes.events * 5) as running:
         said = await running.hear()
     return [

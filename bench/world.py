@@ -1,4 +1,4 @@
-"""The cluster that is measured on: a lab of its own, filled with Nodes and Pods."""
+"""A lab filled with Nodes and Pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ NODES, PODS, SPACES = kinds.NODES.raw, kinds.PODS.raw, kinds.NAMESPACES.raw
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 
 AT_ONCE = 48
-"""Writes in flight: enough to keep the API server busy."""
+"""Concurrent writes; enough to saturate the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ QUICK = Sizes(nodes=20, pods=60, events=30)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a bench gets: a cluster that holds `sizes`, and whether figures may be rough."""
+    """A cluster with `sizes` objects; `quick` allows rough measurements."""
 
     lab: Lab
     api: Client
@@ -71,7 +71,7 @@ async def fill(api: Client, sizes: Sizes, show: Progress) -> None:
 
 
 def _told(show: Progress, what: str, total: int) -> Iterator[int]:
-    """The numbers below `total`, telling a person how far it is."""
+    """The numbers below `total`, with progress output."""
     for number in range(total):
         if number % 50 == 0:
             show.advance(what, number, total)
@@ -79,12 +79,12 @@ def _told(show: Progress, what: str, total: int) -> Iterator[int]:
 
 
 async def touch(api: Client, sizes: Sizes, *, mark: str) -> None:
-    """`sizes.events` modifications of pods. `mark` must be new, or nothing would change."""
+    """Modify pods `sizes.events` times. `mark` must be unique, so that every patch is a change."""
 
     async def label(number: int) -> None:
-        found, space = objects.pod(number % sizes.pods, sizes.nodes), space_of(number % sizes.pods)
+        pod, space = objects.pod(number % sizes.pods, sizes.nodes), space_of(number % sizes.pods)
         patch = {"metadata": {"labels": {"touched": f"{mark}-{number}"}}}
-        await api.patch(PODS, found["metadata"]["name"], patch, namespace=space)
+        await api.patch(PODS, pod["metadata"]["name"], patch, namespace=space)
 
     await in_parallel(label, range(sizes.events))
 

@@ -1,1 +1,1 @@
-"""The contenders. Each runs in a process of its own, so that CPU and memory are its own too."""
+"""The subjects of the benchmarks. Each runs in its own process, to measure its CPU and memory."""

@@ -1,6 +1,6 @@
-"""How fast watch events go into a store when the network is not the limit.
+"""Throughput of watch events into a store, without network.
 
-The events are real objects of the cluster as watch lines, fed in pieces as large as a socket gives.
+The events are objects of the cluster, encoded as watch lines and fed in chunks.
 """
 
 import asyncio

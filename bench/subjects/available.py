@@ -1,7 +1,7 @@
-"""What a question about availability costs: asked of the index, and answered by counting anew.
+"""Cost of availability queries: with the index, and by recounting.
 
-First on the cluster, where counting anew means listing; then on many more objects in memory, already
-decoded, where it means adding up. Both ways give the same numbers, or there is no figure.
+First on the cluster, where recounting means listing; then on many more decoded objects in memory. Both
+variants must give the same numbers.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ async def on_the_cluster(api: Client) -> dict[str, float]:
 
 
 async def by_plain_json(api: Client) -> Table:
-    """As a webhook without an index would: every node and pod as dicts, requests of containers added up."""
+    """Without an index: list all nodes and pods as dicts and sum the container requests."""
     nodes, pods = await listed(api, "/api/v1/nodes"), await listed(api, "/api/v1/pods")
     sums: Sums = {}
     for pod in pods:
@@ -82,7 +82,7 @@ async def by_plain_json(api: Client) -> Table:
 
 
 def in_memory(nodes: int, pods: int) -> dict[str, float]:
-    """No API server is in the way: both sides have every object decoded and at hand."""
+    """Both variants have all decoded objects in memory."""
     held, bound = Store(LEAN_NODES), Store(LEAN_PODS)
     for number in range(nodes):
         held.put(node(number))
@@ -108,7 +108,7 @@ def in_memory(nodes: int, pods: int) -> dict[str, float]:
 
 
 def events(bound: Store[LeanPod], pods: int, nodes: int) -> dict[str, float]:
-    """Storing a change that the index follows, and storing it where nobody does."""
+    """Put changes into a store with the index, and into one without."""
     alone = Store(LEAN_PODS)
     for one in bound:
         alone.put(one)
@@ -123,7 +123,7 @@ def events(bound: Store[LeanPod], pods: int, nodes: int) -> dict[str, float]:
 
 
 def recount(nodes: Iterable[LeanNode], pods: Iterable[LeanPod]) -> Table:
-    """Every pod looked at once; its effective requests are worked out as quickly as the index does it."""
+    """Recount all pods, with the same computation of effective requests as the index."""
     sums: Sums = {}
     for one in pods:
         if (found := occupancy.occupant(one)) is not None:
@@ -132,7 +132,7 @@ def recount(nodes: Iterable[LeanNode], pods: Iterable[LeanPod]) -> Table:
 
 
 def recount_node(nodes: Store[LeanNode], pods: Iterable[LeanPod], name: str) -> Table:
-    """One node: still every pod is looked at, to see where it is bound."""
+    """Recount one node; this still scans every pod."""
     there = nodes.named(name)
     return recount([there] if there is not None else [], (one for one in pods if one.spec.node_name == name))
 
@@ -159,7 +159,7 @@ def add(sums: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:
 
 
 def asked_after_a_change(index: Availability, bound: Iterable[LeanPod]) -> Quantity:
-    """One pod goes and comes back before each question, which is counted with it: nothing was kept ready."""
+    """Query after one pod was removed and added, so that no cached result is used."""
     found = occupancy.occupant(next(iter(bound)))
     if found is not None:
         index.drop_pod(found.uid)
@@ -168,17 +168,17 @@ def asked_after_a_change(index: Availability, bound: Iterable[LeanPod]) -> Quant
 
 
 def read(every: Mapping[str, Account]) -> int:
-    """Look at every number of every node."""
+    """Read every number of every node."""
     return sum(three.available.nanos for account in every.values() for three in account.values())
 
 
 def agree(*tables: Mapping[str, Mapping[str, Three]]) -> None:
     if any(one != tables[0] for one in tables):
-        raise SystemExit("the index and a recount differ: there is nothing to compare")
+        raise SystemExit("the index and the recount differ")
 
 
 def taken(ask: Callable[[], object], *, times: int = ROUNDS, batch: int = BATCH) -> float:
-    """CPU seconds of one question at the median; so many are asked in a row that the clock does not count."""
+    """Median CPU seconds of one query; queries are batched because of the clock resolution."""
 
     def asked() -> None:
         for _ in range(batch):
@@ -204,7 +204,7 @@ def node(number: int) -> LeanNode:
 
 
 def pod(number: int, nodes: int, version: str = "1") -> LeanPod:
-    """With the reports on resources that kubelets write since resizing exists."""
+    """A pod with the resource status that kubelets report for in-place resize."""
     body = {**objects.pod(number, nodes), **objects.pod_status(number)}
     body["metadata"] |= {"namespace": "bench", "uid": f"pod-{number}", "resourceVersion": version}
     for said, asks in zip(body["status"]["containerStatuses"], body["spec"]["containers"], strict=True):

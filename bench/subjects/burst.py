@@ -1,4 +1,4 @@
-"""Watch events that wait for us, over TLS: what a store pays when it has to catch up."""
+"""A backlog of watch events over TLS: the cost of catching up."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""An extender with the book in memory, full of pods that run already: filtering needs no API server."""
+"""An extender with an in-memory ledger that contains running pods; filtering needs no API server."""
 
 import asyncio
 import sys
@@ -27,27 +27,27 @@ async def main(kubeconfig: Path) -> None:
     async with client.connect(config.load(kubeconfig)) as api:
         while line := await asked():
             task = msgspec.json.decode(line, type=Task)
-            book = await filled(task)
-            async with Extender(book, api, settings=Settings(strategy="BinPack")).serving() as listening:
+            manager = await filled(task)
+            async with Extender(manager, api, settings=Settings(strategy="BinPack")).serving() as listening:
                 say(url=listening.url)
-                await changes(book)
+                await changes(manager)
 
 
-async def changes(book: InMemoryCapacityManager) -> None:
-    """What a bind would do to the book between two filters, for each line `pod node`; until `enough`.
+async def changes(manager: InMemoryCapacityManager) -> None:
+    """Reserve for each line `pod node`, as a bind would between two filter calls; until `enough`.
 
-    Says the CPU time of this process before it, so that differences are mostly what filters cost.
+    Reports the CPU time before each reservation, so that differences are mostly the cost of filtering.
     """
     while (line := await asked()) and line != "enough":
         pod, node = line.split()
         spent = time.process_time()
-        await book.reserve(pod, node, 1, 1)
+        await manager.reserve(pod, node, 1, 1)
         say(spent=spent)
 
 
 async def filled(task: Task) -> InMemoryCapacityManager:
-    """Every pod has one percent of a card, spread evenly: so any number of nodes has room for all."""
-    book = InMemoryCapacityManager(strategy="BinPack")
+    """A ledger in which every pod holds one percent of a card, spread evenly."""
+    manager = InMemoryCapacityManager(strategy="BinPack")
     holders: dict[tuple[int, int], dict[str, int]] = {}
     for number in range(task.pods):
         where = (number % task.nodes, number // task.nodes % CARDS)
@@ -58,8 +58,8 @@ async def filled(task: Task) -> InMemoryCapacityManager:
             Card(f"{name}-gpu-{index}", index, holders=holders.get((node, index), {}))
             for index in range(CARDS)
         )
-        await book.open(name, Ledger(name, cards))
-    return book
+        await manager.open(name, Ledger(name, cards))
+    return manager
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The webhook as it is usually written: for each pod it asks the API server for all nodes.
+"""A typical webhook that lists all nodes for each pod.
 
-Everything else is ours and the same: the server, the decision, the decoder that reads only what matters.
+The server, the decision and the decoder are those of Croupier.
 """
 
 import asyncio

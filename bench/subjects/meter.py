@@ -36,6 +36,6 @@ def say(**what: Any) -> None:
 
 
 async def asked() -> str:
-    """The next line the bench writes to us; empty when it hangs up."""
+    """The next line on stdin; empty at its end."""
     line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip()

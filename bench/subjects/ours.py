@@ -1,4 +1,4 @@
-"""Croupier's own runtime: two stores fed by list and watch."""
+"""Croupier: two stores fed by list and watch."""
 
 import asyncio
 import sys

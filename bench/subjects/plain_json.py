@@ -1,4 +1,4 @@
-"""The thin alternative: the same pages, read with the json module and kept as dicts. No watch."""
+"""A minimal alternative: list pages decoded with the json module and kept as dicts, without a watch."""
 
 import asyncio
 import json

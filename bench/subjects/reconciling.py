@@ -1,4 +1,4 @@
-"""The whole loop: store, keys, queue, workers, expectations, metrics; the reconcile itself does little."""
+"""The whole controller: store, keys, workqueue, workers, expectations, metrics; reconcile does little."""
 
 import asyncio
 import os
@@ -24,12 +24,12 @@ WORKERS = 16
 
 
 class Subject:
-    """Counts its looks; in writing mode it writes the status of each pod once."""
+    """Counts its reconciles; in writing mode it writes the status of each pod once."""
 
     def __init__(self, api: Client, store: Store[Pod], reflector: Reflector[Pod]) -> None:
         self.api = api
         self.store = store
-        self.looks = 0
+        self.reconciles = 0
         self.wanted = 0
         self.enough = asyncio.Event()
         self.unwritten: set[Key] = set()
@@ -43,8 +43,8 @@ class Subject:
         if self.store.get(key) is not None and key in self.unwritten:
             self.unwritten.remove(key)
             self.controller.wrote(key, PODS, await self.write(key, "reconciled"))
-        self.looks += 1
-        if self.looks == self.wanted:
+        self.reconciles += 1
+        if self.reconciles == self.wanted:
             self.enough.set()
         return DONE
 
@@ -52,9 +52,9 @@ class Subject:
         patch = {"status": {"message": f"{how} by process {os.getpid()}"}}
         return await self.api.patch(PODS, key.name, patch, namespace=key.namespace, subresource="status")
 
-    async def until(self, looks: int) -> None:
-        if self.looks < looks:
-            self.wanted = looks
+    async def until(self, reconciles: int) -> None:
+        if self.reconciles < reconciles:
+            self.wanted = reconciles
             self.enough.clear()
             await self.enough.wait()
 
@@ -77,35 +77,35 @@ async def main(kubeconfig: Path, changes: int, writes: int) -> None:
 
 
 async def idle(subject: Subject, changes: int) -> None:
-    """Changes as the watch would bring them, each of another pod; the versions are undone afterwards."""
+    """Put changed pods into the store, as a watch would; the versions are restored afterwards."""
     before = list(subject.store)[:changes]
     after = [_revised(pod) for pod in before]
-    looks = subject.looks
+    reconciles = subject.reconciles
     meter = Meter.start()
     for start in range(0, len(after), 100):
         for pod in after[start : start + 100]:
             subject.store.put(pod)
         await asyncio.sleep(0)
-    await subject.until(looks + len(after))
-    say(reconciles=subject.looks - looks, **meter.read())
+    await subject.until(reconciles + len(after))
+    say(reconciles=subject.reconciles - reconciles, **meter.read())
     for pod in before:
         subject.store.put(pod)
-    await subject.until(looks + 2 * len(after))
+    await subject.until(reconciles + 2 * len(after))
 
 
 async def writing(subject: Subject, writes: int) -> None:
     keys = list(subject.store.keys())[:writes]
     subject.unwritten.update(keys)
-    looks = subject.looks
+    reconciles = subject.reconciles
     meter = Meter.start()
     for key in keys:
         subject.controller.add(key)
-    await subject.until(looks + 2 * len(keys))
-    say(written=len(keys), reconciles=subject.looks - looks, **meter.read())
+    await subject.until(reconciles + 2 * len(keys))
+    say(written=len(keys), reconciles=subject.reconciles - reconciles, **meter.read())
 
 
 async def plainly(subject: Subject, writes: int) -> None:
-    """The same writes, as many at once, with no loop around them: what the API server can take."""
+    """The same writes with the same concurrency but without a controller."""
     keys = list(subject.store.keys())[:writes]
     waiting = iter(keys)
 

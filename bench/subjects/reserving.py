@@ -1,7 +1,7 @@
-"""One client of the ledger, or many in one process: reserve a share of a card, give it back, again.
+"""One client of the ledger, or several in one process: reserve and release a share of a card in a loop.
 
-Two ways to the same NodeReservations, deciding with the same core: our CRDCapacityManager, and
-what anyone would write first: read the object, decide, write it back, start over on a conflict.
+Two variants with the same decision: CRDCapacityManager, and a naive one that reads the NodeReservation,
+decides, writes it back and retries on a conflict.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ PAUSE = 0.01
 
 
 class Task(msgspec.Struct, frozen=True):
-    """So many callers in this process, for so long, each on a node drawn anew every time."""
+    """Number of callers in this process and the duration; each call uses a random node."""
 
     who: str
     nodes: int
@@ -54,7 +54,7 @@ class Reserver(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """Answers of the API server to writes."""
+    """Status codes of writes."""
 
     answers: Counter[int] = field(default_factory=Counter)
 
@@ -85,8 +85,8 @@ class Naive:
                 return
 
     async def _read(self, node: str) -> tuple[str, Ledger]:
-        found = await self._api.get(NODE_RESERVATIONS, node)
-        return found.metadata.resource_version, translate.read(node, found.spec)
+        stored = await self._api.get(NODE_RESERVATIONS, node)
+        return stored.metadata.resource_version, translate.read(node, stored.spec)
 
     async def _wrote(self, changed: Ledger, version: str) -> bool:
         try:
@@ -98,7 +98,7 @@ class Naive:
 
 
 def body(now: Ledger, version: str = "") -> dict[str, object]:
-    """A whole NodeReservation, as it is written."""
+    """The NodeReservation of a ledger."""
     guard = {"resourceVersion": version} if version else {}
     spec = msgspec.to_builtins(translate.write(now))
     return {"metadata": {"name": now.node, **guard}, "spec": spec}
@@ -146,8 +146,8 @@ async def work(through: Reserver, task: Task, number: int) -> int:
 
 
 async def calling(through: Reserver, task: Task, name: str, until: float) -> int:
-    """How many reserves ended before the time was over. Every one is released again."""
-    chance = random.Random(name)  # noqa: S311 (which node comes next, no secret)
+    """Number of reservations before `until`. Each is released again."""
+    chance = random.Random(name)  # noqa: S311 (not a secret)
     reserves = 0
     while time.perf_counter() < until:
         node = f"node-{chance.randrange(task.nodes)}"

@@ -1,4 +1,4 @@
-"""The benches run, on tiny sizes, so that `make bench` is never found broken on the day it matters."""
+"""Smoke test of all benchmarks with tiny sizes."""
 
 import asyncio
 import io
@@ -18,9 +18,9 @@ SECONDS = 150
 ROOT = Path(__file__).parents[2]
 
 
-async def test_every_bench_measures_something_and_writes_it_down(pytestconfig, tmp_path):
+async def test_every_benchmark_runs_and_writes_results(pytestconfig, tmp_path):
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("benches raise a lab of their own, and --kubeconfig aims this run at another cluster")
+        pytest.skip("benchmarks start their own lab, but --kubeconfig selects another cluster")
     programs = pytestconfig.getoption("--lab-bin")
     output = tmp_path / "latest.json"
     process = await asyncio.create_subprocess_exec(
@@ -31,18 +31,18 @@ async def test_every_bench_measures_something_and_writes_it_down(pytestconfig, t
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said = (await process.communicate())[0].decode()
+    output_text = (await process.communicate())[0].decode()
 
-    assert process.returncode == 0, said
+    assert process.returncode == 0, output_text
     report = msgspec.json.decode(output.read_bytes(), type=Report)
     assert {figure.bench for figure in report.figures} == set(BENCHES)
     assert all(value >= 0 for figure in report.figures for value in figure.values.values()), report.figures
-    measured = [figure for figure in report.figures if figure.unit]  # mere counts may be none
+    measured = [figure for figure in report.figures if figure.unit]  # counts may be zero
     assert all(value > 0 for figure in measured for value in figure.values.values()), measured
-    assert "kopf" in said
+    assert "kopf" in output_text
 
 
-def test_the_table_sets_everyone_beside_us():
+def test_the_table_compares_all_subjects():
     sync = Figure("sync", "first sync", "s", {"croupier": 2.0, "kopf": 50.0})
     made = figures.report([sync, Figure("store", "events", "/s", {"croupier": 12345.0})], quick=False)
     console = Console(width=120, record=True, file=io.StringIO())

@@ -1,4 +1,4 @@
-"""A cluster with a few nodes, and a person who asks the ledger about it."""
+"""Builders of nodes, ledgers and pods, and a runner of the `croupier` command."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from croupier.kube.client import Client
 from croupier.lab import nodes
 from tests.cli.command import CROUPIER
 
-NOBODY = "nobody"
-"""A scheduler that does not exist: pods that name it wait."""
+NOBODY = "no-such-scheduler"
+"""Pods with this schedulerName stay pending."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> Answer:
 
 
 async def node(api: Client, name: str, cards: str = "H100:2", **changes: Any) -> None:
-    """A KWOK node; `changes` go into its spec."""
+    """Create a KWOK node; `changes` are merged into its spec."""
     body = nodes.manifest(nodes.SimulatedNode(name, "zone-a", nodes.parse_cards(cards)), datetime.now(UTC))
     body["spec"] = {**body.get("spec", {}), **changes}
     await api.create(kinds.NODES, body)
 
 
 async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapping[str, str] = {}) -> None:
-    """The recorded ledger of a node: one card for each mapping of holders."""
+    """Create the NodeReservation of a node: one card for each mapping of holders."""
     cards = [
         {
             "id": f"{name}-gpu-{index}",
@@ -57,8 +57,8 @@ async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapp
             "healthy": True,
             "capacityPercent": 100,
         }
-        | ({"holders": dict(of_card)} if of_card else {})
-        for index, of_card in enumerate(holders)
+        | ({"holders": dict(card_holders)} if card_holders else {})
+        for index, card_holders in enumerate(holders)
     ]
     body = {"metadata": {"name": name}, "spec": {"cards": cards, **({"held": dict(held)} if held else {})}}
     await api.create(kinds.NODE_RESERVATIONS.raw, body)
@@ -67,14 +67,14 @@ async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapp
 def pod(
     namespace: str, name: str = "trainer", *, marked: bool = True, gpus: int = 0, **annotations: str
 ) -> dict[str, Any]:
-    """A pod that waits; annotations by the last part of their name."""
+    """A pod that stays pending; annotations are named by the last part of their key."""
     limits = {"gpu.mps.io/ledger": "1"} if marked else {}
     limits |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    noted = {f"gpu.mps.io/{key}": value for key, value in annotations.items()}
+    full_annotations = {f"gpu.mps.io/{key}": value for key, value in annotations.items()}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "annotations": noted},
+        "metadata": {"name": name, "namespace": namespace, "annotations": full_annotations},
         "spec": {
             "schedulerName": NOBODY,
             "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],

@@ -1,4 +1,4 @@
-"""The command as this very Python would run it."""
+"""The `croupier` command, run by the current Python."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A client of the cluster the verbs are asked about."""
+"""A client of the test cluster."""
 
 from collections.abc import AsyncIterator
 from typing import Any

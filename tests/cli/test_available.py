@@ -1,4 +1,4 @@
-"""`croupier available`: the three numbers of every node, as a person and as a program reads them."""
+"""`croupier available`: allocatable, allocated and available amounts as tables and JSON."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ SCENARIOS = {
 async def node(
     api: Client, name: str, devices: dict[str, str], *, reserved_cpu: str = "0", **spec: Any
 ) -> None:
-    """A simulated one, with 64 CPUs and 256Gi, and these devices."""
+    """Create a simulated node with 64 CPUs, 256Gi and these devices."""
     body = nodes.manifest(nodes.SimulatedNode(name, "zone-a"), datetime.now(UTC))
     body["spec"] = spec
     status = body["status"]
@@ -38,8 +38,11 @@ async def node(
 
 
 async def pod(api: Client, namespace: str, name: str, asks: dict[str, str], *, on: str = "") -> None:
-    """Bound to a node, or left to the scheduler."""
-    resources: dict[str, Any] = {"requests": asks, "limits": {one: asks[one] for one in asks if "/" in one}}
+    """Create a pod, bound to the node `on` or left to the scheduler."""
+    resources: dict[str, Any] = {
+        "requests": asks,
+        "limits": {name: amount for name, amount in asks.items() if "/" in name},
+    }
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "any", "resources": resources}]}
     spec |= {"nodeName": on} if on else {}
     await api.create(kinds.PODS, {"metadata": {"name": name}, "spec": spec}, namespace=namespace)
@@ -50,32 +53,32 @@ async def ask(cluster: Any, *args: str) -> Answer:
 
 
 def line_of(first: str, table: str) -> str:
-    """The line that begins with this, spaces counted once: how wide columns are depends on other nodes."""
+    """The line that begins with `first`, with collapsed spaces: column widths depend on other nodes."""
     (line,) = [line for line in table.splitlines() if re.match(rf"{re.escape(first)}(   |$)", line)]
     return re.sub(" +", " ", line)
 
 
 def of_devices(data: dict[str, Any]) -> dict[str, str]:
-    """`4 / 3 / 1` of every device in the JSON of a node, or of all."""
+    """`4 / 3 / 1` for every device in the JSON data."""
     return {
-        name: " / ".join(found[number] for number in ("allocatable", "allocated", "available"))
-        for name, found in data.items()
+        name: " / ".join(amounts[key] for key in ("allocatable", "allocated", "available"))
+        for name, amounts in data.items()
         if "/" in name
     }
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-async def test_the_worked_examples(scenario, api, namespace, clean_cluster, cluster):
+async def test_scenarios(scenario, api, namespace, clean_cluster, cluster):
     for name, devices in scenario["nodes"].items():
         await node(api, name, devices)
     async with asyncio.TaskGroup() as creating:
-        for group, them in enumerate(scenario.get("pods", ())):
-            for number in range(them["count"]):
+        for group, pods in enumerate(scenario.get("pods", ())):
+            for number in range(pods["count"]):
                 name = f"taken-{group}-{number}"
-                creating.create_task(pod(api, namespace, name, them["asks"], on=them["node"]))
+                creating.create_task(pod(api, namespace, name, pods["asks"], on=pods["node"]))
 
     data = (await ask(cluster, "-o", "json")).data
-    shown = {one["node"]: of_devices(one["resources"]) for one in data["nodes"]}
+    shown = {item["node"]: of_devices(item["resources"]) for item in data["nodes"]}
     assert {name: shown[name] for name in scenario["nodes"]} == scenario["shows"]
     assert of_devices(data["totals"]) == scenario["totals"]
     table = (await ask(cluster)).out
@@ -87,7 +90,7 @@ async def test_the_worked_examples(scenario, api, namespace, clean_cluster, clus
 
 
 async def play_next(coming: dict[str, Any], api: Client, namespace: str, cluster: Any) -> None:
-    """One more pod, placed by the cluster's own scheduler."""
+    """Create one more pod, which the cluster's scheduler places."""
     await pod(api, namespace, "next", coming["asks"])
 
     async def placed() -> str:
@@ -95,15 +98,12 @@ async def play_next(coming: dict[str, Any], api: Client, namespace: str, cluster
 
     where = await waiting.until_async(placed, "the scheduler to place the next pod")
     assert where == coming["goes to"]
-    (one,) = (await ask(cluster, where, "-o", "json")).data["nodes"]
-    assert of_devices(one["resources"]) == coming["then shows"]
+    (item,) = (await ask(cluster, where, "-o", "json")).data["nodes"]
+    assert of_devices(item["resources"]) == coming["then shows"]
 
 
-async def test_every_way_to_ask(api, namespace, clean_cluster, cluster):
-    """One cluster, and all that a person may type about it.
-
-    Its nodes have names of their own: pods of the examples above may still be leaving theirs.
-    """
+async def test_all_output_options(api, namespace, clean_cluster, cluster):
+    """Uses its own node names, because pods of the scenarios may still be terminating on theirs."""
     await node(api, "rack-2", {"nvidia.com/gpu": "8"}, reserved_cpu="100m")
     await node(api, "rack-10", {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0"})
     await node(api, "cpu-1", {"hugepages-2Mi": "512Mi"}, unschedulable=True)
@@ -125,8 +125,8 @@ async def _tables(cluster: Any) -> None:
     assert every.index("rack-2") < every.index("rack-10")
     assert line_of("nvidia.com/gpu", every) == "nvidia.com/gpu 12 4 8 ███████░░░░░░░░░░░░░ 33 %"
 
-    one = (await ask(cluster, "rack-10")).out
-    assert one.splitlines() == [
+    single = (await ask(cluster, "rack-10")).out
+    assert single.splitlines() == [
         "Node rack-10, with 4 of 110 pods:",
         "RESOURCE         ALLOCATABLE   ALLOCATED   AVAILABLE   TAKEN",
         "cpu                       64           6          58   ██░░░░░░░░░░░░░░░░░░   9 %",
@@ -156,27 +156,27 @@ async def _wide_and_json(cluster: Any) -> None:
     ]
 
     data = (await ask(cluster, "-o", "json")).data
-    there = {one["node"]: one["resources"] for one in data["nodes"]}
-    assert there["rack-10"]["memory"] == {
+    by_node = {item["node"]: item["resources"] for item in data["nodes"]}
+    assert by_node["rack-10"]["memory"] == {
         "capacity": "256Gi",
         "reserved": "0",
         "allocatable": "256Gi",
         "allocated": "90Gi",
         "available": "166Gi",
     }
-    assert there["rack-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # no node has the mark, pods do
-    assert there["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
+    assert by_node["rack-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # only pods have this resource
+    assert by_node["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
     assert data["totals"]["nvidia.com/gpu"]["available"] == "8"
-    cordoned = {one["node"]: one["cordoned"] for one in data["nodes"]}
+    cordoned = {item["node"]: item["cordoned"] for item in data["nodes"]}
     assert (cordoned["cpu-1"], cordoned["rack-2"]) == (True, False)
 
 
 async def _typing_errors(cluster: Any) -> None:
     for typed, code, sentence in (
         (("rack-3",), 1, "there is no node rack-3; did you mean rack-2 or rack-10?"),
-        (("-r", "gpus"), 1, "no node has gpus and no pod asks for it; did you mean nvidia.com/gpu?"),
-        (("rack-2", "-r", "zebra"), 1, "node rack-2 does not have zebra and no pod there asks for it."),
-        (("-o", "yaml"), 2, "--output yaml: it is table, wide or json."),
+        (("-r", "gpus"), 1, "no node has gpus and no pod requests it; did you mean nvidia.com/gpu?"),
+        (("rack-2", "-r", "zebra"), 1, "node rack-2 does not have zebra and no pod there requests it."),
+        (("-o", "yaml"), 2, "--output yaml: must be table, wide or json."),
     ):
         answer = await ask(cluster, *typed)
         assert (answer.code, answer.out) == (code, "")
@@ -191,15 +191,15 @@ WRITTEN = {
     "nothing": ("memory", "0", "0"),
     "bytes": ("memory", "1023", "1023"),
     "kibibytes that a kubelet reports": ("memory", "263921132Ki", "251.6Gi"),
-    "never more than there is": ("memory", "1073741823", "1023.9Mi"),
-    "less than nothing": ("memory", "-1536Mi", "-1.5Gi"),
-    "other pages": ("hugepages-1Gi", "4Gi", "4Gi"),
-    "devices short": ("nvidia.com/gpu", "-3", "-3"),
+    "rounded down": ("memory", "1073741823", "1023.9Mi"),
+    "a negative amount": ("memory", "-1536Mi", "-1.5Gi"),
+    "huge pages": ("hugepages-1Gi", "4Gi", "4Gi"),
+    "a negative number of devices": ("nvidia.com/gpu", "-3", "-3"),
 }
 
 
 @pytest.mark.parametrize(("resource", "amount", "text"), WRITTEN.values(), ids=WRITTEN)
-def test_how_amounts_are_written(resource, amount, text):
+def test_amounts_are_formatted(resource, amount, text):
     assert amounts.text(resource, quantity.parse(amount)) == text
 
 

@@ -1,4 +1,4 @@
-"""The demo is the first thing a newcomer runs: it must show what it promises and leave nothing behind."""
+"""`croupier demo` shows every step and leaves nothing running."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.cli.command import CROUPIER
 SECONDS = 60
 
 
-def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
+def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
     programs = os.path.dirname(lab.record.binaries["kube-apiserver"])
     ended = subprocess.run(
         [*CROUPIER, "demo"],
@@ -23,7 +23,7 @@ def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
     )
 
     assert ended.returncode == 0, ended.stderr
-    for promised in (
+    for expected in (
         "Croupier-Simulated-70GB",
         "$ kubectl get nodereservations",
         "holds 50 % of card node-1-0000-10-00-0 and 50 % of card node-1-0000-11-00-0 of node-1",
@@ -34,9 +34,9 @@ def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
         "Warning: no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/gpu instead",
         "2g.20gb->gpu",
         "card gpu-worker-0000-10-00-0 is overcommitted",
-        "Nothing found: 4 nodes looked at.",
+        "No findings on 4 nodes.",
     ):
-        assert promised in ended.stdout
+        assert expected in ended.stdout
     listed = ended.stdout.partition("$ kubectl get pods")[2].partition("$")[0]
     assert {line.split()[0]: line.split()[2] for line in listed.splitlines()[2:] if line} == {
         "greedy": "Pending",
@@ -48,6 +48,6 @@ def test_the_demo_reserves_places_explains_and_goes(lab: Lab, tmp_path):
 
 
 def running_under(folder: str) -> list[list[str]]:
-    """Command lines of processes that work in `folder`."""
+    """Command lines of processes that use `folder`."""
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     return [line for line in lines if any(folder in word for word in line) and "pytest" not in " ".join(line)]

@@ -1,4 +1,4 @@
-"""`croupier doctor` on a real API server: what is wrong is found, and said with what to do about it."""
+"""`croupier doctor` on a real API server: problems are found and reported with a remedy."""
 
 import asyncio
 import contextlib
@@ -29,16 +29,16 @@ pytestmark = pytest.mark.usefixtures("clean_cluster")
 
 
 def findings(answer: Answer) -> set[tuple[str, str, str]]:
-    return {(one["check"], one["severity"], one["where"]) for one in answer.data["findings"]}
+    return {(item["check"], item["severity"], item["where"]) for item in answer.data["findings"]}
 
 
 def said(answer: Answer, where: str) -> str:
-    return " ".join(one["what"] for one in answer.data["findings"] if one["where"] == where)
+    return " ".join(item["what"] for item in answer.data["findings"] if item["where"] == where)
 
 
 @pytest_asyncio.fixture
 async def troubled(api: Client, namespace: str) -> AsyncIterator[str]:
-    """A cluster with one of each trouble; the name of its node."""
+    """A cluster with one problem of each kind; yields the name of its node."""
     node = f"{namespace}-node"
     await asking.node(api, node)
     await _card(api, node, pool="team-a")
@@ -51,7 +51,7 @@ async def troubled(api: Client, namespace: str) -> AsyncIterator[str]:
     bound = asking.pod(namespace, "past-the-ledger")
     bound["spec"]["nodeName"] = node
     await api.create(kinds.PODS.raw, bound)
-    await asking.ledger(api, node, {"nobody/gone/uid": 50})
+    await asking.ledger(api, node, {"deleted/gone/uid": 50})
     yield node
     await api.delete(kinds.PODS, "past-the-ledger", namespace=namespace)
 
@@ -90,7 +90,7 @@ async def _pool(api: Client, name: str) -> None:
         "type": "Misconfigured",
         "status": "True",
         "reason": "Drift",
-        "message": "a card was cut by somebody else",
+        "message": "a card was repartitioned by another program",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     await api.patch(kinds.GPU_POOLS.raw, name, {"status": {"conditions": [condition]}}, subresource="status")
@@ -103,7 +103,7 @@ def _settings(namespace: str, text: str) -> dict[str, Any]:
     }
 
 
-async def test_each_trouble_is_found_with_what_to_do(cluster, namespace, troubled):
+async def test_each_problem_is_found_with_a_remedy(cluster, namespace, troubled):
     answer = croupier("doctor", "-n", namespace, "-o", "json", kubeconfig=cluster.kubeconfig)
 
     assert answer.code == 1
@@ -120,39 +120,39 @@ async def test_each_trouble_is_found_with_what_to_do(cluster, namespace, trouble
         ("ledger", "warning", f"node {troubled}"),
     }
     assert expected <= findings(answer), json.dumps(answer.data, indent=1)
-    assert not {one for one in findings(answer) if one[0] in ("crds", "versions")}
-    assert all(one["whatToDo"] for one in answer.data["findings"])
+    assert not {finding for finding in findings(answer) if finding[0] in ("crds", "versions")}
+    assert all(item["whatToDo"] for item in answer.data["findings"])
     assert "gpu.deckhouse.io/team-a" in said(answer, f"node {troubled}")
     assert "patch podallocations.allocation.mbcas.io" in said(answer, "ServiceAccount croupier-market")
 
 
-async def test_one_check_alone_and_a_clean_bill(cluster, namespace, crds):
-    well = croupier("doctor", "--only", "crds", "--only", "versions", kubeconfig=cluster.kubeconfig)
-    assert (well.code, well.out) == (0, "Nothing to complain of: versions, crds.\n")
+async def test_selected_checks_and_no_findings(cluster, namespace, crds):
+    healthy = croupier("doctor", "--only", "crds", "--only", "versions", kubeconfig=cluster.kubeconfig)
+    assert (healthy.code, healthy.out) == (0, "No findings: versions, crds.\n")
 
-    ill = croupier("doctor", "-n", namespace, "--only", "processes", kubeconfig=cluster.kubeconfig)
-    assert ill.code == 1
-    assert ill.out.splitlines()[0].split()[:3] == ["CHECK", "SEVERITY", "WHERE"]
+    failing = croupier("doctor", "-n", namespace, "--only", "processes", kubeconfig=cluster.kubeconfig)
+    assert failing.code == 1
+    assert failing.out.splitlines()[0].split()[:3] == ["CHECK", "SEVERITY", "WHERE"]
 
 
-def test_what_cannot_be_meant():
+def test_an_unknown_check_is_rejected():
     answer = croupier("doctor", "--only", "everything")
     assert answer.code == 2
     assert "choose from versions, crds," in answer.err
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(cluster, tmp_path):
-    said = yaml.safe_load(cluster.kubeconfig.read_text())
-    for one in said["clusters"]:
-        one["cluster"]["server"] = "https://127.0.0.1:9"
-    nowhere = tmp_path / "kubeconfig"
-    nowhere.write_text(yaml.safe_dump(said))
-    answer = croupier("doctor", kubeconfig=nowhere)
+def test_an_unreachable_cluster_is_reported_in_one_sentence(cluster, tmp_path):
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for entry in config["clusters"]:
+        entry["cluster"]["server"] = "https://127.0.0.1:9"
+    unreachable = tmp_path / "kubeconfig"
+    unreachable.write_text(yaml.safe_dump(config))
+    answer = croupier("doctor", kubeconfig=unreachable)
     assert (answer.code, answer.out) == (1, "")
     assert len(answer.err.splitlines()) == 1
 
 
-async def test_a_webhook_that_answers_is_told_from_one_that_does_not(api, cluster, namespace):
+async def test_an_unavailable_webhook_is_found(api, cluster, namespace):
     port, health = free_ports(2)
     webhook = await asyncio.create_subprocess_exec(
         *CROUPIER,
@@ -160,17 +160,17 @@ async def test_a_webhook_that_answers_is_told_from_one_that_does_not(api, cluste
         *(f"--listen=127.0.0.1:{port}", f"--url=https://127.0.0.1:{port}", f"--health=127.0.0.1:{health}"),
         *("--failure-policy=Fail", "--drain=0"),
     )
-    look = ("doctor", "-n", namespace, "--only", "webhook", "-o", "json")
+    command = ("doctor", "-n", namespace, "--only", "webhook", "-o", "json")
     try:
         await until_async(lambda: _asked(api), "the webhook to answer", 60)
-        well = croupier(*look, kubeconfig=cluster.kubeconfig)
-        assert not [one for one in findings(well) if one[1] == "error"], well.out
+        healthy = croupier(*command, kubeconfig=cluster.kubeconfig)
+        assert not [finding for finding in findings(healthy) if finding[1] == "error"], healthy.out
 
         webhook.terminate()
         await webhook.wait()
-        ill = croupier(*look, kubeconfig=cluster.kubeconfig)
-        assert ("webhook", "error", "croupier webhook") in findings(ill)
-        assert "the API server cannot call it" in said(ill, "croupier webhook")
+        failing = croupier(*command, kubeconfig=cluster.kubeconfig)
+        assert ("webhook", "error", "croupier webhook") in findings(failing)
+        assert "the API server cannot call it" in said(failing, "croupier webhook")
     finally:
         if webhook.returncode is None:
             webhook.kill()
@@ -181,7 +181,7 @@ async def test_a_webhook_that_answers_is_told_from_one_that_does_not(api, cluste
 
 
 async def _asked(api: Client) -> bool:
-    """Whether a pod that asks for cards is marked."""
+    """Whether the webhook marks a pod that requests cards."""
     pod = asking.pod("default", marked=False, gpus=1)
     try:
         made = await api.create(kinds.PODS.raw, pod, dry_run=True)

@@ -1,4 +1,4 @@
-"""`croupier explain pod`, on a real API server: why a pod waits, or where it sits."""
+"""`croupier explain pod` on a real API server: where a pod was placed, or why it is pending."""
 
 import asyncio
 import json
@@ -30,22 +30,22 @@ async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask)
     await asking.ledger(api, "closed-1", {}, {})
     await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
 
-    told = ask(f"{namespace}/trainer")
+    answer = ask(f"{namespace}/trainer")
 
-    assert told.code == 1
+    assert answer.code == 1
     sentence = (
         "0/3 nodes are available: 1 node(s) were unschedulable, 2 needs 2 cards with 50 % free but has 0."
     )
-    assert f"Pod {namespace}/trainer: {sentence}" in told.out
-    assert "asks for   50 % of 2 cards" in told.out
-    assert "2 nodes: needs 2 cards with 50 % free but has 0\n      far-1, near-1" in told.out
-    assert "near-1: card 0 is short by 10 %, card 1 is short by 10 %" in told.out
-    assert "40 % free; a/one 60 %" in told.out
-    assert "40 % of 2 cards on near-1" in told.out
+    assert f"Pod {namespace}/trainer: {sentence}" in answer.out
+    assert "requests   50 % of 2 cards" in answer.out
+    assert "2 nodes: needs 2 cards with 50 % free but has 0\n      far-1, near-1" in answer.out
+    assert "near-1: card 0 is short by 10 %, card 1 is short by 10 %" in answer.out
+    assert "40 % free; a/one 60 %" in answer.out
+    assert "40 % of 2 cards on near-1" in answer.out
 
     data = ask("trainer", "-n", namespace, "-o", "json").data
     assert (data["state"], data["sentence"]) == ("Pending", sentence)
-    assert [one["node"] for one in data["nearest"]] == ["near-1", "far-1"]
+    assert [miss["node"] for miss in data["nearest"]] == ["near-1", "far-1"]
     assert data["instead"] == [{"asks": ["40 % of 2 cards"], "node": "near-1"}]
 
 
@@ -53,10 +53,10 @@ async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):
     await asking.node(api, "roomy-1")
     await api.create(kinds.PODS, asking.pod(namespace, gpus=1))
 
-    told = ask(f"{namespace}/trainer")
+    answer = ask(f"{namespace}/trainer")
 
-    assert told.code == 0
-    assert "the pod would fit on roomy-1 now; it waits for the scheduler" in told.out
+    assert answer.code == 0
+    assert "the pod would fit on roomy-1 now; it waits for the scheduler" in answer.out
 
 
 async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
@@ -70,17 +70,17 @@ async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
     binding = {"metadata": {"name": "trainer"}, "target": {"kind": "Node", "name": "home-1"}}
     await api.create(kinds.PODS, binding, namespace=namespace, name="trainer", subresource="binding")
     await api.patch(kinds.NODE_RESERVATIONS, "home-1", {"spec": {"held": None}})
-    told = ask(f"{namespace}/trainer")
+    answer = ask(f"{namespace}/trainer")
 
-    assert told.code == 0
-    assert "is bound to home-1 and holds 50 % of card 0 and 50 % of card 1" in told.out
-    assert "state      Bound on home-1\n  since      20" in told.out
-    assert "card       1 (home-1-gpu-1): 50 %" in told.out
+    assert answer.code == 0
+    assert "is bound to home-1 and holds 50 % of card 0 and 50 % of card 1" in answer.out
+    assert "state      Bound on home-1\n  since      20" in answer.out
+    assert "card       1 (home-1-gpu-1): 50 %" in answer.out
     data = ask(f"{namespace}/trainer", "-o", "json").data
     assert data["holds"]["cards"][0] == {"card": "home-1-gpu-0", "index": 0, "percent": 50}
 
 
-async def test_where_no_ledger_is_recorded_it_is_counted_from_pods(api, clean_cluster, namespace, ask):
+async def test_without_a_stored_ledger_the_allocations_of_pods_are_used(api, clean_cluster, namespace, ask):
     await asking.node(api, "counted-1")
     written = json.dumps([{"card": "counted-1-gpu-1", "index": 1, "percent": 100}])
     body = asking.pod(namespace, "running", gpus=1, allocation=written)
@@ -92,7 +92,7 @@ async def test_where_no_ledger_is_recorded_it_is_counted_from_pods(api, clean_cl
     assert "needs 2 free cards but has 1" in ask(f"{namespace}/second").out
 
 
-async def test_what_cannot_be_read_and_what_is_not_ours(api, crds, clean_cluster, namespace, ask):
+async def test_invalid_requests_and_unmarked_pods(api, crds, clean_cluster, namespace, ask):
     await api.create(kinds.PODS, asking.pod(namespace, "bad", ratio="50%"))
     await api.create(kinds.PODS, asking.pod(namespace, "plain", marked=False, gpus=1))
 
@@ -100,10 +100,10 @@ async def test_what_cannot_be_read_and_what_is_not_ours(api, crds, clean_cluster
 
     assert (bad.code, plain.code) == (1, 0)
     assert 'annotation gpu.mps.io/ratio is "50%": it must be a whole number from 1 to 100' in bad.out
-    assert "asks for 1 card; it does not carry gpu.mps.io/ledger" in plain.out
+    assert "asks for 1 card; it does not request gpu.mps.io/ledger" in plain.out
 
 
-def test_a_pod_that_is_not_there_is_one_sentence(cluster, ask):
+def test_a_missing_pod_is_reported_in_one_sentence(cluster, ask):
     missing = ask("default/no-such-pod")
 
     assert missing.code == 1
@@ -114,12 +114,12 @@ def test_a_pod_that_is_not_there_is_one_sentence(cluster, ask):
 @pytest.mark.parametrize(
     "typed", [["a/b/c"], ["/b"], ["a/b", "-n", "c"], ["a/b", "-o", "yaml"]], ids=" ".join
 )
-def test_what_cannot_be_meant_is_refused(typed):
+def test_invalid_arguments_exit_with_2(typed):
     assert croupier("explain", "pod", *typed).code == 2
 
 
-async def test_a_pod_that_a_quota_keeps_out_is_explained_by_its_deployment(api, lab, namespace, ask):
-    """`lab`: somebody must be there who makes the pods of a Deployment."""
+async def test_a_pod_rejected_by_a_quota_is_explained_by_its_deployment(api, lab, namespace, ask):
+    """Needs `lab`, because its controller manager creates the pods of a Deployment."""
     hard = {"requests.gpu.deckhouse.io/team-a": "3"}
     quota = {"metadata": {"name": "cards", "namespace": namespace}, "spec": {"hard": hard}}
     await api.create(quotas.RESOURCE_QUOTAS.raw, quota)
@@ -133,25 +133,27 @@ async def test_a_pod_that_a_quota_keeps_out_is_explained_by_its_deployment(api, 
     }
     await api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
 
-    async def told() -> asking.Answer | None:
+    async def rejected() -> asking.Answer | None:
         answer = await asyncio.to_thread(ask, f"{namespace}/web")
-        return answer if "is not there" in answer.out else None
+        return answer if "does not exist" in answer.out else None
 
-    answer = await until_async(told, "the ReplicaSet to be refused", within=60)
+    answer = await until_async(rejected, "the ReplicaSet to be rejected", within=60)
 
     assert answer is not None
     assert answer.code == 1
-    assert f"Pod {namespace}/web is not there: ReplicaSet web-" in answer.out
-    sentence = "ResourceQuota cards stops it: it asks for 4 of gpu.deckhouse.io/team-a, and 0 of 3 are used"
+    assert f"Pod {namespace}/web does not exist: ReplicaSet web-" in answer.out
+    sentence = (
+        "ResourceQuota cards blocks the pod: it asks for 4 of gpu.deckhouse.io/team-a, and 0 of 3 are used"
+    )
     assert sentence in answer.out
     data = ask(f"{namespace}/web", "-o", "json").data
     assert (data["state"], data["quota"], data["sentence"]) == ("Absent", "cards", sentence)
 
     await api.delete(quotas.RESOURCE_QUOTAS, "cards", namespace=namespace)
-    assert "ResourceQuota cards stopped it and is gone now" in ask(f"{namespace}/web").out
+    assert "ResourceQuota cards blocked the pod and does not exist any more" in ask(f"{namespace}/web").out
     await api.delete(DEPLOYMENTS, "web", namespace=namespace)
 
 
 async def counted(api: Client, namespace: str) -> bool:
-    found = await api.get(quotas.RESOURCE_QUOTAS, "cards", namespace=namespace)
-    return bool(found.status.used)
+    quota = await api.get(quotas.RESOURCE_QUOTAS, "cards", namespace=namespace)
+    return bool(quota.status.used)

@@ -1,4 +1,4 @@
-"""`croupier fallback`: what admission would make of a pod, told without a single write."""
+"""`croupier fallback`: preview of admission, without writes."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def pod(*, of: str = LARGE, count: int = 1, **meta: Any) -> dict[str, Any]:
 
 
 def ask(workload: Any, *args: str, offers: Any, tmp_path: Path) -> Answer:
-    """With what nodes offer in a file."""
+    """Run `croupier fallback` with the nodes' resources in a file."""
     path = tmp_path / "nodes.yaml"
     path.write_text(yaml.safe_dump_all(offers) if isinstance(offers, list) else yaml.safe_dump(offers))
     return croupier("fallback", "-f", "-", "--nodes", str(path), *args, stdin=yaml.safe_dump(workload))
@@ -32,22 +32,34 @@ def ask(workload: Any, *args: str, offers: Any, tmp_path: Path) -> Answer:
 
 ENDINGS = {
     "changed": (pod(), {"n": {SMALL: 28}}, (), 3, "Pod job would be changed."),
-    "as it is": (pod(), {"n": {LARGE: 8}}, (), 0, "would be admitted as it is: nodes offer all it asks for."),
-    "no cards": (pod(of="cpu"), {"n": {LARGE: 8}}, (), 0, "as it is: it asks for no cards."),
+    "unchanged": (
+        pod(),
+        {"n": {LARGE: 8}},
+        (),
+        0,
+        "would be admitted as it is: nodes offer all it requests.",
+    ),
+    "no cards": (pod(of="cpu"), {"n": {LARGE: 8}}, (), 0, "as it is: it requests no cards."),
     "whole cards are not replaced": (
         pod(of="nvidia.com/gpu"),
         {"n": {LARGE: 8}},
         (),
         0,
-        "as it is: nvidia.com/gpu is no MIG profile.",
+        "as it is: nvidia.com/gpu is not a MIG profile.",
     ),
-    "nothing fits": (pod(), {"n": {SMALL: 28}}, ("--direction", "up"), 4, "would be admitted, and wait."),
+    "nothing fits": (
+        pod(),
+        {"n": {SMALL: 28}},
+        ("--direction", "up"),
+        4,
+        "would be admitted and stay pending.",
+    ),
     "refused": (
         pod(),
         {"n": {"cpu": 8}},
         ("--when-nothing-fits", "Deny"),
         4,
-        "Pod job would be refused.\n\nNo node offers nvidia.com/mig-2g.20gb",
+        "Pod job would be rejected.\n\nNo node offers nvidia.com/mig-2g.20gb",
     ),
     "unreadable": (
         pod(annotations={"gpu-webhook.k8s.io/fallback-policy": "left"}),
@@ -56,7 +68,7 @@ ENDINGS = {
         4,
         'Annotation gpu-webhook.k8s.io/fallback-policy is "left": it must be nearest, down, up or off.',
     ),
-    "its own floor": (
+    "minimum memory in an annotation": (
         pod(annotations={"gpu-webhook.k8s.io/min-memory": "15Gi"}),
         {"n": {SMALL: 28, "gpu": 1}},
         (),
@@ -64,33 +76,33 @@ ENDINGS = {
         "+ nvidia.com/gpu: 1",
     ),
     "scaled": (pod(), {"n": {SMALL: 28}}, ("--quantities", "scale"), 3, "+ nvidia.com/mig-1g.10gb: 2"),
-    "a limit only": (
+    "a request without a limit": (
         {"kind": "Pod", "spec": {"containers": [{"name": "m", "resources": {"requests": {SMALL: 1}}}]}},
         {"n": {SMALL: 28}},
         (),
         3,
-        "Pod without a name would get the limits it lacks.",
+        "Pod without a name would get missing limits.",
     ),
 }
 
 
 @pytest.mark.parametrize(("workload", "offers", "args", "code", "said"), ENDINGS.values(), ids=ENDINGS)
-def test_the_ending_and_its_exit_code(workload, offers, args, code, said, tmp_path):
-    told = ask(workload, *args, offers=offers, tmp_path=tmp_path)
+def test_decision_and_exit_code(workload, offers, args, code, said, tmp_path):
+    answer = ask(workload, *args, offers=offers, tmp_path=tmp_path)
 
-    assert (told.code, told.err) == (code, "")
-    assert said in told.out
+    assert (answer.code, answer.err) == (code, "")
+    assert said in answer.out
 
 
-def test_programs_get_all_of_it_as_json_or_yaml(tmp_path):
+def test_json_and_yaml_contain_the_whole_decision(tmp_path):
     job = {"kind": "Job", "metadata": {"name": "batch"}, "spec": {"template": {"spec": pod()["spec"]}}}
 
-    told = ask(job, "-o", "json", offers={"n": {SMALL: 28}}, tmp_path=tmp_path)
+    answer = ask(job, "-o", "json", offers={"n": {SMALL: 28}}, tmp_path=tmp_path)
     same = ask(job, "-o", "yaml", offers={"n": {SMALL: 28}}, tmp_path=tmp_path)
 
-    assert told.data == yaml.safe_load(same.out)
+    assert answer.data == yaml.safe_load(same.out)
     limits = "/spec/containers/0/resources/limits"
-    assert told.data == {
+    assert answer.data == {
         "pod": "batch",
         "state": "Rewritten",
         "rewrites": [{"container": "main", "from": "2g.20gb", "to": "1g.10gb", "asked": 1, "given": 1}],
@@ -113,17 +125,21 @@ def test_programs_get_all_of_it_as_json_or_yaml(tmp_path):
 
 
 BAD = {
-    "no pod": (["-f", "-"], "kind: Service", "has none"),
+    "no pod": (["-f", "-"], "kind: Service", "contains none"),
     "wrong types": (
         ["-f", "-"],
         "kind: Pod\nspec: {containers: 7}",
-        "it is no pod: spec.containers must be a list",
+        "not a valid pod: spec.containers must be a list",
     ),
-    "no such file of nodes": (["-f", "-", "--nodes", "none.yaml"], "kind: Pod\nspec: {}", "No such file"),
-    "no direction": (["-f", "-", "--direction", "left"], "kind: Pod", "it is nearest, down, up or off"),
-    "no memory": (["-f", "-", "--min-memory", "10GB"], "kind: Pod", "such as 10Gi"),
-    "no way to count": (["-f", "-", "--quantities", "double"], "kind: Pod", "it is keep or scale"),
-    "no way to print": (["-f", "-", "-o", "xml"], "kind: Pod", "it is table, json or yaml"),
+    "missing nodes file": (["-f", "-", "--nodes", "none.yaml"], "kind: Pod\nspec: {}", "No such file"),
+    "unknown direction": (
+        ["-f", "-", "--direction", "left"],
+        "kind: Pod",
+        "must be nearest, down, up or off",
+    ),
+    "invalid memory": (["-f", "-", "--min-memory", "10GB"], "kind: Pod", "such as 10Gi"),
+    "unknown quantities": (["-f", "-", "--quantities", "double"], "kind: Pod", "must be keep or scale"),
+    "unknown output": (["-f", "-", "-o", "xml"], "kind: Pod", "must be table, json or yaml"),
 }
 
 
@@ -141,7 +157,7 @@ def test_a_file_that_tells_of_no_nodes_is_refused(tmp_path):
 
     refused = croupier("fallback", "-f", str(path), "--nodes", "-", stdin="kind: Pod")
 
-    assert (refused.code, refused.err) == (2, "croupier: --nodes -: it tells of no node.\n")
+    assert (refused.code, refused.err) == (2, "croupier: --nodes -: it describes no node.\n")
 
 
 async def node(api: Client, name: str, **allocatable: str) -> None:

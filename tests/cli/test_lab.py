@@ -1,4 +1,4 @@
-"""`croupier lab`, as a person types it."""
+"""`croupier lab` on the command line."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 class Person:
-    """Somebody with a shell and a home of their own."""
+    """Runs `croupier lab` with its own CROUPIER_HOME."""
 
     def __init__(self, home: Path, assets: Path | None) -> None:
         self.home = home
@@ -48,33 +48,33 @@ class Person:
     def waits_for(self, name: str = "default", *, ready: bool = True) -> Record:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            found = self.lab(name)
-            if found is not None and found.processes and found.ready >= ready:
-                return found
+            lab = self.lab(name)
+            if lab is not None and lab.processes and lab.ready >= ready:
+                return lab
             time.sleep(0.05)
-        raise AssertionError(f"lab {name} did not come up")
+        raise AssertionError(f"lab {name} did not start")
 
 
 @pytest.fixture
 def person(tmp_path, pytestconfig) -> Iterator[Person]:
-    someone = Person(tmp_path, pytestconfig.getoption("--lab-bin"))
-    yield someone
-    for child in someone.started:
+    shell = Person(tmp_path, pytestconfig.getoption("--lab-bin"))
+    yield shell
+    for child in shell.started:
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)
             child.communicate(timeout=60)
     if (tmp_path / "labs").exists():
-        someone.types("down", "--all")
+        shell.types("down", "--all")
 
 
 def running(lab: Record) -> list[str]:
-    return [one.name for one in lab.processes if process.alive(one)]
+    return [part.name for part in lab.processes if process.alive(part)]
 
 
 def test_a_detached_lab_from_up_to_down(person):
     up = person.types("up", "--nodes", "2", "--gpus", "H100:8", "--node", "gpu-worker=T4:1", "--detach")
     assert up.returncode == 0, up.stderr
-    assert "Lab default is up: https://127.0.0.1:" in up.stdout
+    assert "Lab default is running: https://127.0.0.1:" in up.stdout
     assert "gpu-worker, node-1, node-2" in up.stdout
 
     gpus = "-o=custom-columns=N:.metadata.name,G:.status.allocatable.nvidia\\.com/gpu"
@@ -86,10 +86,10 @@ def test_a_detached_lab_from_up_to_down(person):
     ]
 
     status = person.types("status", "-o", "json")
-    seen = json.loads(status.stdout)
+    report = json.loads(status.stdout)
     assert status.returncode == 0
-    assert (seen["state"], seen["nodes"]) == ("running", {"total": 3, "ready": 3})
-    assert [part["name"] for part in seen["parts"]] == [
+    assert (report["state"], report["nodes"]) == ("running", {"total": 3, "ready": 3})
+    assert [part["name"] for part in report["parts"]] == [
         "etcd",
         "kube-apiserver",
         "kube-controller-manager",
@@ -104,7 +104,7 @@ def test_a_detached_lab_from_up_to_down(person):
 
     again = person.types("up", "--node", "late=T4:1")
     assert again.returncode == 0
-    assert "Lab default was up already" in again.stdout
+    assert "Lab default was already running" in again.stdout
     assert "late" in person.types("kubectl", "get", "nodes").stdout
 
     lab = person.lab()
@@ -126,7 +126,7 @@ def test_ctrl_c_stops_everything_in_the_foreground(person):
     assert running(lab) == []
 
 
-def test_a_second_ctrl_c_does_not_wait_for_anybody(person):
+def test_a_second_ctrl_c_kills_everything(person):
     child = person.starts("up")
     lab = person.waits_for()
     child.send_signal(signal.SIGINT)
@@ -137,7 +137,7 @@ def test_a_second_ctrl_c_does_not_wait_for_anybody(person):
     output, _ = child.communicate(timeout=60)
 
     assert child.returncode == 0, output
-    assert "Ending at once" in output
+    assert "Killing all processes" in output
     assert running(lab) == []
 
 
@@ -148,12 +148,12 @@ def test_ctrl_c_while_starting_leaves_nothing(person):
     output, _ = child.communicate(timeout=60)
 
     assert child.returncode == 130, output
-    assert "nothing of lab default is left running" in output
+    assert "Interrupted; lab default was stopped." in output
     assert running(lab) == []
     assert person.lab() is None
 
 
-def test_down_in_another_terminal_ends_a_lab_held_in_the_foreground(person):
+def test_down_in_another_terminal_stops_a_foreground_lab(person):
     child = person.starts("up")
     lab = person.waits_for()
     down = person.types("down")
@@ -163,42 +163,42 @@ def test_down_in_another_terminal_ends_a_lab_held_in_the_foreground(person):
     assert running(lab) == []
 
 
-def test_a_part_that_dies_under_our_eyes_is_named_with_its_log(person):
+def test_a_component_that_exits_is_reported_with_its_log(person):
     child = person.starts("up")
     lab = person.waits_for()
-    process.kill(next(one for one in lab.processes if one.name == "kube-scheduler"))
+    process.kill(next(part for part in lab.processes if part.name == "kube-scheduler"))
     output, _ = child.communicate(timeout=60)
 
     assert child.returncode == 1
-    assert "croupier: kube-scheduler ended by itself, so lab default was stopped. Its log is" in output
+    assert "croupier: kube-scheduler exited, so lab default was stopped. Its log is" in output
     assert running(lab) == []
 
 
-def test_a_lab_whose_terminal_was_killed_is_replaced_by_the_next_up(person):
+def test_up_replaces_a_lab_whose_owner_was_killed(person):
     child = person.starts("up")
-    wreck = person.waits_for()
+    broken = person.waits_for()
     child.kill()
     child.communicate()
     assert person.types("status").stdout.startswith("Lab default is broken")
 
     assert person.types("up", "--detach").returncode == 0
-    assert running(wreck) == []
+    assert running(broken) == []
 
 
-BAD_WORDS = {
-    "a model nobody knows": (["up", "--gpus", "H1000:8"], "did you mean H100?"),
+INVALID_OPTIONS = {
+    "an unknown model": (["up", "--gpus", "H1000:8"], "did you mean H100?"),
     "cards without a count": (["up", "--node", "a=H100"], "write MODEL:COUNT, for example H100:8."),
     "a node without cards": (["up", "--node", "a"], "write NAME=MODEL:COUNT"),
-    "a name that is none": (["up", "--name", "Über/lab"], "use up to 42 small letters"),
-    "a folder that is not there": (["up", "--bin", "/nowhere"], "--bin /nowhere: there is no such folder."),
-    "no time at all": (["up", "--timeout", "0"], "must be more than 0 seconds"),
-    "fewer nodes than none": (["up", "--nodes", "-3"], "cannot be negative"),
-    "a way to print nobody knows": (["status", "-o", "xml"], "it is text or json"),
+    "an invalid name": (["up", "--name", "Über/lab"], "use up to 42 lower-case letters"),
+    "a missing folder": (["up", "--bin", "/nowhere"], "--bin /nowhere: there is no such folder."),
+    "no timeout": (["up", "--timeout", "0"], "must be more than 0 seconds"),
+    "a negative number of nodes": (["up", "--nodes", "-3"], "cannot be negative"),
+    "an unknown output": (["status", "-o", "xml"], "must be text or json"),
 }
 
 
-@pytest.mark.parametrize(("args", "sentence"), BAD_WORDS.values(), ids=BAD_WORDS)
-def test_a_bad_word_is_answered_in_one_sentence(person, args, sentence):
+@pytest.mark.parametrize(("args", "sentence"), INVALID_OPTIONS.values(), ids=INVALID_OPTIONS)
+def test_an_invalid_option_is_rejected_with_one_sentence(person, args, sentence):
     answer = person.types(*args)
 
     assert answer.returncode == 2
@@ -212,29 +212,29 @@ NO_LAB = {"status": ["status"], "kubeconfig": ["kubeconfig"], "kubectl": ["kubec
 
 
 @pytest.mark.parametrize("args", NO_LAB.values(), ids=NO_LAB)
-def test_without_a_lab_one_is_told_how_to_raise_it(person, args):
+def test_without_a_lab_the_error_says_how_to_start_one(person, args):
     answer = person.types(*args)
 
     assert answer.returncode == 1
-    assert answer.stderr == "croupier: There is no lab default: raise one with `croupier lab up`.\n"
+    assert answer.stderr == "croupier: There is no lab default: start one with `croupier lab up`.\n"
 
 
-def test_taking_down_what_is_not_there_is_no_failure(person):
+def test_stopping_a_missing_lab_is_not_an_error(person):
     assert person.types("down").stdout == "There is no lab default.\n"
     assert person.types("down", "--all").stdout == "There is no lab.\n"
 
 
-def test_a_place_that_cannot_be_written_is_named(person, tmp_path):
+def test_an_unwritable_folder_is_reported(person, tmp_path):
     (tmp_path / "file").touch()
     answer = Person(tmp_path / "file", None).types("up")
 
     assert answer.returncode == 1
     assert answer.stderr.startswith(f"croupier: {tmp_path}/file")
-    assert "choose other places with CROUPIER_HOME" in answer.stderr
+    assert "choose other folders with CROUPIER_HOME" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
-def test_too_short_a_time_is_said_and_nothing_stays(person):
+def test_a_start_up_timeout_is_reported_and_nothing_is_left(person):
     answer = person.types("up", "--timeout", "0.01")
 
     assert answer.returncode == 1
@@ -243,19 +243,20 @@ def test_too_short_a_time_is_said_and_nothing_stays(person):
     assert person.lab() is None
 
 
-def test_binaries_says_where_each_program_comes_from(person, tmp_path):
+def test_binaries_shows_the_source_of_each_binary(person, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
     (old / "kubectl").write_text("#!/bin/sh\necho Client Version: v1.20.0\n")
     (old / "kubectl").chmod(0o755)
 
-    said = person.types("binaries", "--bin", str(old)).stdout
+    output = person.types("binaries", "--bin", str(old)).stdout
 
     assert (
-        f"kubectl at {old}/kubectl (--bin) was passed over: it is 1.20.0; the lab needs 1.35 to 1.37" in said
+        f"kubectl at {old}/kubectl (--bin) was rejected: its version is 1.20.0; the lab needs 1.35 to 1.37"
+        in output
     )
     for name in ("etcd", "kube-apiserver", "kubelet", "ctr"):
-        assert f"\n{name} " in f"\n{said}"
+        assert f"\n{name} " in f"\n{output}"
 
 
 def test_help_shows_examples():
@@ -267,13 +268,12 @@ def test_help_shows_examples():
 
 
 def test_nothing_listens_beyond_loopback(person):
-    """A lab is for this machine only."""
     assert person.types("up", "--detach").returncode == 0
     lab = person.lab()
     listening = {
         connection.laddr.ip
-        for one in lab.processes
-        for connection in psutil.Process(one.pid).net_connections("inet")
+        for part in lab.processes
+        for connection in psutil.Process(part.pid).net_connections("inet")
         if connection.status == "LISTEN"
     }
 

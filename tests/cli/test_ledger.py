@@ -1,10 +1,10 @@
-"""`croupier ledger`: what every node has left, and one node card by card."""
+"""`croupier ledger`: free capacity of every node, and the cards of one node."""
 
 from tests.cli import asking
 from tests.cli.asking import croupier
 
 
-async def test_every_node_and_one_node(api, crds, clean_cluster, cluster):
+async def test_lists_all_nodes_and_shows_one(api, crds, clean_cluster, cluster):
     await asking.node(api, "node-1")
     await asking.node(api, "other-2", "T4:4")
     held = {"team/b/u2": "2100-01-01T00:00:00Z"}
@@ -20,9 +20,9 @@ async def test_every_node_and_one_node(api, crds, clean_cluster, cluster):
         ["other-2", "4/4", "400/400", "0", "-"],
     ]
 
-    one = ask("node-1").out
-    assert "card 0  ████████████████░░░░  20 % free; team/a 60 %, team/b 20 %" in one
-    assert "team/b/u2: Held until 2100-01-01 00:00:00 UTC" in one
+    details = ask("node-1").out
+    assert "card 0  ████████████████░░░░  20 % free; team/a 60 %, team/b 20 %" in details
+    assert "team/b/u2: Held until 2100-01-01 00:00:00 UTC" in details
 
     first, second = ask("-o", "json").data
     assert (first["percent"], first["recorded"]) == ({"free": 120, "total": 200}, True)

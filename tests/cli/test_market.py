@@ -1,4 +1,4 @@
-"""`croupier market`: invent a trace, rehearse on it, and say clearly what is wrong with one."""
+"""`croupier market`: generate a trace, simulate it, and reject invalid input with clear errors."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples/market/six-pods.csv"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    plots = tmp_path_factory.mktemp("rehearsal") / "plots"
+def simulation(tmp_path_factory):
+    plots = tmp_path_factory.mktemp("simulation") / "plots"
     return croupier("market", "simulate", str(EXAMPLE), "--out", str(plots)), plots
 
 
-def test_it_compares_and_draws(told):
-    answer, plots = told
+def test_simulate_compares_policies_and_writes_plots(simulation):
+    answer, plots = simulation
 
     assert answer.code == 0, answer
     for name in ("no limits", "static limits", "recommender", "market", "market, strict"):
@@ -30,9 +30,9 @@ def test_it_compares_and_draws(told):
     ]
 
 
-def test_a_trace_goes_from_the_one_to_the_other():
-    invented = croupier("market", "trace", "--pods", "3", "--minutes", "2", "--seed", "1")
-    answer = croupier("market", "simulate", "-", "--capacity", "3", "-o", "json", stdin=invented.out)
+def test_a_generated_trace_can_be_simulated():
+    trace = croupier("market", "trace", "--pods", "3", "--minutes", "2", "--seed", "1")
+    answer = croupier("market", "simulate", "-", "--capacity", "3", "-o", "json", stdin=trace.out)
 
     assert answer.code == 0, answer
     assert (answer.data["capacity"], answer.data["pods"], answer.data["seconds"]) == (3, 3, 120)
@@ -44,15 +44,19 @@ def test_a_trace_goes_from_the_one_to_the_other():
 
 HEADER = "time,pod,class,demand\n"
 REFUSED = {
-    "a bad line": (["-"], HEADER + "0,a,latency,1\n1,a,latency,lots\n", 'line 3: demand "lots" must be CPU'),
-    "no file": (["nowhere.csv"], "", "nowhere.csv: No such file or directory."),
-    "no node": (["-", "--capacity", "0"], HEADER, "--capacity 0: it is 1 to 10000 CPUs."),
-    "another output": (["-", "-o", "yaml"], HEADER, "--output yaml: it is table or json."),
+    "an invalid line": (
+        ["-"],
+        HEADER + "0,a,latency,1\n1,a,latency,lots\n",
+        'line 3: demand "lots" must be CPU',
+    ),
+    "a missing file": (["nowhere.csv"], "", "nowhere.csv: No such file or directory."),
+    "no capacity": (["-", "--capacity", "0"], HEADER, "--capacity 0: must be 1 to 10000 CPUs."),
+    "unknown output": (["-", "-o", "yaml"], HEADER, "--output yaml: must be table or json."),
 }
 
 
 @pytest.mark.parametrize(("args", "stdin", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_meant_is_refused_in_one_sentence(args, stdin, sentence):
+def test_invalid_input_is_rejected_with_one_sentence(args, stdin, sentence):
     refused = croupier("market", "simulate", *args, stdin=stdin)
 
     assert refused.code == 2
@@ -60,6 +64,6 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(args, stdin, sentence):
     assert len(refused.err.strip().splitlines()) == 1
 
 
-def test_a_trace_needs_pods_and_time():
-    assert "--pods 0: it is 1 to 1000." in croupier("market", "trace", "--pods", "0").err
-    assert "--minutes 0: it is 1 to" in croupier("market", "trace", "--minutes", "0").err
+def test_a_trace_needs_pods_and_minutes():
+    assert "--pods 0: must be 1 to 1000." in croupier("market", "trace", "--pods", "0").err
+    assert "--minutes 0: must be 1 to" in croupier("market", "trace", "--minutes", "0").err

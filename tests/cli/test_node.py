@@ -1,4 +1,4 @@
-"""`croupier node` says what is wrong with its options before it starts anything."""
+"""`croupier node` rejects invalid options before it starts."""
 
 import subprocess
 
@@ -9,24 +9,27 @@ from tests.cli.command import CROUPIER
 MISTAKES = {
     "no cards": (
         ["--node", "a", "--cards", "simulated"],
-        "--cards simulated: it is nvml, or simulated=MODEL:COUNT",
+        "--cards simulated: must be nvml or simulated=MODEL:COUNT",
     ),
     "no such model": (["--node", "a", "--cards", "simulated=H1000:8"], "did you mean H100?"),
-    "neither node nor fleet": (["--cards", "nvml"], "say either which --node, or which --fleet"),
+    "neither node nor fleet": (["--cards", "nvml"], "set either --node or --fleet"),
     "a fleet of real cards": (
         ["--fleet", "a=b", "--cards", "nvml"],
-        "--cards nvml: it is for a fleet simulated=MODEL:COUNT",
+        "--cards nvml: with --fleet it must be simulated=MODEL:COUNT",
     ),
-    "real cards described by us": (
+    "CDI files of real cards": (
         ["--node", "a", "--cards", "nvml", "--cdi", "."],
-        "--cdi: it is for the simulated cards of one node",
+        "--cdi: only for the simulated cards of one node",
     ),
-    "no time": (["--node", "a", "--cards", "nvml", "--heartbeat", "0"], "--heartbeat 0: it is above 0"),
+    "no heartbeat interval": (
+        ["--node", "a", "--cards", "nvml", "--heartbeat", "0"],
+        "--heartbeat 0: must be above 0",
+    ),
 }
 
 
 @pytest.mark.parametrize(("options", "sentence"), MISTAKES.values(), ids=MISTAKES)
-def test_what_cannot_be_meant_is_said_in_a_sentence(options, sentence):
+def test_invalid_options_are_rejected(options, sentence):
     ended = subprocess.run([*CROUPIER, "node", *options], capture_output=True, text=True, check=False)
 
     assert ended.returncode == 2

@@ -1,27 +1,27 @@
-"""`croupier reservations`: Reservations and what schedulers hold, in one list."""
+"""`croupier reservations` lists Reservations and other holders."""
 
 from croupier.api import kinds
 from tests.cli import asking
 from tests.cli.asking import croupier
 
 
-async def test_what_people_and_schedulers_hold(api, crds, clean_cluster, cluster, namespace):
+async def test_lists_reservations_and_other_holders(api, crds, clean_cluster, cluster, namespace):
     await asking.node(api, "node-1")
     body = asking.pod(namespace, "running", ratio="30") | {}
     body["spec"]["nodeName"] = "node-1"
     made = await api.create(kinds.PODS, body)
-    running, waiting = f"{namespace}/running/{made.metadata.uid}", f"{namespace}/later"
-    await asking.ledger(api, "node-1", {running: 30, waiting: 50}, {waiting: 50}, held={waiting: "never"})
-    await api.patch(kinds.NODE_RESERVATIONS, "node-1", {"spec": {"reservations": {waiting: "mine"}}})
+    running, reserved = f"{namespace}/running/{made.metadata.uid}", f"{namespace}/later"
+    await asking.ledger(api, "node-1", {running: 30, reserved: 50}, {reserved: 50}, held={reserved: "never"})
+    await api.patch(kinds.NODE_RESERVATIONS, "node-1", {"spec": {"reservations": {reserved: "mine"}}})
     spec = {
-        "podKey": waiting,
+        "podKey": reserved,
         "nodeName": "node-1",
         "numCards": 2,
         "percentPerCard": 50,
         "owner": "vision",
         "priority": 7,
     }
-    for name, phase, message in (("mine", "Reserved", ""), ("failed", "Failed", "too little room")):
+    for name, phase, message in (("mine", "Reserved", ""), ("failed", "Failed", "not enough capacity")):
         where = {"name": name, "namespace": namespace}
         await api.create(kinds.RESERVATIONS.raw, {"metadata": where, "spec": spec})
         status = {"status": {"phase": phase, "message": message}}
@@ -35,7 +35,7 @@ async def test_what_people_and_schedulers_hold(api, crds, clean_cluster, cluster
     assert by_name["mine"]["state"] == "Held"
     assert [card["index"] for card in by_name["mine"]["cards"]] == [0, 1]
     assert (by_name["mine"]["owner"], by_name["mine"]["priority"]) == ("vision", 7)
-    assert (by_name["failed"]["state"], by_name["failed"]["message"]) == ("Failed", "too little room")
+    assert (by_name["failed"]["state"], by_name["failed"]["message"]) == ("Failed", "not enough capacity")
     assert (by_name[None]["pod"], by_name[None]["share"], by_name[None]["state"]) == (
         "running",
         "30 %",
@@ -45,6 +45,6 @@ async def test_what_people_and_schedulers_hold(api, crds, clean_cluster, cluster
 
     text = ask("-A").out
     assert "2 × 50 %" in text
-    assert "too little room" in text
-    assert f"Nothing is held in namespace {namespace}-other." in ask("-n", f"{namespace}-other").out
+    assert "not enough capacity" in text
+    assert f"No reservations in namespace {namespace}-other." in ask("-n", f"{namespace}-other").out
     assert ask("-A", "-n", namespace).code == 2

@@ -1,4 +1,4 @@
-"""The command itself: what a newcomer sees first, and how it says no."""
+"""The root command: help, version, and errors."""
 
 import json
 import subprocess
@@ -20,25 +20,25 @@ def croupier(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_groups_its_verbs():
+def test_help_groups_the_commands():
     shown = croupier("--help")
 
     assert shown.returncode == 0
-    for heading in ("A cluster of your own", "About"):
+    for heading in ("Local clusters", "About"):
         assert heading in shown.stdout
     for verb in ("lab", "demo", "version"):
         assert verb in shown.stdout
 
 
-def test_version_is_told_to_people_and_to_programs():
-    told = croupier("version").stdout.strip()
+def test_version_prints_text_and_json():
+    text = croupier("version").stdout.strip()
     parsed = json.loads(croupier("version", "-o", "json").stdout)
 
-    assert told == f"croupier {parsed['croupier']}"
+    assert text == f"croupier {parsed['croupier']}"
 
 
 @pytest.mark.parametrize("typed", [["deal"], ["lab", "fly"], ["version", "--loud"]], ids=" ".join)
-def test_what_it_does_not_know_is_refused_with_exit_code_2(typed):
+def test_unknown_commands_and_options_exit_with_2(typed):
     refused = croupier(*typed)
 
     assert refused.returncode == 2
@@ -46,7 +46,7 @@ def test_what_it_does_not_know_is_refused_with_exit_code_2(typed):
     assert "Traceback" not in refused.stderr
 
 
-def test_help_loads_nothing_that_only_a_running_verb_needs():
+def test_help_does_not_import_heavy_dependencies():
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, croupier.cli; print(*sorted(sys.modules))"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`croupier scheduler-config` prints what the real kube-scheduler accepts, and refuses what cannot work."""
+"""`croupier scheduler-config` prints a configuration for kube-scheduler, and rejects invalid options."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def printed(*args: str) -> dict[str, Any]:
     return config
 
 
-def test_pods_reach_us_by_what_they_ask_for_and_never_pass_us():
+def test_the_extender_is_called_for_managed_resources_and_is_not_ignorable():
     (extender,) = printed()["extenders"]
 
     assert extender["urlPrefix"] == "http://127.0.0.1:9440"
@@ -44,11 +44,11 @@ def test_pods_reach_us_by_what_they_ask_for_and_never_pass_us():
     ]
 
 
-def test_the_scheduler_shows_us_every_node():
+def test_the_scheduler_sends_every_node():
     assert printed()["percentageOfNodesToScore"] == 100
 
 
-def test_tls_names_whom_to_trust_and_whom_to_be():
+def test_tls_files_are_configured():
     (extender,) = printed("--url", "https://extender.example:9440", *FILES)["extenders"]
 
     assert extender["enableHTTPS"] is True
@@ -59,7 +59,7 @@ def test_tls_names_whom_to_trust_and_whom_to_be():
     }
 
 
-def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own():
+def test_a_second_scheduler_has_its_own_name_and_lease():
     config = printed("--scheduler-name", "gpu-scheduler", "--qps", "2000", "--kubeconfig-path", "/etc/kc")
 
     assert config["profiles"] == [{"schedulerName": "gpu-scheduler"}]
@@ -69,19 +69,19 @@ def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own():
 
 REFUSED = {
     "TLS without files": (["--url", "https://x:1"], "needs --ca, --cert and --key"),
-    "files without TLS": (["--url", "http://127.0.0.1:1", *FILES], "speaks no TLS"),
+    "files without TLS": (["--url", "http://127.0.0.1:1", *FILES], "does not use TLS"),
     "no TLS over the network": (["--url", "http://10.0.0.1:1"], "without TLS over the network"),
-    "half of the files": (["--ca", "/pki/ca.crt"], "belong together"),
-    "no address": (["--url", "extender"], "is no address of an extender"),
+    "incomplete TLS files": (["--ca", "/pki/ca.crt"], "must be set together"),
+    "invalid URL": (["--url", "extender"], "is not the URL of an extender"),
 }
 
 
-@pytest.mark.parametrize(("args", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_work_is_refused(args, said):
+@pytest.mark.parametrize(("args", "message"), REFUSED.values(), ids=REFUSED)
+def test_invalid_options_are_rejected(args, message):
     ended = CliRunner().invoke(app, args)
 
     assert ended.exit_code == 2
-    assert said in ended.output
+    assert message in ended.output
 
 
 def test_resources_of_the_cluster_are_listed(lab: Lab, clean_cluster: None):
@@ -115,12 +115,12 @@ def test_resources_of_the_cluster_are_listed(lab: Lab, clean_cluster: None):
 
     (extender,) = printed("--kubeconfig", str(lab.kubeconfig))["extenders"]
 
-    names = [one["name"] for one in extender["managedResources"]]
+    names = [resource["name"] for resource in extender["managedResources"]]
     assert names[2:] == ["gpu.deckhouse.io/blue", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
 
 
-async def test_the_real_kube_scheduler_accepts_it(lab: Lab, tmp_path: Path):
-    """With TLS, the larger of the two shapes; the stories of the extender run on the other one."""
+async def test_kube_scheduler_accepts_the_configuration(lab: Lab, tmp_path: Path):
+    """Uses TLS; the tests of the extender cover the configuration without TLS."""
     pki = lab.site.pki
     own = lab.site.pair(SCHEDULER)
     config = await asyncio.to_thread(
@@ -142,7 +142,7 @@ async def test_the_real_kube_scheduler_accepts_it(lab: Lab, tmp_path: Path):
     endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
 
     async def ready() -> bool:
-        assert process.alive(running), f"it ended; see {running.log}"
+        assert process.alive(running), f"kube-scheduler exited; see {running.log}"
         try:
             return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
         except OSError:

@@ -1,4 +1,4 @@
-"""`croupier scheduler-config --for ...`: what kubeadm, k3s and managed control planes need really runs."""
+"""`croupier scheduler-config --for ...`: the output works with kubeadm, k3s and managed control planes."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ spec:
   - name: kubeconfig
     hostPath: {path: /etc/kubernetes/scheduler.conf, type: FileOrCreate}
 """
-"""As kubeadm writes it, as far as it matters here."""
+"""The relevant part of kubeadm's static pod."""
 MANAGED = ("--for", "managed", "--image", "kube-scheduler:v1.36.4")
 
 
@@ -55,7 +55,7 @@ def said(*args: str) -> str:
 
 
 def documents(*args: str) -> dict[str, dict[str, Any]]:
-    return {one["kind"]: one for one in yaml.safe_load_all(said(*args))}
+    return {document["kind"]: document for document in yaml.safe_load_all(said(*args))}
 
 
 def static_pod(folder: Path) -> Path:
@@ -71,18 +71,20 @@ def changed(folder: Path, *args: str) -> dict[str, Any]:
     return pod
 
 
-def test_what_is_printed_is_yaml_that_explains_itself():
+def test_the_output_is_yaml_with_the_steps_as_comments():
     for place, file in {
         "kubeadm": "/etc/kubernetes/croupier/scheduler.yaml",
         "k3s": "/var/lib/rancher",
     }.items():
         text = said("--for", place)
-        assert text.startswith("# On every ")
+        assert text.startswith("# Copy this file to ")
         assert file in text
-        assert yaml.safe_load(text)["clientConnection"]["kubeconfig"], "the flag is not read beside --config"
+        assert yaml.safe_load(text)["clientConnection"]["kubeconfig"], (
+            "kube-scheduler ignores --kubeconfig if --config is set"
+        )
 
 
-def test_a_static_pod_is_changed_where_it_must_be_and_nowhere_else(tmp_path: Path):
+def test_only_the_needed_fields_of_the_static_pod_change(tmp_path: Path):
     before, after = yaml.safe_load(STATIC_POD), changed(tmp_path)
     (old,), (new,) = before["spec"].pop("containers"), after["spec"].pop("containers")
 
@@ -98,38 +100,42 @@ def test_a_static_pod_is_changed_where_it_must_be_and_nowhere_else(tmp_path: Pat
     assert after == before
 
 
-def test_it_sees_every_folder_with_a_file_of_it_and_twice_is_once(tmp_path: Path):
+def test_all_folders_are_mounted_and_the_change_is_idempotent(tmp_path: Path):
     once = changed(tmp_path, *TLS)
-    seen = [one["hostPath"]["path"] for one in once["spec"]["volumes"][1:]]
-    assert seen == [f"{tmp_path}/croupier", "/pki", "/etc/x"]
+    mounted = [volume["hostPath"]["path"] for volume in once["spec"]["volumes"][1:]]
+    assert mounted == [f"{tmp_path}/croupier", "/pki", "/etc/x"]
 
     (tmp_path / "static.yaml").write_text(yaml.safe_dump(once))
     file = str(tmp_path / "croupier/scheduler.yaml")
     again = ("--for", "kubeadm", "--write", file, "--manifest", str(tmp_path / "static.yaml"), *TLS)
-    told = said(*again)
+    output = said(*again)
 
     assert yaml.safe_load((tmp_path / "croupier/kube-scheduler.yaml").read_text()) == once
-    assert f"mv {tmp_path}/croupier/kube-scheduler.yaml /etc/kubernetes/manifests/kube-scheduler.yaml" in told
+    assert (
+        f"mv {tmp_path}/croupier/kube-scheduler.yaml /etc/kubernetes/manifests/kube-scheduler.yaml" in output
+    )
 
 
-def test_kubeadm_and_k3s_are_told_what_survives_their_upgrade():
+def test_the_steps_contain_settings_that_survive_upgrades():
     kept = yaml.safe_load(commented(said("--for", "kubeadm"), "scheduler:"))
     assert kept["scheduler"]["extraArgs"] == [
         {"name": "config", "value": "/etc/kubernetes/croupier/scheduler.yaml"}
     ]
-    assert [one["hostPath"] for one in kept["scheduler"]["extraVolumes"]] == ["/etc/kubernetes/croupier"]
+    assert [volume["hostPath"] for volume in kept["scheduler"]["extraVolumes"]] == [
+        "/etc/kubernetes/croupier"
+    ]
     argument = yaml.safe_load(commented(said("--for", "k3s"), "kube-scheduler-arg:"))["kube-scheduler-arg"]
     assert argument == ["config=/var/lib/rancher/k3s/server/croupier-scheduler.yaml"]
 
 
 def commented(text: str, key: str) -> str:
-    """The YAML inside of the comments that begins with that key."""
+    """The YAML block in the comments that begins with `key`."""
     found = re.search(rf"^# {key}\n(# [ -].*\n)*", text, re.MULTILINE)
     assert found is not None
     return found[0].replace("# ", "", 1).replace("\n# ", "\n")
 
 
-def test_a_second_scheduler_asks_within_its_pod_or_shows_a_certificate():
+def test_a_second_scheduler_uses_loopback_or_a_client_certificate():
     near = documents(*MANAGED, "--extender-image", "croupier:1", "--capacity-manager", "CRD")
     extender, scheduler = near["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert "--listen=127.0.0.1:9440" in extender["args"]
@@ -147,33 +153,33 @@ def test_a_second_scheduler_asks_within_its_pod_or_shows_a_certificate():
     tls = yaml.safe_load(far["ConfigMap"]["data"]["scheduler.yaml"])["extenders"][0]["tlsConfig"]
     assert spec["serviceAccountName"] == far["ServiceAccount"]["metadata"]["name"] == "croupier-scheduler"
     assert {str(Path(file).parent) for file in tls.values()} <= {
-        one["mountPath"] for one in alone["volumeMounts"]
+        mount["mountPath"] for mount in alone["volumeMounts"]
     }
 
 
 REFUSED = {
-    "nobody's scheduler": (["--for", "openshift"], "it is kubeadm, k3s or managed"),
+    "unknown cluster": (["--for", "openshift"], "must be kubeadm, k3s or managed"),
     "a second one without an image": (["--for", "managed"], "needs --image"),
     "no extender in the pod": (MANAGED, "--extender-image"),
     "an extender elsewhere without a Secret": ([*MANAGED, *TLS], "--tls-secret"),
-    "a manifest for k3s": (["--for", "k3s", "--manifest", "x"], "belongs to --for kubeadm"),
+    "a manifest for k3s": (["--for", "k3s", "--manifest", "x"], "requires --for kubeadm"),
     "a manifest of something else": (
         ["--for", "kubeadm", "--write", "{folder}/s.yaml", "--manifest", "{folder}/other.yaml"],
-        "no container of it starts kube-scheduler",
+        "no container of the manifest runs kube-scheduler",
     ),
 }
 
 
-@pytest.mark.parametrize(("args", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_work_is_refused(args: Sequence[str], told: str, tmp_path: Path):
+@pytest.mark.parametrize(("args", "message"), REFUSED.values(), ids=REFUSED)
+def test_invalid_options_are_rejected(args: Sequence[str], message: str, tmp_path: Path):
     (tmp_path / "other.yaml").write_text("kind: Pod\nspec: {containers: [{name: a, command: [etcd]}]}\n")
     ended = CliRunner().invoke(app, [word.replace("{folder}", str(tmp_path)) for word in args])
 
     assert ended.exit_code == 2
-    assert told in " ".join(ended.output.split())
+    assert message in " ".join(ended.output.split())
 
 
-async def test_the_real_kube_scheduler_runs_as_kubeadm_would_run_it(lab: Lab, tmp_path: Path):
+async def test_kube_scheduler_runs_with_the_kubeadm_configuration(lab: Lab, tmp_path: Path):
     pod = await asyncio.to_thread(changed, tmp_path, "--kubeconfig-path", str(lab.site.kubeconfig(SCHEDULER)))
     command = pod["spec"]["containers"][0]["command"][1:]
 
@@ -183,24 +189,23 @@ async def test_the_real_kube_scheduler_runs_as_kubeadm_would_run_it(lab: Lab, tm
         pass
 
 
-async def test_the_real_kube_scheduler_runs_as_k3s_would_run_it(lab: Lab, tmp_path: Path):
-    """k3s names the kubeconfig, the address and the port on the command line, and then what it is told."""
+async def test_kube_scheduler_runs_with_the_k3s_configuration(lab: Lab, tmp_path: Path):
+    """k3s passes its own flags first, then the configured arguments."""
     file = tmp_path / "scheduler.yaml"
     place = ("--for", "k3s", "--write", str(file), "--kubeconfig-path", str(lab.site.kubeconfig(SCHEDULER)))
-    told = await asyncio.to_thread(said, *place)
-    (ours,) = re.findall(r"--kube-scheduler-arg=(\S+)\.", told)
-    command = ["--bind-address=127.0.0.1", "--kubeconfig=/k3s", "--profiling=false", f"--{ours}"]
+    output = await asyncio.to_thread(said, *place)
+    (argument,) = re.findall(r"--kube-scheduler-arg=(\S+)\.", output)
+    command = ["--bind-address=127.0.0.1", "--kubeconfig=/k3s", "--profiling=false", f"--{argument}"]
 
     async with scheduling(lab, tmp_path, at_home(lab, command, {"/k3s": SCHEDULER})):
         pass
 
 
-async def test_a_second_scheduler_places_pods_with_the_rights_that_are_printed(
+async def test_the_printed_rbac_is_enough_for_a_second_scheduler(
     lab: Lab, namespace: str, clean_cluster: None, tmp_path: Path
 ):
     args = (*MANAGED, "--extender-image", "croupier:1", "-n", namespace)
-    wanted = list(yaml.safe_load_all(await asyncio.to_thread(said, *args)))
-    *rights, configured, deployed = wanted
+    *rights, configured, deployed = yaml.safe_load_all(await asyncio.to_thread(said, *args))
     lab.kubectl("create", "serviceaccount", "croupier-extender", "-n", namespace)
     lab.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
     try:
@@ -239,7 +244,7 @@ def pod_for(scheduler: str) -> dict[str, Any]:
 
 
 def speaking(lab: Lab, folder: Path, namespace: str, configured: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, with a file where a pod would find its token."""
+    """The configuration with a kubeconfig file instead of the pod's service account."""
     token = lab.kubectl("create", "token", "croupier-extender", "-n", namespace).stdout.strip()
     account = kubeconfig.with_token(folder / "account", lab.kubeconfig, user="account", token=token)
     settings: dict[str, Any] = yaml.safe_load(configured["data"]["scheduler.yaml"])
@@ -248,14 +253,14 @@ def speaking(lab: Lab, folder: Path, namespace: str, configured: Mapping[str, An
 
 
 def at_home(lab: Lab, command: Sequence[str], files: Mapping[str, str]) -> list[str]:
-    """With the lab's own kubeconfigs for those that such a machine would have."""
+    """Replace the host's kubeconfig paths with those of the lab."""
     known = {name: str(lab.site.kubeconfig(part)) for name, part in files.items()}
     return [re.sub("|".join(known), lambda found: known[found[0]], word) for word in command]
 
 
 @asynccontextmanager
 async def scheduling(lab: Lab, folder: Path, command: Sequence[str]) -> AsyncIterator[None]:
-    """The lab's own kube-scheduler with that command line, once it says that it is ready."""
+    """Run the lab's kube-scheduler with this command line; yields when it is ready."""
     (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
     serving = lab.site.pair(SCHEDULER)
     argv = (
@@ -269,7 +274,7 @@ async def scheduling(lab: Lab, folder: Path, command: Sequence[str]) -> AsyncIte
     endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
 
     async def ready() -> bool:
-        assert process.alive(running), f"it ended; see {running.log}"
+        assert process.alive(running), f"kube-scheduler exited; see {running.log}"
         try:
             return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
         except OSError:

@@ -1,4 +1,4 @@
-"""`croupier settings`: errors by path, and all there is to set."""
+"""`croupier settings`: validation errors by path, and the list of settings."""
 
 from tests.cli.asking import croupier
 
@@ -9,11 +9,11 @@ def test_every_error_of_a_file_is_listed(tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(BAD)
 
-    told = croupier("settings", "check", "-f", str(file))
-    assert told.code == 1
-    assert [line.partition(":")[0] for line in told.out.splitlines()] == ["logLevel", "reservation.ttl"]
+    answer = croupier("settings", "check", "-f", str(file))
+    assert answer.code == 1
+    assert [line.partition(":")[0] for line in answer.out.splitlines()] == ["logLevel", "reservation.ttl"]
     assert croupier("settings", "check", "-f", "-", "-o", "json", stdin=BAD).data[0]["path"] == "logLevel"
-    assert croupier("settings", "check", "-f", "-", stdin="{}").out == "All settings can be used.\n"
+    assert croupier("settings", "check", "-f", "-", stdin="{}").out == "All settings are valid.\n"
 
     file.write_text("{")
     unreadable = croupier("settings", "check", "-f", str(file))
@@ -21,11 +21,11 @@ def test_every_error_of_a_file_is_listed(tmp_path):
     assert "No such file" in croupier("settings", "check", "-f", str(tmp_path / "none")).err
 
 
-def test_what_kind_of_file_it_is_is_told_where_it_matters():
+def test_the_detected_kind_of_file_is_reported():
     values = croupier("settings", "check", "-f", "-", stdin="{node: {cards: nvml}, logLevel: Loud}")
     assert values.code == 1
-    assert "read as values of the chart (settings stand under `settings`)" in values.err
-    assert values.out.startswith("logLevel: in values of the chart this stands under settings")
+    assert "read as values of the chart (settings are under `settings`)" in values.err
+    assert values.out.startswith("logLevel: in values of the chart this setting is settings")
 
     none = croupier("settings", "check", "-f", "-", stdin="{scheduler: {enabled: false}}")
     assert none.code == 0
@@ -34,7 +34,7 @@ def test_what_kind_of_file_it_is_is_told_where_it_matters():
     wrong = croupier("settings", "check", "-f", "-", stdin="{kind: Deployment}")
     assert wrong.code == 2
     for word in (
-        "a Deployment carries no settings",
+        "a Deployment cannot contain settings",
         "plain settings",
         "values of the chart",
         "`spec.settings`",
@@ -42,6 +42,6 @@ def test_what_kind_of_file_it_is_is_told_where_it_matters():
         assert word in wrong.err
 
 
-def test_all_there_is_to_set():
+def test_show_lists_all_settings():
     assert "fallback.direction" in croupier("settings", "show").out
     assert "fallback" in croupier("settings", "show", "-o", "json").data["properties"]

@@ -1,4 +1,4 @@
-"""Waiting, for tests of a real node: they talk to it through kubectl and files, not by the event loop."""
+"""Synchronous polling, for tests of a real node."""
 
 import time
 from collections.abc import Callable
@@ -8,10 +8,10 @@ WITHIN = 60.0
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """The first truthy answer; the machine may be busy, so the deadline is generous."""
+    """Poll until the condition is truthy and return its value."""
     deadline = time.monotonic() + WITHIN
     while time.monotonic() < deadline:
         if answer := condition():
             return answer
         time.sleep(0.1)
-    raise AssertionError(f"not within {WITHIN:g} seconds: {what}")
+    raise AssertionError(f"timeout after {WITHIN:g} seconds: {what}")

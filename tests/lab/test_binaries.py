@@ -1,4 +1,4 @@
-"""Programs are looked for in a fixed order, and what is passed over is passed over with a reason."""
+"""Binaries are searched in a fixed order, and rejected ones are reported with a reason."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from croupier.lab.binaries import Sources
 
 
 def program(folder: Path, name: str, says: str = "Kubernetes v1.36.4") -> Path:
-    """A program that knows nothing but its version."""
+    """A program that prints its version."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\necho '{says}'\n")
@@ -18,7 +18,7 @@ def program(folder: Path, name: str, says: str = "Kubernetes v1.36.4") -> Path:
 
 
 class World:
-    """The folders a search looks at."""
+    """The folders of a search."""
 
     def __init__(self, root: Path) -> None:
         self.named, self.assets, self.path = root / "named", root / "assets", root / "path"
@@ -38,7 +38,7 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def test_the_named_folder_comes_first_then_assets_then_path_then_the_cache(world):
+def test_search_order_is_bin_assets_path_cache(world):
     in_order = [
         (world.named, "--bin"),
         (world.assets, "KUBEBUILDER_ASSETS"),
@@ -56,43 +56,45 @@ def test_the_named_folder_comes_first_then_assets_then_path_then_the_cache(world
     assert world.search("kube-apiserver").missing == ("kube-apiserver",)
 
 
-def test_a_version_that_does_not_fit_is_passed_over_with_the_reason(world):
+def test_an_unsupported_version_is_rejected_with_a_reason(world):
     old = program(world.path, "kubectl", says="Client Version: v1.32.4")
     good = program(binaries.in_cache("kubectl", world.cache).parent, "kubectl")
 
     search = world.search("kubectl")
 
     assert search.found["kubectl"].path == good
-    assert [str(passed) for passed in search.passed_over] == [
-        f"kubectl at {old} (PATH) was passed over: it is 1.32.4; the lab needs 1.35 to 1.37"
+    assert [str(rejected) for rejected in search.passed_over] == [
+        f"kubectl at {old} (PATH) was rejected: its version is 1.32.4; the lab needs 1.35 to 1.37"
     ]
 
 
-def test_what_was_passed_over_is_known_even_if_nothing_else_is_found(world):
+def test_rejected_binaries_are_reported_if_no_other_is_found(world):
     program(world.named, "etcd", says="etcd Version: 3.3.0")
 
     search = world.search("etcd", "kwok")
 
     assert search.missing == ("etcd", "kwok")
-    assert [passed.reason for passed in search.passed_over] == ["it is 3.3.0; the lab needs 3.5 or later"]
+    assert [rejected.reason for rejected in search.passed_over] == [
+        "its version is 3.3.0; the lab needs 3.5 or later"
+    ]
 
 
-def test_a_file_that_cannot_be_run_is_not_a_program(world):
+def test_a_file_that_is_not_executable_is_ignored(world):
     program(world.named, "etcd", says="etcd Version: 3.6.8").chmod(0o644)
 
     assert world.search("etcd").missing == ("etcd",)
 
 
-def test_a_program_that_fails_when_asked_is_passed_over(world):
+def test_a_program_that_fails_is_rejected(world):
     program(world.named, "etcd").write_text("not a program at all")
 
     search = world.search("etcd")
 
     assert search.missing == ("etcd",)
-    assert "does not say its version" in search.passed_over[0].reason
+    assert "its version is unknown" in search.passed_over[0].reason
 
 
-def test_one_program_reached_by_two_names_of_path_is_asked_once(world, tmp_path):
+def test_a_program_behind_a_symlink_is_checked_once(world, tmp_path):
     old = program(world.path, "kubectl", says="Client Version: v1.32.4")
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "kubectl").symlink_to(old)
@@ -100,7 +102,7 @@ def test_one_program_reached_by_two_names_of_path_is_asked_once(world, tmp_path)
     assert len(world.search("kubectl").passed_over) == 1
 
 
-def test_stages_count_only_when_all_are_there(tmp_path):
+def test_stages_are_used_only_if_complete(tmp_path):
     for name in ("node-initialize", "node-heartbeat-with-lease", "pod-ready", "pod-complete"):
         (tmp_path / f"{name}.yaml").touch()
 

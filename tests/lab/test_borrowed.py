@@ -1,4 +1,4 @@
-"""Tests do not change somebody else's cluster: where they would, they say so and do not run."""
+"""Tests are skipped if they would change or delete objects of a shared cluster."""
 
 from croupier.api import crds
 from croupier.lab import borrowed
@@ -7,25 +7,25 @@ POOL = "crd/gpupools.gpu.deckhouse.io"
 CARD = "apiVersion: gpu.deckhouse.io/v1alpha1\nkind: GPUDevice\nmetadata: {name: theirs}\n"
 
 
-async def test_other_versions_of_our_kinds_are_not_replaced(private_lab):
+async def test_other_versions_of_the_crds_are_not_replaced(private_lab):
     lab = await private_lab()
-    ours = crds.definitions()
-    assert borrowed.contradiction(lab.cluster, ours) is None, "nothing there, nothing to contradict"
+    definitions = crds.definitions()
+    assert borrowed.contradiction(lab.cluster, definitions) is None, "no CRDs are installed"
 
-    borrowed.install(lab.cluster, ours)
-    assert borrowed.contradiction(lab.cluster, ours) is None, "the very same is there"
+    borrowed.install(lab.cluster, definitions)
+    assert borrowed.contradiction(lab.cluster, definitions) is None, "the same CRDs are installed"
 
     lab.kubectl("patch", POOL, "--type=merge", '--patch={"spec": {"names": {"shortNames": ["older"]}}}')
-    reason = borrowed.contradiction(lab.cluster, ours)
+    reason = borrowed.contradiction(lab.cluster, definitions)
     assert reason is not None
     assert "kubectl apply -k config/crd/" in reason
 
 
-async def test_where_others_use_our_kinds_their_objects_are_safe(private_lab):
+async def test_existing_objects_are_detected(private_lab):
     lab = await private_lab()
-    ours = crds.definitions()
-    borrowed.install(lab.cluster, ours)
-    kinds = borrowed.cluster_scoped(ours)
+    definitions = crds.definitions()
+    borrowed.install(lab.cluster, definitions)
+    kinds = borrowed.cluster_scoped(definitions)
     assert borrowed.occupation(lab.cluster, kinds) is None
 
     lab.kubectl("apply", "-f", "-", stdin=CARD)

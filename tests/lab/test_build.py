@@ -1,7 +1,6 @@
-"""Building is done once, goes on where it was interrupted, and says where its log is when it fails.
+"""Builds run once, resume after an interruption, and report their log on failure.
 
-A shell script stands in for the Go tool chain: what is tested is what we do with
-what Go prints, not Go.
+A shell script replaces the Go tool chain.
 """
 
 import asyncio
@@ -36,8 +35,8 @@ class Machine:
     def __init__(self, root, monkeypatch) -> None:
         self.cache = root / "cache"
         self.calls = root / "calls"
-        self.heard: list[str] = []
-        self.show = Plain(self.heard.append, monotonic=lambda: 0.0)
+        self.lines: list[str] = []
+        self.show = Plain(self.lines.append, monotonic=lambda: 0.0)
         self._setenv = monkeypatch.setenv
         go = root / "bin" / "go"
         go.parent.mkdir()
@@ -81,9 +80,9 @@ async def test_missing_programs_are_built_one_by_one(machine):
 async def test_a_person_sees_which_program_and_how_far(machine):
     await machine.build("etcd", "kubectl")
 
-    assert "Building etcd (1 of 2), packages compiled: 0 of 4, 0 s" in machine.heard
-    assert "Building kubectl (2 of 2), packages compiled: 3 of 4, 0 s" in machine.heard
-    assert "Built kubectl (2 of 2)" in machine.heard
+    assert "Building etcd (1 of 2), packages compiled: 0 of 4, 0 s" in machine.lines
+    assert "Building kubectl (2 of 2), packages compiled: 3 of 4, 0 s" in machine.lines
+    assert "Built kubectl (2 of 2)" in machine.lines
 
 
 async def test_the_second_time_nothing_is_built(machine):
@@ -114,7 +113,7 @@ async def test_an_interrupted_build_leaves_nothing_half_done_in_the_cache(machin
     machine.given(GO_HANGS=hanging)
     task = asyncio.create_task(machine.build("etcd"))
     async with asyncio.timeout(20):
-        while not hanging.exists():  # noqa: ASYNC110 (a file tells nobody)
+        while not hanging.exists():  # noqa: ASYNC110 (polls a file)
             await asyncio.sleep(0.01)
 
     task.cancel()
@@ -127,26 +126,26 @@ async def test_an_interrupted_build_leaves_nothing_half_done_in_the_cache(machin
     assert machine.has("etcd")
 
 
-async def test_of_two_at_once_one_builds_and_the_other_waits(machine):
+async def test_concurrent_builds_wait_for_each_other(machine):
     await asyncio.gather(machine.build("etcd"), machine.build("etcd"))
 
     assert machine.built() == ["etcd"]
-    assert "Another croupier is building the lab's programs: waiting for it to finish" in machine.heard
+    assert "Another process is building the lab's binaries: waiting for it to finish" in machine.lines
 
 
 async def test_kwok_comes_with_its_stages(machine):
     env = {"CROUPIER_CACHE": str(machine.cache), "PATH": ""}
 
-    stock = await supplies.ensure(["kwok"], Sources(env=env), machine.show, pods_run=False)
+    provisioned = await supplies.ensure(["kwok"], Sources(env=env), machine.show, pods_run=False)
 
-    assert stock.binaries["kwok"] == binaries.in_cache("kwok", machine.cache)
-    assert [stage.name for stage in stock.stages] == [
+    assert provisioned.binaries["kwok"] == binaries.in_cache("kwok", machine.cache)
+    assert [stage.name for stage in provisioned.stages] == [
         "node-initialize.yaml",
         "node-heartbeat-with-lease.yaml",
     ]
 
 
-async def test_a_program_passed_over_is_explained_before_it_is_built(machine, tmp_path):
+async def test_a_rejected_binary_is_reported_before_it_is_built(machine, tmp_path):
     old = tmp_path / "old" / "etcd"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho etcd Version: 3.1.0\n")
@@ -155,10 +154,10 @@ async def test_a_program_passed_over_is_explained_before_it_is_built(machine, tm
 
     await supplies.ensure(["etcd"], Sources(named=old.parent, env=env), machine.show)
 
-    assert machine.heard[0].endswith("was passed over: it is 3.1.0; the lab needs 3.5 or later")
+    assert machine.lines[0].endswith("was rejected: its version is 3.1.0; the lab needs 3.5 or later")
 
 
-async def test_clearing_the_cache_removes_even_what_go_made_read_only(machine):
+async def test_clearing_the_cache_removes_read_only_folders(machine):
     await machine.build("etcd")
     folder = machine.cache / "go-path" / "pkg"
     folder.mkdir(parents=True)
@@ -194,7 +193,7 @@ async def test_a_go_that_is_too_old_is_not_used(machine, tmp_path):
     ours.parent.mkdir(parents=True)
     ours.touch()
 
-    found = await golang.find(machine.cache, machine.show)
+    go = await golang.find(machine.cache, machine.show)
 
-    assert found.path == ours
-    assert found.env["GOTOOLCHAIN"] == "local"
+    assert go.path == ours
+    assert go.env["GOTOOLCHAIN"] == "local"

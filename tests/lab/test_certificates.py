@@ -1,4 +1,4 @@
-"""Every part has a name of its own, and only the right authority vouches for it."""
+"""Every component has its own certificate, signed by the right CA."""
 
 import ssl
 import stat
@@ -34,7 +34,7 @@ WHO = {
 
 
 @pytest.mark.parametrize(("name", "who"), WHO.items(), ids=WHO)
-def test_parts_speak_under_their_own_names(pki, name, who):
+def test_components_have_their_own_names(pki, name, who):
     subject = read(pki, name).subject
 
     user = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
@@ -49,7 +49,7 @@ def test_a_kubelet_gets_the_name_the_node_authorizer_goes_by(pki):
     assert subject == "CN=system:node:worker,O=system:nodes"
 
 
-def test_each_authority_vouches_for_its_own_only(pki):
+def test_each_ca_signs_only_its_own_certificates(pki):
     cluster, etcd = read(pki, certificates.CLUSTER), read(pki, certificates.ETCD)
 
     read(pki, "kube-scheduler").verify_directly_issued_by(cluster)
@@ -63,7 +63,7 @@ SERVERS = {"kube-apiserver": certificates.CLUSTER, "etcd": certificates.ETCD}
 
 @pytest.mark.parametrize(("server", "authority"), SERVERS.items(), ids=SERVERS)
 def test_a_strict_client_accepts_every_server(tmp_path, server, authority):
-    """As Python 3.13 and later are by default: a certificate must name the key that signed it."""
+    """Strict verification, the default since Python 3.13, requires the authority key identifier."""
     certificates.create(tmp_path, now=datetime.now(UTC))
     issued = certificates.pair(tmp_path, server)
     here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -84,7 +84,7 @@ def test_a_strict_client_accepts_every_server(tmp_path, server, authority):
     assert ends[0].version() == "TLSv1.3"
 
 
-def test_only_what_serves_may_serve(pki):
+def test_only_servers_have_serving_certificates(pki):
     def purposes(name: str) -> set[x509.ObjectIdentifier]:
         return set(read(pki, name).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 

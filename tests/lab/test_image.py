@@ -1,4 +1,4 @@
-"""Images packed without Docker: the same content has the same digest, and none that cannot start is made."""
+"""Images are built without Docker: reproducible, and only from binaries that can start."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ AMD64, ARM64, S390 = 62, 183, 22
 
 
 def binary(*, wide=True, order="<", machine=AMD64, loader: bytes = b"") -> bytes:
-    """The head of an ELF file: one segment to load and, if it needs a `loader`, one that names it."""
+    """The header of an ELF file with one segment to load, and one for the `loader` if set."""
     header, segment = (52, 32) if not wide else (64, 56)
     kinds = [PT_LOAD, *([PT_INTERP] if loader else [])]
     behind = header + segment * len(kinds)
@@ -88,7 +88,7 @@ def test_the_same_content_has_the_same_bytes_whenever_and_wherever_it_is_packed(
     one, other = folder(tmp_path / "one"), folder(tmp_path / "other")
     os.utime(other / "bin/app", (1, 1))
     (other / "empty").rmdir()
-    (other / "empty").mkdir()  # made last now: another order on disk
+    (other / "empty").mkdir()  # created last: another order on disk
 
     first = image.pack(one, tmp_path / "first.tar", tag="app:1")
     second = image.pack(other, tmp_path / "second.tar", tag="app:1")
@@ -163,8 +163,8 @@ BINARIES = {
     ),
     "a script": (b"#!/bin/sh\necho not a binary at all\n", None),
     "an empty file": (b"", None),
-    "cut off in its header": (binary()[:30], None),
-    "cut off in its segments": (binary(loader=LOADER)[:80], None),
+    "truncated header": (binary()[:30], None),
+    "truncated segments": (binary(loader=LOADER)[:80], None),
 }
 
 
@@ -175,7 +175,7 @@ def test_what_a_binary_says_about_itself(data, understood):
 
 REFUSED = {
     "a dynamic binary": (binary(loader=LOADER), "linked dynamically.*ld-linux-x86-64.*statically"),
-    "a script": (b"#!/bin/sh\n", "no ELF binary"),
+    "a script": (b"#!/bin/sh\n", "not an ELF binary"),
 }
 
 
@@ -209,6 +209,6 @@ def test_names_of_images(tag, full):
 
 
 @pytest.mark.parametrize("tag", ["App:1", "app:", "app: 1", "", "-app:1", "app/:1", "app:1:2"])
-def test_names_no_kubelet_would_accept_are_refused(tag):
-    with pytest.raises(LabError, match="no name for an image"):
+def test_invalid_image_names_are_rejected(tag):
+    with pytest.raises(LabError, match="not a valid image name"):
         image.full_tag(tag)

@@ -1,4 +1,4 @@
-"""Before anything is installed into a lab: what stands in the way is said with what to do about it."""
+"""Obstacles to an installation into a lab are reported with advice."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.cli.asking import croupier
 def lab(
     *parts: str, name: str = places.DEFAULT_NAME, real_node: str | None = realnode.NAME, ready: bool = True
 ) -> Lab:
-    """One that runs: this very process is each of its parts."""
+    """A running lab, with the current process as each of its components."""
     me = record.myself()
     return Lab(
         Record(
@@ -33,45 +33,45 @@ def lab(
     )
 
 
-def test_a_plain_lab_with_a_real_node_will_do(monkeypatch):
+def test_a_lab_with_a_real_node_is_accepted(monkeypatch):
     monkeypatch.setattr(own_image, "obstacle", lambda: None)
 
     assert installation.refusal(lab()) is None
 
 
-def test_who_cannot_build_the_image_is_told_so(monkeypatch):
+def test_the_obstacle_to_the_image_is_reported(monkeypatch):
     monkeypatch.setattr(own_image, "obstacle", lambda: "run the same command as root.")
 
     assert installation.refusal(lab()) == "run the same command as root."
 
 
 IN_THE_WAY = {
-    "it does not run": (
+    "not running": (
         lab(ready=False),
-        "Lab default does not run: raise it as root with `croupier lab up --real-node --detach`.",
+        "Lab default is not running: start it as root with `croupier lab up --real-node --detach`.",
     ),
     "no real node": (
         lab(real_node=None, name="mine"),
-        "Lab mine has no real node to run pods: as root, `croupier lab up --real-node --detach --name mine` "
-        "joins this machine.",
+        "Lab mine has no real node: run `croupier lab up --real-node --detach --name mine` as root to join "
+        "this machine.",
     ),
-    "it deals already": (
+    "runs Croupier as processes": (
         lab(dealer.EXTENDER, dealer.WEBHOOK),
-        "Lab default runs croupier-extender, croupier-webhook as processes, and an installation beside them "
-        "would deal the same cards: `croupier lab down`, then `croupier lab up --real-node --detach` without "
+        "Lab default already runs croupier-extender, croupier-webhook as processes, which would allocate the "
+        "same cards: run `croupier lab down`, then `croupier lab up --real-node --detach` without "
         "--croupier, --cards and --agents.",
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "sentence"), IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_what_stands_in_the_way_is_said_before_anything_is_done(found, sentence):
+def test_obstacles_are_reported_first(found, sentence):
     assert installation.refusal(found) == sentence
     with pytest.raises(LabError, match=sentence[:20]):
         asyncio.run(installation.prepare(found, Wish(), Silent()))
 
 
-def test_helm_is_told_what_the_lab_says_first_and_what_people_say_last():
+def test_user_values_override_the_values_of_the_lab():
     wish = Wish(values=(Path("mine.yaml"),), sets=("settings.logLevel=Debug",))
 
     words = installation.typed(lab(), wish, Path("lab.yaml"))
@@ -81,14 +81,14 @@ def test_helm_is_told_what_the_lab_says_first_and_what_people_say_last():
 
 
 TYPED_WRONG = {
-    "no such lab": (("--name", "none"), 1, "There is no lab none: raise one, as root, with `croupier lab up"),
+    "no such lab": (("--name", "none"), 1, "There is no lab none: start one as root with `croupier lab up"),
     "no such card": (("--cards", "X:1"), 2, "--cards X:1: no card model is called 'X'"),
     "no such file": (("--values", "not/there.yaml"), 2, "--values not/there.yaml: there is no such file."),
 }
 
 
 @pytest.mark.parametrize(("words", "code", "sentence"), TYPED_WRONG.values(), ids=TYPED_WRONG)
-def test_what_cannot_be_meant_is_said(words, code, sentence, tmp_path, monkeypatch):
+def test_invalid_options_are_rejected(words, code, sentence, tmp_path, monkeypatch):
     monkeypatch.setenv("CROUPIER_HOME", str(tmp_path))
 
     answer = croupier("lab", "install", *words)

@@ -1,4 +1,4 @@
-"""A lab comes up with real TLS and RBAC, stands beside others, and leaves nothing running."""
+"""A lab starts with real TLS and RBAC, runs next to other labs, and leaves nothing running."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ SECONDS = 100
 
 @pytest.fixture
 def plan(tmp_path, pytestconfig):
-    """The smallest lab, in a folder of its own."""
+    """The smallest lab, in its own folder."""
     env = {**os.environ, "CROUPIER_HOME": str(tmp_path)}
     sources = Sources(named=pytestconfig.getoption("--lab-bin"), env=env)
     return Plan(name="tested", parts=FOUNDATION, sources=sources)
@@ -40,7 +40,7 @@ async def raised(plan: Plan):
 
 
 def running(lab: Lab) -> list[str]:
-    return [one.name for one in lab.record.processes if process.alive(one)]
+    return [part.name for part in lab.record.processes if process.alive(part)]
 
 
 async def test_down_leaves_no_process_frees_the_ports_and_keeps_the_logs(plan):
@@ -58,7 +58,7 @@ async def test_down_leaves_no_process_frees_the_ports_and_keeps_the_logs(plan):
     assert not await lifecycle.down(plan.place, Silent())
 
 
-async def test_up_again_finds_the_same_lab_and_two_at_once_raise_one(plan):
+async def test_up_is_idempotent_and_safe_to_run_concurrently(plan):
     async with raised(plan) as lab:
         (again, new), (third, newer) = await asyncio.gather(
             lifecycle.up(plan, Silent()), lifecycle.up(plan, Silent())
@@ -68,7 +68,7 @@ async def test_up_again_finds_the_same_lab_and_two_at_once_raise_one(plan):
         assert again.record == third.record == lab.record
 
 
-async def test_two_labs_stand_side_by_side_and_know_nothing_of_each_other(plan):
+async def test_two_labs_are_independent(plan):
     async with raised(plan) as one, raised(replace(plan, name="other")) as two:
         one.kubectl("create", "namespace", "only-in-one")
 
@@ -81,7 +81,7 @@ async def test_two_labs_stand_side_by_side_and_know_nothing_of_each_other(plan):
         assert "certificate" in refused.stderr
 
 
-async def test_a_lab_that_lost_a_part_is_cleaned_up_and_raised_anew(plan):
+async def test_a_broken_lab_is_cleaned_up_and_restarted(plan):
     heard: list[str] = []
     async with raised(plan) as lab:
         lab.kubectl("create", "namespace", "before-the-crash")
@@ -92,26 +92,26 @@ async def test_a_lab_that_lost_a_part_is_cleaned_up_and_raised_anew(plan):
         again, new = await lifecycle.up(plan, Plain(heard.append))
 
         assert new
-        assert "Lab tested did not end properly last time: cleaning up" in heard
+        assert "Lab tested was not stopped properly: cleaning up" in heard
         assert running(lab) == []
         assert running(again) == [ETCD, API_SERVER]
         assert "before-the-crash" not in again.kubectl("get", "namespaces").stdout
 
 
-async def test_a_part_that_will_not_start_is_named_with_the_end_of_its_log(plan):
+async def test_a_component_that_does_not_start_is_reported_with_its_log(plan):
     broken = replace(plan, extra={API_SERVER: ("--no-such-flag",)})
 
     with pytest.raises(LabError) as failure:
         await lifecycle.up(broken, Silent())
 
     log = plan.place / "logs" / "kube-apiserver.log"
-    assert f"kube-apiserver ended while it was starting. Its log is {log} and ends:" in str(failure.value)
+    assert f"kube-apiserver exited during start-up. Its log is {log} and ends:" in str(failure.value)
     assert "no-such-flag" in str(failure.value)
     assert log.exists()
     assert record.load(plan.place) is None
 
 
-async def test_a_part_that_takes_too_long_is_named_and_nothing_is_left(plan):
+async def test_a_start_up_timeout_is_reported_and_nothing_is_left(plan):
     with pytest.raises(LabError, match=r"was not ready within 0.01 seconds"):
         await lifecycle.up(replace(plan, timeout=0.01), Silent())
 
@@ -121,14 +121,14 @@ async def test_a_part_that_takes_too_long_is_named_and_nothing_is_left(plan):
 async def test_an_interrupted_start_leaves_nothing_running(plan):
     task = asyncio.create_task(lifecycle.up(plan, Silent()))
     async with asyncio.timeout(30):
-        while (seen := record.load(plan.place)) is None or len(seen.processes) < 2:  # noqa: ASYNC110 (a file)
+        while (stored := record.load(plan.place)) is None or len(stored.processes) < 2:  # noqa: ASYNC110 (a file)
             await asyncio.sleep(0.02)
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [one.name for one in seen.processes if process.alive(one)] == []
+    assert [part.name for part in stored.processes if process.alive(part)] == []
     assert record.load(plan.place) is None
 
 
@@ -137,22 +137,22 @@ async def test_a_port_taken_at_the_last_moment_is_replaced(plan, monkeypatch):
         honest, taken = ports.free, [True]
 
         def careless(count, *, chance):
-            """As if the neighbour had taken the port after we looked."""
-            found = honest(count, chance=chance)
+            """Simulate that another lab took the port after it was chosen."""
+            chosen = honest(count, chance=chance)
             if taken.pop() if taken else False:
-                return (neighbour.record.ports[ETCD], *found[1:])
-            return found
+                return (neighbour.record.ports[ETCD], *chosen[1:])
+            return chosen
 
         monkeypatch.setattr(ports, "free", careless)
         heard: list[str] = []
         lab, _ = await lifecycle.up(plan, Plain(heard.append))
         await lifecycle.end(lab)
 
-        assert "Another program took one of the chosen ports: trying others" in heard
+        assert "Another program took one of the chosen ports: trying other ports" in heard
         assert running(neighbour) == [ETCD, API_SERVER]
 
 
-async def test_parts_can_be_killed_frozen_and_brought_back_with_their_data(plan):
+async def test_components_can_be_killed_frozen_and_restarted_with_their_data(plan):
     async with raised(replace(plan, durable=True)) as lab:
         lab.kubectl("create", "namespace", "kept")
         for part in (API_SERVER, ETCD):
@@ -170,14 +170,14 @@ async def test_parts_can_be_killed_frozen_and_brought_back_with_their_data(plan)
             lab.kill("kubelet")
 
 
-async def test_after_compaction_the_past_is_gone(plan):
+async def test_compaction_removes_old_revisions(plan):
     async with raised(plan) as lab:
         namespaces = json.loads(lab.kubectl("get", "--raw", "/api/v1/namespaces").stdout)
         before = namespaces["metadata"]["resourceVersion"]
         lab.kubectl("create", "namespace", "later")
         lab.etcd_compact()
 
-        # Events are the one kind the API server keeps no memory of its own for.
+        # The API server has no watch cache for Events.
         old = f"/api/v1/events?resourceVersion={before}&resourceVersionMatch=Exact"
         answer = lab.kubectl("get", "--raw", old, check=False)
 
@@ -185,7 +185,7 @@ async def test_after_compaction_the_past_is_gone(plan):
         assert "Expired" in answer.stderr
 
 
-def test_nobody_gets_in_without_a_name_or_with_a_foreign_one(lab):
+def test_anonymous_and_foreign_clients_are_rejected(lab):
     site = lab.site
     without_name = Endpoint(f"{lab.server}/api/v1/namespaces", site.authority)
     status, answer = probe.get(without_name)
@@ -196,11 +196,11 @@ def test_nobody_gets_in_without_a_name_or_with_a_foreign_one(lab):
     with contextlib.suppress(OSError):
         assert probe.get(with_etcds_name)[0] in (401, 403)
 
-    with pytest.raises(ssl.SSLError):  # the cluster's authority vouches for nobody at etcd
+    with pytest.raises(ssl.SSLError):  # etcd does not trust the cluster CA
         probe.get(replace(controlplane.etcd_endpoint(site, "/health"), pair=site.pair("admin")))
 
 
-def test_an_account_without_rights_is_refused_until_it_is_given_some(lab: Lab, namespace: str):
+def test_rbac_is_enforced(lab: Lab, namespace: str):
     token = lab.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
 
     def ask() -> str:
@@ -216,10 +216,10 @@ def test_an_account_without_rights_is_refused_until_it_is_given_some(lab: Lab, n
     assert "No resources found" in ask()
 
 
-def test_admission_is_real(lab, namespace):
-    """NodeRestriction: a kubelet may not speak for another node."""
+def test_node_restriction_is_enforced(lab, namespace):
+    """A kubelet must not change another node."""
     answer = lab.kubectl(
-        *("label", "node", "somebody-else", "x=y", "--as=system:node:me", "--as-group=system:nodes"),
+        *("label", "node", "other-node", "x=y", "--as=system:node:me", "--as-group=system:nodes"),
         check=False,
     )
 
@@ -228,7 +228,6 @@ def test_admission_is_real(lab, namespace):
 
 
 def test_a_pod_is_scheduled_and_run_by_the_simulated_node(lab, namespace, clean_nodes):
-    """Controller manager, scheduler and KWOK do their part."""
     clean_nodes("kwok-1=H100:2")
     lab.kubectl(
         *("create", "deployment", "web", "--image=web", "--replicas=2", "-n", namespace),
@@ -242,7 +241,7 @@ def test_a_pod_is_scheduled_and_run_by_the_simulated_node(lab, namespace, clean_
 
 @pytest.fixture
 def clean_nodes(lab):
-    """Makes simulated nodes, and takes them away."""
+    """Creates simulated nodes and deletes them afterwards."""
     from croupier.lab import fleet, nodes, testrun
 
     made: list[str] = []

@@ -1,4 +1,4 @@
-"""A simulated node looks like one whose kubelet, GFD and NFD have done their work."""
+"""A simulated node has the status and labels that a kubelet, GFD and NFD would write."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +45,7 @@ def test_a_node_reports_its_cards_as_allocatable():
     assert status["allocatable"]["pods"] == "110"
 
 
-def test_a_node_without_cards_says_nothing_about_cards():
+def test_a_node_without_cards_has_no_gpu_labels():
     plain = nodes.manifest(fleet(1)[0], NOW)
 
     assert "nvidia.com/gpu" not in plain["status"]["allocatable"]
@@ -73,14 +73,14 @@ def test_the_labels_describe_the_cards():
     assert "gpu.deckhouse.io/device.04.vendor" not in labels
 
 
-def test_a_card_that_cannot_be_cut_says_so():
+def test_a_card_without_mig_is_labelled():
     labels = one("small=T4:1")["metadata"]["labels"]
 
     assert labels["nvidia.com/mig.capable"] == "false"
     assert "nvidia.com/mig.strategy" not in labels
 
 
-def test_kwok_is_told_to_run_it():
+def test_kwok_manages_the_node():
     assert one()["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
 
 
@@ -107,16 +107,16 @@ BAD_WISHES = {
     "count in words": ((0, None, "gpu-worker=H100:many"), "write MODEL:COUNT"),
     "no cards": ((1, "H100:0"), "1 to 16 cards"),
     "a hundred cards": ((1, "H100:100"), "1 to 16 cards"),
-    "a model nobody knows": ((1, "H1000:8"), "did you mean H100?"),
-    "a name Kubernetes refuses": ((0, None, "GPU_Worker=H100:8"), "cannot name a node"),
-    "one name twice": ((0, None, "a=H100:8", "a=T4:1"), "asked for twice"),
-    "the name of a numbered one": ((2, None, "node-2=T4:1"), "asked for twice"),
-    "fewer than none": ((-1, None), "cannot be negative"),
+    "an unknown model": ((1, "H1000:8"), "did you mean H100?"),
+    "an invalid node name": ((0, None, "GPU_Worker=H100:8"), "is not a valid node name"),
+    "a duplicate name": ((0, None, "a=H100:8", "a=T4:1"), "duplicate name"),
+    "the name of a numbered node": ((2, None, "node-2=T4:1"), "duplicate name"),
+    "a negative number": ((-1, None), "cannot be negative"),
 }
 
 
 @pytest.mark.parametrize(("wish", "sentence"), BAD_WISHES.values(), ids=BAD_WISHES)
-def test_a_bad_wish_is_refused_in_one_sentence(wish, sentence):
+def test_invalid_options_are_rejected_with_one_sentence(wish, sentence):
     with pytest.raises(BadWishError) as refusal:
         fleet(*wish)
 

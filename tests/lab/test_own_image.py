@@ -1,4 +1,4 @@
-"""Croupier's own image: built without Docker, and it runs as nobody on a root file system it cannot write."""
+"""The Croupier image is built without Docker and runs unprivileged on a read-only root file system."""
 
 import asyncio
 import json
@@ -54,20 +54,20 @@ def loaded(lab, real_node, tmp_path_factory):
     return real_node
 
 
-def test_it_runs_as_nobody_and_writes_nothing(lab, loaded, namespace):
+def test_it_runs_unprivileged_and_read_only(lab, loaded, namespace):
 
     lab.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(pod(loaded, "version", "-o", "json")))
     path = "jsonpath={.status.phase}"
 
-    def phase() -> bool:
-        said = lab.kubectl("get", "pod", "croupier", "-n", namespace, "-o", path).stdout
-        return said in ("Succeeded", "Failed")
+    def ended() -> bool:
+        phase = lab.kubectl("get", "pod", "croupier", "-n", namespace, "-o", path).stdout
+        return phase in ("Succeeded", "Failed")
 
-    until(phase, "the pod has ended")
+    until(ended, "the pod to end")
     assert '{"croupier": "' in lab.kubectl("logs", "croupier", "-n", namespace).stdout
 
 
-def test_an_installed_package_says_why_it_cannot_build_one(monkeypatch, tmp_path):
+def test_an_installed_package_cannot_build_the_image(monkeypatch, tmp_path):
     monkeypatch.setattr(own_image, "CHECKOUT", tmp_path)
 
     assert "from a checkout" in str(own_image.obstacle())

@@ -1,4 +1,4 @@
-"""A built program is reused for exactly as long as what it was built from stays the same."""
+"""A built binary is reused as long as its inputs do not change."""
 
 import re
 from dataclasses import replace
@@ -35,10 +35,10 @@ def test_the_digest_follows_the_versions_and_the_checksums(tmp_path, monkeypatch
     assert digest_with(mod="a", checksums="b") == first
 
 
-def test_every_program_is_named_by_its_module():
+def test_go_mod_lists_every_program_as_a_tool():
     for module in pinned.EVERY:
-        told = (module.folder / "go.mod").read_text()
-        tools = re.search(r"^tool (?:\((.*?)\)|(.*?)$)", told, re.DOTALL | re.MULTILINE)
+        text = (module.folder / "go.mod").read_text()
+        tools = re.search(r"^tool (?:\((.*?)\)|(.*?)$)", text, re.DOTALL | re.MULTILINE)
         assert tools is not None
         assert set((tools[1] or tools[2]).split()) == set(module.programs.values())
 

@@ -1,4 +1,4 @@
-"""Ports are free, different, and out of the reach of outgoing connections."""
+"""Ports are free, different, and below the ephemeral range."""
 
 import random
 import socket
@@ -10,18 +10,18 @@ def chance(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 (ports, no secrets)
 
 
-def test_ports_differ_and_lie_below_what_the_kernel_hands_out():
-    found = ports.free(20, chance=chance(1))
+def test_ports_differ_and_are_below_the_ephemeral_range():
+    chosen = ports.free(20, chance=chance(1))
 
-    assert len(set(found)) == 20
-    assert max(found) < ports._ephemeral_start()
+    assert len(set(chosen)) == 20
+    assert max(chosen) < ports._ephemeral_start()
 
 
-def test_a_port_somebody_listens_on_is_passed_over():
+def test_a_port_in_use_is_skipped():
     (taken,) = ports.free(1, chance=chance(7))
-    with socket.socket() as somebody:
-        somebody.bind(("127.0.0.1", taken))
-        somebody.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", taken))
+        listener.listen()
 
         assert not ports.is_free(taken)
         assert ports.free(1, chance=chance(7)) != (taken,)

@@ -1,4 +1,4 @@
-"""Tests get a cluster by asking for it, and a run leaves nothing running, however it ends."""
+"""Fixtures provide a cluster, and a run leaves no processes behind, however it ends."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def test_it_is_there(lab, real_node):
     assert "Ready" in lab.kubectl("get", "node", real_node).stdout
 """,
     "test_2_counts.py": """
-def test_nobody_is_there(lab):
+def test_there_is_no_node(lab):
     assert lab.kubectl("get", "nodes").stdout == ""
 """,
     "test_3_joins_again.py": """
@@ -86,7 +86,7 @@ def test_that_takes_long(lab):
 
 
 class Run:
-    """A pytest of its own in a folder of its own, as a person would start it."""
+    """Runs pytest as a subprocess in its own folder."""
 
     def __init__(self, folder: Path, options: list[str]) -> None:
         self.folder = folder
@@ -110,46 +110,46 @@ class Run:
         return child
 
     def left_over(self) -> list[str]:
-        """Programs that still run out of this folder."""
-        return [found.name() for found in self._programs()]
+        """Names of processes that still use this folder."""
+        return [program.name() for program in self._programs()]
 
     def end(self) -> None:
-        """Whatever the test did, nothing outlives it."""
+        """Stop all processes of the run."""
         for child in self.children:
             if child.poll() is None:
                 child.send_signal(signal.SIGINT)
                 ended(child)
-        for found in self._programs():
-            found.kill()
+        for program in self._programs():
+            program.kill()
 
     def _programs(self) -> list[psutil.Process]:
-        return [found for found in psutil.process_iter() if str(self.folder) in _command(found)]
+        return [program for program in psutil.process_iter() if str(self.folder) in _command(program)]
 
     def kept(self) -> list[Path]:
         return list(self.folder.glob("croupier-test-*"))
 
     def lab(self, within: float = 60.0) -> Record:
-        """The record of the run's lab, once its test has begun."""
+        """Wait for the record of the run's lab."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             if (self.folder / "up").exists():
                 folder = Path((self.folder / "up").read_text() or os.devnull)
-                if found := record.load(folder):
-                    return found
+                if stored := record.load(folder):
+                    return stored
             time.sleep(0.05)
-        raise AssertionError("the inner run's lab did not come up")
+        raise AssertionError("the lab of the inner run did not start")
 
 
 @pytest.fixture
 def run(tmp_path, pytestconfig):
-    given = pytestconfig.getoption("--lab-bin")
-    started = Run(tmp_path, [f"--lab-bin={given.absolute()}"] if given else [])
+    folder = pytestconfig.getoption("--lab-bin")
+    started = Run(tmp_path, [f"--lab-bin={folder.absolute()}"] if folder else [])
     yield started
     started.end()
 
 
 def ended(child: "subprocess.Popen[str]") -> tuple[int, str]:
-    """How it ended; one that does not end is killed, and its code says so."""
+    """Exit code and output; the process is killed after a timeout."""
     with child:
         try:
             output, _ = child.communicate(timeout=120)
@@ -159,14 +159,14 @@ def ended(child: "subprocess.Popen[str]") -> tuple[int, str]:
     return child.returncode, output
 
 
-def _command(found: psutil.Process) -> str:
+def _command(program: psutil.Process) -> str:
     try:
-        return " ".join(found.cmdline())
+        return " ".join(program.cmdline())
     except psutil.Error:
         return ""
 
 
-def test_one_lab_serves_the_run_and_everything_is_gone_after_it(run):
+def test_one_lab_serves_the_run_and_is_stopped_afterwards(run):
     code, output = ended(run(USES_EVERYTHING))
 
     assert code == 0, output
@@ -175,14 +175,14 @@ def test_one_lab_serves_the_run_and_everything_is_gone_after_it(run):
     assert run.kept() == []
 
 
-def test_nodes_a_test_made_are_gone_for_the_next(run):
+def test_nodes_are_removed_after_a_test(run):
     code, output = ended(run(CLUSTER_SCOPED))
 
     assert code == 0, output
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "by a worker"])
-def test_when_a_test_fails_its_logs_are_kept_and_named(run, workers):
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["without workers", "with a worker"])
+def test_logs_are_kept_and_reported_when_a_test_fails(run, workers):
     code, output = ended(run(FAILS, *workers))
 
     (folder,) = run.kept()
@@ -205,7 +205,7 @@ def test_a_real_node_stays_for_one_file(run):
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_asked_to_end_tears_everything_down(run, by):
+def test_a_signal_stops_everything(run, by):
     child = run(WAITS)
     run.lab()
     child.send_signal(by)
@@ -215,30 +215,30 @@ def test_a_run_that_is_asked_to_end_tears_everything_down(run, by):
     assert run.left_over() == []
 
 
-def test_a_run_that_was_killed_is_cleaned_up_by_the_next(run):
+def test_the_next_run_cleans_up_after_a_killed_run(run):
     killed = run(WAITS)
-    wreck = run.lab()
+    broken = run.lab()
     killed.kill()
     ended(killed)
-    assert all(map(process.alive, wreck.processes))
+    assert all(map(process.alive, broken.processes))
 
     code, output = ended(run(USES_EVERYTHING, "-k", "one"))
 
     assert code == 0, output
-    assert f"Cleaning up after a test run that was killed: {wreck.folder}" in output
-    assert not any(map(process.alive, wreck.processes))
+    assert f"Cleaning up after a test run that was killed: {broken.folder}" in output
+    assert not any(map(process.alive, broken.processes))
     assert run.kept() == []
 
 
-def test_with_a_kubeconfig_no_lab_is_raised_and_nothing_stays_behind(run, cluster, request):
+def test_with_a_kubeconfig_no_lab_is_started_and_the_cluster_is_restored(run, cluster, request):
     if request.config.getoption("--kubeconfig"):
-        pytest.skip("counts namespaces, and somebody else's cluster makes its own")
+        pytest.skip("compares all objects of the cluster")
     before = cluster.kubectl("get", "crds,nodes", "-o", "name").stdout
 
     code, output = ended(run(USES_EVERYTHING + CLUSTER_SCOPED, f"--kubeconfig={cluster.kubeconfig}"))
 
     assert code == 0, output
     assert "3 passed, 2 skipped" in output
-    assert "--kubeconfig aims this run at another cluster" in output
+    assert "--kubeconfig selects another cluster" in output
     assert cluster.kubectl("get", "crds,nodes", "-o", "name").stdout == before
     assert not (run.folder / "home" / "runs").exists()

@@ -1,4 +1,4 @@
-"""This machine as a node: what a person may expect of it, tried on the real kubelet and containerd."""
+"""This machine as a node, with a real kubelet and containerd."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **c
         shown["command"] = list(command)
     spec = {
         "nodeName": node,
-        "automountServiceAccountToken": False,  # made by a controller manager, which not all labs have
+        "automountServiceAccountToken": False,  # needs a controller manager
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
         "containers": [shown],
@@ -81,11 +81,11 @@ def test_pods_reach_the_api_server(lab, real_node, namespace):
     ask = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {address} {relay.PORT}"
     answer = lab.kubectl("exec", "p", "-n", namespace, "--", "sh", "-c", ask)
 
-    assert "HTTPS server" in answer.stdout  # it speaks TLS only, and says so itself
+    assert "HTTPS server" in answer.stdout  # the error of a TLS server
 
 
 def quota(container: str) -> str:
-    """The CPU quota of a container, in microseconds of every 100,000, as either layout writes it."""
+    """The CPU quota of a container in microseconds per 100,000, for cgroup v1 and v2."""
     for hierarchy in cgroup.hierarchies():
         for group in hierarchy.glob(f"croupier-*/**/{container}"):
             for file in ("cpu.cfs_quota_us", "cpu.max"):
@@ -113,7 +113,7 @@ def test_a_resize_in_place_reaches_the_control_group(lab, real_node, namespace):
 
 @pytest.fixture
 def named_lab(lab, real_node, tmp_path, monkeypatch) -> str:
-    """The run's lab, known to the command line by a name."""
+    """The shared lab, registered under a name for the command line."""
     (tmp_path / "labs").mkdir()
     (tmp_path / "labs" / "here").symlink_to(lab.folder)
     monkeypatch.setenv("CROUPIER_HOME", str(tmp_path))
@@ -146,7 +146,7 @@ def test_a_folder_becomes_an_image_pods_can_use(lab, real_node, namespace, named
 
 
 def test_a_static_binary_becomes_an_image_pods_can_use(lab, real_node, namespace, named_lab, tmp_path):
-    binary = tmp_path / "cat"  # busybox does what its name says
+    binary = tmp_path / "cat"  # busybox selects the applet by its name
     shutil.copy(shutil.which("busybox") or "", binary)
 
     said = lab_image_command(binary, "--tag", "binary", "--name", named_lab)
@@ -187,7 +187,7 @@ def test_a_device_described_by_cdi_reaches_a_container(lab, real_node):
     assert "CROUPIER_CARD=ace" in ended.stdout.splitlines(), ended.stderr
 
 
-def test_plugins_on_this_side_reach_the_kubelet_by_a_short_path(lab, real_node):
+def test_device_plugin_sockets_are_reachable_by_a_short_path(lab, real_node):
     path = realnode.ground(lab).plugins / "device-plugins" / "kubelet.sock"
 
     with socket.socket(socket.AF_UNIX) as plugin:
@@ -199,7 +199,7 @@ def started_at(lab: Lab, part: str) -> float:
 
 
 @pytest.mark.parametrize("part", [realnode.CONTAINERD, realnode.KUBELET])
-async def test_a_part_that_died_comes_back_and_pods_live_on(lab, real_node, namespace, part):
+async def test_a_component_restarts_and_pods_keep_running(lab, real_node, namespace, part):
     await asyncio.to_thread(run, lab, namespace, pod(real_node, "sleep", "3600"))
     before = started_at(lab, part)
 
@@ -216,11 +216,11 @@ async def test_a_part_that_died_comes_back_and_pods_live_on(lab, real_node, name
 
 
 def traces(lab: Lab) -> dict[str, object]:
-    """Whatever the machine still shows of a lab's real node."""
+    """Remains of a lab's real node on this machine."""
     here = realnode.ground(lab)
     marks = (str(here.state), str(here.run), here.cgroup)
-    found = {
-        "processes": [one.pid for one in realnode.survivors(here)],
+    remains = {
+        "processes": [running.pid for running in realnode.survivors(here)],
         "containers": contained(here.cgroup),
         "control groups": [str(h / here.cgroup) for h in cgroup.hierarchies() if (h / here.cgroup).exists()],
         "mounts": [line for line in mounts() if any(mark in line for mark in marks)],
@@ -228,7 +228,7 @@ def traces(lab: Lab) -> dict[str, object]:
         "iptables": cni.network_name(here.id) in saved_rules(),
         "folders": [str(path) for path in (here.run, here.state) if path.exists()],
     }
-    return {kind: trace for kind, trace in found.items() if trace}
+    return {kind: trace for kind, trace in remains.items() if trace}
 
 
 def contained(group: str) -> list[int]:
@@ -238,7 +238,7 @@ def contained(group: str) -> list[int]:
             if f"/{group}/" in Path(f"/proc/{one.pid}/cgroup").read_text():
                 pids.append(one.pid)
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended
     return pids
 
 
@@ -255,11 +255,11 @@ def crash(lab: Lab) -> None:
         process.kill(lab.process(name))
 
 
-ENDINGS: dict[str, Callable[[Lab], None]] = {"a quiet life": lambda lab: None, "a crash": crash}
+ENDINGS: dict[str, Callable[[Lab], None]] = {"a clean stop": lambda lab: None, "a crash": crash}
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-async def test_after_it_left_nothing_shows_that_a_second_node_was_here(private_lab, lab, real_node, ending):
+async def test_leaving_removes_everything_of_the_node(private_lab, lab, real_node, ending):
     own = await private_lab()
     own.remember(binaries={**own.record.binaries, **lab.record.binaries}, real_node="second")
     own.adopt(*await realnode.join(own, "second"))
@@ -287,7 +287,7 @@ async def test_a_lab_without_a_real_node_says_so(private_lab):
 
 
 def test_the_machine_keeps_its_kernel_settings(lab, real_node):
-    """A kubelet sets vm.overcommit_memory to 1; in its namespace it finds it set, and the machine's stays."""
+    """The kubelet sees vm.overcommit_memory = 1 in its namespace and does not change the machine."""
     inside = subprocess.run(
         [*realnode.inside(lab), "cat", "/proc/sys/vm/overcommit_memory"],
         capture_output=True,
@@ -304,7 +304,7 @@ def namespace_mounts(lab: Lab) -> list[str]:
     return Path(f"/proc/{keeper.pid}/mountinfo").read_text().splitlines()
 
 
-def test_without_root_it_says_what_to_do(monkeypatch):
+def test_without_root_the_error_has_advice(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
 
     assert "needs root" in (realnode.obstacle() or "")

@@ -1,4 +1,4 @@
-"""What a real node decides before it touches the machine: its network, its names, what it takes away."""
+"""Network, names and configuration of a real node, without a machine."""
 
 import ipaddress
 import json
@@ -19,24 +19,24 @@ def net(text: str) -> ipaddress.IPv4Network:
 
 FREE_SUBNETS = {
     "an empty machine": ([], "10.244.0.0/24"),
-    "another lab is there": (["10.244.0.0/24"], "10.244.1.0/24"),
-    "an address inside one takes it": (["10.244.0.77/32", "10.244.2.0/24"], "10.244.1.0/24"),
-    "the usual range belongs to somebody": (["10.244.0.0/16"], "172.31.0.0/24"),
-    "so does all of 10": (["10.0.0.0/8", "172.31.0.0/23"], "172.31.2.0/24"),
+    "another lab is running": (["10.244.0.0/24"], "10.244.1.0/24"),
+    "an address inside a subnet": (["10.244.0.77/32", "10.244.2.0/24"], "10.244.1.0/24"),
+    "the default range is in use": (["10.244.0.0/16"], "172.31.0.0/24"),
+    "all of 10.0.0.0/8 is in use": (["10.0.0.0/8", "172.31.0.0/23"], "172.31.2.0/24"),
 }
 
 
 @pytest.mark.parametrize(("taken", "chosen"), FREE_SUBNETS.values(), ids=FREE_SUBNETS)
-def test_a_subnet_nobody_uses(taken, chosen):
+def test_the_first_free_subnet_is_chosen(taken, chosen):
     assert cni.free_subnet(map(net, taken)) == net(chosen)
 
 
-def test_no_subnet_left_is_said():
+def test_no_free_subnet_is_reported():
     with pytest.raises(LabError, match="No subnet is free"):
         cni.free_subnet([net("10.0.0.0/8"), net("172.16.0.0/12")])
 
 
-def test_a_machine_knows_networks_by_its_addresses_and_by_its_routes_but_not_by_the_default_one():
+def test_networks_in_use_come_from_addresses_and_routes_but_not_the_default_route():
     addresses = [
         {"ifname": "eth0", "addr_info": [{"local": "192.0.2.2", "prefixlen": 24}]},
         {"ifname": "down"},
@@ -79,13 +79,13 @@ COMMENT = 'dnat name: "mine" id: "1"'
 OUR_JUMP = ("-D", "CNI-HOSTPORT-DNAT", "-p", "tcp", "-m", "comment", "--comment", COMMENT, "-j", "CNI-DN-aaa")
 
 
-def test_host_ports_of_our_pods_go_and_those_of_others_stay():
+def test_only_rules_of_this_network_are_removed():
     rules = PORTMAP.format(more_chains=":CNI-DN-bbb - [0:0]\n", more_jumps=NEIGHBOUR)
 
     assert cni.host_port_removals(rules, "mine") == (OUR_JUMP, ("-F", "CNI-DN-aaa"), ("-X", "CNI-DN-aaa"))
 
 
-def test_the_last_one_with_host_ports_takes_their_chains_along():
+def test_the_shared_chains_are_removed_with_the_last_rule():
     removals = cni.host_port_removals(PORTMAP.format(more_chains="", more_jumps=""), "mine")
 
     deleted = [removal[1] for removal in removals if removal[0] == "-X"]
@@ -97,7 +97,7 @@ def test_the_last_one_with_host_ports_takes_their_chains_along():
     ]
 
 
-def test_a_machine_without_host_ports_is_left_alone():
+def test_without_host_ports_nothing_is_removed():
     assert cni.host_port_removals("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n", "mine") == ()
 
 
@@ -110,7 +110,7 @@ def test_names_follow_from_the_folder_and_are_short_enough_for_sockets_and_bridg
     assert len(str(deep.plugins / "device-plugins" / f"{'x' * 40}.sock")) <= 107
 
 
-def test_a_kubelet_that_keeps_to_itself():
+def test_kubelet_configuration():
     settings = kubelet.Settings(
         "n", "10.244.0.1", "croupier-1", Path("/ca"), Pair(Path("/crt"), Path("/key"))
     )
@@ -123,7 +123,7 @@ def test_a_kubelet_that_keeps_to_itself():
     assert configuration["imageGCHighThresholdPercent"] == 100
 
 
-def test_a_kubelet_of_another_kind():
+def test_kubelet_configuration_overrides():
     pair = Pair(Path("/crt"), Path("/key"))
     extra = {"cpuManagerPolicy": "static", "cgroupRoot": "/mine"}
     settings = kubelet.Settings("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra)
@@ -133,7 +133,7 @@ def test_a_kubelet_of_another_kind():
     assert configuration["port"] == kubelet.PORT
 
 
-def test_a_runtime_whose_paths_may_hold_anything():
+def test_containerd_configuration_quotes_paths():
     text = containerd.configuration(
         root=Path('/a "b"'), network=Path("/net"), shim=Path("/shim"), plugins=("/usr/lib/cni",)
     )

@@ -1,4 +1,4 @@
-"""From its record alone one can tell how a lab is."""
+"""The state of a lab follows from its record."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ NOBODY = Process("gone", 2**22 - 1, 1.0, "")
 
 @pytest.fixture
 def sleeper(tmp_path):
-    """A process that does nothing for as long as the test lasts."""
+    """A process that sleeps until the end of the test."""
     started = process.start(Program("sleeper", ("sleep", "600")), tmp_path)
     yield started
     process.kill(started)
@@ -38,18 +38,18 @@ def test_a_lab_that_lost_one_part_is_broken_and_all_parts_stopped(sleeper):
     assert record.state(lab(ready=True, processes=(NOBODY,))) is State.STOPPED
 
 
-def test_a_lab_is_starting_only_while_somebody_starts_it(sleeper):
+def test_a_lab_is_starting_only_while_its_owner_lives(sleeper):
     assert record.state(lab(processes=(sleeper,), owner=record.myself())) is State.STARTING
     assert record.state(lab(processes=(sleeper,), owner=NOBODY)) is State.BROKEN
 
 
-def test_another_process_with_the_same_pid_is_not_ours(sleeper):
+def test_a_reused_pid_is_not_the_same_process(sleeper):
     reused = msgspec.structs.replace(sleeper, created=sleeper.created - 100)
 
     assert record.state(lab(ready=True, processes=(reused,))) is State.STOPPED
 
 
-def test_a_record_survives_the_disk(tmp_path):
+def test_a_record_is_saved_and_loaded(tmp_path):
     written = lab(tmp_path, processes=(NOBODY,), extra={"etcd": ("--flag",)}, owner=record.myself())
     record.save(written)
 
@@ -58,7 +58,7 @@ def test_a_record_survives_the_disk(tmp_path):
     assert record.load(tmp_path) is None
 
 
-def test_a_record_that_makes_no_sense_is_no_record(tmp_path):
+def test_an_invalid_record_is_ignored(tmp_path):
     (tmp_path / record.FILE).write_text('{"name": 3')
 
     assert record.load(tmp_path) is None

@@ -1,8 +1,7 @@
-"""COMMAND. One command, `croupier`; one file per verb.
+"""The `croupier` command; one module per verb.
 
-A verb imports what it needs when it runs, so that `--help` and completion
-answer at once. What goes wrong for a reason a person can act on is one
-sentence on stderr and exit code 1; bad options are exit code 2, Ctrl-C is 130.
+Verbs import their dependencies inside the function, so that `--help` and completion stay fast. An error the
+user can act on is one sentence on stderr and exit code 1. Invalid options exit with 2, Ctrl-C with 130.
 """
 
 import sys
@@ -37,22 +36,22 @@ from croupier.cli import (
 
 app = typer.Typer(
     name="croupier",
-    help="Croupier deals GPU cards and CPU to pods from one ledger.",
+    help="Croupier allocates GPU cards and CPU limits to pods from one ledger.",
     epilog="Start here: [bold]croupier demo[/bold]",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(lab.app, name="lab", rich_help_panel="A cluster of your own")
-app.command("demo", rich_help_panel="A cluster of your own")(demo.demo)
-app.add_typer(explain.app, name="explain", rich_help_panel="Who holds what")
-app.command("what-if", rich_help_panel="Who holds what")(what_if.what_if)
-app.command("fallback", rich_help_panel="Who holds what")(fallback.fallback)
-app.command("available", rich_help_panel="Who holds what")(available.available)
-app.command("reservations", rich_help_panel="Who holds what")(reservations.reservations)
-app.command("ledger", rich_help_panel="Who holds what")(ledger.ledger)
-app.command("audit", rich_help_panel="Who holds what")(audit.audit)
+app.add_typer(lab.app, name="lab", rich_help_panel="Local clusters")
+app.command("demo", rich_help_panel="Local clusters")(demo.demo)
+app.add_typer(explain.app, name="explain", rich_help_panel="Allocation")
+app.command("what-if", rich_help_panel="Allocation")(what_if.what_if)
+app.command("fallback", rich_help_panel="Allocation")(fallback.fallback)
+app.command("available", rich_help_panel="Allocation")(available.available)
+app.command("reservations", rich_help_panel="Allocation")(reservations.reservations)
+app.command("ledger", rich_help_panel="Allocation")(ledger.ledger)
+app.command("audit", rich_help_panel="Allocation")(audit.audit)
 app.command("cards", rich_help_panel="Cards and pools")(cards.cards)
 app.add_typer(pools.app, name="pools", rich_help_panel="Cards and pools")
 app.command("assign", rich_help_panel="Cards and pools")(card_moves.assign)
@@ -87,7 +86,7 @@ def main() -> None:
 
 
 def _is_for_people(error: Exception) -> bool:
-    """Whether the message says what happened and what to do; anything else is a bug and shows where."""
+    """Whether the message explains the problem to the user. Any other exception is a bug and is raised."""
     from croupier.kube.errors import KubeError
     from croupier.lab.errors import LabError
 

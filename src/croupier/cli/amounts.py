@@ -1,4 +1,4 @@
-"""Amounts of resources as a person reads them, and tables of them. Programs read JSON, which is exact."""
+"""Resource amounts and tables for the terminal. Amounts are rounded here; JSON output is exact."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _LAST: Final = ("ephemeral-storage", "pods")
 
 
 def rank(resource: str) -> tuple[int, list[tuple[int, str]]]:
-    """cpu and memory first, then devices by name, then what few look for."""
+    """Sort key: cpu and memory, then devices by name, then all other resources."""
     if resource in FIRST:
         return FIRST.index(resource), []
     if is_device(resource):
@@ -29,17 +29,17 @@ def rank(resource: str) -> tuple[int, list[tuple[int, str]]]:
 
 
 def is_device(resource: str) -> bool:
-    """An extended resource, as Kubernetes calls it: its name has a domain."""
+    """Whether this is an extended resource: its name has a domain."""
     return "/" in resource
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key to sort by: node-2 comes before node-10."""
+    """Sort key that puts node-2 before node-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def text(resource: str, amount: "Quantity") -> str:
-    """`51.5`, `4`, `503.2Gi`; rounded towards zero where it is rounded."""
+    """`51.5`, `4`, `503.2Gi`; rounded towards zero."""
     if amount.nanos < 0:
         return f"-{text(resource, -amount)}"
     if not _BYTES.fullmatch(resource):
@@ -50,7 +50,7 @@ def text(resource: str, amount: "Quantity") -> str:
 
 
 def _decimal(parts: int, of: int) -> str:
-    """`parts` of `of` in one: 1500 of 1000 is 1.5."""
+    """Decimal text of `parts` / `of`, where `of` is a power of ten: 1500 / 1000 is 1.5."""
     whole, rest = divmod(parts, of)
     digits = f"{rest:0{len(str(of)) - 1}d}".rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
@@ -67,14 +67,14 @@ def five(resource: str, numbers: "Three") -> tuple[str, ...]:
 
 
 def taken(numbers: "Three") -> str:
-    """A bar of what is taken, and how much that is."""
+    """A usage bar with its percentage."""
     used, total = numbers.allocated.nanos, numbers.allocatable.nanos
     percent = f"{used * 100 // total:>3} %" if total else "    -"
     return f"{tables.bar(used, total)} {percent}"
 
 
 def rows(headers: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1) -> list[str]:
-    """Aligned lines: the first `left` columns and the last by their beginning, numbers by their end."""
+    """Aligned lines: the first `left` columns and the last one are left-aligned, the others right-aligned."""
     table = [[header.upper() for header in headers], *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     sides = ["<" if index < left or index == len(widths) - 1 else ">" for index in range(len(widths))]
@@ -83,10 +83,10 @@ def rows(headers: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 
 
 
 def matrix(nodes: Sequence[tuple[str, "Account"]], resources: Sequence[str]) -> list[str]:
-    """A line a node, a column a resource, the three numbers in each cell; `-` where a node has none."""
+    """One line per node, one column per resource, three numbers per cell; `-` if the node has none."""
     columns = [
         ["NODE", *(name for name, _ in nodes)],
-        *([one, *_column(one, [account.get(one) for _, account in nodes])] for one in resources),
+        *([name, *_column(name, [account.get(name) for _, account in nodes])] for name in resources),
     ]
     widths = [max(map(len, column)) for column in columns]
     layout = GAP.join(f"{{:<{width}}}" for width in widths)
@@ -94,8 +94,10 @@ def matrix(nodes: Sequence[tuple[str, "Account"]], resources: Sequence[str]) -> 
 
 
 def _column(resource: str, numbers: Sequence["Three | None"]) -> list[str]:
-    """`4 / 3 / 1`, the slashes below each other."""
-    written = [three(resource, one) if one is not None and any(one) else None for one in numbers]
-    widths = [max((len(one[part]) for one in written if one), default=0) for part in range(3)]
+    """Cells such as `4 / 3 / 1` with aligned slashes."""
+    cells = [
+        three(resource, amounts) if amounts is not None and any(amounts) else None for amounts in numbers
+    ]
+    widths = [max((len(cell[part]) for cell in cells if cell), default=0) for part in range(3)]
     layout = " / ".join(f"{{:>{width}}}" for width in widths)
-    return [layout.format(*one) if one else "-" for one in written]
+    return [layout.format(*cell) if cell else "-" for cell in cells]

@@ -1,4 +1,4 @@
-"""`croupier audit`: where ledger, pods and nodes disagree, and putting it right."""
+"""`croupier audit`: find and repair differences between the ledger, pods and nodes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
 
 IN_MEMORY = (
-    "There is no NodeReservation: the book is kept in memory, by the extender, which audits and repairs it"
-    " itself. This is what pods and Reservations say."
+    "There is no NodeReservation: the extender keeps the ledger in memory, and audits and repairs it itself."
+    " These findings come from pods and Reservations only."
 )
 
 
 def audit(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="This node only.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Audit only this node.")] = None,
     *,
-    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired safely.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Apply the safe repairs.")] = False,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
     """Compare the ledger with pods and nodes. Changes nothing without --fix.
 
-    Exit code 0 if nothing is left to do, 1 if something is.
+    Exit code 0 if no findings remain, 1 otherwise.
 
     \b
     croupier audit
@@ -38,73 +38,72 @@ def audit(
     from croupier.controllers.ledger import inspection
 
     terminal.check_output(output)
-    found = cluster.ask(
+    result = cluster.ask(
         cluster.Target(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
     )
-    if node is not None and node not in found.nodes:
+    if node is not None and node not in result.nodes:
         typer.echo(f"croupier: the ledger has no node {node}.", err=True)
         raise typer.Exit(1)
     if output == "json":
-        typer.echo(showing.json(as_data(found)))
+        typer.echo(showing.json(as_data(result)))
     else:
-        _print(found, fix=fix)
-    raise typer.Exit(1 if found.left else 0)
+        _print(result, fix=fix)
+    raise typer.Exit(1 if result.left else 0)
 
 
-def _print(found: "Inspection", *, fix: bool) -> None:
-    if not found.recorded:
+def _print(result: "Inspection", *, fix: bool) -> None:
+    if not result.recorded:
         typer.echo(IN_MEMORY + (" Nothing was repaired." if fix else ""))
-    if found.checked:
-        tables.echo(HEADERS, [row(one) for one in found.checked])
+    if result.checked:
+        tables.echo(HEADERS, [row(checked) for checked in result.checked])
     else:
-        typer.echo(f"Nothing found: {_nodes(len(found.nodes))} looked at.")
+        typer.echo(f"No findings on {_nodes(len(result.nodes))}.")
 
 
 def _nodes(count: int) -> str:
     return f"{count} node" if count == 1 else f"{count} nodes"
 
 
-def row(one: "Checked") -> tuple[str, ...]:
-    finding = one.divergence.finding
-    remedy = repair(one.divergence.repair)
-    told = f"done: {remedy}" if one.repaired else remedy
-    return (one.node, finding.kind, finding.card, finding.holder, finding.message, told)
+def row(checked: "Checked") -> tuple[str, ...]:
+    finding = checked.divergence.finding
+    action = repair(checked.divergence.repair)
+    cell = f"done: {action}" if checked.repaired else action
+    return (checked.node, finding.kind, finding.card, finding.holder, finding.message, cell)
 
 
 def repair(what: "Repair | None") -> str:
-    """What the repair does, in a few words."""
     from croupier.core.ledgers.audit import Adopt, Move, Refit, Release
 
     match what:
         case Release():
-            return "release it"
+            return "release the grant"
         case Adopt():
-            return "count the pod"
+            return "record the pod"
         case Move():
             return "follow the allocation"
         case Refit():
-            return "take the reported cards"
+            return "sync the reported cards"
         case None:
-            return "none that is safe"
+            return "no safe repair"
 
 
-def as_data(found: "Inspection") -> dict[str, Any]:
+def as_data(result: "Inspection") -> dict[str, Any]:
     return {
-        "recorded": found.recorded,
-        "nodes": sorted(found.nodes),
-        "left": found.left,
-        "findings": [_data(one) for one in found.checked],
+        "recorded": result.recorded,
+        "nodes": sorted(result.nodes),
+        "left": result.left,
+        "findings": [_data(checked) for checked in result.checked],
     }
 
 
-def _data(one: "Checked") -> dict[str, Any]:
-    finding = one.divergence.finding
+def _data(checked: "Checked") -> dict[str, Any]:
+    finding = checked.divergence.finding
     return {
-        "node": one.node,
+        "node": checked.node,
         "class": finding.kind,
         "message": finding.message,
         "card": finding.card or None,
         "holder": finding.holder or None,
-        "repair": repair(one.divergence.repair) if one.divergence.repair is not None else None,
-        "repaired": one.repaired,
+        "repair": repair(checked.divergence.repair) if checked.divergence.repair is not None else None,
+        "repaired": checked.repaired,
     }

@@ -1,4 +1,4 @@
-"""`croupier available`: what every node has of everything, and what is left of it."""
+"""`croupier available`: allocatable, allocated and available amounts of every resource on every node."""
 
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 OUTPUTS = ("table", "wide", "json")
 NUMBERS = ("allocatable", "allocated", "available")
 PATIENCE = 2.0
-"""Seconds after which somebody who waits is told how far it is."""
+"""Seconds before progress is printed."""
 EVERY = 10.0
-"""Seconds between two lines in a log."""
+"""Seconds between progress lines when stderr is not a terminal."""
 CLEAR = "\r\x1b[K"
 
 
 def available(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="This node alone.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")] = None,
     *,
     resource: Annotated[
         list[str] | None,
@@ -31,22 +31,22 @@ def available(
             "--resource",
             "-r",
             metavar="R",
-            help="This resource alone; nvidia.com/ may be left out. Repeatable.",
+            help="Show only this resource; the domain may be omitted. Repeatable.",
         ),
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="|".join(OUTPUTS), help="How to print it.")
+        str, typer.Option("--output", "-o", metavar="|".join(OUTPUTS), help="Output format.")
     ] = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Show what nodes have of each resource: allocatable, allocated, available. Writes nothing.
+    """Show how much of each resource is allocatable, allocated and available on every node. Writes nothing.
 
-    Allocated is what the pods bound to a node ask for, counted as the scheduler counts it.
+    Allocated is the sum of the requests of the pods bound to a node, computed as kube-scheduler does.
 
-    Shown are cpu, memory and every device there is; with -o wide all resources, capacity and reserved too.
+    Shows cpu, memory and all devices; -o wide shows all resources, and also capacity and reserved.
 
-    With --resource, nodes with most available come first.
+    With --resource, the nodes with the most available come first.
 
     \b
     croupier available
@@ -55,7 +55,7 @@ def available(
     croupier available -o json | jq '.totals["nvidia.com/gpu"].available'
     """
     if output not in OUTPUTS:
-        terminal.refuse(f"--output {output}: it is {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
+        terminal.refuse(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
     index = _ask(cluster.Target(kubeconfig, context), node)
     names = _named(index, resource, node) if resource else default(index, every=output != "table")
     if output == "json":
@@ -69,8 +69,8 @@ def _ask(target: cluster.Target, node: str | None) -> "Availability":
     from croupier.kube.errors import NotFound
 
     if node is None:
-        with _patiently() as heard:
-            return cluster.ask(target, lambda api: availability.take(api, heard))
+        with _patiently() as progress:
+            return cluster.ask(target, lambda api: availability.take(api, progress))
     try:
         return cluster.ask(target, lambda api: availability.take_node(api, node))
     except NotFound:
@@ -84,23 +84,23 @@ async def _node_names(api: "Client") -> list[str]:
 
 
 def _named(index: "Availability", wanted: "Sequence[str]", node: str | None) -> list[str]:
-    """In the order they were asked for; a name without its domain will do where only one has it."""
-    there = index.resources()
-    found = []
+    """Full resource names in the requested order; the domain may be omitted if the name stays unique."""
+    known = index.resources()
+    resolved = []
     for name in wanted:
-        fit = [name] if name in there else [one for one in there if _short(one) == name]
-        if len(fit) > 1:
-            terminal.refuse(f"--resource {name}: write {_either(sorted(fit))}.")
-        if not fit:
+        matches = [name] if name in known else [resource for resource in known if _short(resource) == name]
+        if len(matches) > 1:
+            terminal.refuse(f"--resource {name}: ambiguous; use {_either(sorted(matches))}.")
+        if not matches:
             _missing(
-                f"node {node} does not have {name} and no pod there asks for it"
+                f"node {node} does not have {name} and no pod there requests it"
                 if node is not None
-                else f"no node has {name} and no pod asks for it",
+                else f"no node has {name} and no pod requests it",
                 name,
-                there,
+                known,
             )
-        found += fit
-    return list(dict.fromkeys(found))
+        resolved += matches
+    return list(dict.fromkeys(resolved))
 
 
 def _short(resource: str) -> str:
@@ -109,14 +109,14 @@ def _short(resource: str) -> str:
 
 
 def _missing(what: str, name: str, there: "Collection[str]") -> NoReturn:
-    """Not there; and what somebody may have meant."""
+    """Exit with an error that suggests similar names."""
     import difflib
 
-    spelled = {_short(one): one for one in there} | {one: one for one in there}
-    close = difflib.get_close_matches(name, spelled, n=3)
-    near = sorted({spelled[one] for one in close}, key=amounts.natural)
-    meant = f"; did you mean {_either(near)}?" if near else "."
-    typer.echo(f"croupier: {what}{meant}", err=True)
+    spellings = {_short(known): known for known in there} | {known: known for known in there}
+    matches = difflib.get_close_matches(name, spellings, n=3)
+    similar = sorted({spellings[match] for match in matches}, key=amounts.natural)
+    suggestion = f"; did you mean {_either(similar)}?" if similar else "."
+    typer.echo(f"croupier: {what}{suggestion}", err=True)
     raise typer.Exit(1)
 
 
@@ -125,7 +125,7 @@ def _either(names: "Sequence[str]") -> str:
 
 
 def default(index: "Availability", *, every: bool) -> list[str]:
-    """cpu, memory, and devices that are anywhere; or really every resource."""
+    """cpu, memory and all devices that exist in the cluster; with `every`, all resources."""
     from croupier.core.pods.request import MARK
 
     names = sorted(index.resources(), key=amounts.rank)
@@ -160,12 +160,12 @@ def lines(
 
 
 def _sorted(index: "Availability", by: str | None) -> "list[tuple[str, Account]]":
-    """By name; or most available first."""
-    every = sorted(index.every().items(), key=lambda one: amounts.natural(one[0]))
+    """Sorted by name, or by available amount of the resource `by`, descending."""
+    nodes = sorted(index.every().items(), key=lambda item: amounts.natural(item[0]))
     if by is None:
-        return every
-    having = [one for one in every if by in one[1]]
-    return sorted(having, key=lambda one: one[1][by].available, reverse=True)
+        return nodes
+    matching = [item for item in nodes if by in item[1]]
+    return sorted(matching, key=lambda item: item[1][by].available, reverse=True)
 
 
 def _label(index: "Availability", node: str) -> str:
@@ -183,7 +183,7 @@ def _all(index: "Availability") -> str:
 
 
 def _each(names: "Sequence[str]", account: "Account") -> list[str]:
-    """A line a resource."""
+    """One line per resource."""
     cells = [
         (name, *amounts.three(name, account[name]), amounts.taken(account[name]))
         for name in names
@@ -193,7 +193,7 @@ def _each(names: "Sequence[str]", account: "Account") -> list[str]:
 
 
 def _of_one(index: "Availability", nodes: "Sequence[tuple[str, Account]]", name: str) -> list[str]:
-    """A line a node, of one resource."""
+    """One line per node for a single resource."""
     cells = [
         (node, *amounts.three(name, account[name]), amounts.taken(account[name])) for node, account in nodes
     ]
@@ -205,7 +205,7 @@ def _of_one(index: "Availability", nodes: "Sequence[tuple[str, Account]]", name:
 def _wide(
     index: "Availability", nodes: "Sequence[tuple[str, Account]]", names: "Sequence[str]", *, alone: bool
 ) -> list[str]:
-    """A line for each resource of each node."""
+    """One line per node and resource."""
     cells = [
         (node, name, *amounts.five(name, account[name]), amounts.taken(account[name]))
         for node, account in nodes
@@ -231,7 +231,7 @@ def as_data(index: "Availability", names: "Sequence[str]") -> dict[str, Any]:
 
 
 def _data(numbers: "Three") -> dict[str, str]:
-    """Quantities as Kubernetes writes them, exact."""
+    """Exact quantities in Kubernetes notation."""
     return {
         "capacity": str(numbers.capacity),
         "reserved": str(numbers.reserved),
@@ -243,22 +243,23 @@ def _data(numbers: "Three") -> dict[str, str]:
 
 @contextlib.contextmanager
 def _patiently() -> "Iterator[Callable[[int], None]]":
-    """Tells on stderr how many pods were read, if that takes its time."""
+    """Print on stderr how many pods were read, if reading is slow."""
     import sys
     import time
 
-    watched = sys.stderr.isatty()
-    read, said, next_at = 0, False, time.monotonic() + PATIENCE
+    interactive = sys.stderr.isatty()
+    read, printed, next_at = 0, False, time.monotonic() + PATIENCE
 
-    def heard(more: int) -> None:
-        nonlocal read, said, next_at
+    def progress(more: int) -> None:
+        nonlocal read, printed, next_at
         read += more
         if time.monotonic() >= next_at:
-            said, next_at = True, time.monotonic() + (0.1 if watched else EVERY)
-            typer.echo(f"{CLEAR if watched else ''}Reading pods: {read:,} so far", err=True, nl=not watched)
+            printed, next_at = True, time.monotonic() + (0.1 if interactive else EVERY)
+            line = f"{CLEAR if interactive else ''}Reading pods: {read:,} so far"
+            typer.echo(line, err=True, nl=not interactive)
 
     try:
-        yield heard
+        yield progress
     finally:
-        if watched and said:
+        if interactive and printed:
             typer.echo(CLEAR, err=True, nl=False)

@@ -1,7 +1,7 @@
-"""`croupier assign`, `unassign`, `drain`, `retire`: what a person decides about one card.
+"""`croupier assign`, `unassign`, `drain`, `retire`: administrative changes of one card.
 
-Each writes what a person would with kubectl, one annotation or label, and then stays to see what comes
-of it: whoever looks after cards does not want to guess.
+Each verb writes one annotation or label of the GPUDevice, as kubectl would, and waits until the controllers
+have carried it out.
 """
 
 import asyncio
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 
 POLL = 0.5
 SAYING = 2.0
-"""Seconds after which to say what is waited for."""
+"""Seconds before a progress message is printed."""
 
-CardName = Annotated[str, typer.Argument(metavar="CARD", help="The card; NODE/INDEX will do.")]
+CardName = Annotated[str, typer.Argument(metavar="CARD", help="The card, by name or as NODE/INDEX.")]
 Wait = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", help="How long to watch what comes of it; 0 not at all.")
+    float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the change; 0 does not wait.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to write on a card, and when it has come about."""
+    """A metadata patch of a card, and the condition under which it is complete."""
 
     patch: dict[str, Any]
     done: "Callable[[GPUDevice], bool]"
     doing: str
-    """What is waited for."""
+    """Completes the sentence "Waiting for ..."."""
     told: str
-    """What to say once it is so."""
+    """Printed on completion."""
     counted_in: str = ""
-    """The pool that must have counted the card as well."""
+    """The pool whose status must list the card as well."""
 
 
 def assign(
     name: CardName,
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool it shall serve.")],
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool to assign the card to.")],
     *,
     wait: Wait = 30.0,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Give a card to a pool. Exit code 1 if it does not serve it in time; the wish stays.
+    """Assign a card to a pool. Exit code 1 if it has not joined in time; the assignment stays.
 
     \b
     croupier assign node-1-0000-65-00-0 team-a
@@ -63,14 +63,14 @@ def assign(
         now = device.metadata.annotations.get(ASSIGNMENT, "")
         if now not in ("", pool):
             terminal.refuse(
-                f"card {device.metadata.name} is assigned to pool {now}: `croupier unassign` it first, "
-                "and wait until it is Unassigned."
+                f"card {device.metadata.name} is assigned to pool {now}: run `croupier unassign` first "
+                "and wait until the card is Unassigned."
             )
         return Order(
             {"annotations": {ASSIGNMENT: pool}},
-            lambda one: _serves(one) == pool and one.status.state in ("Assigned", "Reserved"),
+            lambda card: _serves(card) == pool and card.status.state in ("Assigned", "Reserved"),
             f"card {device.metadata.name} to join pool {pool}",
-            f"card {device.metadata.name} serves pool {pool}.",
+            f"card {device.metadata.name} is assigned to pool {pool}.",
             counted_in=pool,
         )
 
@@ -84,7 +84,7 @@ def unassign(
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Take a card out of its pool, once nobody holds it. Running pods go on.
+    """Remove a card from its pool as soon as no pod holds it. Running pods are not affected.
 
     \b
     croupier unassign node-1/0
@@ -95,9 +95,9 @@ def unassign(
 
         return Order(
             {"annotations": {ASSIGNMENT: None}},
-            lambda one: not _serves(one) and one.status.state in ("Unassigned", "Faulted"),
+            lambda card: not _serves(card) and card.status.state in ("Unassigned", "Faulted"),
             f"card {device.metadata.name} to leave its pool",
-            f"card {device.metadata.name} serves no pool.",
+            f"card {device.metadata.name} is not assigned to a pool.",
         )
 
     _carry_out(cluster.Target(kubeconfig, context), name, order, wait)
@@ -106,13 +106,15 @@ def unassign(
 def drain(
     name: CardName,
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Shown to whoever asks why.")] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Let it be used again.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in the card's status.")
+    ] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Allow new allocations again.")] = False,
     wait: Wait = 30.0,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Give a card to nobody new, and wait until those who hold it are done. No pod is ended.
+    """Stop new allocations of a card and wait until its pods have ended. No pod is evicted.
 
     \b
     croupier drain node-1/0 --reason "swap the fan"
@@ -125,15 +127,15 @@ def drain(
         if undo:
             return Order(
                 {"annotations": {DRAIN: None}},
-                lambda one: DRAIN not in one.metadata.annotations,
-                f"card {device.metadata.name} to be used again",
-                f"card {device.metadata.name} is given out again.",
+                lambda card: DRAIN not in card.metadata.annotations,
+                f"card {device.metadata.name} to become allocatable",
+                f"card {device.metadata.name} is allocatable again.",
             )
         return Order(
             {"annotations": {DRAIN: reason or "by hand"}},
             _is_withdrawn,
-            f"those who hold card {device.metadata.name}",
-            f"card {device.metadata.name} is drained: nobody holds it, and nobody gets it.",
+            f"the pods that hold card {device.metadata.name}",
+            f"card {device.metadata.name} is drained: no pod holds it, and it is not allocated.",
         )
 
     _carry_out(cluster.Target(kubeconfig, context), name, order, wait)
@@ -146,7 +148,7 @@ def retire(
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Take a card out of use for good: out of its pool once it is free, and out of every count.
+    """Take a card out of use permanently: it leaves its pool once it is free and counts as no capacity.
 
     \b
     croupier retire node-1/0
@@ -157,9 +159,9 @@ def retire(
 
         return Order(
             {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None}},
-            lambda one: not _serves(one) and _is_true(one, "Ignored"),
+            lambda card: not _serves(card) and _is_true(card, "Ignored"),
             f"card {device.metadata.name} to leave its pool",
-            f"card {device.metadata.name} is retired; take the label {IGNORE} away to use it again.",
+            f"card {device.metadata.name} is retired; remove the label {IGNORE} to use it again.",
         )
 
     _carry_out(cluster.Target(kubeconfig, context), name, order, wait)
@@ -172,56 +174,58 @@ def _serves(device: "GPUDevice") -> str:
 def _is_withdrawn(device: "GPUDevice") -> bool:
     from croupier.api.gpu.device import OCCUPIED
 
-    found = cards.condition(device, OCCUPIED)
-    return found is not None and found.reason == "Withdrawn"
+    occupied = cards.condition(device, OCCUPIED)
+    return occupied is not None and occupied.reason == "Withdrawn"
 
 
 def _is_true(device: "GPUDevice", kind: str) -> bool:
-    found = cards.condition(device, kind)
-    return found is not None and found.status == "True"
+    condition = cards.condition(device, kind)
+    return condition is not None and condition.status == "True"
 
 
 def _carry_out(target: cluster.Target, name: str, order: "Callable[..., Any]", wait: float) -> None:
     if not 0 <= wait <= 86400:
-        terminal.refuse(f"--wait {wait:g}: it is 0 to 86400 seconds.")
+        terminal.refuse(f"--wait {wait:g}: must be 0 to 86400 seconds.")
 
-    async def doing(api: "Client") -> bool:
+    async def apply(api: "Client") -> bool:
         from croupier.api import kinds
 
         device = cards.pick((await api.list(kinds.GPU_DEVICES)).items, name)
-        wanted: Order = await order(api, device)
-        await api.patch(kinds.GPU_DEVICES, device.metadata.name, {"metadata": wanted.patch})
+        change: Order = await order(api, device)
+        await api.patch(kinds.GPU_DEVICES, device.metadata.name, {"metadata": change.patch})
         if wait == 0:
-            typer.echo(f"card {device.metadata.name}: written down. Not waited for.")
+            typer.echo(f"card {device.metadata.name}: change written, not waiting for it.")
             return True
-        return await _watch(api, device.metadata.name, wanted, wait)
+        return await _watch(api, device.metadata.name, change, wait)
 
-    if not cluster.ask(target, doing):
+    if not cluster.ask(target, apply):
         raise typer.Exit(1)
 
 
-async def _watch(api: "Client", name: str, wanted: Order, wait: float) -> bool:
+async def _watch(api: "Client", name: str, change: Order, wait: float) -> bool:
     from croupier.api import kinds
 
     loop = asyncio.get_running_loop()
-    begun, said = loop.time(), False
+    begun, announced = loop.time(), False
     while True:
         device = await api.get(kinds.GPU_DEVICES, name)
-        if wanted.done(device) and await _is_counted(api, device, wanted.counted_in):
-            typer.echo(wanted.told)
+        if change.done(device) and await _is_counted(api, device, change.counted_in):
+            typer.echo(change.told)
             return True
-        passed = loop.time() - begun
-        if passed > wait:
-            typer.echo(f"croupier: {name} waits still: {await _why(api, device)}", err=True)
+        elapsed = loop.time() - begun
+        if elapsed > wait:
+            typer.echo(
+                f"croupier: card {name} is not done after {wait:g} s: {await _why(api, device)}", err=True
+            )
             return False
-        if passed > SAYING and not said:
-            said = True
-            typer.echo(f"Waiting up to {wait:g} s for {wanted.doing}: {await _why(api, device)}", err=True)
+        if elapsed > SAYING and not announced:
+            announced = True
+            typer.echo(f"Waiting up to {wait:g} s for {change.doing}: {await _why(api, device)}", err=True)
         await asyncio.sleep(POLL)
 
 
 async def _is_counted(api: "Client", device: "GPUDevice", pool: str) -> bool:
-    """Until then a pod that asks for the pool would be refused, and whoever typed `assign` would wonder."""
+    """Whether the pool's status lists the card; until then a pod that requests the pool would be refused."""
     from croupier.api import kinds
 
     if not pool:
@@ -229,31 +233,34 @@ async def _is_counted(api: "Client", device: "GPUDevice", pool: str) -> bool:
     if _is_withdrawn(device):
         return False
     status = (await api.get(kinds.GPU_POOLS, pool)).status
-    known = device.status.inventory_id in {one.inventory_id for one in status.devices}
+    known = device.status.inventory_id in {member.inventory_id for member in status.devices}
     return known and status.capacity is not None and status.capacity.total > 0
 
 
 async def _why(api: "Client", device: "GPUDevice") -> str:
-    """What the cluster says about it: who holds it, what the node waits for, what its conditions say."""
+    """Why the change is not complete, from the conditions of the card, its pool and its node."""
     from croupier.api import kinds
     from croupier.api.gpu.device import OCCUPIED
     from croupier.kube.errors import NotFound
 
     occupied = cards.condition(device, OCCUPIED)
     if occupied is not None and occupied.status == "True":
-        return occupied.message or f"somebody holds it ({occupied.reason})"
+        return occupied.message or f"a pod holds it ({occupied.reason})"
     ready = cards.condition(device, "ReadyForPooling")
     if ready is not None and ready.status != "True":
         return ready.message or ready.reason
     if pool := _serves(device):
-        told = (await api.get(kinds.GPU_POOLS, pool)).status.conditions
-        stopped = [
-            one for one in told if one.type in ("Maintenance", "Misconfigured") and one.status == "True"
+        conditions = (await api.get(kinds.GPU_POOLS, pool)).status.conditions
+        problems = [
+            condition
+            for condition in conditions
+            if condition.type in ("Maintenance", "Misconfigured") and condition.status == "True"
         ]
-        return stopped[0].message if stopped else f"pool {pool} has not counted it yet"
+        return problems[0].message if problems else f"the status of pool {pool} does not list it yet"
     try:
         node = await api.get(kinds.GPU_NODE_INVENTORIES, device.status.node_name or "-")
     except NotFound:
-        return "nobody answered yet; is `croupier manager` running?"
-    waits = node.status.pools.pending
-    return "; ".join(f"{one.reason} {one.pool}".strip() for one in waits) or "nobody answered yet"
+        return "no controller has processed it yet; is `croupier manager` running?"
+    pending = node.status.pools.pending
+    reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending)
+    return reasons or "no controller has processed it yet"

@@ -1,4 +1,4 @@
-"""`croupier cards`: every card, what it is, how it fares, and who holds it."""
+"""`croupier cards`: list the GPU cards with their state, health and holders."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,18 +17,35 @@ if TYPE_CHECKING:
     from croupier.core.ledgers.ledger import Card
     from croupier.kube.client import Client
 
-HEADERS = ("card", "node", "index", "state", "phase", "pool", "product", "cut", "used", "health", "age")
+HEADERS = (
+    "card",
+    "node",
+    "index",
+    "state",
+    "phase",
+    "pool",
+    "product",
+    "partitions",
+    "used",
+    "health",
+    "age",
+)
 MOST_SAID = 60
-"""Characters of a fault in the table; `croupier cards NAME` says it all."""
+"""Characters of a fault message in the table; `croupier cards NAME` prints all of it."""
 
 State = Annotated[
-    str | None, typer.Option("--state", metavar="STATE", help="Only Unassigned, Reserved, Assigned, Faulted.")
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only cards in this state: Unassigned, Reserved, Assigned or Faulted.",
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A card as inventory and ledger know it."""
+    """A card from the inventory, with its ledger entry if there is one."""
 
     device: "GPUDevice"
     held: "Card | None" = None
@@ -42,17 +59,21 @@ class Shown:
 
 def cards(
     name: Annotated[
-        str | None, typer.Argument(metavar="[CARD]", help="One card; NODE/INDEX will do.")
+        str | None, typer.Argument(metavar="[CARD]", help="One card, by name or as NODE/INDEX.")
     ] = None,
     *,
-    node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Only the cards of it.")] = None,
-    pool: Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only its cards.")] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NODE", help="Only cards of this node.")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="POOL", help="Only cards of this pool.")
+    ] = None,
     state: State = None,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """List the cards of the cluster, or say everything about one.
+    """List the cards of the cluster, or show all details of one.
 
     \b
     croupier cards
@@ -62,24 +83,24 @@ def cards(
     """
     terminal.check_output(output)
     _check_state(state)
-    seen = cluster.ask(cluster.Target(kubeconfig, context), _look)
-    found = [one for one in _shown(seen) if _wanted(one.device, node, pool, state)]
+    snapshot = cluster.ask(cluster.Target(kubeconfig, context), _look)
+    rows = [row for row in _shown(snapshot) if _wanted(row.device, node, pool, state)]
     if name is not None:
-        chosen = pick([one.device for one in found], name)
-        found = [one for one in found if one.device is chosen]
+        chosen = pick([row.device for row in rows], name)
+        rows = [row for row in rows if row.device is chosen]
     if output == "json":
-        typer.echo(showing.json([_data(one) for one in found]))
+        typer.echo(showing.json([_data(row) for row in rows]))
     elif name is not None:
-        for line in _story(found[0]):
+        for line in _story(rows[0]):
             typer.echo(line)
-    elif found:
+    elif rows:
         now = cluster.now()
-        tables.echo(HEADERS, [_cells(one, now) for one in found])
+        tables.echo(HEADERS, [_cells(row, now) for row in rows])
     else:
-        typer.echo("No card matches." if seen.devices else _NOTHING)
+        typer.echo("No card matches." if snapshot.devices else _NOTHING)
 
 
-_NOTHING = "No card is known: does `croupier node` run on the nodes, and `croupier manager` in the cluster?"
+_NOTHING = "The cluster has no GPUDevice: is `croupier node` running on the nodes, and `croupier manager`?"
 
 
 def _check_state(state: str | None) -> None:
@@ -88,7 +109,7 @@ def _check_state(state: str | None) -> None:
     from croupier.api.gpu.device import DeviceState
 
     if state is not None and state not in get_args(DeviceState):
-        terminal.refuse(f"--state {state}: it is {', '.join(get_args(DeviceState))}.")
+        terminal.refuse(f"--state {state}: must be one of {', '.join(get_args(DeviceState))}.")
 
 
 async def _look(api: "Client") -> "Snapshot":
@@ -98,25 +119,25 @@ async def _look(api: "Client") -> "Snapshot":
 
 
 def pick(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
-    """The card of that name, or `NODE/INDEX`."""
+    """The card with this name or at this `NODE/INDEX`."""
     from croupier.api.gpu.device import INDEX_LABEL
 
     node, _, index = name.rpartition("/")
 
-    def is_meant(one: "GPUDevice") -> bool:
-        place = (one.status.node_name, one.metadata.labels.get(INDEX_LABEL))
-        return one.metadata.name == name or place == (node, index)
+    def matches(device: "GPUDevice") -> bool:
+        place = (device.status.node_name, device.metadata.labels.get(INDEX_LABEL))
+        return device.metadata.name == name or place == (node, index)
 
-    chosen = next(filter(is_meant, devices), None)
+    chosen = next(filter(matches, devices), None)
     if chosen is None:
-        terminal.refuse(f"there is no card {name}; `croupier cards` lists those there are.")
+        terminal.refuse(f"there is no card {name}; `croupier cards` lists all cards.")
     return chosen
 
 
-def _shown(seen: "Snapshot") -> list[Shown]:
-    ledgers = {card.id: card for ledger in seen.ledgers.values() for card in ledger.cards}
-    found = [Shown(one, ledgers.get(one.metadata.name)) for one in seen.devices]
-    return sorted(found, key=lambda one: (one.device.status.node_name or "", _number(one.index)))
+def _shown(snapshot: "Snapshot") -> list[Shown]:
+    cards = {card.id: card for ledger in snapshot.ledgers.values() for card in ledger.cards}
+    rows = [Shown(device, cards.get(device.metadata.name)) for device in snapshot.devices]
+    return sorted(rows, key=lambda row: (row.device.status.node_name or "", _number(row.index)))
 
 
 def _number(index: str) -> int:
@@ -125,39 +146,40 @@ def _number(index: str) -> int:
 
 def _wanted(device: "GPUDevice", node: str | None, pool: str | None, state: str | None) -> bool:
     status = device.status
-    serves = status.pool_ref.name if status.pool_ref is not None else ""
+    pool_name = status.pool_ref.name if status.pool_ref is not None else ""
     return (
         (node is None or status.node_name == node)
-        and (pool is None or serves == pool)
+        and (pool is None or pool_name == pool)
         and (state is None or status.state == state)
     )
 
 
-def _cells(one: Shown, now: "datetime") -> tuple[str, ...]:
-    status, meta = one.device.status, one.device.metadata
+def _cells(row: Shown, now: "datetime") -> tuple[str, ...]:
+    status, meta = row.device.status, row.device.metadata
     return (
         meta.name,
         status.node_name or "",
-        one.index,
+        row.index,
         status.state or "",
         status.phase or "",
         status.pool_ref.name if status.pool_ref is not None else "",
         status.hardware.product if status.hardware is not None else "",
-        cut(one.device),
-        _used(one.held),
-        _health(one.device),
+        cut(row.device),
+        _used(row.held),
+        _health(row.device),
         tables.age(now - meta.creation_timestamp) if meta.creation_timestamp is not None else "",
     )
 
 
 def cut(device: "GPUDevice") -> str:
-    """`2 × 2g.20gb, 1 × 3g.30gb`, and what keeps it from being otherwise."""
-    now = device.status.cut
-    if now is None:
+    """The current partitions, such as `2 × 2g.20gb, 1 × 3g.30gb`, and the target while repartitioning."""
+    current = device.status.cut
+    if current is None:
         return ""
-    profiles = [slot.profile for slot in now.slots]
-    shape = ", ".join(f"{profiles.count(one)} × {one}" for one in dict.fromkeys(profiles)) or "whole"
-    return shape if now.state == "Applied" else f"{shape} ({now.state} {now.target})"
+    profiles = [slot.profile for slot in current.slots]
+    counts = [f"{profiles.count(profile)} × {profile}" for profile in dict.fromkeys(profiles)]
+    layout = ", ".join(counts) or "whole"
+    return layout if current.state == "Applied" else f"{layout} ({current.state} {current.target})"
 
 
 def _used(card: "Card | None") -> str:
@@ -173,21 +195,21 @@ def _used(card: "Card | None") -> str:
 def _health(device: "GPUDevice") -> str:
     fault = condition(device, "Faulted")
     if fault is not None and fault.status == "True":
-        said = fault.message or fault.reason
-        return said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}…"
+        text = fault.message or fault.reason
+        return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}…"
     return "ok" if device.status.phase else ""
 
 
 def condition(device: "GPUDevice", kind: str) -> "Condition | None":
-    return next((one for one in device.status.conditions if one.type == kind), None)
+    return next((condition for condition in device.status.conditions if condition.type == kind), None)
 
 
-def _story(one: Shown) -> list[str]:
-    status = one.device.status
+def _story(row: Shown) -> list[str]:
+    status = row.device.status
     hardware, health = status.hardware, status.health
     lines = [
-        f"{one.device.metadata.name}: card {one.index or '?'} of node {status.node_name}",
-        f"  state      {status.state or 'not known yet'} ({status.phase or 'nobody looked at it yet'})",
+        f"{row.device.metadata.name}: card {row.index or '?'} of node {status.node_name}",
+        f"  state      {status.state or 'not known yet'} ({status.phase or 'not checked yet'})",
         f"  pool       {status.pool_ref.name if status.pool_ref is not None else 'none'}",
     ]
     if hardware is not None:
@@ -197,36 +219,36 @@ def _story(one: Shown) -> list[str]:
         )
     if status.cut is not None:
         lines.append(
-            f"  cut        {cut(one.device)}{f': {status.cut.message}' if status.cut.message else ''}"
+            f"  partitions {cut(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
         )
     if health is not None:
         heat = f"{health.temperature_c} °C" if health.temperature_c is not None else "temperature not known"
         ecc = f", {health.ecc_errors_total} ECC errors" if health.ecc_errors_total is not None else ""
         lines.append(f"  health     {heat}{ecc}{f', XID {health.xid}' if health.xid else ''}")
     lines += [
-        f"  {one.type:<18} {one.status:<8} {one.reason}{f': {one.message}' if one.message else ''}"
-        for one in status.conditions
+        f"  {item.type:<18} {item.status:<8} {item.reason}{f': {item.message}' if item.message else ''}"
+        for item in status.conditions
     ]
-    return lines + _holders(one.held)
+    return lines + _holders(row.held)
 
 
 def _holders(card: "Card | None") -> list[str]:
     if card is None:
-        return ["  the ledger does not have it"]
+        return ["  not in the ledger"]
     from croupier.api.mps import holder
 
     shares = [f"{holder.split(key)[0]}: {amount}" for key, amount in card.holders.items()]
     slots = [f"{holder.split(slot.holder)[0]}: {slot.id}" for slot in card.slots if slot.holder]
-    return [f"  held by    {one}" for one in (*shares, *slots)] or ["  held by    nobody"]
+    return [f"  held by    {holding}" for holding in (*shares, *slots)] or ["  held by    none"]
 
 
-def _data(one: Shown) -> dict[str, Any]:
+def _data(row: Shown) -> dict[str, Any]:
     import msgspec
 
-    status = one.device.status
+    status = row.device.status
     return {
-        "card": one.device.metadata.name,
-        "index": int(one.index) if one.index.isdigit() else None,
+        "card": row.device.metadata.name,
+        "index": int(row.index) if row.index.isdigit() else None,
         **msgspec.to_builtins(status),
-        "ledger": showing.card(one.held) if one.held is not None else None,
+        "ledger": showing.card(row.held) if row.held is not None else None,
     }

@@ -1,4 +1,4 @@
-"""Which cluster a verb talks to, the same way for all of them."""
+"""Options that select the cluster, and the connection to it; shared by all verbs."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ T = TypeVar("T")
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="The cluster; else $KUBECONFIG, else ~/.kube/config."),
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="Kubeconfig file; default $KUBECONFIG, then ~/.kube/config."
+    ),
 ]
-Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="The context of that file to use.")
-]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Kubeconfig context to use.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NS", help="The namespace; else the context's own.")
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NS", help="Namespace; default that of the context."),
 ]
 
 
@@ -33,17 +34,17 @@ class Target:
 
 
 def ask(target: Target, question: "Callable[[Client], Awaitable[T]]") -> T:
-    """Connect, ask, and be gone."""
+    """Connect to the cluster, run `question` with the client, and disconnect."""
     import asyncio
 
     from croupier.kube import client, config
 
-    async def asking() -> T:
+    async def connected() -> T:
         chosen = config.load(target.kubeconfig, target.context)
         async with client.connect(chosen, field_manager="croupier-cli") as api:
             return await question(api)
 
-    return asyncio.run(asking())
+    return asyncio.run(connected())
 
 
 def now() -> "datetime":

@@ -1,7 +1,4 @@
-"""`croupier demo`: a cluster with simulated GPU nodes, shown to a newcomer in one go.
-
-Each part of Croupier joins this story when it is built.
-"""
+"""`croupier demo`: a guided tour of Croupier on a local cluster with simulated GPU nodes."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,13 +40,13 @@ FALLBACK = r"FALLBACK:.metadata.annotations.gpu-webhook\.k8s\.io/fallback"
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running afterwards.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running afterwards.")] = False,
 ) -> None:
-    """Raise a cluster with simulated GPU nodes, let Croupier deal its cards, and show it.
+    """Start a cluster with simulated GPU nodes, run Croupier in it, and show what it does.
 
     \b
-    croupier demo          show it, then take it down
-    croupier demo --keep   leave it running
+    croupier demo          delete the cluster at the end
+    croupier demo --keep   keep the cluster running
     """
     import asyncio
 
@@ -62,35 +59,35 @@ async def _run(*, keep: bool) -> None:
     from croupier.lab.lifecycle import Plan
 
     show = terminal.progress()
-    wanted = nodes.fleet(COMMON, cards=COMMON_CARDS, named=NAMED)
+    simulated = nodes.fleet(COMMON, cards=COMMON_CARDS, named=NAMED)
     lab, raised_now = await lifecycle.up(Plan(name=NAME), show)
     try:
-        await fleet.create(lab, wanted, show)
-        await _exhibit(lab, wanted)
+        await fleet.create(lab, simulated, show)
+        await _exhibit(lab, simulated)
         await dealer.join(lab, "CRD", show, webhook=True)
         _tell(lab)
         if keep:
             lifecycle.detach(lab)
     finally:
         if raised_now and not keep:
-            show.step("\nTaking the cluster down. To keep it: croupier demo --keep")
+            show.step("\nDeleting the cluster. To keep it: croupier demo --keep")
             await lifecycle.end(lab)
     if keep:
-        typer.echo(f"\nIt is yours:  export KUBECONFIG={lab.kubeconfig}")
-        typer.echo(f"When done:    croupier lab down --name {NAME}")
+        typer.echo(f"\nTo use it:    export KUBECONFIG={lab.kubeconfig}")
+        typer.echo(f"To delete it: croupier lab down --name {NAME}")
 
 
 def _tell(lab: "Lab") -> None:
-    _heading("A real Kubernetes with simulated cards, and a ledger for every node")
+    _heading("A real Kubernetes control plane with simulated cards, and a ledger for every node")
     _kubectl(lab, "get", "nodes", "-L", "nvidia.com/gpu.product,nvidia.com/gpu.count")
     _kubectl(lab, "get", "nodereservations", until=lambda: _are_told(lab))
 
-    _heading("A person reserves half of two cards")
+    _heading("A user reserves half of two cards")
     _kubectl(lab, "apply", "-f", "-", stdin=RESERVATION)
     _kubectl(lab, "get", "reservation", "example-reservation", "-o", "wide", until=lambda: _is_reserved(lab))
 
     _heading(
-        "The stock kube-scheduler places pods through the ledger: by percent, whole, and the reserved one"
+        "The stock kube-scheduler places pods through the ledger: shares, whole cards, and the reserved pod"
     )
     pods = [
         _pod("my-pod", cards=2, ratio=50),
@@ -105,22 +102,22 @@ def _tell(lab: "Lab") -> None:
     _croupier(lab, "ledger")
     _croupier(lab, "ledger", "node-1")
 
-    _heading("Why does a pod wait? What would fit?")
+    _heading("Why is a pod pending? What would fit?")
     _croupier(lab, "explain", "pod", "greedy")
     _croupier(lab, "what-if", "-f", "-", "--count", "3", stdin=json.dumps(_pod("next", gpus=4)))
 
-    _heading("A pod asks for a slice that no node offers: it gets what there is, and its owner is told")
+    _heading("A pod requests a MIG profile that no node offers: it gets the nearest one, with a warning")
     _kubectl(lab, "apply", "-f", "-", stdin=JOB)
     lab.kubectl("wait", "pod/training-job", "--for=condition=Ready", "--timeout=60s")
     _kubectl(lab, "get", "pod", "training-job", "-o", f"custom-columns={COLUMNS},{FALLBACK}")
 
-    _heading("60 % of a card for one, 50 % more: whoever writes it, the API server refuses")
+    _heading("60 % of a card plus 50 % more: the API server rejects the write")
     _kubectl(lab, *_give({"team-a/first": 60, "team-b/second": 50}))
     _croupier(lab, "audit")
 
 
-async def _exhibit(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
-    """Make our kinds known, and write what no process of ours writes yet."""
+async def _exhibit(lab: "Lab", simulated: "list[SimulatedNode]") -> None:
+    """Install the CRDs and create sample objects that no process writes in this demo."""
     from croupier.api import crds
     from croupier.kube import client, config
     from croupier.kube.clock import SystemClock
@@ -129,7 +126,7 @@ async def _exhibit(lab: "Lab", wanted: "list[SimulatedNode]") -> None:
     borrowed.install(lab.cluster, crds.definitions())
     now = SystemClock().now()
     async with client.connect(config.load(lab.kubeconfig)) as api:
-        for node in wanted:
+        for node in simulated:
             if node.cards is not None:
                 await showcase.show(api, showcase.of_node(node.name, node.cards, now))
         await showcase.show(api, showcase.of_people(NAMESPACE))
@@ -147,15 +144,15 @@ def _pod(name: str, *, gpus: int = 0, cards: int = 0, ratio: int = 0) -> dict[st
 
 
 def _give(holders: dict[str, int]) -> tuple[str, ...]:
-    """Write the holders of card 0 of a node, as any writer with the right to could try."""
+    """kubectl arguments that overwrite the holders of card 0 of a node."""
     change = [{"op": "add", "path": "/spec/cards/0/holders", "value": holders}]
     return ("patch", "nodereservation", LEDGER, "--type=json", f"--patch={json.dumps(change)}")
 
 
 def _are_told(lab: "Lab") -> bool:
-    """Every ledger is there and says what is free."""
-    listed = json.loads(lab.kubectl("get", "nodereservations", "-o", "json").stdout)["items"]
-    return len(listed) == COMMON + len(NAMED) and all(one.get("status", {}).get("free") for one in listed)
+    """Whether every NodeReservation exists and reports its free capacity."""
+    items = json.loads(lab.kubectl("get", "nodereservations", "-o", "json").stdout)["items"]
+    return len(items) == COMMON + len(NAMED) and all(item.get("status", {}).get("free") for item in items)
 
 
 def _is_reserved(lab: "Lab") -> bool:
@@ -170,7 +167,7 @@ def _heading(text: str) -> None:
 def _kubectl(
     lab: "Lab", *args: str, stdin: str | None = None, until: "Callable[[], bool] | None" = None
 ) -> None:
-    """Show the command as a person would type it, then what it printed, once the world is so far."""
+    """Wait for `until`, run kubectl, and print the command with its output."""
     _wait(until)
     ended = lab.kubectl(*args, stdin=stdin, check=False)
     _typed("kubectl", args, stdin, ended.stdout + ended.stderr)
@@ -190,8 +187,8 @@ def _croupier(lab: "Lab", *args: str, stdin: str | None = None) -> None:
 def _typed(program: str, args: tuple[str, ...], stdin: str | None, printed: str) -> None:
     import shlex
 
-    given = f" <<EOF\n{stdin.rstrip()}\nEOF" if stdin else ""
-    typer.secho(f"\n$ {program} {shlex.join(args)}{given}", fg=typer.colors.CYAN)
+    heredoc = f" <<EOF\n{stdin.rstrip()}\nEOF" if stdin else ""
+    typer.secho(f"\n$ {program} {shlex.join(args)}{heredoc}", fg=typer.colors.CYAN)
     typer.echo(printed.rstrip())
 
 

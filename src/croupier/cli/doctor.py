@@ -1,4 +1,4 @@
-"""`croupier doctor`: what is wrong with an installation, and what to do about it."""
+"""`croupier doctor`: diagnose an installation and suggest remedies."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from croupier.kube.client import Client
 
 SAYING = 2.0
-"""Seconds after which to say what is looked at."""
+"""Seconds before the running check is printed."""
 HEADERS = ("check", "severity", "where", "what", "what to do")
 
 
@@ -20,19 +20,19 @@ def doctor(
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="CHECK", help="This check only; may be given several times."),
+        typer.Option("--only", metavar="CHECK", help="Run only this check. Repeatable."),
     ] = None,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Where it is installed.")
+        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
     ] = "d8-gpu-operator",
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Check an installation from outside, and say for each finding what to do. Changes nothing.
+    """Check an installation and print a remedy for each finding. Changes nothing.
 
     Checks: versions, crds, processes, settings, rbac, webhook, scheduler, agents, plugins, pools, ledger.
-    Exit code 0 if nothing has to be done (notes do not count), 1 if something has.
+    Exit code 0 if no action is needed (notes do not count), 1 otherwise.
 
     \b
     croupier doctor
@@ -43,15 +43,15 @@ def doctor(
     from croupier.wiring.doctor import CHECKS
 
     terminal.check_output(output)
-    if strangers := sorted(set(only or ()) - CHECKS.keys()):
-        terminal.refuse(f"--only {', '.join(strangers)}: choose from {', '.join(CHECKS)}.")
+    if unknown := sorted(set(only or ()) - CHECKS.keys()):
+        terminal.refuse(f"--only {', '.join(unknown)}: choose from {', '.join(CHECKS)}.")
     chosen = [name for name in CHECKS if not only or name in only]
-    found = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _examine(api, namespace, chosen))
+    results = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _examine(api, namespace, chosen))
     if output == "json":
-        typer.echo(showing.json(as_data(found)))
+        typer.echo(showing.json(as_data(results)))
     else:
-        _print(found)
-    raise typer.Exit(1 if any(diagnosis.sick(one) for one in found.values()) else 0)
+        _print(results)
+    raise typer.Exit(1 if any(diagnosis.sick(findings) for findings in results.values()) else 0)
 
 
 async def _examine(api: "Client", namespace: str, chosen: Sequence[str]) -> "dict[str, Complaints]":
@@ -59,47 +59,47 @@ async def _examine(api: "Client", namespace: str, chosen: Sequence[str]) -> "dic
 
     from croupier.wiring import doctor as wired
 
-    patient = await wired.admitted(api, namespace, cluster.now())
-    found: dict[str, Complaints] = {}
+    installation = await wired.admitted(api, namespace, cluster.now())
+    results: dict[str, Complaints] = {}
     begun = asyncio.get_running_loop().time()
-    for place, name in enumerate(chosen, start=1):
-        looking = asyncio.ensure_future(wired.examine(patient, name))
-        patience = max(0.0, begun + SAYING - asyncio.get_running_loop().time())
-        done, _ = await asyncio.wait({looking}, timeout=patience)
+    for number, name in enumerate(chosen, start=1):
+        check = asyncio.ensure_future(wired.examine(installation, name))
+        timeout = max(0.0, begun + SAYING - asyncio.get_running_loop().time())
+        done, _ = await asyncio.wait({check}, timeout=timeout)
         if not done:
-            typer.echo(f"croupier: looking at {name} ({place} of {len(chosen)})", err=True)
-        found[name] = await looking
-    return found
+            typer.echo(f"croupier: checking {name} ({number} of {len(chosen)})", err=True)
+        results[name] = await check
+    return results
 
 
-def _print(found: "Mapping[str, Complaints]") -> None:
+def _print(results: "Mapping[str, Complaints]") -> None:
     rows = [
-        (name, one.severity, one.where, one.what, one.remedy)
-        for name, complaints in found.items()
-        for one in complaints
+        (name, finding.severity, finding.where, finding.what, finding.remedy)
+        for name, findings in results.items()
+        for finding in findings
     ]
     if rows:
         tables.echo(HEADERS, rows)
-    well = [name for name, complaints in found.items() if not complaints]
-    if well:
-        typer.echo(f"Nothing to complain of: {', '.join(well)}.")
+    passed = [name for name, findings in results.items() if not findings]
+    if passed:
+        typer.echo(f"No findings: {', '.join(passed)}.")
 
 
-def as_data(found: "Mapping[str, Complaints]") -> dict[str, Any]:
+def as_data(results: "Mapping[str, Complaints]") -> dict[str, Any]:
     from croupier.core.installation import diagnosis
 
     return {
-        "healthy": not any(diagnosis.sick(one) for one in found.values()),
-        "checks": list(found),
+        "healthy": not any(diagnosis.sick(findings) for findings in results.values()),
+        "checks": list(results),
         "findings": [
             {
                 "check": name,
-                "severity": one.severity,
-                "where": one.where,
-                "what": one.what,
-                "whatToDo": one.remedy,
+                "severity": finding.severity,
+                "where": finding.where,
+                "what": finding.what,
+                "whatToDo": finding.remedy,
             }
-            for name, complaints in found.items()
-            for one in complaints
+            for name, findings in results.items()
+            for finding in findings
         ],
     }

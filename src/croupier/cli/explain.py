@@ -1,4 +1,4 @@
-"""`croupier explain`: where a pod sits, or why it waits."""
+"""`croupier explain`: which cards a pod holds, or why it is pending."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from croupier.kube.client import Client
 
 app = typer.Typer(
-    help="Say where something sits, or why it waits.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Explain where a pod was placed, or why it is pending.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 SHOWN = 5
-"""Nodes named per reason, unless all are asked for."""
+"""Nodes listed per reason without --all."""
 
 
 @app.callback()
 def explaining() -> None:
-    """Say where something sits, or why it waits."""
+    """Explain where a pod was placed, or why it is pending."""
 
 
 @app.command("pod")
@@ -34,17 +36,17 @@ def pod(
     name: Annotated[str, typer.Argument(metavar="[NS/]NAME", help="The pod.")],
     *,
     namespace: cluster.Namespace = None,
-    every: Annotated[bool, typer.Option("--all", help="Name every node, not only the first few.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every node, not only the first few.")] = False,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Say which cards a pod holds, or why it waits: per node, and per card where it almost fits.
+    """Show which cards a pod holds, or why it is pending: per node, and per card where it almost fits.
 
-    Of a pod that is not there, what its owner was told when it tried to create it: which ResourceQuota, pool
-    or policy stops it. Name the pod, or its Deployment or Job.
+    If the pod does not exist, show why its owner could not create it: which ResourceQuota, pool or policy
+    rejected it. NAME may be the pod, its Deployment or its Job.
 
-    Exit code 1 if it waits in vain: nothing fits, what it asks for cannot be read, or it is not there.
+    Exit code 1 if no node fits, the pod's request is invalid, or the pod does not exist.
 
     \b
     croupier explain pod team/trainer
@@ -67,14 +69,14 @@ def pod(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The explanation, and what the pod's own status adds."""
+    """The explanation, with details from the pod's status."""
 
     found: "Explanation"
     world: "World"
     scheduler: str = ""
-    """What the scheduler itself last wrote about a pod that waits."""
+    """The scheduler's last message about a pending pod."""
     since: "datetime | None" = None
-    """When it was bound."""
+    """When the pod was bound."""
 
 
 def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
@@ -100,7 +102,7 @@ async def _look(api: "Client", key: tuple[str | None, str]) -> "Answer | Absent"
 
 
 def _line(absent: "Absent") -> str:
-    return f"Pod {absent.key} is not there: {absent.owner} tried to create it, and {absent.sentence}"
+    return f"Pod {absent.key} does not exist: {absent.owner} could not create it: {absent.sentence}"
 
 
 def _absence(absent: "Absent") -> dict[str, Any]:
@@ -120,15 +122,16 @@ async def _look_at(api: "Client", namespace: str, name: str) -> Answer:
     from croupier.book import snapshot
     from croupier.core.placing import explain
 
-    asked, seen = await asyncio.gather(
+    pod, taken = await asyncio.gather(
         api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
     )
-    view = pods.view(asked)
-    world = showing.world(seen, showing.strategy(seen, view.wants))
-    scheduled = next((one for one in asked.status.conditions if one.type == "PodScheduled"), None)
+    view = pods.view(pod)
+    world = showing.world(taken, showing.strategy(taken, view.wants))
+    conditions = pod.status.conditions
+    scheduled = next((condition for condition in conditions if condition.type == "PodScheduled"), None)
     is_bound = scheduled is not None and scheduled.status == "True"
     return Answer(
-        explain.explain(view, nodes.needs(asked), world),
+        explain.explain(view, nodes.needs(pod), world),
         world,
         scheduler="" if scheduled is None or is_bound else _unescaped(scheduled.message),
         since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
@@ -136,12 +139,11 @@ async def _look_at(api: "Client", namespace: str, name: str) -> Answer:
 
 
 def _unescaped(message: str) -> str:
-    """kube-scheduler doubles percent signs on the way into the pod's status."""
+    """Undo the doubled percent signs that kube-scheduler writes into the pod's status."""
     return message.replace("%%", "%")
 
 
 def lines(answer: Answer, *, shown: int | None = SHOWN) -> list[str]:
-    """The answer as a person reads it."""
     return [*_head(answer), *_seat(answer), *_refusals(answer.found, shown), *_nearest(answer)]
 
 
@@ -151,7 +153,7 @@ def _head(answer: Answer) -> "Iterator[str]":
     found = answer.found
     yield f"Pod {found.pod.key}: {found.sentence}"
     if found.pod.wants:
-        yield f"  asks for   {want.sentence(found.pod.wants)}"
+        yield f"  requests   {want.sentence(found.pod.wants)}"
     for note in found.notes:
         yield f"  note       {note}"
     if answer.scheduler and answer.scheduler != found.sentence:
@@ -199,18 +201,18 @@ def _nearest(answer: Answer) -> "Iterator[str]":
     if found.instead:
         yield ""
         yield "Would fit now:"
-    for one in found.instead:
-        yield f"  {want.sentence(one.wants)} on {one.node}"
+    for alternative in found.instead:
+        yield f"  {want.sentence(alternative.wants)} on {alternative.node}"
 
 
 def _named(nodes: tuple[str, ...], shown: int | None) -> str:
     if shown is None or len(nodes) <= shown:
         return ", ".join(nodes)
-    return f"{', '.join(nodes[:shown])} and {len(nodes) - shown} more (--all names them)"
+    return f"{', '.join(nodes[:shown])} and {len(nodes) - shown} more (use --all)"
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """The same for programs; the shape is described in docs/commands.md."""
+    """The answer as JSON data; docs/commands.md describes its fields."""
     found, world = answer.found, answer.world
     pod = found.pod
     return {
@@ -218,7 +220,7 @@ def as_data(answer: Answer) -> dict[str, Any]:
         "uid": pod.uid,
         "state": found.state,
         "sentence": found.sentence,
-        "asks": [str(one) for one in pod.wants],
+        "asks": [str(want) for want in pod.wants],
         "node": pod.node or None,
         "since": answer.since,
         "scheduler": answer.scheduler or None,
@@ -226,14 +228,17 @@ def as_data(answer: Answer) -> dict[str, Any]:
         "holds": _holds(found.seat, world),
         "fits": list(found.fits),
         "refusals": [
-            {"reason": one.reason, "count": len(one.nodes), "nodes": list(one.nodes)}
-            for one in found.refusals
+            {"reason": group.reason, "count": len(group.nodes), "nodes": list(group.nodes)}
+            for group in found.refusals
         ],
         "nearest": [
-            {"node": one.node, "detail": one.detail, "cards": showing.cards(_ledger(world, one.node))}
-            for one in found.nearest
+            {"node": miss.node, "detail": miss.detail, "cards": showing.cards(_ledger(world, miss.node))}
+            for miss in found.nearest
         ],
-        "instead": [{"asks": [str(want) for want in one.wants], "node": one.node} for one in found.instead],
+        "instead": [
+            {"asks": [str(want) for want in alternative.wants], "node": alternative.node}
+            for alternative in found.instead
+        ],
     }
 
 

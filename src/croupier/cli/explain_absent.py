@@ -1,7 +1,7 @@
-"""Why a pod is not there: what its owner was told when it tried to create it.
+"""Why a pod does not exist: the rejection its owner received when it tried to create the pod.
 
-A quota, a pool that is closed to it or a policy stops a pod before it exists. Whoever asks about it then
-knows the name of the Deployment or Job at best; that is enough, because owners note such refusals as Events.
+A ResourceQuota, a pool without access or an admission policy rejects a pod before it exists. The owner
+(ReplicaSet, Job) records this as a FailedCreate Event, so the name of the Deployment or Job is enough.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ REASON = "FailedCreate"
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A pod that was to be created, and was refused."""
+    """A pod whose creation was rejected."""
 
     key: str
     owner: str
     """`ReplicaSet trainer-5d4f8`."""
     sentence: str
     quota: str = ""
-    """The ResourceQuota that stops it, if it is one."""
+    """The ResourceQuota that rejected it, if it was one."""
 
 
 async def look(api: "Client", namespace: str, name: str) -> Absent | None:
-    """`name` is the pod's, its owner's, or that of the Deployment behind it. None if nothing was noted."""
+    """The latest rejection; `name` is that of the pod, its owner or its Deployment. None if there is none."""
     from croupier.api import kinds
     from croupier.core.pods import quota
     from croupier.kube.client import Selection
 
-    noted = await api.list(kinds.EVENTS, Selection(namespace, fields=f"reason={REASON}"))
-    about = [one for one in noted.items if _concerns(one.regarding.name, name)]
-    if not about:
+    events = (await api.list(kinds.EVENTS, Selection(namespace, fields=f"reason={REASON}"))).items
+    matching = [event for event in events if _concerns(event.regarding.name, name)]
+    if not matching:
         return None
-    latest = max(about, key=_moment)
+    latest = max(matching, key=_moment)
     owner = f"{latest.regarding.kind} {latest.regarding.name}"
     stop = quota.read(latest.note)
     key = f"{namespace}/{name}"
@@ -52,10 +52,10 @@ async def _stopped(api: "Client", namespace: str, stop: "Stop") -> str:
     from croupier.kube.errors import NotFound
 
     try:
-        found = await api.get(quotas.RESOURCE_QUOTAS, stop.quota, namespace=namespace)
+        current = await api.get(quotas.RESOURCE_QUOTAS, stop.quota, namespace=namespace)
     except NotFound:
         return quota.sentence(stop, None)
-    return quota.sentence(stop, quotas.limits(found))
+    return quota.sentence(stop, quotas.limits(current))
 
 
 def _concerns(owner: str, name: str) -> bool:
@@ -64,14 +64,14 @@ def _concerns(owner: str, name: str) -> bool:
 
 
 def _moment(event: "Event") -> str:
-    """Of the last time it happened, as far as it is known; RFC 3339 sorts by itself."""
-    made = event.metadata.creation_timestamp
-    known = (
+    """Time of the last occurrence in RFC 3339, which sorts as text."""
+    created = event.metadata.creation_timestamp
+    times = (
         event.series.last_observed_time if event.series else "",
         event.event_time,
-        made and made.isoformat(),
+        created and created.isoformat(),
     )
-    return next((one for one in known if one), "")
+    return next((time for time in times if time), "")
 
 
 def _told(note: str) -> str:

@@ -1,4 +1,4 @@
-"""`croupier extender`: what kube-scheduler asks about pods that want cards."""
+"""`croupier extender`: the scheduler extender for pods that request cards."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,12 +20,14 @@ from croupier.cli.process import (
 def extender(
     *,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where kube-scheduler reaches it.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on for kube-scheduler.")
     ] = "127.0.0.1:9440",
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Its certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serving certificate.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Key of the serving certificate.")
+    ] = None,
     client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The authority whose clients may ask.")
+        Path | None, typer.Option(metavar="FILE", help="CA of the client certificates.")
     ] = None,
     settings: SettingsFrom = None,
     capacity_manager: Book = None,
@@ -37,10 +39,10 @@ def extender(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Place pods for kube-scheduler: filter, prioritize, bind; nothing is bound that is not reserved.
+    """Run the kube-scheduler extender: filter, prioritize, bind. Every bind is reserved in the ledger first.
 
-    On loopback it speaks plain HTTP; anywhere else it needs TLS and asks its clients for a certificate.
-    `croupier scheduler-config` prints what the scheduler has to be told.
+    On loopback it serves plain HTTP; on any other address it requires TLS with client certificates.
+    `croupier scheduler-config` prints the matching configuration of kube-scheduler.
 
     \b
     croupier extender
@@ -70,6 +72,6 @@ def extender(
     if tls_cert and tls_key and client_ca:
         tls = TLS(tls_cert, tls_key, client_ca)
     elif tls_cert or tls_key or client_ca:
-        terminal.refuse("--tls-cert, --tls-key and --client-ca belong together.")
+        terminal.refuse("--tls-cert, --tls-key and --client-ca must be set together.")
     where = Listen(address, tls)
     process.start(lambda: wired.work(wanted, where), log_level)

@@ -1,4 +1,4 @@
-"""`croupier fallback`: what admission would make of a pod's request, without creating it."""
+"""`croupier fallback`: preview how admission would change a pod's request."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,33 +26,36 @@ def fallback(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What nodes offer, instead of asking a cluster: Nodes, or NAME: {RESOURCE: COUNT}.",
+            help="Read nodes from a file, not the cluster: Nodes, or NAME: {RESOURCE: COUNT}.",
         ),
     ] = None,
     direction: Annotated[
-        str, typer.Option(metavar="nearest|down|up|off", help="Where to look for what no node offers.")
+        str,
+        typer.Option(
+            metavar="nearest|down|up|off", help="Which profiles may replace one that no node offers."
+        ),
     ] = "nearest",
     min_memory: MinMemory = "",
     prefer_available: PreferAvailable = False,
     quantities: Quantities = "keep",
     when_nothing_fits: WhenNothingFits = "Admit",
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="|".join(OUTPUTS), help="How to print it.")
+        str, typer.Option("--output", "-o", metavar="|".join(OUTPUTS), help="Output format.")
     ] = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Say what admission would change in a pod that asks for MIG profiles, and why. Writes nothing.
+    """Show how admission would change a pod that requests MIG profiles, and why. Writes nothing.
 
-    Decides as the webhook does; what the pod's own annotations say goes before the options.
+    Uses the webhook's own decision; annotations of the pod override the options.
 
-    Of pods only those on nodes are read, and only with --prefer-available.
+    Pods are listed only with --prefer-available.
 
     \b
-    Exit code 0: the pod stays as it is.
-              3: it would be changed.
-              4: nothing fits, and it would wait; or it would be refused.
-              2: the files or options cannot be meant.
+    Exit code 0: the pod is admitted unchanged.
+              3: the pod would be changed.
+              4: nothing fits and the pod would be pending, or it would be rejected.
+              2: a file or option is invalid.
 
     \b
     croupier fallback -f pod.yaml
@@ -61,7 +64,7 @@ def fallback(
     kubectl get nodes,pods -A -o json | croupier fallback -f pod.yaml --nodes - --prefer-available
     """
     if output not in OUTPUTS:
-        terminal.refuse(f"--output {output}: it is {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
+        terminal.refuse(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
     policy = fallback_options.policy(
         direction, min_memory, prefer=prefer_available, quantities=quantities, nothing=when_nothing_fits
     )
@@ -78,7 +81,7 @@ def _spec(pod: dict[str, Any], path: Path) -> "PodSpec":
 
     spec = podspec.read(pod)
     if isinstance(spec, Refused):
-        terminal.refuse(f"-f {path}: it is no pod: {spec}.")
+        terminal.refuse(f"-f {path}: not a valid pod: {spec}.")
     return spec
 
 
@@ -93,7 +96,7 @@ def _file(path: Path) -> "Availability":
 
 
 def _live(target: cluster.Target, *, pods: bool) -> "Availability":
-    """Which pods there are matters only to those who ask for what is free; listing them can take a while."""
+    """Nodes of the cluster; pods are listed only if `pods` is set, because listing them can be slow."""
     from croupier.book import availability
 
     return cluster.ask(target, availability.take if pods else _nodes)

@@ -1,4 +1,4 @@
-"""How a fallback policy is written on the command line."""
+"""Command-line options of a fallback policy."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,34 +10,37 @@ if TYPE_CHECKING:
     from croupier.core.fallbacks.policy import Policy
 
 MinMemory = Annotated[
-    str, typer.Option(metavar="QUANTITY", help="The least memory of what takes its place, such as 10Gi.")
+    str, typer.Option(metavar="QUANTITY", help="Minimum memory of a replacement, such as 10Gi.")
 ]
-PreferAvailable = Annotated[bool, typer.Option(help="Rather take what one node has enough of free now.")]
+PreferAvailable = Annotated[bool, typer.Option(help="Prefer profiles of which one node has enough free now.")]
 Quantities = Annotated[
-    str, typer.Option(metavar="keep|scale", help="As many as asked for, or as much memory.")
+    str,
+    typer.Option(
+        metavar="keep|scale", help="Keep the number of devices, or scale it to keep the total memory."
+    ),
 ]
 WhenNothingFits = Annotated[
-    str, typer.Option(metavar="Admit|Deny", help="What becomes of a pod nothing can be found for.")
+    str, typer.Option(metavar="Admit|Deny", help="What to do with a pod for which no profile fits.")
 ]
 
 
 def policy(
     direction: str, floor: str, *, prefer: bool, quantities: str, nothing: str, option: str = "--direction"
 ) -> "Policy":
-    """What was typed, or exit code 2; `option` is how the direction was given."""
+    """The policy, or exit code 2 if invalid; `option` is the name of the direction option."""
     from typing import Any, cast
 
     from croupier.core.fallbacks import policy as fallback_policy
     from croupier.core.fallbacks.policy import DIRECTIONS, Policy
 
-    for named, word, words in (
+    for name, value, allowed in (
         (option, direction, DIRECTIONS),
         ("--quantities", quantities, ("keep", "scale")),
         ("--when-nothing-fits", nothing, ("Admit", "Deny")),
     ):
-        if word not in words:
-            terminal.refuse(f"{named} {word}: it is {', '.join(words[:-1])} or {words[-1]}.")
+        if value not in allowed:
+            terminal.refuse(f"{name} {value}: must be {', '.join(allowed[:-1])} or {allowed[-1]}.")
     memory = fallback_policy.memory(floor) if floor else None
     if floor and memory is None:
-        terminal.refuse(f"--min-memory {floor}: it is an amount of memory, such as 10Gi.")
+        terminal.refuse(f"--min-memory {floor}: must be an amount of memory, such as 10Gi.")
     return Policy(cast("Any", direction), memory, prefer, cast("Any", quantities), cast("Any", nothing))

@@ -1,4 +1,4 @@
-"""What admission would make of a pod: as a difference for people, as plain data for programs."""
+"""Output of `croupier fallback`: a diff as text, or JSON and YAML."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ State: TypeAlias = Literal["Unchanged", "Mended", "Rewritten", "Waits", "Refused
 CODES: Final[dict[State, int]] = {"Unchanged": 0, "Mended": 3, "Rewritten": 3, "Waits": 4, "Refused": 4}
 SAID: Final[dict[State, str]] = {
     "Unchanged": "would be admitted as it is",
-    "Mended": "would get the limits it lacks",
+    "Mended": "would get missing limits",
     "Rewritten": "would be changed",
-    "Waits": "would be admitted, and wait",
-    "Refused": "would be refused",
+    "Waits": "would be admitted and stay pending",
+    "Refused": "would be rejected",
 }
 
 
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def show(outcome: Outcome, output: str) -> int:
-    """Print it, and say with which exit code to end."""
+    """Print the preview and return the exit code."""
     if output == "json":
         typer.echo(showing.json(as_data(outcome)))
     elif output == "yaml":
@@ -84,7 +84,7 @@ def show(outcome: Outcome, output: str) -> int:
 
 
 def tell(outcome: Outcome) -> None:
-    """What would be, the difference, the reasons, and what there is to choose from."""
+    """Print the decision, the diff, the reasons, and what the nodes offer."""
     typer.echo(f"Pod {outcome.spec.name or 'without a name'} {SAID[outcome.state]}{_because(outcome)}.")
     changed = list(difference(outcome))
     if changed:
@@ -103,11 +103,11 @@ def tell(outcome: Outcome) -> None:
 def _because(outcome: Outcome) -> str:
     if outcome.state != "Unchanged":
         return ""
-    asked = {name for view in outcome.spec.containers for name, amount in view.asks.items() if amount}
-    if not asked:
-        return ": it asks for no cards"
-    lacking = sorted(name for name in asked if not outcome.index.exists(name))
-    return f": {', '.join(lacking)} is no MIG profile" if lacking else ": nodes offer all it asks for"
+    requested = {name for view in outcome.spec.containers for name, amount in view.asks.items() if amount}
+    if not requested:
+        return ": it requests no cards"
+    missing = sorted(name for name in requested if not outcome.index.exists(name))
+    return f": {', '.join(missing)} is not a MIG profile" if missing else ": nodes offer all it requests"
 
 
 def difference(outcome: Outcome) -> Iterator[str]:
@@ -135,19 +135,19 @@ def _changed(old: "Amounts", new: "Amounts") -> Iterator[str]:
 
 
 def _tell_offer(outcome: Outcome) -> None:
-    found = offered(outcome)
+    offers = offered(outcome)
     count = len(outcome.index.nodes())
     typer.echo()
-    if not found:
+    if not offers:
         typer.echo(f"{_nodes(count)} {'has' if count == 1 else 'have'} no cards.")
         return
-    typer.echo(f"What {_nodes(count).lower()} {'offers' if count == 1 else 'offer'}:")
-    free = [str(one["mostFree"]) if "mostFree" in one else "" for one in found.values()]
+    typer.echo(f"Resources that {_nodes(count).lower()} {'offers' if count == 1 else 'offer'}:")
+    free = [str(offer["mostFree"]) if "mostFree" in offer else "" for offer in offers.values()]
     tables.echo(
         ("resource", "nodes", "allocatable", "most free on one node"),
         [
-            (name, str(one["nodes"]), one["allocatable"], most)
-            for (name, one), most in zip(found.items(), free, strict=True)
+            (name, str(offer["nodes"]), offer["allocatable"], most)
+            for (name, offer), most in zip(offers.items(), free, strict=True)
         ],
     )
 
@@ -157,19 +157,20 @@ def _nodes(count: int) -> str:
 
 
 def offered(outcome: Outcome) -> dict[str, dict[str, Any]]:
-    """Whole cards and MIG profiles, the largest first; what nodes report none of is there with 0."""
+    """Whole cards and MIG profiles, the largest first; resources with no allocatable amount count 0 nodes."""
     from croupier.core.cards import profile
     from croupier.core.pods.request import GPU, MIG
 
     index = outcome.index
     accounts = list(index.every().values())
-    found = {name: profile.read(name) for name in index.resources() if name.startswith(MIG)}
-    ranked = sorted((one for one in found.values() if one is not None), reverse=True)
-    strange = sorted(name for name, one in found.items() if one is None)
+    profiles = {name: profile.read(name) for name in index.resources() if name.startswith(MIG)}
+    known = sorted((parsed for parsed in profiles.values() if parsed is not None), reverse=True)
+    unknown = sorted(name for name, parsed in profiles.items() if parsed is None)
+    whole = (GPU,) if GPU in index.resources() else ()
     offers: dict[str, dict[str, Any]] = {}
-    for name in (*((GPU,) if GPU in index.resources() else ()), *(one.resource for one in ranked), *strange):
-        having = sum(1 for one in accounts if name in one and one[name].allocatable.whole >= 1)
-        offers[name] = {"nodes": having, "allocatable": str(index.total(name).allocatable)}
+    for name in (*whole, *(parsed.resource for parsed in known), *unknown):
+        nodes = sum(1 for account in accounts if name in account and account[name].allocatable.whole >= 1)
+        offers[name] = {"nodes": nodes, "allocatable": str(index.total(name).allocatable)}
         if outcome.policy.prefer_available:
             offers[name]["mostFree"] = str(index.most_free(name))
     return offers
@@ -180,21 +181,21 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     from croupier.core.fallbacks.fallback import Fallback
 
     decision = outcome.decision
-    made = decision if isinstance(decision, Fallback) else Fallback(())
+    fallback = decision if isinstance(decision, Fallback) else Fallback(())
     return {
         "pod": outcome.spec.name,
         "state": outcome.state,
         "rewrites": [
             {
-                "container": one.container,
-                "from": one.pair[0],
-                "to": one.pair[1],
-                "asked": one.asked,
-                "given": one.given,
+                "container": rewrite.container,
+                "from": rewrite.pair[0],
+                "to": rewrite.pair[1],
+                "asked": rewrite.asked,
+                "given": rewrite.given,
             }
-            for one in made.rewrites
+            for rewrite in fallback.rewrites
         ],
-        "annotation": made.annotation or None,
+        "annotation": fallback.annotation or None,
         "sentences": list(outcome.sentences),
         "patch": jsonpatch.data(outcome.operations),
         "offers": offered(outcome),

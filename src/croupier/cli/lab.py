@@ -1,4 +1,4 @@
-"""`croupier lab`: a real Kubernetes on this machine."""
+"""`croupier lab`: a Kubernetes cluster on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from croupier.lab.lab import Lab
 
 app = typer.Typer(
-    help="A real Kubernetes on this machine: etcd, API server, scheduler, and simulated or real nodes.",
+    help="A Kubernetes cluster on this machine: etcd, API server, scheduler, simulated or real nodes.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -29,56 +29,62 @@ T = TypeVar("T")
 
 INTERRUPTED = 130
 
-Name = Annotated[str, typer.Option("--name", help="Which lab; several can run side by side.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can run at the same time.")]
 Bin = Annotated[
     Path | None,
     typer.Option(
-        "--bin", metavar="DIR", help="Folder with kube-apiserver, etcd, ... to use.", file_okay=False
+        "--bin",
+        metavar="DIR",
+        help="Folder with the binaries to use: kube-apiserver, etcd, ...",
+        file_okay=False,
     ),
 ]
-RealNode = Annotated[bool, typer.Option("--real-node", help="Also what a real node needs.")]
-Helm = Annotated[bool, typer.Option("--helm", help="Also helm, to install the chart with.")]
+RealNode = Annotated[bool, typer.Option("--real-node", help="Also the binaries of a real node.")]
+Helm = Annotated[bool, typer.Option("--helm", help="Also helm.")]
 DEFAULT = "default"
 
 
 @app.command()
 def up(
     *,
-    nodes: Annotated[int, typer.Option(metavar="N", help="So many simulated nodes, node-1 to node-N.")] = 0,
+    nodes: Annotated[int, typer.Option(metavar="N", help="Number of simulated nodes: node-1 to node-N.")] = 0,
     gpus: Annotated[
-        str | None, typer.Option(metavar="MODEL:COUNT", help="The cards of each of those, e.g. H100:8.")
+        str | None, typer.Option(metavar="MODEL:COUNT", help="Cards of each of these nodes, e.g. H100:8.")
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=MODEL:COUNT", help="One more simulated node, by name. Repeatable."),
+        typer.Option(metavar="NAME=MODEL:COUNT", help="Add a simulated node with this name. Repeatable."),
     ] = None,
     name: Name = DEFAULT,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it running and return.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return and keep the lab running.")] = False,
     real_node: Annotated[
-        bool, typer.Option("--real-node", help="Join this machine as a node with a real kubelet (root).")
+        bool, typer.Option("--real-node", help="Join this machine as a node with a kubelet (requires root).")
     ] = False,
     croupier: Annotated[
         str | None,
         typer.Option(
             metavar="InMemory|CRD",
-            help="Also run Croupier: kube-scheduler asks it, new pods pass it. Its book is there.",
+            help="Also run Croupier (extender, webhook) with this capacity manager.",
         ),
     ] = None,
     cards: Annotated[
         str | None,
-        typer.Option(metavar="MODEL:COUNT", help="Simulated cards that pods of the real node really get."),
+        typer.Option(metavar="MODEL:COUNT", help="Simulated cards of the real node, mounted into its pods."),
     ] = None,
     agents: Annotated[
-        bool, typer.Option("--agents", help="Also play the node side of simulated nodes: re-cuts, faults.")
+        bool,
+        typer.Option("--agents", help="Also run an agent for the simulated nodes: repartitioning, faults."),
     ] = False,
     bin_folder: Bin = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long the parts may take.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Start-up timeout of the components.")
+    ] = 60.0,
 ) -> None:
-    """Raise a lab and hold it until Ctrl-C.
+    """Start a lab and keep it running until Ctrl-C.
 
-    Programs come from --bin, $KUBEBUILDER_ASSETS, PATH or our cache; what is missing is built once.
+    Binaries come from --bin, $KUBEBUILDER_ASSETS, PATH or the cache; missing ones are built once.
 
-    A lab of that name that runs is left as it is, new nodes are added; one that crashed is cleaned up first.
+    A running lab with this name is reused and new nodes are added; a crashed one is cleaned up first.
 
     \b
     croupier lab up --nodes 4 --gpus H100:8
@@ -96,37 +102,37 @@ def up(
     _check_name(name)
     _check_bin(bin_folder)
     if timeout <= 0:
-        terminal.refuse(f"--timeout {timeout:g}: the time must be more than 0 seconds.")
+        terminal.refuse(f"--timeout {timeout:g}: must be more than 0 seconds.")
     try:
-        wanted = simulated.fleet(nodes, cards=gpus, named=node or [])
+        fleet_nodes = simulated.fleet(nodes, cards=gpus, named=node or [])
     except simulated.BadWishError as bad:
         terminal.refuse(str(bad))
     plan = Plan(
         name=name,
         sources=Sources(named=bin_folder),
         timeout=timeout,
-        extra=fleet.settings(len(wanted)),
+        extra=fleet.settings(len(fleet_nodes)),
     )
     book = _book(croupier)
     _check_cards(cards, real_node)
     wish = foreground.Wish(
-        plan, nodes=wanted, real_node=real_node, dealer=book, cards=cards, agents=agents, detach=detach
+        plan, nodes=fleet_nodes, real_node=real_node, dealer=book, cards=cards, agents=agents, detach=detach
     )
     try:
         _run(
             foreground.up(wish, terminal.progress(), lambda lab, raised: _tell(lab, raised, held=not detach))
         )
     except foreground.InterruptedWhileStartingError:
-        typer.echo(f"Interrupted; nothing of lab {name} is left running.", err=True)
+        typer.echo(f"Interrupted; lab {name} was stopped.", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
 def down(
     name: Name = DEFAULT,
-    every: Annotated[bool, typer.Option("--all", help="Every lab there is.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Stop all labs.")] = False,
 ) -> None:
-    """Stop a lab, wherever it was started. Its logs stay until the next `up`.
+    """Stop a lab. Its logs are kept until the next `up`.
 
     \b
     croupier lab down
@@ -137,13 +143,13 @@ def down(
     from croupier.lab import lifecycle, places
 
     _check_name(name)
-    names = [one.name for one in lifecycle.existing(os.environ)] if every else [name]
-    for one in names:
-        folder = places.labs() / one
+    names = [record.name for record in lifecycle.existing(os.environ)] if every else [name]
+    for lab_name in names:
+        folder = places.labs() / lab_name
         if _run(lifecycle.down(folder, terminal.progress())):
-            typer.echo(f"Lab {one} is down. Its logs are in {folder / 'logs'} until its next `up`.")
+            typer.echo(f"Lab {lab_name} is stopped. Its logs are in {folder / 'logs'} until the next `up`.")
         else:
-            typer.echo(f"There is no lab {one}.")
+            typer.echo(f"There is no lab {lab_name}.")
     if not names:
         typer.echo("There is no lab.")
 
@@ -153,19 +159,19 @@ def status(
     name: Name = DEFAULT,
     output: terminal.Output = "text",
 ) -> None:
-    """Say what runs of a lab and where its logs are. Exit code 1 if it does not run."""
+    """Show the processes of a lab and where its logs are. Exit code 1 if it is not running."""
     import msgspec
 
     from croupier.lab import report
     from croupier.lab.record import State
 
     terminal.check_output(output)
-    found = _run(report.look(_existing(name)))
+    status = _run(report.look(_existing(name)))
     if output == "json":
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        typer.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
     else:
-        typer.echo("\n".join(report.lines(found)))
-    raise typer.Exit(0 if found.state is State.RUNNING else 1)
+        typer.echo("\n".join(report.lines(status)))
+    raise typer.Exit(0 if status.state is State.RUNNING else 1)
 
 
 @app.command("list")
@@ -181,7 +187,7 @@ def list_labs(
     from croupier.lab.lab import Lab
 
     terminal.check_output(output)
-    labs = [Lab(one) for one in lifecycle.existing(os.environ)]
+    labs = [Lab(entry) for entry in lifecycle.existing(os.environ)]
     rows = [{"name": lab.name, "state": record.state(lab.record).value, "server": lab.server} for lab in labs]
     if output == "json":
         typer.echo(msgspec.json.encode(rows).decode())
@@ -189,15 +195,15 @@ def list_labs(
     for row in rows:
         typer.echo(f"{row['name']:<20} {row['state']:<10} {row['server']}")
     if not rows:
-        typer.echo("There is no lab. Raise one with `croupier lab up`.")
+        typer.echo("There is no lab. Start one with `croupier lab up`.")
 
 
 @app.command()
 def kubeconfig(
     name: Name = DEFAULT,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the file itself.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the content of the file.")] = False,
 ) -> None:
-    """Print where a lab's kubeconfig is.
+    """Print the path of a lab's kubeconfig.
 
     \b
     export KUBECONFIG=$(croupier lab kubeconfig)
@@ -214,7 +220,7 @@ def kubeconfig(
     }
 )
 def kubectl(context: typer.Context, name: Name = DEFAULT) -> None:
-    """Run the kubectl that fits a lab, aimed at it.
+    """Run kubectl against a lab.
 
     \b
     croupier lab kubectl get nodes
@@ -228,7 +234,7 @@ def kubectl(context: typer.Context, name: Name = DEFAULT) -> None:
 
 @app.command()
 def binaries(bin_folder: Bin = None) -> None:
-    """Say where each program would be taken from, and why others were passed over."""
+    """Show which binaries would be used, and why others are rejected."""
     from croupier.lab import binaries as programs
     from croupier.lab import pinned
 
@@ -245,21 +251,21 @@ def binaries(bin_folder: Bin = None) -> None:
 
 @app.command()
 def build(real_node: RealNode = False, helm: Helm = False, bin_folder: Bin = None) -> None:
-    """Have every program a lab needs, building what is missing (minutes, once; can be interrupted)."""
+    """Build the missing binaries of a lab (minutes, once; can be interrupted)."""
     from croupier.lab import pinned, supplies
     from croupier.lab.binaries import Sources
 
     _check_bin(bin_folder)
-    asked = (*(pinned.REAL_NODE if real_node else ()), *(pinned.INSTALLING if helm else ()))
-    wanted = (*pinned.CONTROL_PLANE, *asked)
-    stock = _run(supplies.ensure(wanted, Sources(named=bin_folder), terminal.progress()))
-    folders = sorted({str(path.parent) for path in stock.binaries.values()})
-    typer.echo(f"All {len(wanted)} programs are there: {', '.join(folders)}")
+    optional = (*(pinned.REAL_NODE if real_node else ()), *(pinned.INSTALLING if helm else ()))
+    names = (*pinned.CONTROL_PLANE, *optional)
+    available = _run(supplies.ensure(names, Sources(named=bin_folder), terminal.progress()))
+    folders = sorted({str(path.parent) for path in available.binaries.values()})
+    typer.echo(f"All {len(names)} binaries are available: {', '.join(folders)}")
 
 
 @app.command("clean-cache")
 def clean_cache() -> None:
-    """Delete the programs that were built; the next lab builds them again."""
+    """Delete the binaries that were built; the next lab builds them again."""
     from croupier.lab import places, supplies
 
     folder = places.cache()
@@ -268,7 +274,7 @@ def clean_cache() -> None:
 
 
 def _run(work: "Coroutine[Any, Any, T]") -> T:
-    """Do it; a folder that cannot be written is the person's to change, not a bug."""
+    """Run `work`; an inaccessible folder becomes an error with advice for the user."""
     import asyncio
 
     from croupier.lab.errors import LabError
@@ -278,14 +284,14 @@ def _run(work: "Coroutine[Any, Any, T]") -> T:
     except OSError as error:
         if not error.filename:
             raise
-        advice = "choose other places with CROUPIER_HOME and CROUPIER_CACHE"
+        advice = "choose other folders with CROUPIER_HOME and CROUPIER_CACHE"
         raise LabError(f"{error.filename} cannot be used ({error.strerror}): {advice}.") from error
 
 
 def _tell(lab: "Lab", raised: bool, *, held: bool) -> None:
     nodes = [line.removeprefix("node/") for line in lab.kubectl("get", "nodes", "-o", "name").stdout.split()]
     more = f" and {len(nodes) - 6} more" if len(nodes) > 6 else ""
-    typer.echo(f"Lab {lab.name} {'is up' if raised else 'was up already'}: {lab.server}")
+    typer.echo(f"Lab {lab.name} {'is running' if raised else 'was already running'}: {lab.server}")
     typer.echo(f"  nodes    {', '.join(nodes[:6]) + more or 'none'}")
     typer.echo(f"  try      croupier lab kubectl{_name_option(lab.name)} get nodes")
     typer.echo(f"  or       export KUBECONFIG={lab.kubeconfig}")
@@ -300,14 +306,14 @@ def _name_option(name: str) -> str:
 
 def _existing(name: str) -> "Lab":
     _check_name(name)
-    return lab_named.existing(name, f"raise one with `croupier lab up{_name_option(name)}`")
+    return lab_named.existing(name, f"start one with `croupier lab up{_name_option(name)}`")
 
 
 def _check_name(name: str) -> None:
     import re
 
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
-        terminal.refuse(f"--name {name!r}: use up to 42 small letters, digits and '-'.")
+        terminal.refuse(f"--name {name!r}: use up to 42 lower-case letters, digits and '-'.")
 
 
 def _book(named: str | None) -> "Book | None":
@@ -319,7 +325,7 @@ def _book(named: str | None) -> "Book | None":
         if named == book:
             return cast("Book", book)
     if named is not None:
-        terminal.refuse(f"--croupier {named}: it is {' or '.join(get_args(Book))}.")
+        terminal.refuse(f"--croupier {named}: must be {' or '.join(get_args(Book))}.")
     return None
 
 
@@ -327,7 +333,7 @@ def _check_cards(cards: str | None, real_node: bool) -> None:
     if cards is None:
         return
     if not real_node:
-        terminal.refuse("--cards: they are those of the real node; add --real-node, or use --gpus.")
+        terminal.refuse("--cards: these are cards of the real node; add --real-node, or use --gpus.")
     lab_named.check_cards(cards)
 
 

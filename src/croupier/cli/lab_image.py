@@ -1,4 +1,4 @@
-"""`croupier lab image`: an image from a folder or a static binary, without Docker or a registry."""
+"""`croupier lab image`: build an image from a folder or a static binary, without Docker or a registry."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 def image(
     path: Annotated[Path, typer.Argument(help="A folder (the root file system) or one static Linux binary.")],
-    tag: Annotated[str, typer.Option("--tag", "-t", metavar="NAME[:TAG]", help="What pods call the image.")],
+    tag: Annotated[str, typer.Option("--tag", "-t", metavar="NAME[:TAG]", help="Name of the image in pods.")],
     entrypoint: Annotated[
-        str, typer.Option(metavar="COMMAND", help="What it runs; a binary runs itself unless this is given.")
+        str, typer.Option(metavar="COMMAND", help="Entry point; by default the binary itself.")
     ] = "",
-    name: Annotated[str, typer.Option(help="The lab whose real node gets the image.")] = "default",
+    name: Annotated[str, typer.Option(help="Lab whose real node gets the image.")] = "default",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the archive, load nothing."),
+        typer.Option("--output", "-o", metavar="FILE", help="Only write the archive."),
     ] = None,
 ) -> None:
     """Pack a folder or a static binary into an image and load it into a lab's real node.
 
-    Every real node already has croupier.lab/busybox:1, a shell with the usual tools.
+    Every real node already has the image croupier.lab/busybox:1.
     """
     import asyncio
     import shlex
@@ -62,11 +62,11 @@ async def load(path: Path, name: str, *, tag: str, running: "Running") -> str:
 
 
 async def loading(name: str, archive: Path, make: "Callable[[Path], Awaitable[str]]") -> str:
-    """Have the archive made and load it into the lab's real node; first see that there is one."""
+    """Create the archive and load it into the lab's real node; fails first if there is no real node."""
     from croupier.lab import realnode
 
-    lab = lab_named.existing(name, f"raise one with `croupier lab up --real-node --name {name}`")
-    realnode.inside(lab)  # says so before the packing if there is no real node
+    lab = lab_named.existing(name, f"start one with `croupier lab up --real-node --name {name}`")
+    realnode.inside(lab)  # fails before packing if there is no real node
     tag = await make(archive)
     await realnode.load(lab, archive)
     return tag

@@ -1,4 +1,4 @@
-"""`croupier lab install`: the chart on a lab's real node, as on any cluster."""
+"""`croupier lab install`: install the chart into a lab with a real node."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 def install(
     *,
     cards: Annotated[
-        str, typer.Option(metavar="MODEL:COUNT", help="The simulated cards of the real node.")
+        str, typer.Option(metavar="MODEL:COUNT", help="Simulated cards of the real node.")
     ] = "SIM-70GB:4",
     values: Annotated[
         list[Path] | None,
-        typer.Option("--values", "-f", metavar="FILE", help="More values of the chart. Repeatable."),
+        typer.Option("--values", "-f", metavar="FILE", help="Additional chart values. Repeatable."),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One value, as helm reads it. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="One chart value, as for helm --set. Repeatable."),
     ] = None,
     print_values: Annotated[
         bool,
-        typer.Option("--print-values", help="Load the images, print the values of this lab, do no more."),
+        typer.Option("--print-values", help="Only load the images and print the chart values of this lab."),
     ] = False,
-    name: Annotated[str, typer.Option("--name", help="Which lab.")] = "default",
+    name: Annotated[str, typer.Option("--name", help="Name of the lab.")] = "default",
 ) -> None:
-    """Install Croupier into a lab with a real node: its image, its chart, until every pod is ready (as root).
+    """Install Croupier into a lab with a real node and wait until every pod is ready (requires root).
 
-    What is installed already is changed into what is asked for; where nothing changed, nothing happens. The
-    lab must run no Croupier of its own. Helm is found, or built once. With --print-values you type the rest:
+    An existing installation is upgraded. The lab must not run Croupier as processes. Helm is built once if it
+    is missing. With --print-values, run the printed helm command yourself:
 
     \b
     croupier lab up --real-node --detach
@@ -54,8 +54,8 @@ def install(
     lab = _existing(name)
     show = terminal.progress()
     if print_values:
-        told = asyncio.run(installation.prepare(lab, wish, show))
-        typer.echo(installation.printed(lab, wish, told), nl=False)
+        chart_values = asyncio.run(installation.prepare(lab, wish, show))
+        typer.echo(installation.printed(lab, wish, chart_values), nl=False)
         return
     ready = asyncio.run(installation.install(lab, wish, Sources(), show))
     typer.echo(f"Croupier is installed in lab {lab.name}: {ready} pods are ready.")
@@ -67,5 +67,5 @@ def install(
 def _existing(name: str) -> "Lab":
     from croupier.lab import places
 
-    how = "" if name == places.DEFAULT_NAME else f" --name {name}"
-    return lab_named.existing(name, f"raise one, as root, with `croupier lab up --real-node --detach{how}`")
+    option = "" if name == places.DEFAULT_NAME else f" --name {name}"
+    return lab_named.existing(name, f"start one as root with `croupier lab up --real-node --detach{option}`")

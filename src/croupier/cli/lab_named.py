@@ -1,4 +1,4 @@
-"""A lab by its name, and cards by theirs: what the verbs of `croupier lab` are told."""
+"""Arguments shared by the verbs of `croupier lab`."""
 
 from typing import TYPE_CHECKING
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 def existing(name: str, advice: str) -> "Lab":
-    """The lab that is remembered under this name; `advice` is what to do if there is none."""
+    """The recorded lab with this name; `advice` completes the error if there is none."""
     from croupier.lab import places, record
     from croupier.lab.errors import LabError
     from croupier.lab.lab import Lab
 
-    remembered = record.load(places.labs() / name)
-    if remembered is None:
+    stored = record.load(places.labs() / name)
+    if stored is None:
         raise LabError(f"There is no lab {name}: {advice}.")
-    return Lab(remembered)
+    return Lab(stored)
 
 
 def check_cards(asked: str) -> None:
-    """Refuse what --cards cannot mean."""
+    """Exit with code 2 if --cards is invalid."""
     from croupier.lab import nodes as simulated
 
     try:

@@ -1,4 +1,4 @@
-"""`croupier lab own-image`: Croupier itself as an image, without Docker."""
+"""`croupier lab own-image`: build the Croupier image without Docker."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,15 +10,15 @@ from croupier.cli import terminal
 
 def own_image(
     tag: Annotated[
-        str, typer.Option("--tag", "-t", metavar="NAME[:TAG]", help="What pods call the image.")
+        str, typer.Option("--tag", "-t", metavar="NAME[:TAG]", help="Name of the image in pods.")
     ] = "",
-    name: Annotated[str, typer.Option(help="The lab whose real node gets the image.")] = "default",
+    name: Annotated[str, typer.Option(help="Lab whose real node gets the image.")] = "default",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the archive, load nothing."),
+        typer.Option("--output", "-o", metavar="FILE", help="Only write the archive."),
     ] = None,
 ) -> None:
-    """Build the image of every process of Croupier and load it into a lab's real node (as root).
+    """Build the Croupier image and load it into a lab's real node (requires root).
 
     \b
     croupier lab own-image
@@ -32,16 +32,16 @@ def own_image(
     from croupier.lab import own_image as building
     from croupier.lab import places
 
-    called = tag or f"{building.TAG}:{metadata.version('croupier')}"
+    image_tag = tag or f"{building.TAG}:{metadata.version('croupier')}"
     show = terminal.progress()
 
     async def build(archive: Path) -> str:
-        return (await building.build(archive, places.cache(), show, tag=called)).tag
+        return (await building.build(archive, places.cache(), show, tag=image_tag)).tag
 
     if output is not None:
         typer.echo(f"Wrote {asyncio.run(build(output))} to {output}.")
         return
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder, "image.tar")
-        told = asyncio.run(loading(name, archive, build))
-    typer.echo(f"Loaded {told} into the real node of lab {name}.")
+        loaded_tag = asyncio.run(loading(name, archive, build))
+    typer.echo(f"Loaded {loaded_tag} into the real node of lab {name}.")

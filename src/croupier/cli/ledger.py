@@ -1,4 +1,4 @@
-"""`croupier ledger`: what every node has left, or one node card by card."""
+"""`croupier ledger`: free capacity per node, or the cards of one node."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from croupier.book.snapshot import Snapshot
     from croupier.core.ledgers.overview import Amount
 
-HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "sick", "findings")
+HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "unhealthy", "findings")
 
 
 def ledger(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="This node, card by card.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show the cards of this node.")] = None,
     *,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Show what is free of every node (free/all), or the cards of one node and who holds them.
+    """Show the free capacity of every node (free/total), or the cards of one node and their holders.
 
     \b
     croupier ledger
@@ -32,8 +32,8 @@ def ledger(
     terminal.check_output(output)
     seen = cluster.ask(cluster.Target(kubeconfig, context), lambda api: snapshot.take(api, cluster.now()))
     if node is not None and node not in seen.ledgers:
-        there = "it has no cards" if node in seen.nodes else "there is no such node"
-        typer.echo(f"croupier: the ledger has no node {node}: {there}.", err=True)
+        reason = "it has no cards" if node in seen.nodes else "there is no such node"
+        typer.echo(f"croupier: the ledger has no node {node}: {reason}.", err=True)
         raise typer.Exit(1)
     if output == "json":
         data = _node(seen, node) if node else [_summary(seen, name) for name in seen.ledgers]
@@ -64,19 +64,21 @@ def row(seen: "Snapshot", name: str) -> tuple[str, ...]:
 
 
 def node_lines(seen: "Snapshot", name: str) -> list[str]:
-    book = seen.ledgers[name]
-    waiting = [
+    entry = seen.ledgers[name]
+    pending = [
         f"  {key}: Held {f'until {showing.moment(until)}' if until else 'until released'}"
-        for key, until in sorted(book.held.items())
+        for key, until in sorted(entry.held.items())
     ]
-    made = [f"  {key}: Reservation {one}" for key, one in sorted(book.reservations.items())]
-    found = [f"  {one.kind}: {one.message}" for one in seen.findings.get(name, ())]
+    reserved = [
+        f"  {key}: Reservation {reservation}" for key, reservation in sorted(entry.reservations.items())
+    ]
+    findings = [f"  {finding.kind}: {finding.message}" for finding in seen.findings.get(name, ())]
     return [
-        f"Node {name}: {len(book.cards)} cards, {len(book.holders())} holders",
-        *(f"  {line}" for line in showing.card_lines(book)),
-        *(["", "Not bound yet:", *waiting] if waiting else []),
-        *(["", "By Reservation:", *made] if made else []),
-        *(["", "Findings:", *found] if found else []),
+        f"Node {name}: {len(entry.cards)} cards, {len(entry.holders())} holders",
+        *(f"  {line}" for line in showing.card_lines(entry)),
+        *(["", "Not bound yet:", *pending] if pending else []),
+        *(["", "By Reservation:", *reserved] if reserved else []),
+        *(["", "Findings:", *findings] if findings else []),
     ]
 
 
@@ -99,22 +101,22 @@ def _summary(seen: "Snapshot", name: str) -> dict[str, Any]:
         "sick": sums.sick,
         "findings": [
             {
-                "class": one.kind,
-                "message": one.message,
-                "card": one.card or None,
-                "holder": one.holder or None,
+                "class": finding.kind,
+                "message": finding.message,
+                "card": finding.card or None,
+                "holder": finding.holder or None,
             }
-            for one in seen.findings.get(name, ())
+            for finding in seen.findings.get(name, ())
         ],
         "recorded": name in seen.recorded,
     }
 
 
 def _node(seen: "Snapshot", name: str) -> dict[str, Any]:
-    book = seen.ledgers[name]
+    entry = seen.ledgers[name]
     return {
         **_summary(seen, name),
-        "devices": showing.cards(book),
-        "waiting": dict(sorted(book.held.items())),
-        "reservations": dict(sorted(book.reservations.items())),
+        "devices": showing.cards(entry),
+        "waiting": dict(sorted(entry.held.items())),
+        "reservations": dict(sorted(entry.reservations.items())),
     }

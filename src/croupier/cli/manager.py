@@ -1,4 +1,4 @@
-"""`croupier manager`: the controllers."""
+"""`croupier manager`: run the controllers."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,7 +17,9 @@ from croupier.cli.process import (
     Ttl,
 )
 
-Image = Annotated[str, typer.Option(metavar="IMAGE", help="Started on nodes that lack it; else never.")]
+Image = Annotated[
+    str, typer.Option(metavar="IMAGE", help="Image to start on nodes where it is missing; empty: never.")
+]
 
 
 def manager(
@@ -25,7 +27,10 @@ def manager(
     settings: SettingsFrom = None,
     controllers: Annotated[
         str,
-        typer.Option(metavar="NAME,...", help="Which: inventory, bootstrap, pools, ledger, limits, or all."),
+        typer.Option(
+            metavar="NAME,...",
+            help="Controllers to run: inventory, bootstrap, pools, ledger, limits, or all.",
+        ),
     ] = "all",
     capacity_manager: Book = None,
     strategy: StrategyName = None,
@@ -33,7 +38,7 @@ def manager(
     gfd_image: Image = "",
     dcgm_exporter_image: Image = "",
     runtime_class: Annotated[
-        str, typer.Option(metavar="NAME", help="Through which those two reach the cards.")
+        str, typer.Option(metavar="NAME", help="RuntimeClass of these two images.")
     ] = "",
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     health: HealthAddress = ":8080",
@@ -43,8 +48,8 @@ def manager(
 ) -> None:
     """Run the controllers: inventory, pools, the ledger, Reservations, CPU limits.
 
-    Any number may run; one works, the others wait for its Lease. With --capacity-manager InMemory (the
-    default) `croupier extender` keeps the ledger and decides Reservations; all others work here.
+    Any number of replicas may run; the holder of the Lease is active. With --capacity-manager InMemory (the
+    default) `croupier extender` runs the ledger and Reservation controllers instead.
 
     \b
     croupier manager --capacity-manager CRD
@@ -74,9 +79,9 @@ def manager(
 
 
 def _chosen(written: str, known: Sequence[str]) -> frozenset[str]:
-    words = frozenset(word.strip() for word in written.split(","))
-    if words == {"all"}:
+    names = frozenset(name.strip() for name in written.split(","))
+    if names == {"all"}:
         return frozenset(known)
-    if strangers := sorted(words - set(known)):
-        terminal.refuse(f"--controllers {', '.join(strangers)}: choose from {', '.join(known)}, or say all.")
-    return words
+    if unknown := sorted(names - set(known)):
+        terminal.refuse(f"--controllers {', '.join(unknown)}: choose from {', '.join(known)}, or all.")
+    return names

@@ -1,4 +1,4 @@
-"""The one workload a file tells of: a Pod, or the template of what makes pods."""
+"""Read the single workload of a manifest: a Pod, or the pod template of a Deployment, Job, ..."""
 
 import sys
 from pathlib import Path
@@ -17,12 +17,12 @@ _KINDS: Final = ("Pod", *_TEMPLATE)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The Pod as plain data; whatever else the file has is passed over. Refuses with exit code 2."""
-    return _only(path, [one for document in documents(path) for one in _flat(document)])
+    """The Pod as plain data; other kinds in the file are ignored. Exits with code 2 on errors."""
+    return _only(path, [item for document in documents(path) for item in _flat(document)])
 
 
 def documents(path: Path, option: str = "-f") -> list[Any]:
-    """All that the file has, YAML or JSON; `-` is stdin. Refuses with exit code 2."""
+    """All documents of a YAML or JSON file; `-` is stdin. Exits with code 2 on errors."""
     import yaml
 
     try:
@@ -31,11 +31,11 @@ def documents(path: Path, option: str = "-f") -> list[Any]:
     except OSError as error:
         terminal.refuse(f"{option} {path}: {error.strerror}.")
     except UnicodeDecodeError:
-        terminal.refuse(f"{option} {path}: it is no text.")
+        terminal.refuse(f"{option} {path}: not a text file.")
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where is not None else ""
-        terminal.refuse(f"{option} {path}: it is neither YAML nor JSON{line}.")
+        terminal.refuse(f"{option} {path}: neither YAML nor JSON{line}.")
 
 
 def _flat(document: Any) -> list[dict[str, Any]]:
@@ -48,20 +48,20 @@ def _flat(document: Any) -> list[dict[str, Any]]:
 
 
 def _only(path: Path, objects: list[dict[str, Any]]) -> dict[str, Any]:
-    workloads = [one for one in objects if one.get("kind") in _KINDS]
+    workloads = [item for item in objects if item.get("kind") in _KINDS]
     if len(workloads) != 1:
-        found = "none" if not workloads else f"{len(workloads)} of them"
+        count = "none" if not workloads else str(len(workloads))
         terminal.refuse(
-            f"-f {path}: it must have one {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, and has {found}."
+            f"-f {path}: must contain one {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, but contains {count}."
         )
     pod = _pod(workloads[0])
     if not isinstance(pod.get("spec"), dict):
-        terminal.refuse(f"-f {path}: its {workloads[0]['kind']} has no spec of a pod.")
+        terminal.refuse(f"-f {path}: {workloads[0]['kind']} has no pod spec.")
     return pod
 
 
 def _pod(workload: dict[str, Any]) -> dict[str, Any]:
-    """The pod it is, or would make, under the workload's own name."""
+    """The Pod itself, or the pod template with the workload's name and namespace."""
     kind, meta = workload["kind"], _mapping(workload.get("metadata"))
     if kind == "Pod":
         return {"metadata": meta, "spec": workload.get("spec")}
@@ -72,5 +72,5 @@ def _pod(workload: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {**_mapping(template.get("metadata")), **naming}, "spec": template.get("spec")}
 
 
-def _mapping(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

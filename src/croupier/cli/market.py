@@ -1,4 +1,4 @@
-"""`croupier market`: CPU limits that follow demand, rehearsed on a trace; its other verbs have own files."""
+"""`croupier market`: simulate the CPU market on a trace; the other verbs have their own modules."""
 
 import sys
 from pathlib import Path
@@ -20,11 +20,11 @@ MOST_PODS = 1000
 MOST_MINUTES = 7 * 24 * 60
 MOST_CPUS = 10_000
 HEADERS = (
-    "who sets limits",
+    "policy",
     "late, latency",
     "late, elastic",
     "throttled",
-    "never done",
+    "unfinished",
     "slack",
     "limits / CPU",
     "resizes",
@@ -33,36 +33,34 @@ HEADERS = (
 
 @app.command("simulate")
 def simulate(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A CSV file; - is stdin.")],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="CSV file; - is stdin.")],
     *,
     capacity: Annotated[
-        int | None, typer.Option(metavar="N", help="CPUs of the node; by default it is 60 % used on average.")
+        int | None, typer.Option(metavar="N", help="CPUs of the node; default: 60 % average utilization.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw plots (SVG) into this folder.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots (SVG) to this folder.")] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="table|json", help="How to print it.")
+        str, typer.Option("--output", "-o", metavar="table|json", help="Output format.")
     ] = "table",
 ) -> None:
-    """Play a trace on one node under no limits, fixed limits, a recommender and the market, and compare.
+    """Replay a trace on one node with no limits, fixed limits, a recommender and the market; compare them.
 
-    The trace has the columns time,pod,class,demand: seconds, a name, latency or elastic, and CPU.
+    The trace has the columns time,pod,class,demand: seconds, pod name, latency or elastic, and CPU.
 
     \b
     croupier market trace --pods 30 --minutes 60 > trace.csv
     croupier market simulate trace.csv --capacity 24 --out plots
     """
     if output not in ("table", "json"):
-        terminal.refuse(f"--output {output}: it is table or json.")
+        terminal.refuse(f"--output {output}: must be table or json.")
     if capacity is not None and not 1 <= capacity <= MOST_CPUS:
-        terminal.refuse(f"--capacity {capacity}: it is 1 to {MOST_CPUS} CPUs.")
-    played = _read(trace)
+        terminal.refuse(f"--capacity {capacity}: must be 1 to {MOST_CPUS} CPUs.")
+    workload = _read(trace)
 
     from croupier.sim import replay
 
-    cpus = capacity or replay.default_capacity(played)
-    scores = replay.compare(played, cpus, told=_told)
+    cpus = capacity or replay.default_capacity(workload)
+    scores = replay.compare(workload, cpus, told=_told)
     if out is not None:
         _draw(scores, out)
     if output == "json":
@@ -74,15 +72,15 @@ def simulate(
 @app.command("trace")
 def trace(
     *,
-    pods: Annotated[int, typer.Option(metavar="N", help="How many; every third is elastic.")] = 30,
-    minutes: Annotated[int, typer.Option(metavar="M", help="How long.")] = 60,
+    pods: Annotated[int, typer.Option(metavar="N", help="Number of pods; every third is elastic.")] = 30,
+    minutes: Annotated[int, typer.Option(metavar="M", help="Length of the trace.")] = 60,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same trace.")] = 0,
 ) -> None:
-    """Print an invented trace for `croupier market simulate`."""
+    """Print a synthetic trace for `croupier market simulate`."""
     if not 1 <= pods <= MOST_PODS:
-        terminal.refuse(f"--pods {pods}: it is 1 to {MOST_PODS}.")
+        terminal.refuse(f"--pods {pods}: must be 1 to {MOST_PODS}.")
     if not 1 <= minutes <= MOST_MINUTES:
-        terminal.refuse(f"--minutes {minutes}: it is 1 to {MOST_MINUTES}.")
+        terminal.refuse(f"--minutes {minutes}: must be 1 to {MOST_MINUTES}.")
 
     from croupier.sim import synthetic
     from croupier.sim import trace as traces
@@ -98,14 +96,14 @@ def _read(path: Path) -> "Trace":
     except OSError as error:
         terminal.refuse(f"{path}: {error.strerror}.")
     except UnicodeDecodeError:
-        terminal.refuse(f"{path}: it is no text.")
+        terminal.refuse(f"{path}: not a text file.")
     except traces.TraceError as error:
         terminal.refuse(f"{path}: {error}.")
 
 
 def _told(name: str) -> None:
     if sys.stderr.isatty():
-        typer.echo(f"Playing {name} ...", err=True)
+        typer.echo(f"Replaying {name} ...", err=True)
 
 
 def _draw(scores: "list[Score]", out: Path) -> None:
@@ -120,15 +118,15 @@ def _draw(scores: "list[Score]", out: Path) -> None:
 
 
 def tell(scores: "list[Score]", cpus: int) -> None:
-    """A row for each who sets limits, and what the columns mean."""
+    """Print one row per policy, and a legend of the columns."""
     first = scores[0]
     length = f"{first.seconds // 60} min {first.seconds % 60} s"
     typer.echo(f"{first.pods} pods on a node with {cpus} CPUs, {length}:\n")
     tables.echo(HEADERS, [_row(score) for score in scores])
     typer.echo(
-        "\nlate: work not done in the second it came (latency) or within a minute (elastic), of all such work"
-        "\nthrottled: pod-seconds in which a limit kept a pod from CPU; slack: CPU allowed and not used"
-        "\nlimits / CPU: the largest sum of limits for each CPU of the node; resizes: per pod and hour"
+        "\nlate: share of the work not done in the second it arrived (latency) or within a minute (elastic)"
+        "\nthrottled: share of pod-seconds in which a limit throttled a pod; slack: CPU allowed but not used"
+        "\nlimits / CPU: largest sum of limits divided by the CPUs of the node; resizes: per pod and hour"
     )
 
 

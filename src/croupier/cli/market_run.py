@@ -1,4 +1,4 @@
-"""`croupier market run`: the agent of one node."""
+"""`croupier market run`: the CPU market agent of one node."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,33 +18,36 @@ LONGEST = 3600.0
 def run(
     *,
     node: Annotated[
-        str, typer.Option(metavar="NODE", envvar="NODE_NAME", help="Whose limits; else $NODE_NAME.")
+        str, typer.Option(metavar="NODE", envvar="NODE_NAME", help="The node to manage; default $NODE_NAME.")
     ],
     cgroup_mount: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the node's control groups are mounted.")
+        Path, typer.Option(metavar="DIR", help="Mount point of the node's cgroup file system.")
     ] = Path("/sys/fs/cgroup"),
     cgroup_root: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The kubelet's cgroupRoot; else it is looked for.")
+        str | None, typer.Option(metavar="PATH", help="The kubelet's cgroupRoot; detected by default.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no limit, only show it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compute limits but do not write them.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Limits together never exceed what the node has.")
+        bool, typer.Option("--strict", help="Keep the sum of limits within the node's capacity.")
     ] = False,
-    target: Annotated[int, typer.Option(metavar="PERCENT", help="Of the node: what shall be used.")] = 90,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="Between readings.")] = 1.0,
-    heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Between signs of life.")] = 10.0,
+    target: Annotated[int, typer.Option(metavar="PERCENT", help="Target CPU utilization of the node.")] = 90,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between cgroup readings.")] = 1.0,
+    heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between heartbeats.")] = 10.0,
     raise_after: Annotated[
-        float, typer.Option(metavar="SECONDS", help="No raise so soon after a move.")
+        float, typer.Option(metavar="SECONDS", help="Minimum time between a change and the next increase.")
     ] = 10.0,
     lower_after: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="No decrease so soon after a move, throttling or a start."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Minimum time between a change, throttling or a start and the next decrease.",
+        ),
     ] = 60.0,
     keep_peaks: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long an elastic pod keeps what it once needed.")
+        float, typer.Option(metavar="SECONDS", help="How long the peak demand of an elastic pod counts.")
     ] = 120.0,
     keep_latency_peaks: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a latency pod keeps what it once needed.")
+        float, typer.Option(metavar="SECONDS", help="How long the peak demand of a latency pod counts.")
     ] = 1800.0,
     settings: SettingsFrom = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
@@ -53,9 +56,9 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Move the CPU limits of this node's pods by demand. Only those labelled mbcas.io/managed: "true".
+    """Adjust the CPU limits of this node's pods to their demand. Only pods labelled mbcas.io/managed: "true".
 
-    It reads control groups, so it runs on the node; it writes PodAllocations, which a controller enforces.
+    The agent reads cgroups, so it runs on the node. It writes PodAllocations, which a controller applies.
 
     \b
     croupier market run --node worker-1 --dry-run
@@ -77,9 +80,9 @@ def run(
     peaks = {"keep-peaks": keep_peaks, "keep-latency-peaks": keep_latency_peaks}
     for name, seconds in {**times, **peaks}.items():
         if not 0 < seconds <= LONGEST:
-            terminal.refuse(f"--{name} {seconds:g}: it is above 0 and up to {LONGEST:g} seconds.")
+            terminal.refuse(f"--{name} {seconds:g}: must be above 0 and at most {LONGEST:g} seconds.")
     if not 1 <= target <= 100:
-        terminal.refuse(f"--target {target}: it is 1 to 100 percent.")
+        terminal.refuse(f"--target {target}: must be 1 to 100 percent.")
     policy = _policy(
         strict=strict,
         target=target,

@@ -1,4 +1,4 @@
-"""`croupier market status`: what is for sale on each node, at what price, who gets what and why."""
+"""`croupier market status`: supply, prices and CPU limits of every node."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from croupier.api.market_report import PodLine, Report
     from croupier.kube.client import Client
 
-HEADERS = ("pod", "book", "uses", "wants", "throttled", "limit", "", "should have", "came with", "why")
+HEADERS = ("pod", "class", "usage", "demand", "throttled", "limit", "", "target", "original", "reason")
 SILENT = 120
-"""Seconds; then its pods get back what they came with."""
+"""Seconds without a heartbeat after which the pods get back their original limits."""
 
 
 def status(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="This node alone.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")] = None,
     *,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="table|json", help="How to print it.")
+        str, typer.Option("--output", "-o", metavar="table|json", help="Output format.")
     ] = "table",
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Show the CPU market: supply, price, who gets what and why. Writes nothing.
+    """Show supply, prices and limits of the CPU market, with reasons. Writes nothing.
 
-    It reads what the agents left in their heartbeat Leases, some seconds old at most.
+    Reads the reports in the agents' heartbeat Leases, which are a few seconds old.
 
     \b
     croupier market status
@@ -40,10 +40,10 @@ def status(
     croupier market status -o json | jq '.nodes[].books'
     """
     if output not in ("table", "json"):
-        terminal.refuse(f"--output {output}: it is table or json.")
+        terminal.refuse(f"--output {output}: must be table or json.")
     leases = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _leases(api, lease_namespace))
     if node is not None:
-        leases = [one for one in leases if _node(one) == node]
+        leases = [lease for lease in leases if _node(lease) == node]
         if not leases:
             typer.echo(
                 f"croupier: no market agent has run on node {node}: start `croupier market run` there.",
@@ -52,14 +52,14 @@ def status(
             raise typer.Exit(1)
     now = cluster.now()
     if output == "json":
-        typer.echo(showing.json({"nodes": [as_data(one, now) for one in leases]}))
+        typer.echo(showing.json({"nodes": [as_data(lease, now) for lease in leases]}))
         return
     if not leases:
-        typer.echo("No market agent runs: kubectl apply -k deployments/cpu, or `croupier market run`.")
-    for index, one in enumerate(leases):
+        typer.echo("No market agent is running: kubectl apply -k deployments/cpu, or `croupier market run`.")
+    for index, lease in enumerate(leases):
         if index:
             typer.echo()
-        tell(one, now)
+        tell(lease, now)
 
 
 async def _leases(api: "Client", namespace: str) -> "list[Lease]":
@@ -67,8 +67,8 @@ async def _leases(api: "Client", namespace: str) -> "list[Lease]":
     from croupier.api.kinds import LEASES
     from croupier.kube.client import Selection
 
-    found = await api.list(LEASES, Selection(namespace, labels=market_report.LEASES))
-    return sorted(found.items, key=_node)
+    leases = await api.list(LEASES, Selection(namespace, labels=market_report.LEASES))
+    return sorted(leases.items, key=_node)
 
 
 def _node(lease: "Lease") -> str:
@@ -92,81 +92,81 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
     from croupier.api import market_report
 
     silent = _silent_for(lease, now)
-    found = market_report.read(lease)
-    told = {} if found is None else {name: getattr(found, name) for name in found.__struct_fields__}
+    report = market_report.read(lease)
+    fields = {} if report is None else {name: getattr(report, name) for name in report.__struct_fields__}
     data: dict[str, Any] = {
         "node": _node(lease),
         "alive": silent <= SILENT,
         "lastSeen": lease.spec.renew_time or None,
     }
-    if not told:
+    if not fields:
         return data
     names = {"dry_run": "dryRun"}
-    plain = msgspec.to_builtins({names.get(name, name): value for name, value in told.items()})
+    plain = msgspec.to_builtins({names.get(name, name): value for name, value in fields.items()})
     return {**data, **plain, "node": data["node"]}
 
 
 def tell(lease: "Lease", now: "datetime") -> None:
     from croupier.api import market_report
 
-    silent, found = _silent_for(lease, now), market_report.read(lease)
-    typer.echo(_title(_node(lease), silent, found))
-    if found is None:
-        typer.echo("  Its Lease carries no books that this version can read.")
+    silent, report = _silent_for(lease, now), market_report.read(lease)
+    typer.echo(_title(_node(lease), silent, report))
+    if report is None:
+        typer.echo("  Its Lease contains no report that this version can read.")
         return
-    for line in book_lines(found):
+    for line in book_lines(report):
         typer.echo(f"  {line}")
-    if not found.pods:
-        typer.echo('  No pod takes part: label one mbcas.io/managed: "true".')
+    if not report.pods:
+        typer.echo('  No managed pods: label pods with mbcas.io/managed: "true".')
         return
     typer.echo()
-    tables.echo(HEADERS, [_row(one, _widest(found.pods)) for one in found.pods])
+    tables.echo(HEADERS, [_row(pod, _widest(report.pods)) for pod in report.pods])
 
 
-def _title(node: str, silent: float, found: "Report | None") -> str:
+def _title(node: str, silent: float, report: "Report | None") -> str:
     from datetime import timedelta
 
-    about = [] if found is None else [f"{found.capacity} CPU", f"{found.outside} used outside the market"]
-    if found is not None and found.strict:
+    about = [] if report is None else [f"{report.capacity} CPU", f"{report.outside} used by unmanaged pods"]
+    if report is not None and report.strict:
         about.append("strict")
-    if found is not None and found.dry_run:
-        about.append("dry run: nothing is moved")
+    if report is not None and report.dry_run:
+        about.append("dry run: limits are not written")
     if silent > SILENT:
-        age = "ever" if silent == float("inf") else tables.age(timedelta(seconds=silent))
-        about.append(f"agent SILENT for {age}: limits go back to what pods came with")
+        age = "" if silent == float("inf") else f" for {tables.age(timedelta(seconds=silent))}"
+        about.append(f"no heartbeat{age}: pods get back their original limits")
     return f"Node {node}: {', '.join(about)}" if about else f"Node {node}"
 
 
-def book_lines(found: "Report") -> list[str]:
+def book_lines(report: "Report") -> list[str]:
     lines = []
-    for book in found.books:
-        price = f"price {book.price:g}" if book.price else "price 0: everybody has what he asks for"
-        overcommit = f" ({found.factor:g} × the node)" if book.name == "latency" else ""
-        short = f", short of {book.short} for the least that pods may have" if book.short != "0" else ""
+    for book in report.books:
+        price = f"price {book.price:g}" if book.price else "price 0: all demand is met"
+        overcommit = f" ({report.factor:g} × the node)" if book.name == "latency" else ""
+        short = f", {book.short} short of the minimum limits" if book.short != "0" else ""
         bar = tables.bar(_millis(book.given), _millis(book.supply))
         lines.append(
-            f"{book.name:<8} {bar} {book.given} given of {book.supply} for sale{overcommit}, {price}{short}"
+            f"{book.name:<8} {bar} {book.given} of {book.supply} CPU allocated{overcommit}, {price}{short}"
         )
     return lines
 
 
 def _widest(pods: "Sequence[PodLine]") -> int:
-    return max(max(_millis(one.limit), _millis(one.target)) for one in pods)
+    return max(max(_millis(pod.limit), _millis(pod.target)) for pod in pods)
 
 
-def _row(one: "PodLine", widest: int) -> tuple[str, ...]:
-    landed = one.limit if one.applied in ("", one.limit) else f"{one.applied} → {one.limit}"
+def _row(pod: "PodLine", widest: int) -> tuple[str, ...]:
+    limit = pod.limit if pod.applied in ("", pod.limit) else f"{pod.applied} → {pod.limit}"
     return (
-        one.pod,
-        one.book or "-",
-        one.usage,
-        one.demand,
-        f"{one.throttled_percent:g} %" if one.throttled_percent else "-",
-        landed,
-        tables.bar(_millis(one.limit), widest, 12),
-        one.target,
-        one.original,
-        one.why,
+        pod.pod,
+        pod.book or "-",
+        pod.usage,
+        pod.demand,
+        f"{pod.throttled_percent:g} %" if pod.throttled_percent else "-",
+        limit,
+        tables.bar(_millis(pod.limit), widest, 12),
+        pod.target,
+        pod.original,
+        pod.why,
     )
 
 

@@ -1,4 +1,4 @@
-"""`croupier node`: the agent of a node with cards."""
+"""`croupier node`: the GPU agent of a node."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,39 +21,45 @@ def node(
         str,
         typer.Option(
             metavar="nvml|simulated=CARDS",
-            help="Where cards come from: the driver, or MODEL:COUNT or a YAML file of simulated ones.",
+            help="The cards: from the driver, or simulated (MODEL:COUNT or a YAML file).",
         ),
     ],
     node: Annotated[
-        str | None, typer.Option(metavar="NODE", envvar="NODE_NAME", help="Whose cards; else $NODE_NAME.")
+        str | None,
+        typer.Option(metavar="NODE", envvar="NODE_NAME", help="The node of this agent; default $NODE_NAME."),
     ] = None,
     fleet: Annotated[
         str | None,
-        typer.Option(metavar="SELECTOR", help="Play the node side of all these simulated nodes, by label."),
+        typer.Option(
+            metavar="SELECTOR", help="Act as the agent of all simulated nodes that match this label selector."
+        ),
     ] = None,
-    kubelet: Annotated[
-        Path, typer.Option(metavar="DIR", help="The kubelet's folder, with its sockets.")
-    ] = Path("/var/lib/kubelet"),
+    kubelet: Annotated[Path, typer.Option(metavar="DIR", help="The kubelet's root directory.")] = Path(
+        "/var/lib/kubelet"
+    ),
     host: Annotated[
-        Path, typer.Option(metavar="DIR", help="The node's root folder, for its device nodes and CDI files.")
+        Path, typer.Option(metavar="DIR", help="The node's root directory, for device nodes and CDI files.")
     ] = Path("/"),
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What must outlive the agent is kept there.")
+        Path | None, typer.Option(metavar="DIR", help="Directory for state that survives restarts.")
     ] = None,
     faults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trouble for simulated cards; read while it runs.")
+        Path | None, typer.Option(metavar="FILE", help="Faults of simulated cards; re-read while running.")
     ] = None,
     cdi: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Describe simulated cards for the node's container runtime there."),
+        typer.Option(metavar="DIR", help="Write CDI files of simulated cards to this directory."),
     ] = None,
     nvml: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The driver's library, if not libnvidia-ml.so.1.")
+        str | None, typer.Option(metavar="FILE", help="The driver's library; default libnvidia-ml.so.1.")
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="Between looks at the cards.")] = 3.0,
-    heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Between signs of life.")] = 10.0,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between card checks.")] = 3.0,
+    heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between heartbeats.")] = 10.0,
     recut_deadline: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What a change of one card may take before it is undone.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Timeout after which the repartitioning of a card is rolled back."
+        ),
     ] = 120.0,
     settings: SettingsFrom = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
@@ -62,9 +68,9 @@ def node(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Serve the cards of this node: look after them, cut them as asked, offer them to the kubelet.
+    """Run the GPU agent of this node: report card health, partition cards, and serve the device plugin.
 
-    What is asked stands in the node's annotation run.ai/mig.config, or in the pool of a card.
+    The partition layout comes from the node's annotation run.ai/mig.config or from the pool of a card.
 
     \b
     croupier node --node worker-1 --cards nvml
@@ -76,9 +82,9 @@ def node(
 
     for name, seconds in {"every": every, "heartbeat": heartbeat, "recut-deadline": recut_deadline}.items():
         if not 0 < seconds <= LONGEST:
-            terminal.refuse(f"--{name} {seconds:g}: it is above 0 and up to {LONGEST:g} seconds.")
+            terminal.refuse(f"--{name} {seconds:g}: must be above 0 and at most {LONGEST:g} seconds.")
     if (node is None) == (fleet is None):
-        terminal.refuse("say either which --node, or which --fleet of simulated nodes.")
+        terminal.refuse("set either --node or --fleet.")
     source, _, which = cards.partition("=")
     wish = wired.Wish(
         source=_source(source, which, fleet),
@@ -110,23 +116,23 @@ def _source(source: str, which: str, fleet: str | None) -> "Source":
     if source == "nvml" and not which and fleet is None:
         return "nvml"
     if source != "simulated" or not which:
-        what = "simulated=MODEL:COUNT, such as simulated=H100:8"
-        driven = "nvml, or " if fleet is None else "for a fleet "
-        terminal.refuse(f"--cards {source}: it is {driven}{what}.")
+        allowed = "simulated=MODEL:COUNT, such as simulated=H100:8"
+        prefix = "must be nvml or " if fleet is None else "with --fleet it must be "
+        terminal.refuse(f"--cards {source}: {prefix}{allowed}.")
     return "simulated"
 
 
 def _described(folder: Path | None, source: str, fleet: str | None) -> Path | None:
     if folder is not None and (source == "nvml" or fleet is not None):
         terminal.refuse(
-            "--cdi: it is for the simulated cards of one node. Real ones are described by NVIDIA's toolkit "
-            "(nvidia-ctk cdi generate), and a fleet has no container runtime."
+            "--cdi: only for the simulated cards of one node. NVIDIA's toolkit writes the CDI files of real "
+            "cards (nvidia-ctk cdi generate), and a fleet has no container runtime."
         )
     return folder
 
 
 def _check(wish: "Wish") -> None:
-    """What cannot be meant is said before anything starts."""
+    """Exit with code 2 if the cards are invalid."""
     from croupier.node.cards.cards import CardError
     from croupier.wiring import node as wired
 

@@ -1,4 +1,4 @@
-"""`croupier pools`: what every pool can give, and what it waits for."""
+"""`croupier pools`: capacity, usage and conditions of the pools."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 HEADERS = ("pool", "mode", "unit", "cards", "nodes", "total", "used", "booked", "free", "full", "state")
 TROUBLES = ("Misconfigured", "Maintenance", "CapacityLow")
-"""The conditions that are bad news when they are True, worst first."""
+"""Conditions that report a problem when True, most severe first."""
 SHOWN = 20
-"""Cards and candidates named by `show`, unless all are asked for."""
+"""Cards and candidates listed by `show` without --all."""
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -30,7 +30,7 @@ def pools(
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """List the pools: what they can give, what is taken, and whether they serve.
+    """List the pools with their capacity, usage and state.
 
     \b
     croupier pools
@@ -41,11 +41,12 @@ def pools(
     if running.invoked_subcommand is not None:
         return
     terminal.check_output(output)
-    found = sorted(cluster.ask(cluster.Target(kubeconfig, context), _all), key=lambda one: one.metadata.name)
+    listed = cluster.ask(cluster.Target(kubeconfig, context), _all)
+    listed.sort(key=lambda pool: pool.metadata.name)
     if output == "json":
-        typer.echo(showing.json([_data(one) for one in found]))
-    elif found:
-        tables.echo(HEADERS, [_cells(one) for one in found])
+        typer.echo(showing.json([_data(pool) for pool in listed]))
+    elif listed:
+        tables.echo(HEADERS, [_cells(pool) for pool in listed])
     else:
         typer.echo("There is no GPUPool.")
 
@@ -54,28 +55,28 @@ def pools(
 def show(
     name: Name,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Name every card, not only the first few.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every card, not only the first few.")] = False,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Say everything about one pool: conditions, nodes, its cards, and those that could join.
+    """Show one pool in detail: conditions, nodes, cards, and candidates.
 
     \b
     croupier pools show team-a
     """
     terminal.check_output(output)
-    found = cluster.ask(cluster.Target(kubeconfig, context), lambda api: one_pool(api, name))
+    pool = cluster.ask(cluster.Target(kubeconfig, context), lambda api: one_pool(api, name))
     if output == "json":
-        typer.echo(showing.json(_data(found)))
+        typer.echo(showing.json(_data(pool)))
         return
-    for line in _story(found, None if every else SHOWN):
+    for line in _story(pool, None if every else SHOWN):
         typer.echo(line)
 
 
 @app.command()
 def confirm(name: Name, *, kubeconfig: cluster.Kubeconfig = None, context: cluster.Context = None) -> None:
-    """Say that a pool which drifted is in order again, so that it serves.
+    """Confirm a misconfigured pool after its drift was fixed, so that it is used again.
 
     \b
     croupier pools confirm team-a
@@ -96,42 +97,45 @@ async def one_pool(api: "Client", name: str) -> "GPUPool":
     try:
         return await api.get(kinds.GPU_POOLS, name)
     except NotFound:
-        terminal.refuse(f"there is no pool {name}; `croupier pools` lists those there are.")
+        terminal.refuse(f"there is no pool {name}; `croupier pools` lists all pools.")
 
 
 async def _confirm(api: "Client", name: str) -> str:
     from croupier.api import kinds
     from croupier.api.gpu.pool import CONFIRMED
 
-    found = await one_pool(api, name)
-    trouble = condition(found, "Misconfigured")
-    if trouble is None or trouble.status != "True":
+    pool = await one_pool(api, name)
+    misconfigured = condition(pool, "Misconfigured")
+    if misconfigured is None or misconfigured.status != "True":
         return f"pool {name} is not misconfigured: there is nothing to confirm."
-    said = {CONFIRMED: str(found.metadata.generation)}
-    await api.patch(kinds.GPU_POOLS, name, {"metadata": {"annotations": said}})
-    return f"pool {name} confirmed; it serves again once its cards are as it says. It said: {trouble.message}"
+    annotations = {CONFIRMED: str(pool.metadata.generation)}
+    await api.patch(kinds.GPU_POOLS, name, {"metadata": {"annotations": annotations}})
+    return (
+        f"pool {name} is confirmed; it is used again once its cards match its spec. "
+        f"The condition was: {misconfigured.message}"
+    )
 
 
 def condition(pool: "GPUPool", kind: str) -> "Condition | None":
-    return next((one for one in pool.status.conditions if one.type == kind), None)
+    return next((condition for condition in pool.status.conditions if condition.type == kind), None)
 
 
 def _state(pool: "GPUPool") -> str:
-    """The worst that is true of it, with its sentence."""
+    """The most severe problem with its message, or the availability of the pool."""
     for kind in TROUBLES:
-        found = condition(pool, kind)
-        if found is not None and found.status == "True":
-            return f"{kind}: {found.message or found.reason}"
+        problem = condition(pool, kind)
+        if problem is not None and problem.status == "True":
+            return f"{kind}: {problem.message or problem.reason}"
     ready = condition(pool, "Available")
     if ready is None:
-        return "nobody looked at it yet"
+        return "not reconciled yet"
     return "Available" if ready.status == "True" else f"not available: {ready.message or ready.reason}"
 
 
 def _cells(pool: "GPUPool") -> tuple[str, ...]:
     status, capacity = pool.status, pool.status.capacity
     mode = (status.allocation or pool.spec.allocation).mode
-    counts = (str(len(status.devices)), str(sum(1 for one in status.nodes if one.assigned_devices)))
+    counts = (str(len(status.devices)), str(sum(1 for node in status.nodes if node.assigned_devices)))
     if capacity is None:
         return (pool.metadata.name, mode, "", *counts, "", "", "", "", "", _state(pool))
     amounts = (capacity.total, capacity.used, capacity.booked, capacity.available)
@@ -156,18 +160,18 @@ def _story(pool: "GPUPool", shown: int | None) -> list[str]:
             f" {capacity.used} used, {capacity.booked} booked"
         )
     lines += [
-        f"  {one.type:<14} {one.status:<8} {one.reason}{f': {one.message}' if one.message else ''}"
-        for one in status.conditions
+        f"  {item.type:<14} {item.status:<8} {item.reason}{f': {item.message}' if item.message else ''}"
+        for item in status.conditions
     ]
     lines += [
-        f"  node {one.name}: {one.assigned_devices} of {one.total_devices} cards"
-        f"{f', {one.health}' if one.health else ''}"
-        for one in status.nodes[:shown]
+        f"  node {node.name}: {node.assigned_devices} of {node.total_devices} cards"
+        f"{f', {node.health}' if node.health else ''}"
+        for node in status.nodes[:shown]
     ]
-    lines += [f"  card {one.inventory_id}: {one.state or '?'}" for one in status.devices[:shown]]
-    lines += [f"  could join: {one.inventory_id}: {one.reason}" for one in status.candidates[:shown]]
+    lines += [f"  card {card.inventory_id}: {card.state or '?'}" for card in status.devices[:shown]]
+    lines += [f"  candidate {card.inventory_id}: {card.reason}" for card in status.candidates[:shown]]
     longest = max(len(status.devices), len(status.nodes), len(status.candidates))
-    return lines if shown is None or longest <= shown else [*lines, "  … --all names every one"]
+    return lines if shown is None or longest <= shown else [*lines, "  … use --all to list all"]
 
 
 def _data(pool: "GPUPool") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The options that every long-running process has, and how it starts."""
+"""Options and start-up shared by all long-running processes."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -21,7 +21,7 @@ Book = Annotated[
         "--capacity-manager",
         metavar="|".join(BOOKS),
         show_default="InMemory, or as --settings say",
-        help="Where the ledger is: in the memory of the one extender, or in NodeReservations for several.",
+        help="Where the ledger is stored: in the memory of a single extender, or in NodeReservations.",
     ),
 ]
 StrategyName = Annotated[
@@ -30,7 +30,7 @@ StrategyName = Annotated[
         "--strategy",
         metavar="|".join(STRATEGIES),
         show_default="Spread, or as --settings say",
-        help="How cards are chosen by default.",
+        help="Default strategy of card selection.",
     ),
 ]
 Ttl = Annotated[
@@ -41,21 +41,21 @@ Ttl = Annotated[
         max=86400,
         metavar="SECONDS",
         show_default="120, or as --settings say",
-        help="How long a hold waits for its pod.",
+        help="How long a hold is kept for a pod that is not bound.",
     ),
 ]
 LeaseNamespace = Annotated[
-    str, typer.Option("--lease-namespace", metavar="NS", help="Where the Leases of an election are.")
+    str, typer.Option("--lease-namespace", metavar="NS", help="Namespace of the Leases for leader election.")
 ]
 HealthAddress = Annotated[
-    str, typer.Option("--health", metavar="HOST:PORT", help="Where /livez, /readyz and /metrics are served.")
+    str, typer.Option("--health", metavar="HOST:PORT", help="Address for /livez, /readyz and /metrics.")
 ]
 SettingsFrom = Annotated[
     str | None,
     typer.Option(
         "--settings",
         metavar="FILE|configmap|module",
-        help="Where the settings are, followed while we run; `croupier settings show` lists them.",
+        help="Source of the settings, watched while running; `croupier settings show` lists them.",
     ),
 ]
 LogLevel = Annotated[
@@ -64,7 +64,7 @@ LogLevel = Annotated[
         "--log-level",
         metavar="debug|info|warning|error",
         show_default="info, or as --settings say",
-        help="What to log.",
+        help="Log level.",
     ),
 ]
 
@@ -80,16 +80,16 @@ def settings(
     ttl: int | None = None,
     log_level: str | None = None,
 ) -> "Settings":
-    """What was typed, or exit code 2; what was not typed is as the settings of the installation say."""
+    """Process options from the command line; omitted ones come from the settings. Exits with 2 if invalid."""
     from datetime import timedelta
 
     from croupier.kube import serving
     from croupier.wiring.surface import Settings
 
     if book not in (None, *BOOKS):
-        terminal.refuse(f"--capacity-manager {book}: it is {' or '.join(BOOKS)}.")
+        terminal.refuse(f"--capacity-manager {book}: must be {' or '.join(BOOKS)}.")
     if strategy not in (None, *STRATEGIES):
-        terminal.refuse(f"--strategy {strategy}: it is {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
+        terminal.refuse(f"--strategy {strategy}: must be {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
     try:
         address = serving.parse(health)
     except ValueError as bad:
@@ -114,7 +114,7 @@ def settings(
 
 
 def followed(origin: str | None) -> "Origin | None":
-    """Where settings are read; a file is checked at once, with every error and exit code 2."""
+    """Validate the settings source; an invalid file exits with code 2 and lists every error."""
     from croupier.api import settings_order
     from croupier.wiring import settings as following
 
@@ -122,20 +122,22 @@ def followed(origin: str | None) -> "Origin | None":
         case None | "configmap" | "module":
             return origin
         case "-":
-            terminal.refuse("--settings -: they are followed while we run, so name a file.")
+            terminal.refuse(
+                "--settings -: the source is watched while running, so stdin is not supported; use a file."
+            )
     path = Path(origin)
     try:
-        found = settings_order.read(following.of_file(path))
+        parsed = settings_order.read(following.of_file(path))
     except following.BadSettings as bad:
         terminal.refuse(f"--settings: {bad}.")
-    if isinstance(found, settings_order.Refused):
-        errors = "\n".join(f"  {one}" for one in found.problems)
-        terminal.refuse(f"--settings {origin} cannot be used:\n{errors}")
+    if isinstance(parsed, settings_order.Refused):
+        errors = "\n".join(f"  {problem}" for problem in parsed.problems)
+        terminal.refuse(f"--settings {origin} is invalid:\n{errors}")
     return path
 
 
 def start(run: Callable[[], Coroutine[Any, Any, int]], log_level: str | None) -> None:
-    """Run it to its end; its exit code is ours."""
+    """Run the process and exit with its exit code."""
     from croupier.kube import logs
     from croupier.kube import run as process
 

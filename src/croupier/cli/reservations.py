@@ -1,4 +1,4 @@
-"""`croupier reservations`: everything that is held, whoever asked for it."""
+"""`croupier reservations`: all Reservations and all other holders in the ledger."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Row:
     pod: str
     node: str
     state: str
-    """Pending, Failed or Released as the Reservation says; Held or Bound as the ledger does."""
+    """Pending, Failed or Released from the Reservation; Held or Bound from the ledger."""
     until: "datetime | None" = None
     cards: tuple[dict[str, Any], ...] = ()
     share: str = ""
@@ -52,14 +52,12 @@ class Row:
 def reservations(
     *,
     namespace: cluster.Namespace = None,
-    everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")
-    ] = False,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List all namespaces.")] = False,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """List Reservations, and what schedulers hold for pods without one.
+    """List Reservations, and cards held for pods without a Reservation.
 
     \b
     croupier reservations -n team
@@ -67,21 +65,21 @@ def reservations(
     """
     terminal.check_output(output)
     if everywhere and namespace is not None:
-        terminal.refuse("--all-namespaces and --namespace exclude each other.")
+        terminal.refuse("--all-namespaces and --namespace are mutually exclusive.")
     target = cluster.Target(kubeconfig, context)
     seen, own = cluster.ask(target, _look)
-    wanted = None if everywhere else namespace or own
-    found = sorted(
-        (row for row in rows(seen) if wanted in (None, row.namespace)),
+    selected = None if everywhere else namespace or own
+    matching = sorted(
+        (row for row in rows(seen) if selected in (None, row.namespace)),
         key=lambda row: (row.namespace, row.pod, row.node),
     )
     now = cluster.now()
     if output == "json":
-        typer.echo(showing.json([_data(row) for row in found]))
-    elif found:
-        tables.echo(HEADERS, [_cells(row, now) for row in found])
+        typer.echo(showing.json([_data(row) for row in matching]))
+    elif matching:
+        tables.echo(HEADERS, [_cells(row, now) for row in matching])
     else:
-        typer.echo(f"Nothing is held{'' if wanted is None else f' in namespace {wanted}'}.")
+        typer.echo(f"No reservations{'' if selected is None else f' in namespace {selected}'}.")
 
 
 async def _look(api: Any) -> "tuple[Snapshot, str]":
@@ -91,34 +89,36 @@ async def _look(api: Any) -> "tuple[Snapshot, str]":
 
 
 def rows(seen: "Snapshot") -> Iterator[Row]:
-    """Every Reservation, with what the ledger knows of it; then every holder that has none."""
+    """Every Reservation with its ledger entry, then every holder without a Reservation."""
     from croupier.core.ledgers import overview
 
-    holdings = [one for ledger in seen.ledgers.values() for one in overview.holdings(ledger)]
+    holdings = [holding for ledger in seen.ledgers.values() for holding in overview.holdings(ledger)]
     by_reservation = {
-        (one.pod.partition("/")[0], one.reservation): one for one in holdings if one.reservation
+        (holding.pod.partition("/")[0], holding.reservation): holding
+        for holding in holdings
+        if holding.reservation
     }
     for reservation in seen.reservations:
         meta = reservation.metadata
         yield _of_reservation(seen, reservation, by_reservation.pop((meta.namespace, meta.name), None))
-    for one in holdings:
-        if not one.reservation or (one.pod.partition("/")[0], one.reservation) in by_reservation:
-            yield _of_holder(seen, one)
+    for holding in holdings:
+        if not holding.reservation or (holding.pod.partition("/")[0], holding.reservation) in by_reservation:
+            yield _of_holder(seen, holding)
 
 
-def _of_reservation(seen: "Snapshot", asked: "Reservation", has: "Holding | None") -> Row:
-    spec, status, meta = asked.spec, asked.status, asked.metadata
+def _of_reservation(seen: "Snapshot", reservation: "Reservation", holding: "Holding | None") -> Row:
+    spec, status, meta = reservation.spec, reservation.status, reservation.metadata
     ledger = seen.ledgers.get(spec.node_name)
     state: str = status.phase
-    if has is not None and status.phase == "Reserved":
-        state = "Held" if has.held else "Bound"
+    if holding is not None and status.phase == "Reserved":
+        state = "Held" if holding.held else "Bound"
     return Row(
         namespace=meta.namespace,
         pod=spec.pod_key.partition("/")[2],
         node=spec.node_name,
         state=state,
-        until=has.until if has is not None else None,
-        cards=_cards(ledger, has),
+        until=holding.until if holding is not None else None,
+        cards=_cards(ledger, holding),
         share=f"{spec.num_cards} × {spec.percent_per_card} %",
         owner=spec.owner,
         priority=spec.priority,
@@ -128,36 +128,36 @@ def _of_reservation(seen: "Snapshot", asked: "Reservation", has: "Holding | None
     )
 
 
-def _of_holder(seen: "Snapshot", has: "Holding") -> Row:
-    namespace, _, name = has.pod.partition("/")
-    ledger = seen.ledgers[has.node]
-    pod = seen.pods.get(has.pod)
-    if pod is not None and pod.metadata.uid != has.uid:
+def _of_holder(seen: "Snapshot", holding: "Holding") -> Row:
+    namespace, _, name = holding.pod.partition("/")
+    ledger = seen.ledgers[holding.node]
+    pod = seen.pods.get(holding.pod)
+    if pod is not None and pod.metadata.uid != holding.uid:
         pod = None
-    shares = dict.fromkeys(showing.share(ledger.card(part.card), part) for part in has.grant)
+    shares = dict.fromkeys(showing.share(ledger.card(part.card), part) for part in holding.grant)
     return Row(
         namespace=namespace,
         pod=name,
-        node=has.node,
-        state="Held" if has.held else "Bound",
-        until=has.until,
-        cards=_cards(ledger, has),
+        node=holding.node,
+        state="Held" if holding.held else "Bound",
+        until=holding.until,
+        cards=_cards(ledger, holding),
         share=", ".join(shares),
         owner=_owner(pod),
         priority=pod.spec.priority if pod is not None else 0,
         created=pod.metadata.creation_timestamp if pod is not None else None,
-        reservation=has.reservation,
+        reservation=holding.reservation,
     )
 
 
-def _cards(ledger: "Ledger | None", has: "Holding | None") -> tuple[dict[str, Any], ...]:
-    return tuple(showing.parts(ledger, has.grant)) if ledger is not None and has is not None else ()
+def _cards(ledger: "Ledger | None", holding: "Holding | None") -> tuple[dict[str, Any], ...]:
+    return tuple(showing.parts(ledger, holding.grant)) if ledger is not None and holding is not None else ()
 
 
 def _owner(pod: "Pod | None") -> str:
-    """Who made the pod."""
+    """The controller of the pod, as `KIND/NAME`."""
     owners = pod.metadata.owner_references if pod is not None else ()
-    return next((f"{one.kind}/{one.name}" for one in owners if one.controller), "")
+    return next((f"{owner.kind}/{owner.name}" for owner in owners if owner.controller), "")
 
 
 def _cells(row: Row, now: "datetime") -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`croupier scheduler-config`: the configuration with which kube-scheduler asks the extender."""
+"""`croupier scheduler-config`: the kube-scheduler configuration for the extender."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -21,71 +21,77 @@ def scheduler_config(
         typer.Option(
             "--for",
             metavar="kubeadm|k3s|managed",
-            help="Whose scheduler; managed: a second one, where the control plane is not yours.",
+            help="Kind of cluster; managed: a second scheduler, for control planes you cannot change.",
         ),
     ] = "",
     url: Annotated[
-        str, typer.Option(metavar="URL", help="Where the scheduler reaches `croupier extender`.")
+        str, typer.Option(metavar="URL", help="URL of `croupier extender`, as seen by the scheduler.")
     ] = URL,
     write: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write it there, as the scheduler will find it, and say what is next."
+            metavar="FILE",
+            help="Write the configuration to this path on the scheduler's host and print the next steps.",
         ),
     ] = None,
     manifest: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="kubeadm: the static pod; a changed copy is written beside --write."
+            metavar="FILE", help="kubeadm: the static pod; a modified copy is written next to --write."
         ),
     ] = None,
     image: Annotated[
         str,
-        typer.Option(metavar="IMAGE", help="managed: the upstream kube-scheduler, of the cluster's version."),
+        typer.Option(metavar="IMAGE", help="managed: kube-scheduler image with the cluster's version."),
     ] = "",
     extender_image: Annotated[
-        str, typer.Option(metavar="IMAGE", help="managed: Croupier, to run the extender in the same pod.")
+        str,
+        typer.Option(metavar="IMAGE", help="managed: Croupier image, to run the extender in the same pod."),
     ] = "",
     tls_secret: Annotated[
-        str, typer.Option(metavar="NAME", help="managed: the Secret to show an extender elsewhere (https).")
+        str,
+        typer.Option(
+            metavar="NAME", help="managed: Secret with the client certificate for a remote extender (https)."
+        ),
     ] = "",
     capacity_manager: Annotated[
-        str, typer.Option(metavar="InMemory|CRD", help="managed: the book of the extender in the same pod.")
+        str,
+        typer.Option(
+            metavar="InMemory|CRD", help="managed: capacity manager of the extender in the same pod."
+        ),
     ] = "InMemory",
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="managed: where it runs.")
+        str, typer.Option("--namespace", "-n", metavar="NS", help="managed: namespace of the scheduler.")
     ] = ("d8-gpu-operator"),
     kubeconfig_path: Annotated[
         str,
-        typer.Option(metavar="PATH", help="The kubeconfig of the scheduler itself, as it will find it."),
+        typer.Option(metavar="PATH", help="Path of the scheduler's own kubeconfig on its host."),
     ] = "",
-    ca: Annotated[
-        str, typer.Option(metavar="PATH", help="The authority of the extender's certificate (https).")
-    ] = "",
+    ca: Annotated[str, typer.Option(metavar="PATH", help="CA of the extender's certificate (https).")] = "",
     cert: Annotated[
-        str, typer.Option(metavar="PATH", help="The certificate the scheduler shows (https).")
+        str, typer.Option(metavar="PATH", help="Client certificate of the scheduler (https).")
     ] = "",
-    key: Annotated[str, typer.Option(metavar="PATH", help="Its key (https).")] = "",
+    key: Annotated[str, typer.Option(metavar="PATH", help="Key of the client certificate (https).")] = "",
     scheduler_name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="For a scheduler beside the default one: its name."),
+        typer.Option(metavar="NAME", help="Name of an additional scheduler."),
     ] = "",
     leader_elect: Annotated[
-        bool, typer.Option(help="Whether the scheduler runs in several replicas.")
+        bool, typer.Option(help="Enable leader election; needed for several replicas.")
     ] = True,
     qps: Annotated[
-        int, typer.Option(min=1, help="Requests a second the scheduler may make; 50 is its own limit.")
+        int, typer.Option(min=1, help="API requests per second of the scheduler; its default is 50.")
     ] = 500,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds the scheduler waits for an answer.")] = 5,
+    timeout: Annotated[int, typer.Option(min=1, help="Timeout of extender calls in seconds.")] = 5,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also list the GPU resources that this cluster has now."),
+        typer.Option(metavar="FILE", help="Also include the GPU resources of this cluster."),
     ] = None,
 ) -> None:
-    """Print a KubeSchedulerConfiguration that lets kube-scheduler place GPU pods through the ledger.
+    """Print a KubeSchedulerConfiguration that makes kube-scheduler place GPU pods through the extender.
 
-    Pods that ask for no cards are placed as ever, whether the extender runs or not. Run it again when a
-    new MIG profile or pool comes into the cluster: what is not listed reaches the ledger by its mark only.
+    Pods without GPU requests are scheduled as before, even if the extender is down. Run this again when the
+    cluster gets a new MIG profile or pool: pods with unlisted resources use the extender only if marked.
 
     \b
     croupier scheduler-config > scheduler.yaml
@@ -105,20 +111,20 @@ def scheduler_config(
       --extender-image croupier:1 | kubectl apply -f -
 
     \b
-    croupier scheduler-config --scheduler-name gpu-scheduler    a second scheduler, for pods that name it
+    croupier scheduler-config --scheduler-name gpu-scheduler    a second scheduler
     """
     from croupier.cli import scheduler_steps
     from croupier.extender.configuration import BadWish, Wish
     from croupier.extender.schedulers import BadManifest, Second
 
     if where not in get_args(Where):
-        terminal.refuse(f"--for {where}: it is kubeadm, k3s or managed.")
+        terminal.refuse(f"--for {where}: must be kubeadm, k3s or managed.")
     files = _files(where, (ca, cert, key), tls_secret)
     managed = where == "managed"
     if managed and not image:
-        terminal.refuse("--for managed needs --image: the upstream kube-scheduler, of the cluster's version.")
+        terminal.refuse("--for managed needs --image: the kube-scheduler image with the cluster's version.")
     if manifest is not None and (where != "kubeadm" or write is None):
-        terminal.refuse("--manifest belongs to --for kubeadm with --write.")
+        terminal.refuse("--manifest requires --for kubeadm and --write.")
     wish = Wish(
         url=url,
         kubeconfig=kubeconfig_path or _kubeconfig(where),
@@ -143,14 +149,14 @@ def _files(where: str, named: tuple[str, str, str], secret: str) -> Any:
     from croupier.extender.schedulers import TLS_FOLDER
 
     if any(named) and not all(named):
-        terminal.refuse("--ca, --cert and --key belong together.")
+        terminal.refuse("--ca, --cert and --key must be set together.")
     if where == "managed" and secret and not any(named):
         named = (f"{TLS_FOLDER}/ca.crt", f"{TLS_FOLDER}/tls.crt", f"{TLS_FOLDER}/tls.key")
     return Files(*named) if all(named) else None
 
 
 def _kubeconfig(where: str) -> str:
-    """With a configuration file, the --kubeconfig of the command line is not read any more."""
+    """The kubeconfig to put into the file: kube-scheduler ignores --kubeconfig when --config is set."""
     from croupier.extender.schedulers import K3S_KUBECONFIG, KUBEADM_KUBECONFIG
 
     return {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}.get(where, "")
@@ -159,7 +165,7 @@ def _kubeconfig(where: str) -> str:
 def _tell(made: "Printed", write: Path | None) -> None:
     from croupier.cli import scheduler_steps
 
-    text = "---\n".join(scheduler_steps.as_yaml(one) for one in made.documents)
+    text = "---\n".join(scheduler_steps.as_yaml(document) for document in made.documents)
     if write is None:
         typer.echo(
             "".join(f"# {line}\n" for step in made.steps for line in step.splitlines()) + text, nl=False
@@ -183,12 +189,12 @@ def _known(kubeconfig: Path | None) -> tuple[str, ...]:
 
     from croupier.extender.configuration import Wish
 
-    found = asyncio.run(_resources(kubeconfig)) if kubeconfig else set()
-    return tuple({*Wish().resources, *found})
+    discovered = asyncio.run(_resources(kubeconfig)) if kubeconfig else set()
+    return tuple({*Wish().resources, *discovered})
 
 
 async def _resources(kubeconfig: Path) -> set[str]:
-    """What nodes and pools of the cluster offer."""
+    """GPU resources of the cluster's nodes and pools."""
     from croupier.api import kinds
     from croupier.extender import configuration
     from croupier.kube import client, config

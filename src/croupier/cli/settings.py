@@ -1,4 +1,4 @@
-"""`croupier settings`: whether settings can be meant, and what there is to set."""
+"""`croupier settings`: validate settings, or list all of them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from croupier.api.settings_check import Problem
 
 app = typer.Typer(
-    help="Check settings, or print all there are.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Validate settings, or list all of them.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 
 @app.callback()
 def settings() -> None:
-    """Check settings, or print all there are."""
+    """Validate settings, or list all of them."""
 
 
 @app.command()
@@ -29,16 +29,16 @@ def check(
             "--file",
             "-f",
             metavar="FILE",
-            help="Settings, a ConfigMap with them, a ModuleConfig, or values of the chart; - is stdin.",
+            help="Settings, a ConfigMap with settings, a ModuleConfig, or chart values; - is stdin.",
         ),
     ],
     output: terminal.Output = "text",
 ) -> None:
-    """List every error in settings, by path, with what is allowed there. Exit code 1 if there is one.
+    """List every error in the settings, with its path and the allowed values. Exit code 1 if there is one.
 
-    Which kind of file it is, is seen by its `kind`, else by the words at its top. Settings are: in values of
-    the chart what stands under `settings`; in a ModuleConfig `spec.settings`; in a ConfigMap the key
-    `settings.yaml`; in any other file the whole of it.
+    The kind of file is detected from its `kind` or its top-level keys. The settings are: `settings` in chart
+    values, `spec.settings` in a ModuleConfig, the key `settings.yaml` in a ConfigMap, and otherwise the whole
+    file.
 
     \b
     croupier settings check -f settings.yaml
@@ -48,25 +48,24 @@ def check(
     from croupier.api import settings_source
 
     terminal.check_output(output)
-    document, found = read(file)
+    document, problems = read(file)
     if output == "json":
-        typer.echo(showing.json([{"path": one.path, "sentence": one.sentence} for one in found]))
-    elif found:
+        data = [{"path": problem.path, "sentence": problem.sentence} for problem in problems]
+        typer.echo(showing.json(data))
+    elif problems:
         typer.echo(f"{file}: read as {settings_source.PLACES[settings_source.kind_of(document)]}.", err=True)
-        for problem in found:
+        for problem in problems:
             typer.echo(str(problem))
     elif settings_source.kind_of(document) == "values" and "settings" not in document:
-        typer.echo(
-            "All settings can be used: these values of the chart have no `settings`, so defaults count."
-        )
+        typer.echo("All settings are valid: these chart values have no `settings`, so the defaults apply.")
     else:
-        typer.echo("All settings can be used.")
-    raise typer.Exit(1 if found else 0)
+        typer.echo("All settings are valid.")
+    raise typer.Exit(1 if problems else 0)
 
 
 @app.command()
 def show(*, output: terminal.Output = "text") -> None:
-    """Print every setting with its default and what it does.
+    """List every setting with its default and description.
 
     \b
     croupier settings show
@@ -79,12 +78,15 @@ def show(*, output: terminal.Output = "text") -> None:
     if output == "json":
         typer.echo(showing.json(settings_check.strict()))
         return
-    rows = [(one.path, one.default, one.allowed, one.takes_effect, one.says) for one in settings_page.rows()]
-    tables.echo(("setting", "default", "allowed", "takes effect", "what it does"), rows)
+    rows = [
+        (setting.path, setting.default, setting.allowed, setting.takes_effect, setting.says)
+        for setting in settings_page.rows()
+    ]
+    tables.echo(("setting", "default", "allowed", "takes effect", "description"), rows)
 
 
 def read(file: Path) -> "tuple[Any, list[Problem]]":
-    """What stands in a file, and what is wrong with it; exit code 2 if it cannot be read."""
+    """The document in the file and its problems; exit code 2 if the file cannot be read."""
     import sys
 
     import yaml

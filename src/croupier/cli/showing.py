@@ -1,4 +1,4 @@
-"""Cards, shares and holders as verbs show them: in words for people, as plain data for programs."""
+"""Rendering of cards, shares and holders as text and as JSON data, shared by the verbs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,10 @@ def world(seen: "Snapshot", strategy: "Strategy") -> "World":
 
 
 def strategy(seen: "Snapshot", wants: "Wants") -> "Strategy":
-    """The one of the pool that is asked for; else the default setting, which no object tells."""
-    asked = {want.pool for want in wants if want.pool}
-    named = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
-    return next((found for name in sorted(asked) if (found := named.get(name))), "Spread")
+    """The strategy of the requested pool, else the default: the snapshot does not contain the setting."""
+    requested = {want.pool for want in wants if want.pool}
+    strategies = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
+    return next((chosen for name in sorted(requested) if (chosen := strategies.get(name))), "Spread")
 
 
 def json(data: Any) -> str:
@@ -79,22 +79,22 @@ def card(card: "Card") -> dict[str, Any]:
     }
     if card.mode == "MIG":
         slots = [
-            {"slot": one.id, "profile": one.profile, "free": not one.holder, "holder": one.holder or None}
-            for one in card.slots
+            {"slot": slot.id, "profile": slot.profile, "free": not slot.holder, "holder": slot.holder or None}
+            for slot in card.slots
         ]
         return {**data, "slots": slots}
     return {**data, "capacity": card.capacity, "free": card.free, "holders": held}
 
 
 def card_lines(ledger: "Ledger") -> list[str]:
-    """One line a card: how full it is, and by whom."""
+    """One line per card: its usage and its holders."""
     return [_card_line(card) for card in ledger.cards]
 
 
 def _card_line(card: "Card") -> str:
     pool = f" of pool {card.pool}" if card.pool else ""
-    sick = "" if card.healthy else ", not healthy"
-    return f"card {card.index:<2} {_bar(card)} {_left(card)}{pool}{sick}{_by(card)}"
+    unhealthy = "" if card.healthy else ", unhealthy"
+    return f"card {card.index:<2} {_bar(card)} {_left(card)}{pool}{unhealthy}{_by(card)}"
 
 
 def _bar(card: "Card") -> str:
@@ -106,12 +106,12 @@ def _bar(card: "Card") -> str:
 def _left(card: "Card") -> str:
     if card.mode == "MIG":
         free = [slot.profile for slot in card.free_slots()]
-        counted = ", ".join(f"{free.count(one)} × {one}" for one in dict.fromkeys(free))
-        return f"MIG, {counted or 'nothing'} free"
+        counts = ", ".join(f"{free.count(profile)} × {profile}" for profile in dict.fromkeys(free))
+        return f"MIG, {counts or 'nothing'} free"
     if card.mode == "TimeSlice":
         return f"{card.free} of {card.capacity} slices free"
     if card.mode == "Exclusive":
-        return "exclusive, free" if card.free else "exclusive, taken"
+        return "exclusive, free" if card.free else "exclusive, in use"
     return f"{card.free:>3} % free"
 
 

@@ -1,4 +1,4 @@
-"""Rows and columns: drawn where a person watches, plain aligned text where a program reads."""
+"""Tables: drawn with rich on a terminal, plain aligned text otherwise."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ BLOCKS = 20
 
 
 def echo(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """To stdout; columns that are empty in every row are left out."""
+    """Print to stdout without the columns that are empty in every row."""
     headers, shown = trimmed(headers, list(rows))
     if sys.stdout.isatty():
         _draw(headers, shown)
@@ -28,7 +28,7 @@ def trimmed(
 
 
 def lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """As kubectl prints: capitals on top, columns wide enough for every row."""
+    """Plain text in the style of kubectl: upper-case headers, aligned columns."""
     table = [[header.upper() for header in headers], *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
@@ -50,7 +50,7 @@ def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def bar(used: int, total: int, width: int = BLOCKS) -> str:
-    """`██████░░░░`: what is taken, left to right; anything taken at all is one block at least."""
+    """`██████░░░░`: a usage bar; any usage above zero shows at least one block."""
     if total <= 0:
         return "░" * width
     filled = min(width, -(-used * width // total))
@@ -58,7 +58,7 @@ def bar(used: int, total: int, width: int = BLOCKS) -> str:
 
 
 def age(span: timedelta) -> str:
-    """`45s`, `12m`, `5h`, `3d`, as kubectl says it."""
+    """`45s`, `12m`, `5h`, `3d`, in the style of kubectl."""
     seconds = max(0, int(span.total_seconds()))
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if seconds < most * size:

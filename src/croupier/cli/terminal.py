@@ -1,4 +1,4 @@
-"""How verbs speak to the person at the terminal."""
+"""Terminal output shared by the verbs: usage errors and progress."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 BAD_USAGE = 2
 
-Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="How to print it.")]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="Output format.")]
 
 
 def check_output(output: str) -> None:
     if output not in ("text", "json"):
-        refuse(f"--output {output}: it is text or json.")
+        refuse(f"--output {output}: must be text or json.")
 
 
 def refuse(sentence: str) -> NoReturn:
-    """What was typed cannot be meant: say so and end."""
+    """Print a usage error and exit with code 2."""
     typer.echo(f"croupier: {sentence}", err=True)
     raise typer.Exit(BAD_USAGE)
 
 
 def progress() -> "Progress":
-    """Bars where someone watches, plain lines in a log; on stderr, so that stdout stays for results."""
+    """Progress bars on a terminal, plain lines otherwise; on stderr, because stdout is for results."""
     from rich.console import Console
 
     from croupier.lab.progress import Fancy, Plain

@@ -1,4 +1,4 @@
-"""`croupier uninstall`: leave a cluster so that nothing waits for us, and running pods go on."""
+"""`croupier uninstall`: remove Croupier from a cluster without affecting running pods."""
 
 import sys
 from collections.abc import Sequence
@@ -12,34 +12,35 @@ if TYPE_CHECKING:
     from croupier.core.installation.leaving import Remnant
     from croupier.kube.client import Client
 
-HEADERS = ("where", "what", "keeps others waiting")
+HEADERS = ("where", "what", "blocks deletion")
 
 
 def uninstall(
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Only list what would keep a deletion from finishing.")
+        bool, typer.Option("--check", help="Only list objects that would block a deletion.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     with_crds: Annotated[
-        bool, typer.Option("--with-crds", help="Also our kinds, with every object of them.")
+        bool, typer.Option("--with-crds", help="Also remove the CRDs, with all their objects.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     wait: Annotated[
-        float, typer.Option("--wait", min=1, metavar="SECONDS", help="How long processes may take to end.")
+        float,
+        typer.Option("--wait", min=1, metavar="SECONDS", help="How long to wait for processes to stop."),
     ] = 60.0,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Where it is installed.")
+        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
     ] = "d8-gpu-operator",
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Take away what we left in the cluster, in an order that harms nobody. Running pods go on.
+    """Remove everything Croupier created in the cluster, in a safe order. Running pods are not affected.
 
-    Registrations, processes, finalizers, marks on nodes, and what processes made in our namespace. Accounts
-    and the namespace go as they came (helm uninstall, kubectl delete -k). Our kinds and their objects stay
-    unless --with-crds. It can be repeated. With --check, exit code 1 if something would wait for us.
+    Removes webhook configurations, processes, finalizers, node labels and taints, and objects created at run
+    time in its namespace. Accounts and the namespace remain (helm uninstall, kubectl delete -k); so do the
+    CRDs unless --with-crds. Can be repeated. With --check, exit code 1 if an object would block a deletion.
 
     \b
     croupier uninstall --check
@@ -55,41 +56,55 @@ def uninstall(
     async def look(api: "Client") -> "tuple[Remnant, ...]":
         return await wired.remnants(wired.House(api, namespace, wait))
 
-    found = cluster.ask(target, look)
-    going = leaving.plan(found, with_kinds=with_crds)
-    staying = leaving.staying(found, with_kinds=with_crds)
+    remnants = cluster.ask(target, look)
+    going = leaving.plan(remnants, with_kinds=with_crds)
+    staying = leaving.staying(remnants, with_kinds=with_crds)
     if check or dry_run:
         _show(going, staying, output)
-        raise typer.Exit(1 if check and any(one.blocks for one in going) else 0)
+        raise typer.Exit(1 if check and any(remnant.blocks for remnant in going) else 0)
     if not going:
-        typer.echo("Nothing of ours is left" + (", except kinds and their objects." if staying else "."))
+        typer.echo("Nothing to remove" + (" except the CRDs and their objects." if staying else "."))
         return
     if not yes and sys.stdin.isatty():
-        typer.confirm(f"Take away {len(going)} things of ours? (--dry-run lists them)", abort=True)
+        typer.confirm(f"Remove {len(going)} items? (--dry-run lists them)", abort=True)
 
     async def work(api: "Client") -> None:
-        house = wired.House(api, namespace, wait)
-        await wired.clear(house, with_kinds=with_crds, told=lambda one: typer.echo(f"took away {one.where}"))
+        installation = wired.House(api, namespace, wait)
+        await wired.clear(
+            installation, with_kinds=with_crds, told=lambda remnant: typer.echo(f"removed {remnant.where}")
+        )
 
     cluster.ask(target, work)
-    kept = f" {len(staying)} kinds and their objects stay; --with-crds takes them, too." if staying else ""
-    typer.echo(f"Done: nothing waits for us any more.{kept}")
+    kept = f" {len(staying)} CRDs and their objects remain; --with-crds removes them." if staying else ""
+    typer.echo(f"Done: no object of Croupier blocks a deletion.{kept}")
 
 
 def _show(going: "Sequence[Remnant]", staying: "Sequence[Remnant]", output: str) -> None:
     if output == "json":
         typer.echo(
-            showing.json({"goes": [_data(one) for one in going], "stays": [_data(one) for one in staying]})
+            showing.json(
+                {
+                    "goes": [_data(remnant) for remnant in going],
+                    "stays": [_data(remnant) for remnant in staying],
+                }
+            )
         )
         return
     if going:
-        tables.echo(HEADERS, [(one.where, one.what, "yes" if one.blocks else "") for one in going])
+        rows = [(remnant.where, remnant.what, "yes" if remnant.blocks else "") for remnant in going]
+        tables.echo(HEADERS, rows)
     else:
-        typer.echo("Nothing of ours would be taken away.")
+        typer.echo("Nothing would be removed.")
     if staying:
-        told = ", ".join(f"{one.name} ({one.what})" for one in staying)
-        typer.echo(f"Stays unless --with-crds: {told}.")
+        names = ", ".join(f"{remnant.name} ({remnant.what})" for remnant in staying)
+        typer.echo(f"Remains unless --with-crds: {names}.")
 
 
-def _data(one: "Remnant") -> dict[str, Any]:
-    return {"stage": one.stage, "kind": one.kind, "name": one.name, "what": one.what, "blocks": one.blocks}
+def _data(remnant: "Remnant") -> dict[str, Any]:
+    return {
+        "stage": remnant.stage,
+        "kind": remnant.kind,
+        "name": remnant.name,
+        "what": remnant.what,
+        "blocks": remnant.blocks,
+    }

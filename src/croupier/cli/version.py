@@ -1,4 +1,4 @@
-"""`croupier version`: which Croupier this is."""
+"""`croupier version`: print the version."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`croupier webhook`: what the API server asks about new pods."""
+"""`croupier webhook`: the admission webhook for pods that request GPUs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,61 +16,65 @@ if TYPE_CHECKING:
 Namespace = Annotated[
     str,
     typer.Option(
-        "--namespace", "-n", metavar="NS", help="Where the Service and the certificate's Secret are."
+        "--namespace", "-n", metavar="NS", help="Namespace of the Service and of the certificate's Secret."
     ),
 ]
 Url = Annotated[
     str,
-    typer.Option(
-        metavar="URL", help="Where the API server reaches it, if not by its Service: https://127.0.0.1:9443."
-    ),
+    typer.Option(metavar="URL", help="URL of the webhook, if not its Service: https://127.0.0.1:9443."),
 ]
 Failure = Annotated[
     str,
     typer.Option(
         "--failure-policy",
         metavar="Ignore|Fail",
-        help="What becomes of a pod that names our resources while we do not answer.",
+        help="Failure policy for pods with our resources while the webhook is unavailable.",
     ),
 ]
 Injected = Annotated[
     str,
     typer.Option(
-        metavar="NS/NAME", help="cert-manager's Certificate; its injector then keeps the CA bundle."
+        metavar="NS/NAME", help="cert-manager Certificate from which its injector takes the CA bundle."
     ),
 ]
 Scheduler = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Give pods that ask for cards to this scheduler, if their owner chose none: where a second "
-        "scheduler asks the extender, and the default one does not.",
+        help="Set this schedulerName on pods that request cards and name no scheduler; for clusters where "
+        "only a second scheduler uses the extender.",
     ),
 ]
 OnlyLabelled = Annotated[
-    str, typer.Option(metavar="KEY=VALUE", help="Only for namespaces with this label; else for all.")
+    str, typer.Option(metavar="KEY=VALUE", help="Only for namespaces with this label; default all.")
 ]
 
 
 def webhook(
     *,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the API server reaches it.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on for the API server.")
     ] = ":9443",
     url: Url = "",
     namespace: Namespace = "d8-gpu-operator",
     failure_policy: Failure = "Ignore",
     only_labelled: OnlyLabelled = "",
     register: Annotated[
-        bool, typer.Option(help="Write the webhook configurations itself; else they come by manifest.")
+        bool, typer.Option(help="Create the webhook configurations; otherwise a manifest must.")
     ] = True,
     tls_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Use tls.crt and tls.key from there, instead of making our own."),
+        typer.Option(
+            metavar="DIR",
+            help="Use tls.crt and tls.key from this directory instead of a self-signed certificate.",
+        ),
     ] = None,
     inject_ca_from: Injected = "",
     fallback: Annotated[
-        str, typer.Option(metavar="nearest|down|up|off", help="Where to look for what no node offers.")
+        str,
+        typer.Option(
+            metavar="nearest|down|up|off", help="Which profiles may replace one that no node offers."
+        ),
     ] = "nearest",
     min_memory: MinMemory = "",
     prefer_available: PreferAvailable = False,
@@ -78,7 +82,7 @@ def webhook(
     when_nothing_fits: WhenNothingFits = "Admit",
     scheduler: Scheduler = "",
     drain: Annotated[
-        float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to answer on when stopped.")
+        float, typer.Option(min=0, max=60, metavar="SECONDS", help="How long to keep serving after SIGTERM.")
     ] = 5.0,
     settings: SettingsFrom = None,
     health: HealthAddress = ":8082",
@@ -86,10 +90,10 @@ def webhook(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Repair, mark or refuse new pods that ask for GPUs; all other pods never come here.
+    """Run the admission webhook: mutate, mark or reject pods that request GPUs. Other pods do not match it.
 
-    Any number may run; they share a certificate, made by the first and renewed before it ends. With
-    --settings the fallback is as they say, and a change counts for the next pod.
+    Any number of replicas may run; they share one certificate, which is renewed automatically. With
+    --settings, the fallback policy comes from the settings, and changes apply to the next pod.
 
     \b
     croupier webhook
@@ -134,7 +138,7 @@ def webhook(
 
 
 def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: str) -> "Wish":
-    """How the API server is told of us, or the sentence what is wrong with it."""
+    """Options of the webhook configurations; exits with code 2 if one is invalid."""
     from typing import Any, cast
     from urllib.parse import urlsplit
 
@@ -143,13 +147,13 @@ def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: 
     from croupier.cli import terminal
 
     if failure not in FAILURE_POLICIES:
-        terminal.refuse(f"--failure-policy {failure}: it is Ignore or Fail.")
+        terminal.refuse(f"--failure-policy {failure}: must be Ignore or Fail.")
     parts = urlsplit(url)
     if url and (parts.scheme != "https" or not parts.hostname):
-        terminal.refuse(f"--url {url}: it is https://HOST:PORT, because the API server speaks nothing else.")
+        terminal.refuse(f"--url {url}: must be https://HOST:PORT; the API server requires https.")
     label, equals, value = labelled.partition("=")
     if labelled and not equals:
-        terminal.refuse(f"--only-labelled {labelled}: it is KEY=VALUE.")
+        terminal.refuse(f"--only-labelled {labelled}: must be KEY=VALUE.")
     return Wish(
         configurations.Url(url, parts.hostname or "") if url else Service(namespace),
         failure_policy=cast("Any", failure),

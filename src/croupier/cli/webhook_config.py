@@ -1,4 +1,4 @@
-"""`croupier webhook-config`: what `croupier webhook` registers, for those who keep it in their manifests."""
+"""`croupier webhook-config`: print the webhook configurations, for installation by manifest."""
 
 import typer
 
@@ -13,7 +13,7 @@ def webhook_config(
     only_labelled: OnlyLabelled = "",
     inject_ca_from: Injected = "",
 ) -> None:
-    """Print the webhook configurations; `croupier webhook`, or cert-manager, fills in their CA bundle.
+    """Print the webhook configurations. `croupier webhook` or cert-manager sets their CA bundle.
 
     \b
     croupier webhook-config | kubectl apply -f -
@@ -24,7 +24,7 @@ def webhook_config(
     from croupier.admission import configurations
     from croupier.cli import webhook
 
-    wanted = webhook.wish(
+    options = webhook.wish(
         url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from
     )
-    typer.echo(yaml.safe_dump_all(configurations.documents(wanted), sort_keys=False), nl=False)
+    typer.echo(yaml.safe_dump_all(configurations.documents(options), sort_keys=False), nl=False)

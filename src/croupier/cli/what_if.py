@@ -1,4 +1,4 @@
-"""`croupier what-if`: where a pod would go now, without creating it."""
+"""`croupier what-if`: simulate the placement of a pod."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,19 +23,21 @@ def what_if(
     filename: Annotated[
         Path, typer.Option("--filename", "-f", metavar="FILE", help="A Pod, Job, Deployment ...; - is stdin.")
     ],
-    count: Annotated[int, typer.Option(metavar="N", help="So many copies.")] = 1,
+    count: Annotated[int, typer.Option(metavar="N", help="Number of copies.")] = 1,
     strategy: Annotated[
         str | None,
-        typer.Option(metavar="|".join(STRATEGIES), help="Instead of the pool's, or the default, Spread."),
+        typer.Option(
+            metavar="|".join(STRATEGIES), help="Overrides the strategy of the pool; default Spread."
+        ),
     ] = None,
     namespace: cluster.Namespace = None,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Say where a pod, or N copies of it, would go now, or what is missing. Writes nothing.
+    """Show where a pod, or N copies of it, would be placed now, or what is missing. Writes nothing.
 
-    Looks at cards, cordons, taints, node selectors and node affinity; CPU, memory and spreading are left out.
+    Considers cards, cordons, taints, node selectors and node affinity; not CPU, memory or topology spread.
 
     Exit code 0 if all copies fit, 1 if not, 2 if the file cannot be read as a pod.
 
@@ -46,9 +48,9 @@ def what_if(
     """
     terminal.check_output(output)
     if not 1 <= count <= MOST_COPIES:
-        terminal.refuse(f"--count {count}: it is 1 to {MOST_COPIES}.")
+        terminal.refuse(f"--count {count}: must be 1 to {MOST_COPIES}.")
     if strategy is not None and strategy not in STRATEGIES:
-        terminal.refuse(f"--strategy {strategy}: it is one of {', '.join(STRATEGIES)}.")
+        terminal.refuse(f"--strategy {strategy}: must be one of {', '.join(STRATEGIES)}.")
     pod = _pod(filename, namespace)
     view = _view(pod, filename)
     played, world = _play(pod, view, cluster.Target(kubeconfig, context), count=count, strategy=strategy)
@@ -73,11 +75,11 @@ def _pod(path: Path, namespace: str | None) -> "Pod":
     try:
         return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
     except (Undecodable, msgspec.MsgspecError, TypeError) as error:
-        terminal.refuse(f"-f {path}: it is no pod: {error}.")
+        terminal.refuse(f"-f {path}: not a valid pod: {error}.")
 
 
 def _quantities(spec: Any) -> Any:
-    """A quantity may be written without quotes, as `nvidia.com/gpu: 2`; the API server takes it as text."""
+    """Convert unquoted quantities such as `nvidia.com/gpu: 2` to strings, as the API server does."""
     if isinstance(spec, dict):
         return {
             key: {name: _text(amount) for name, amount in value.items()}
@@ -85,7 +87,7 @@ def _quantities(spec: Any) -> Any:
             else _quantities(value)
             for key, value in spec.items()
         }
-    return [_quantities(one) for one in spec] if isinstance(spec, list) else spec
+    return [_quantities(item) for item in spec] if isinstance(spec, list) else spec
 
 
 def _text(amount: Any) -> Any:
@@ -99,7 +101,7 @@ def _view(pod: "Pod", path: Path) -> "PodView":
     if view.trouble:
         terminal.refuse(f"-f {path}: {view.trouble}.")
     if view.node:
-        terminal.refuse(f"-f {path}: the pod names its node itself ({view.node}), so nobody places it.")
+        terminal.refuse(f"-f {path}: the pod sets spec.nodeName ({view.node}), so it is not scheduled.")
     return view
 
 
@@ -117,7 +119,7 @@ def _play(
 
 
 def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> None:
-    """In words: who would go where, then why no more."""
+    """Print the placements, then the reason why no more copies fit."""
     from croupier.core.pods import want
 
     placed = len(played.places)
@@ -129,13 +131,13 @@ def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> No
         typer.echo(f"{copies} would fit now{asks}, by {world.strategy}:")
         tables.echo(("node", "copies", "cards"), rows(played, world))
     if played.stopped is not None:
-        typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would wait{asks}.")
+        typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would stay pending{asks}.")
         for line in explaining.lines(explaining.Answer(played.stopped, world)):
             typer.echo(line)
 
 
 def rows(played: "Rehearsal", world: "World") -> list[tuple[str, str, str]]:
-    """One row a node, in the order nodes are first chosen: how many copies, and of which cards."""
+    """One row per node in the order of placement: the number of copies and their cards."""
     from croupier.core.placing import explain
 
     nodes: dict[str, list[str]] = {}
@@ -145,20 +147,20 @@ def rows(played: "Rehearsal", world: "World") -> list[tuple[str, str, str]]:
 
 
 def _counted(each: list[str]) -> str:
-    counts = {words: each.count(words) for words in dict.fromkeys(each)}
-    return "; ".join(words if times == 1 else f"{times} × ({words})" for words, times in counts.items())
+    counts = {cards: each.count(cards) for cards in dict.fromkeys(each)}
+    return "; ".join(cards if times == 1 else f"{times} × ({cards})" for cards, times in counts.items())
 
 
 def as_data(view: "PodView", played: "Rehearsal", world: "World", count: int) -> dict[str, Any]:
     stopped = played.stopped
     return {
         "pod": view.key,
-        "asks": [str(one) for one in view.wants],
+        "asks": [str(want) for want in view.wants],
         "strategy": world.strategy,
         "copies": count,
         "placed": [
-            {"node": one.node, "cards": showing.parts(world.ledgers[one.node], one.grant)}
-            for one in played.places
+            {"node": place.node, "cards": showing.parts(world.ledgers[place.node], place.grant)}
+            for place in played.places
         ],
         "missing": count - len(played.places),
         "why": None if stopped is None else explaining.as_data(explaining.Answer(stopped, world)),

@@ -1,1 +1,1 @@
-"""RAISE. A real Kubernetes on one machine: etcd, kube-apiserver, scheduler, KWOK, kubelet."""
+"""A Kubernetes cluster on one machine: etcd, kube-apiserver, scheduler, KWOK, kubelet."""

@@ -1,6 +1,6 @@
-"""The node side of a lab's cards: `croupier node` on the real node, and for the simulated ones.
+"""`croupier node` in a lab: the agent of the real node, and one agent for all simulated nodes.
 
-Like the dealer's, these processes belong to the lab: recorded, shown by `status`, ended by `down`.
+The processes belong to the lab: they are recorded, shown by `status` and stopped by `down`.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ FAULTS: Final = "faults.yaml"
 
 
 def folder(lab: Lab) -> Path:
-    """Where simulated cards keep how they are cut, and where trouble for them is written."""
+    """Folder with the partitions and the injected faults of simulated cards."""
     return lab.folder / "cards"
 
 
 async def serve(lab: Lab, cards: str, show: Progress) -> None:
-    """Give the real node simulated cards, `MODEL:COUNT`, and an agent that looks after them."""
+    """Start the agent of the real node with simulated cards, `MODEL:COUNT`."""
     if lab.record.real_node is None:
-        raise LabError(f"Lab {lab.name} has no real node to have cards: add --real-node.")
+        raise LabError(f"Lab {lab.name} has no real node for the cards: add --real-node.")
     here = realnode.ground(lab)
     await _start(
         lab,
@@ -43,24 +43,24 @@ async def serve(lab: Lab, cards: str, show: Progress) -> None:
 
 
 async def play(lab: Lab, show: Progress, *, heartbeat: float = 10.0) -> None:
-    """Let every simulated node with cards live as if an agent were there: as its labels say it has them."""
+    """Start one agent for all simulated nodes; their cards follow from the node labels."""
     selector, beat = SIMULATED.format(real=realnode.NAME), f"--heartbeat={heartbeat:g}"
     await _start(lab, FLEET, show, f"--fleet={selector}", "--cards=simulated=labels", beat)
 
 
 async def _start(lab: Lab, name: str, show: Progress, *options: str) -> None:
-    """Anew if it runs: it finds its cards as they were."""
-    for old in (one for one in lab.record.processes if one.name == name):
+    """Start the agent, or restart it; the state of its cards is kept on disk."""
+    for old in (running for running in lab.record.processes if running.name == name):
         await process.stop(old)
     show.step(f"Starting {name.replace('-', ' ')}")
-    speaker = await asyncio.to_thread(dealer.account, lab)
+    kubeconfig = await asyncio.to_thread(dealer.account, lab)
     (check,) = ports.free(1, chance=random.Random())  # noqa: S311 (ports, no secret)
     folder(lab).mkdir(parents=True, exist_ok=True)
-    words = (
-        f"--kubeconfig={speaker}",
+    arguments = (
+        f"--kubeconfig={kubeconfig}",
         f"--health={LOOPBACK}:{check}",
         f"--state={folder(lab)}",
         f"--faults={folder(lab) / FAULTS}",
     )
-    lab.adopt(process.start(Program(name, (*dealer.PROGRAM, "node", *words, *options)), lab.logs))
+    lab.adopt(process.start(Program(name, (*dealer.PROGRAM, "node", *arguments, *options)), lab.logs))
     await dealer.answer(lab, {name: check})

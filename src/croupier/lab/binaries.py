@@ -1,8 +1,7 @@
-"""Where each program of the lab comes from.
+"""Search for the binaries of the lab.
 
-The order is fixed: a folder the user names, KUBEBUILDER_ASSETS, PATH, our
-cache. What the user has counts only if its version fits; what was passed over
-is kept with the reason, because "why is it building?" deserves an answer.
+The order is fixed: --bin, KUBEBUILDER_ASSETS, PATH, the cache. A binary is used only if its version fits;
+rejected binaries are kept with the reason.
 """
 
 import os
@@ -19,7 +18,7 @@ ASK_TIMEOUT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A program that will be used."""
+    """A binary that will be used."""
 
     name: str
     path: Path
@@ -28,7 +27,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A program that was there and does not fit."""
+    """A binary that exists but does not fit."""
 
     name: str
     path: Path
@@ -36,12 +35,12 @@ class PassedOver:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.path} ({self.source}) was passed over: {self.reason}"
+        return f"{self.name} at {self.path} ({self.source}) was rejected: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How a look for programs ended."""
+    """Result of a search."""
 
     found: Mapping[str, Found]
     passed_over: tuple[PassedOver, ...]
@@ -54,7 +53,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The places to look at, in order."""
+    """Folders to search, in order."""
 
     named: Path | None = None
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -74,42 +73,42 @@ class Sources:
 
 
 def search(names: Iterable[str], sources: Sources) -> Search:
-    """Look every name up; asks each candidate outside our cache for its version, once."""
+    """Search every name; each candidate outside the cache is run once to get its version."""
     wanted = tuple(names)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        looks = list(pool.map(lambda name: _look_for(name, sources), wanted))
-    found = {name: hit for name, (hit, _) in zip(wanted, looks, strict=True) if hit is not None}
+        results = list(pool.map(lambda name: _look_for(name, sources), wanted))
+    found = {name: hit for name, (hit, _) in zip(wanted, results, strict=True) if hit is not None}
     return Search(
         found=found,
-        passed_over=tuple(passed for _, some in looks for passed in some),
+        passed_over=tuple(rejected for _, several in results for rejected in several),
         missing=tuple(name for name in wanted if name not in found),
     )
 
 
 def in_cache(name: str, cache: Path) -> Path:
-    """Where our cache keeps, or would keep, this program."""
+    """Path of this binary in the cache, whether it exists or not."""
     return pinned.folder(pinned.HOME_OF[name], cache) / "bin" / name
 
 
 def stage_folder(cache: Path) -> Path:
-    """Where our cache keeps KWOK's stage files."""
+    """Folder of KWOK's stage files in the cache."""
     return pinned.folder(pinned.KUBERNETES, cache) / "stages"
 
 
 def stages(cache: Path, *, pods: bool = True) -> tuple[Path, ...] | None:
-    """KWOK's stage files in our cache; None if one is missing."""
+    """KWOK's stage files in the cache; None if one is missing."""
     return stages_in(stage_folder(cache), pods=pods)
 
 
 def stages_in(folder: Path, *, pods: bool = True) -> tuple[Path, ...] | None:
-    """KWOK's stage files in `folder`; None if one is missing. With `pods`, pods become Running too."""
+    """KWOK's stage files in `folder`; None if one is missing. `pods` adds the stages of pods."""
     wanted = pinned.NODE_STAGES + (pinned.POD_STAGES if pods else ())
     files = tuple(folder / Path(stage).name for stage in wanted)
     return files if all(file.is_file() for file in files) else None
 
 
 def ask_version(name: str, path: Path) -> versions.Version | None:
-    """What the program itself says; None if it cannot be run or says nothing we understand."""
+    """The version that the binary prints; None if it cannot be run or the output has no version."""
     try:
         answer = subprocess.run(
             [path, *versions.RULES[name].question],
@@ -126,7 +125,7 @@ def ask_version(name: str, path: Path) -> versions.Version | None:
 
 
 def _look_for(name: str, sources: Sources) -> tuple[Found | None, list[PassedOver]]:
-    passed: list[PassedOver] = []
+    rejected: list[PassedOver] = []
     seen: set[Path] = set()
     for source, folder in sources.folders():
         path = folder.absolute() / name
@@ -135,7 +134,7 @@ def _look_for(name: str, sources: Sources) -> tuple[Found | None, list[PassedOve
         seen.add(path.resolve())
         reason = versions.objection(name, ask_version(name, path))
         if reason is None:
-            return Found(name, path, source), passed
-        passed.append(PassedOver(name, path, source, reason))
+            return Found(name, path, source), rejected
+        rejected.append(PassedOver(name, path, source, reason))
     cached = in_cache(name, sources.cache)
-    return (Found(name, cached, "cache") if cached.is_file() else None), passed
+    return (Found(name, cached, "cache") if cached.is_file() else None), rejected

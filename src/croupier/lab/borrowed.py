@@ -1,7 +1,6 @@
-"""A shared cluster, given back as it was found.
+"""Use a shared cluster for tests and restore its original state.
 
-Everything goes through kubectl: it understands every kubeconfig there is, and
-what tests are tested with should not be what they test.
+Uses kubectl, because it supports every kubeconfig and the tests must not depend on the code under test.
 """
 
 import json
@@ -23,7 +22,7 @@ Manifest = Mapping[str, Any]
 
 
 def create_namespace(cluster: Cluster, wish: str) -> str:
-    """A new namespace named after `wish`, its default service account ready."""
+    """Create a namespace named after `wish` and wait for its default service account."""
     stem = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-")[:40].strip("-")
     name = f"{stem or 'test'}-{secrets.token_hex(3)}"
     cluster.kubectl("create", "namespace", name)
@@ -33,9 +32,9 @@ def create_namespace(cluster: Cluster, wish: str) -> str:
 
 
 def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[str] = ()) -> None:
-    """Delete it without waiting; finalizers of `kinds`, whose controllers may not run, are lifted.
+    """Delete a namespace without waiting; removes finalizers of `kinds`, whose controllers may not run.
 
-    Its pods go at once: those of a node that is gone would stay for a minute and count on its namesake.
+    Pods are deleted by force: otherwise pods of a deleted node would exist for another minute.
     """
     in_it = f"--namespace={name}"
     cluster.kubectl("delete", ",".join(("pods", *kinds)), "--all", in_it, "--wait=false", *AT_ONCE_GONE)
@@ -45,7 +44,7 @@ def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[str] = ()) -> 
 
 
 def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
-    """Make the kinds known; returns those that were not known before."""
+    """Install the CRDs; returns those that were not installed before."""
     wanted = list(definitions.values())
     names = [f"crd/{definition['metadata']['name']}" for definition in wanted]
     known = _known(cluster)
@@ -55,28 +54,28 @@ def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str,
 
 
 def contradiction(cluster: Cluster, definitions: Mapping[str, Manifest]) -> str | None:
-    """Why installing would change what is not ours to change; None if it would not."""
+    """Why the CRDs must not be installed: others exist. None if there is no conflict."""
     known = _known(cluster)
-    there = [definition for definition in definitions.values() if definition["metadata"]["name"] in known]
-    if not there:
+    existing = [definition for definition in definitions.values() if definition["metadata"]["name"] in known]
+    if not existing:
         return None
     difference = cluster.kubectl(
-        "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=_list(there), check=False
+        "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=_list(existing), check=False
     )
     if difference.returncode == 0:
         return None
     return (
-        "the cluster has other versions of our CRDs, which this run will not replace; "
+        "the cluster has other versions of the CRDs, and this run does not replace them; "
         "install these first (kubectl apply -k config/crd/) or use another cluster"
     )
 
 
 def occupation(cluster: Cluster, kinds: Sequence[str]) -> str | None:
-    """Why cluster-scoped objects made meanwhile could be somebody else's; None if nobody else has any."""
+    """Why the cluster cannot be cleaned up afterwards: it has objects of `kinds`. None if it has none."""
     others = _names(cluster, kinds)
     if not others:
         return None
-    return f"somebody uses our kinds on this cluster ({others[0]} exists); theirs could not be told from ours"
+    return f"the cluster is in use ({others[0]} exists), so the objects of this run could not be identified"
 
 
 def _known(cluster: Cluster) -> set[str]:
@@ -101,14 +100,14 @@ def namespaced(definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
 
 
 def snapshot(cluster: Cluster, kinds: Sequence[str]) -> frozenset[str]:
-    """The Nodes and the objects of `kinds` there are now."""
+    """Names of all Nodes and objects of `kinds`."""
     return frozenset(_names(cluster, [NODES, *kinds]))
 
 
 def restore(
     cluster: Cluster, kinds: Sequence[str], before: frozenset[str], *, spare_real_nodes: bool
 ) -> None:
-    """Delete what was not there `before`. A node with a kubelet behind it can be spared: it is not ours."""
+    """Delete everything that is not in `before`, optionally except nodes with a real kubelet."""
     added = snapshot(cluster, kinds) - before
     if spare_real_nodes:
         added -= _real_nodes(cluster)
@@ -134,7 +133,7 @@ def _kinds(definitions: Mapping[str, Manifest], scope: str) -> tuple[str, ...]:
 
 
 def _names(cluster: Cluster, kinds: Sequence[str], *where: str) -> list[str]:
-    """As `kind.group/name`, which kubectl also takes back."""
+    """Names as `kind.group/name`, which kubectl accepts as arguments."""
     return cluster.kubectl("get", ",".join(kinds), "-o", "name", *where).stdout.split()
 
 

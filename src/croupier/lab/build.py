@@ -1,8 +1,7 @@
-"""Building the lab's programs from pinned upstream modules, once per machine.
+"""Build the binaries of the lab from pinned upstream modules, once per machine.
 
-One program at a time, each moved into the cache when it is whole: an
-interrupted build goes on where it was. A lock keeps two processes from doing
-the same work; the second waits and finds it done.
+Binaries are built one at a time and moved into the cache when complete, so an interrupted build continues
+where it stopped. A lock prevents concurrent builds.
 """
 
 import shutil
@@ -25,7 +24,7 @@ DOWNLOADING = "go: downloading "
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where the programs of one module are built."""
+    """Folders in which the binaries of one module are built."""
 
     module: Module
     go: Go
@@ -38,7 +37,7 @@ class Workshop:
 
 
 async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
-    """Have these programs in the cache; what is there already is left as it is."""
+    """Build the binaries that are missing in the cache."""
     async with _locked(cache, show):
         missing = [name for name in names if not binaries.in_cache(name, cache).is_file()]
         if not missing:
@@ -54,7 +53,7 @@ async def build(names: Iterable[str], cache: Path, show: Progress) -> None:
 
 
 async def fetch_stages(cache: Path, show: Progress) -> None:
-    """Have KWOK's stage files in the cache; they come with its module."""
+    """Copy KWOK's stage files from its module into the cache."""
     async with _locked(cache, show):
         if binaries.stages(cache) is not None:
             return
@@ -64,7 +63,7 @@ async def fetch_stages(cache: Path, show: Progress) -> None:
 
 
 def _locked(cache: Path, show: Progress) -> AbstractAsyncContextManager[None]:
-    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    waiting = "Another process is building the lab's binaries: waiting for it to finish"
     return lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting))
 
 
@@ -109,9 +108,11 @@ async def _compile(shop: Workshop, program: str, account: Account, tell: Callabl
 
 
 async def _packages(shop: Workshop, program: str, show: Progress) -> frozenset[str]:
-    """What the program is made of. Downloads the modules it needs, the first time."""
+    """Packages of the program; downloads its modules the first time."""
     log = shop.logs / f"packages-{program}.log"
-    total = (shop.source / "go.mod").read_text().count("// indirect")  # every module it may need
+    total = (
+        (shop.source / "go.mod").read_text().count("// indirect")
+    )  # upper bound of the modules to download
     command = ["list", "-deps", "-f", "{{.ImportPath}}", shop.module.programs[program]]
     downloaded, packages = 0, set[str]()
     with log.open("wb") as output:
@@ -131,7 +132,7 @@ async def _packages(shop: Workshop, program: str, show: Progress) -> frozenset[s
 
 
 async def _download(shop: Workshop, module: str) -> Path:
-    """The folder of an upstream module's own files."""
+    """Download an upstream module and return its folder."""
     log = shop.logs / "download.log"
     command = ["mod", "download", "-json", module]
     async with golang.running(shop.go, command, shop.source) as child:

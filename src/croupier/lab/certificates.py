@@ -1,8 +1,7 @@
-"""Who is who in a lab: two authorities, and a certificate for every part.
+"""Certificates of a lab: two CAs, and a certificate for every component.
 
-The lab's RBAC is real only if every part speaks under its own name, so each
-gets its own client certificate. etcd trusts an authority of its own: a node's
-certificate must not open the database.
+Every component has its own client certificate, so that RBAC applies as in a real cluster. etcd has its own
+CA: the certificate of a node must not give access to etcd.
 """
 
 import ipaddress
@@ -41,7 +40,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a certificate names. With `hosts` it may also serve under them."""
+    """Subject of a certificate. With `hosts` it is also a serving certificate for them."""
 
     name: str
     user: str
@@ -78,7 +77,7 @@ ETCD_IDENTITIES = (
 
 
 def create(folder: Path, *, now: datetime) -> None:
-    """Make both authorities, the service-account key and every part's certificate."""
+    """Create both CAs, the service-account key and the certificate of every component."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for authority in (CLUSTER, ETCD):
         _create_authority(folder, authority, now)
@@ -94,7 +93,7 @@ def create(folder: Path, *, now: datetime) -> None:
 
 
 def node(name: str, hosts: tuple[str, ...] = ()) -> Identity:
-    """The kubelet of `name`: the Node authorizer and NodeRestriction go by these names."""
+    """The kubelet of `name`, as the Node authorizer and NodeRestriction expect it."""
     return Identity(f"kubelet-{name}", f"system:node:{name}", groups=("system:nodes",), hosts=hosts)
 
 
@@ -103,7 +102,7 @@ def pair(folder: Path, name: str) -> Pair:
 
 
 def issue(folder: Path, identity: Identity, *, now: datetime, authority: str = CLUSTER) -> Pair:
-    """Write `<name>.crt` and `<name>.key`, signed by the folder's `authority`."""
+    """Write `<name>.crt` and `<name>.key`, signed by the CA `authority` of the folder."""
     signer = pair(folder, authority)
     issuer = x509.load_pem_x509_certificate(signer.certificate.read_bytes())
     signing_key = load_pem_private_key(signer.key.read_bytes(), password=None)
@@ -159,7 +158,7 @@ def _blank(
 
 
 def _signed_by(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
-    """Strict verifiers, such as Python's own from 3.13 on, insist on it."""
+    """Required by strict verifiers such as Python 3.13."""
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 

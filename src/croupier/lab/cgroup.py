@@ -1,9 +1,7 @@
-"""The one control group under which everything the real node's kubelet starts must live.
+"""The parent cgroup of everything the real node's kubelet starts.
 
-It holds the lab's pods apart from those of another kubelet on the machine, and
-it is the list of processes to end when the node leaves: whatever a container
-forked, it cannot fork out of its control group. Both layouts are served: one
-hierarchy per controller (v1, also hybrid) and the single one (v2).
+It separates the lab's pods from those of another kubelet on the machine, and contains all processes to kill
+when the node is removed. Supports cgroup v1 (also hybrid) and v2.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ POLL = 0.02
 
 
 def create(name: str, mount: Path = MOUNT) -> None:
-    """Make the group in every hierarchy, with the controllers a kubelet asks for."""
+    """Create the cgroup in every hierarchy, with the controllers a kubelet requires."""
     unified = mount / "cgroup.subtree_control"
     if unified.exists():
         _enable(unified, (mount / "cgroup.controllers").read_text().split())
@@ -32,36 +30,37 @@ def create(name: str, mount: Path = MOUNT) -> None:
 
 def _enable(subtree: Path, available: list[str]) -> None:
     enabled = subtree.read_text().split()
-    for controller in (one for one in CONTROLLERS if one in available and one not in enabled):
+    missing = [name for name in CONTROLLERS if name in available and name not in enabled]
+    for controller in missing:
         try:
             subtree.write_text(f"+{controller}")
         except OSError as error:
             raise LabError(
-                f"The control group controller {controller!r} cannot be passed on in {subtree} "
-                f"({error.strerror}), and a real node needs it: move the processes of {subtree.parent} "
-                "into a group below it, or use a machine where none sit there."
+                f"The cgroup controller {controller!r} cannot be enabled in {subtree} ({error.strerror}); a "
+                f"real node needs it: move the processes of {subtree.parent} into a child cgroup, or use "
+                "another machine."
             ) from error
 
 
 def hierarchies(mount: Path = MOUNT) -> tuple[Path, ...]:
-    """The roots of all hierarchies: the mount itself (v2), or one folder per controller (v1)."""
+    """The roots of all hierarchies: the mount point (v2), or one folder per controller (v1)."""
     if (mount / "cgroup.procs").exists():
         return (mount,)
     return tuple(sorted({p.resolve() for p in mount.iterdir() if (p / "cgroup.procs").exists()}))
 
 
 async def remove(name: str, mount: Path = MOUNT) -> None:
-    """End every process in the group, then remove it; harmless when there is none."""
+    """Kill every process in the cgroup and remove it; does nothing if there is none."""
     deadline = asyncio.get_running_loop().time() + EMPTY_WITHIN
     while groups := [group for root in hierarchies(mount) for group in _deepest_first(root / name)]:
         for pid in {pid for group in groups for pid in _processes(group)}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for group in groups:
-            with contextlib.suppress(OSError):  # busy until its processes have ended; tried again
+            with contextlib.suppress(OSError):  # busy until its processes have ended; retried
                 group.rmdir()
         if asyncio.get_running_loop().time() > deadline:
-            raise LabError(f"The control group {groups[-1]} cannot be removed: processes in it do not end.")
+            raise LabError(f"The cgroup {groups[-1]} cannot be removed: its processes do not end.")
         await asyncio.sleep(POLL)
 
 

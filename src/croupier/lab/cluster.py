@@ -1,4 +1,4 @@
-"""A cluster one can talk to with kubectl: a lab's, or any other a kubeconfig leads to."""
+"""A cluster accessed with kubectl: a lab, or any other cluster with a kubeconfig."""
 
 import subprocess
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from croupier.lab.errors import LabError
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a kubectl call ended."""
+    """Result of a kubectl call."""
 
     stdout: str
     stderr: str
@@ -18,24 +18,24 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`program` is the kubectl that fits; `memory` is where it keeps what it learned about the API."""
+    """`program` is the path of kubectl; `memory` is its cache directory."""
 
     kubeconfig: Path
     program: Path
     memory: Path | None = None
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> Completed:
-        """Run kubectl to its end. With `check`, a failure is a LabError with what kubectl said."""
+        """Run kubectl. With `check`, a failure raises a LabError with the output of kubectl."""
         ended = subprocess.run(
             self.command(*args), input=stdin or "", capture_output=True, text=True, check=False
         )
         if check and ended.returncode != 0:
-            said = ended.stderr.strip() or ended.stdout.strip()
-            raise LabError(f"kubectl {' '.join(args)} failed (exit code {ended.returncode}): {said}")
+            message = ended.stderr.strip() or ended.stdout.strip()
+            raise LabError(f"kubectl {' '.join(args)} failed (exit code {ended.returncode}): {message}")
         return Completed(ended.stdout, ended.stderr, ended.returncode)
 
     def command(self, *args: str) -> list[str]:
-        """The command line, for whoever wants to run it differently."""
-        # Ports are reused by later labs; what kubectl remembers by address must not outlive this one.
+        """The command line of a kubectl call."""
+        # Later labs reuse ports, and kubectl caches by address: the cache must not outlive this lab.
         memory = [f"--cache-dir={self.memory}"] if self.memory else []
         return [str(self.program), f"--kubeconfig={self.kubeconfig}", *memory, *args]

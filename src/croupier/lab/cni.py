@@ -1,11 +1,9 @@
-"""The network of a real node: one bridge per lab, with a subnet nobody else on the machine uses.
+"""The network of a real node: one bridge per lab, with a free subnet.
 
-The bridge carries the node's address: a kubelet refuses loopback, and an
-address of its own lets two nodes use the same ports. Pods reach each other and
-the node, nothing beyond: no forwarding is switched on and nothing is
-masqueraded, so the machine's own network stays as it was. Only pods with a
-hostPort leave rules in iptables; they carry the network's name and are removed
-by it.
+The bridge has the address of the node: a kubelet refuses loopback, and separate addresses let two nodes use
+the same ports. Pods reach each other and the node only: there is no forwarding and no masquerading, so the
+network of the machine does not change. Only pods with a hostPort create iptables rules; these contain the
+name of the network and are removed by it.
 """
 
 import ipaddress
@@ -41,7 +39,7 @@ def configuration(node_id: str, subnet: Network) -> str:
     bridge = {
         "type": "bridge",
         "bridge": bridge_name(node_id),
-        "isGateway": False,  # we gave the bridge its address; the plugin would also switch on forwarding
+        "isGateway": False,  # the bridge already has its address; the plugin would also enable forwarding
         "ipMasq": False,
         "hairpinMode": True,
         "ipam": {
@@ -61,27 +59,27 @@ def gateway(subnet: Network) -> ipaddress.IPv4Address:
 
 
 def candidates() -> Iterator[Network]:
-    """Subnets to try, in order; far from the lab's services in 10.0.0.0/24."""
+    """Subnets to try, in order; outside of the service range 10.0.0.0/24."""
     yield from ipaddress.IPv4Network("10.244.0.0/16").subnets(new_prefix=24)
     yield from ipaddress.IPv4Network("172.31.0.0/16").subnets(new_prefix=24)
 
 
 def free_subnet(taken: Iterable[Network]) -> Network:
-    """The first candidate that touches none of `taken`."""
+    """The first candidate that overlaps none of `taken`."""
     taken = tuple(taken)
     for subnet in candidates():
         if not any(subnet.overlaps(other) for other in taken):
             return subnet
     raise LabError(
         "No subnet is free for the real node's pods: 10.244.0.0/16 and 172.31.0.0/16 are all routed "
-        "on this machine; take a lab down that you no longer need (`croupier lab status`)."
+        "on this machine; stop a lab that you no longer need (`croupier lab list`)."
     )
 
 
 def routed(addresses: str, routes: str) -> tuple[Network, ...]:
-    """The networks this machine knows, from `ip -json -4 address` and `ip -json -4 route show table all`.
+    """Networks in use, from `ip -json -4 address` and `ip -json -4 route show table all`.
 
-    A default route leads everywhere and takes nothing; neither do routes to this very machine's addresses.
+    Default routes are ignored.
     """
     own = [
         f"{entry['local']}/{entry['prefixlen']}"
@@ -94,9 +92,9 @@ def routed(addresses: str, routes: str) -> tuple[Network, ...]:
 
 
 async def raise_bridge(node_id: str) -> Network:
-    """Make the lab's bridge with a free subnet; the subnet stays taken while the bridge is there."""
+    """Create the lab's bridge with a free subnet; the subnet is in use as long as the bridge exists."""
     bridge = bridge_name(node_id)
-    # Two labs that choose at the same moment would choose the same one.
+    # Without the lock two labs could choose the same subnet.
     async with lock.held(LOCK, on_wait=lambda: None):
         taken = routed(
             await output("ip", "-json", "-4", "address"),
@@ -110,10 +108,10 @@ async def raise_bridge(node_id: str) -> Network:
 
 
 async def remove_bridge(node_id: str) -> None:
-    """Take the bridge and this network's iptables rules away; harmless when there are none."""
+    """Remove the bridge and the iptables rules of this network; does nothing if there are none."""
     if _is_there(bridge_name(node_id)):
         await output("ip", "link", "delete", bridge_name(node_id))
-    # Of two labs that leave at the same moment both would find the shared chains empty, and one remove them.
+    # Without the lock two labs could both try to remove the shared chains.
     async with lock.held(LOCK, on_wait=lambda: None):
         rules = await output("iptables-save", "-t", "nat")
         for command in host_port_removals(rules, network_name(node_id)):
@@ -121,10 +119,10 @@ async def remove_bridge(node_id: str) -> None:
 
 
 def host_port_removals(rules: str, network: str) -> tuple[tuple[str, ...], ...]:
-    """The iptables calls that remove what portmap left for pods of `network`.
+    """Arguments of the iptables calls that remove the rules of portmap for pods of `network`.
 
-    portmap makes one CNI-DN-... chain per pod and a jump to it whose comment names the network. Its three
-    shared chains it makes anew whenever it needs them, so they may go when nobody's pods are left in them.
+    portmap creates one CNI-DN-... chain per pod, and a jump to it whose comment contains the network. It
+    recreates its three shared chains on demand, so they are removed when they have no other jumps.
     """
     saved = [_words(line) for line in rules.splitlines()]
     jumps = [rule for rule in saved if rule[:2] == ["-A", JUMPS]]
@@ -142,7 +140,7 @@ def host_port_removals(rules: str, network: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _words(rule: str) -> list[str]:
-    """Split a saved rule as iptables-restore would: quotes hold a comment together."""
+    """Split a saved rule like iptables-restore, respecting quotes."""
     words = re.findall(r'"(?:[^"\\]|\\.)*"|\S+', rule)
     return [re.sub(r"\\(.)", r"\1", word[1:-1]) if word.startswith('"') else word for word in words]
 
@@ -156,7 +154,7 @@ def plugin_folders() -> tuple[str, ...]:
 
 
 def missing_plugins() -> tuple[str, ...]:
-    """The CNI plugins that are in none of the usual folders."""
+    """CNI plugins that are not installed."""
     return tuple(
         name for name in PLUGINS if not any(Path(folder, name).exists() for folder in PLUGIN_FOLDERS)
     )

@@ -1,4 +1,4 @@
-"""Short programs whose output we need: ip, iptables, ctr, kubectl."""
+"""Run short programs and return their output: ip, iptables, ctr, kubectl."""
 
 import asyncio
 import shlex
@@ -7,7 +7,7 @@ from croupier.lab.errors import LabError
 
 
 async def output(*argv: str) -> str:
-    """What the program printed; a LabError with its complaint if it failed or is not there."""
+    """The stdout of the program; raises a LabError with its stderr if it fails or is not installed."""
     try:
         running = await asyncio.create_subprocess_exec(
             *argv,
@@ -19,8 +19,8 @@ async def output(*argv: str) -> str:
         raise LabError(
             f"{argv[0]} is not installed, or not on PATH; `make setup` installs what the lab needs."
         ) from None
-    printed, complaint = await running.communicate()
+    stdout, stderr = await running.communicate()
     if running.returncode != 0:
-        said = (complaint or printed).decode(errors="replace").strip()
-        raise LabError(f"`{shlex.join(argv)}` failed with {running.returncode}: {said or 'it said nothing'}")
-    return printed.decode(errors="replace")
+        message = (stderr or stdout).decode(errors="replace").strip() or "no output"
+        raise LabError(f"`{shlex.join(argv)}` failed with exit code {running.returncode}: {message}")
+    return stdout.decode(errors="replace")

@@ -1,8 +1,7 @@
-"""How far a build is, from what the compiler prints.
+"""Progress of a build, from the output of the compiler.
 
-`go build -v` names each package it compiles, but is silent about those it has
-already. Counting over all programs together is honest: a package counts once,
-and when a program is done all it is made of is done.
+`go build -v` prints each package it compiles, but not those in its cache. Each package counts once for all
+programs, and when a program is finished all its packages count as done.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 
 class Account:
     def __init__(self, needs: Mapping[str, frozenset[str]]) -> None:
-        """`needs`: the packages each program to build is made of."""
+        """`needs`: the packages of each program."""
         self._needs = needs
         self._all = frozenset[str]().union(*needs.values())
         self._done: set[str] = set()
@@ -24,7 +23,7 @@ class Account:
         return len(self._done)
 
     def read(self, line: str) -> bool:
-        """Take in a line of output; True if it says that one more package is compiled."""
+        """Process a line of output; True if it names a package that was not counted before."""
         package = line.strip()
         if package not in self._all or package in self._done:
             return False

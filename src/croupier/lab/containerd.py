@@ -1,7 +1,7 @@
-"""containerd, configured for one lab and blind to any other on the machine.
+"""Configuration of the lab's own containerd.
 
-Its paths are the usual ones (/run/containerd, /var/run/cdi ...) as seen inside
-the node's mount namespace, where they are folders of the lab.
+It uses the default paths (/run/containerd, /var/run/cdi ...), which are folders of the lab inside the node's
+mount namespace.
 """
 
 import json
@@ -17,7 +17,7 @@ SOCKET = "/run/containerd/containerd.sock"
 NAMESPACE = "k8s.io"
 OVERLAY = "overlayfs"
 COPIES = "native"
-"""Works anywhere, and copies a whole image for every container."""
+"""Works on every file system, but copies the whole image for every container."""
 
 _CONFIGURATION = """\
 version = 3
@@ -54,14 +54,14 @@ SystemdCgroup = false
 
 
 async def snapshotter(folder: Path) -> str:
-    """What can be used for containers whose files are in `folder`; an overlay cannot lie on another one."""
+    """The snapshotter to use in `folder`: overlayfs cannot be nested on some file systems."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         parts = {name: Path(place, name) for name in ("lowerdir", "upperdir", "workdir", "merged")}
-        for one in parts.values():
-            one.mkdir()
+        for path in parts.values():
+            path.mkdir()
         where = str(parts.pop("merged"))
-        options = ",".join(f"{name}={one}" for name, one in parts.items())
-        try:  # in a mount namespace of its own, so that nothing is left whatever happens
+        options = ",".join(f"{name}={path}" for name, path in parts.items())
+        try:  # in its own mount namespace, so that the mount disappears in any case
             await output("unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", options, where)
         except LabError:
             return COPIES
@@ -71,7 +71,7 @@ async def snapshotter(folder: Path) -> str:
 def configuration(
     *, root: Path, network: Path, shim: Path, plugins: Sequence[str], snapshotter: str = COPIES
 ) -> str:
-    """The configuration file: state in `root`, pods' networks from the folder `network`."""
+    """The configuration file: state in `root`, CNI configuration in the folder `network`."""
     return _CONFIGURATION.format(
         root=_quoted(root),
         snapshotter=_quoted(snapshotter),
@@ -88,15 +88,15 @@ def _quoted(value: object) -> str:
 
 
 def chosen(configured: str) -> str:
-    """The snapshotter a configuration file names."""
+    """The snapshotter in a configuration file."""
     return OVERLAY if f"snapshotter = {_quoted(OVERLAY)}" in configured else COPIES
 
 
 async def load(ctr: tuple[str, ...], archive: Path, snapshotter: str = COPIES) -> None:
-    """Load an archive, so that pods find its image without any registry. `ctr` runs inside the node."""
+    """Import an image archive. `ctr` is the command prefix inside the node."""
     await output(*ctr, "--address", SOCKET, "--namespace", NAMESPACE, *_import(archive, snapshotter))
 
 
 def _import(archive: Path, snapshotter: str) -> tuple[str, ...]:
-    # `--local`: version 2.4 otherwise fails for want of a platform to unpack.
+    # Without `--local`, version 2.4 fails because it has no platform to unpack.
     return ("images", "import", "--local", "--snapshotter", snapshotter, str(archive.absolute()))

@@ -1,6 +1,6 @@
-"""The parts of a control plane: how each is started and how it says that it is ready.
+"""The control plane components: command lines and readiness endpoints.
 
-Pure: a `Site` (where things are) goes in, command lines and addresses come out.
+Pure functions of a `LabLayout` (folders, ports, binaries).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,22 +20,22 @@ SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 
 PARTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
-"""All of them, in the order they start; they stop the other way round."""
+"""All components in start order; they stop in reverse order."""
 FOUNDATION = (ETCD, API_SERVER)
-"""What is needed for an API to talk to."""
+"""The components of the API."""
 
 PORTS = (*PARTS, "etcd-peer")
 SERVICE_RANGE = "10.0.0.0/24"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
-# The stock limits (20 and 50 requests a second) would be what every measurement measures.
+# The default client limits (20 and 50 requests per second) would dominate every benchmark.
 QPS = 2000
 BURST = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the parts of one lab live."""
+    """Folders, ports and binaries of one lab."""
 
     folder: Path
     ports: Mapping[str, int]
@@ -64,7 +64,7 @@ class Site:
         return certificates.pair(self.pki, name)
 
     def kubeconfig(self, part: str) -> Path:
-        """The kubeconfig a part speaks with; the person's own is `admin`."""
+        """The kubeconfig of a component; `admin` is that of the user."""
         return self.folder / ("kubeconfig" if part == "admin" else f"{part}.kubeconfig")
 
 
@@ -74,7 +74,7 @@ def program(part: str, site: Site) -> Program:
 
 
 def endpoint(part: str, site: Site) -> Endpoint:
-    """Where the part says that it is ready."""
+    """Readiness endpoint of the component."""
     port = site.ports[part]
     if part == ETCD:
         return etcd_endpoint(site, "/health")
@@ -89,7 +89,7 @@ def etcd_endpoint(site: Site, path: str) -> Endpoint:
 
 
 def scheduler_configuration(site: Site, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What is `wanted`, with what only the lab can know put in its place."""
+    """`wanted` with the kubeconfig and client limits of the lab."""
     return {
         **(wanted or {}),
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -104,7 +104,7 @@ def scheduler_configuration(site: Site, wanted: Mapping[str, Any] | None = None)
 
 
 def rights() -> list[dict[str, Any]]:
-    """What the API server's own bootstrap does not grant: KWOK, and the API server as a kubelet's client."""
+    """RBAC that the API server does not create itself: for KWOK, and for its kubelet client."""
     kwok = certificates.Identity("kwok", "system:kwok")
     return [
         {
@@ -131,8 +131,7 @@ def rights() -> list[dict[str, Any]]:
 def _etcd(site: Site) -> tuple[str, ...]:
     peer = f"https://127.0.0.1:{site.ports['etcd-peer']}"
     pair, authority = site.pair("etcd"), site.pki / f"{certificates.ETCD}.crt"
-    # Tests create thousands of objects and the data is thrown away: waiting for the disk buys nothing,
-    # except where a test kills etcd itself.
+    # The data is temporary, so fsync is only needed where a test kills etcd.
     disk = () if site.durable else ("--unsafe-no-fsync",)
     return (
         f"--data-dir={site.folder / 'etcd'}",
@@ -164,7 +163,7 @@ def _api_server(site: Site) -> tuple[str, ...]:
         f"--etcd-keyfile={etcd.key}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
-        "--endpoint-reconciler-type=none",  # loopback may not be an endpoint of the `kubernetes` Service
+        "--endpoint-reconciler-type=none",  # the `kubernetes` Service must not have a loopback endpoint
         f"--secure-port={site.ports[API_SERVER]}",
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",
@@ -179,8 +178,8 @@ def _api_server(site: Site) -> tuple[str, ...]:
         f"--kubelet-certificate-authority={site.authority}",
         f"--kubelet-client-certificate={kubelet.certificate}",
         f"--kubelet-client-key={kubelet.key}",
-        "--kubelet-preferred-address-types=InternalIP",  # a node's name is in no DNS here
-        "--enable-aggregator-routing=true",  # webhooks of pods by the pod's address: there is no kube-proxy
+        "--kubelet-preferred-address-types=InternalIP",  # node names are not in DNS
+        "--enable-aggregator-routing=true",  # reach webhooks by pod address, because there is no kube-proxy
     )
 
 

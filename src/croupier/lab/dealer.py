@@ -1,6 +1,6 @@
-"""Croupier itself in a lab: its kinds, its processes, and a kube-scheduler that asks it.
+"""Run Croupier in a lab: its CRDs, its processes, and a kube-scheduler that calls the extender.
 
-The processes belong to the lab like any other part: recorded, shown by `status`, ended by `down`.
+The processes belong to the lab: they are recorded, shown by `status` and stopped by `down`.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ POLL: Final = 0.1
 PROGRAM: Final = (sys.executable, "-m", "croupier.cli")
 
 
-async def join(  # noqa: PLR0913  # what runs, and how: the choices a lab has
+async def join(  # noqa: PLR0913  # the options of a lab
     lab: Lab,
     book: Book,
     show: Progress,
@@ -49,48 +49,54 @@ async def join(  # noqa: PLR0913  # what runs, and how: the choices a lab has
     cards: bool = False,
     kubeconfigs: Mapping[str, Path] | None = None,
 ) -> None:
-    """Let Croupier deal the cards of this lab, with that book. Where it does already, nothing changes.
+    """Start Croupier with this capacity manager. Does nothing if the same processes already run.
 
-    With `webhook` new pods are repaired and marked, too, and those that nobody marked are refused.
-    With `cards` there is somebody who keeps an inventory of them and puts them into pools.
-    `kubeconfigs` says as whom each process speaks; an account that may do everything where it says nothing.
+    `webhook` also starts the admission webhook and the policy that rejects unmarked pods. `cards` also
+    starts the inventory and pool controllers. `kubeconfigs` sets the kubeconfig per process; the default is
+    an account with cluster-admin.
     """
     wanted = [EXTENDER, *([MANAGER] if book == "CRD" or cards else ()), *([WEBHOOK] if webhook else ())]
-    if {one.name for one in _ours(lab) if process.alive(one)} == set(wanted):
+    if {running.name for running in _ours(lab) if process.alive(running)} == set(wanted):
         return
     await leave(lab)
     show.step(f"Starting {', '.join(name.replace('-', ' ') for name in wanted)}")
     await asyncio.to_thread(borrowed.install, lab.cluster, crds.definitions())
-    speaker = await asyncio.to_thread(account, lab)
-    placing, guarding, *health = ports.free(2 + len(wanted), chance=random.Random())  # noqa: S311 (ports, no secret)
+    default_kubeconfig = await asyncio.to_thread(account, lab)
+    extender_port, webhook_port, *health = ports.free(2 + len(wanted), chance=random.Random())  # noqa: S311 (ports, no secret)
     options = {
-        EXTENDER: _keeping(book, strategy, f"--listen={LOOPBACK}:{placing}"),
+        EXTENDER: _keeping(book, strategy, f"--listen={LOOPBACK}:{extender_port}"),
         MANAGER: _keeping(book, strategy, f"--controllers={'all' if cards else 'ledger,limits'}"),
-        WEBHOOK: (f"--listen={LOOPBACK}:{guarding}", f"--url=https://{LOOPBACK}:{guarding}", "--drain=0"),
+        WEBHOOK: (
+            f"--listen={LOOPBACK}:{webhook_port}",
+            f"--url=https://{LOOPBACK}:{webhook_port}",
+            "--drain=0",
+        ),
     }
     checks = dict(zip(wanted, health, strict=True))
     for name, check in checks.items():
-        speaking = f"--kubeconfig={(kubeconfigs or {}).get(name, speaker)}"
-        start(lab, name, speaking, f"--health={LOOPBACK}:{check}", *options[name])
-    lab.remember(ports={**lab.record.ports, EXTENDER: placing, WEBHOOK: guarding})
+        config = f"--kubeconfig={(kubeconfigs or {}).get(name, default_kubeconfig)}"
+        start(lab, name, config, f"--health={LOOPBACK}:{check}", *options[name])
+    lab.remember(ports={**lab.record.ports, EXTENDER: extender_port, WEBHOOK: webhook_port})
     await answer(lab, checks)
-    await _ask(lab, f"http://{LOOPBACK}:{placing}")
+    await _ask(lab, f"http://{LOOPBACK}:{extender_port}")
     if webhook:
         await _guard(lab)
 
 
 async def leave(lab: Lab) -> None:
-    """Stop our processes. The scheduler goes on asking, so pods that want cards wait, or are refused."""
-    await asyncio.gather(*(process.stop(one) for one in _ours(lab)))
-    lab.remember(processes=tuple(one for one in lab.record.processes if one not in _ours(lab)))
+    """Stop Croupier. kube-scheduler keeps calling the extender, so pods that request cards stay pending."""
+    stopping = _ours(lab)
+    await asyncio.gather(*(process.stop(running) for running in stopping))
+    lab.remember(processes=tuple(other for other in lab.record.processes if other not in stopping))
 
 
 def _ours(lab: Lab) -> list[Process]:
-    return [one for one in lab.record.processes if one.name in (EXTENDER, MANAGER, WEBHOOK)]
+    names = (EXTENDER, MANAGER, WEBHOOK)
+    return [running for running in lab.record.processes if running.name in names]
 
 
 def account(lab: Lab) -> Path:
-    """A service account and its token: what pods have, and cheaper to check than a certificate."""
+    """Create a service account with cluster-admin; returns a kubeconfig with its token."""
     lab.kubectl("create", "namespace", NAMESPACE, check=False)
     lab.kubectl("create", "serviceaccount", ACCOUNT, "-n", NAMESPACE, check=False)
     admin = ("--clusterrole=cluster-admin", f"--serviceaccount={NAMESPACE}:{ACCOUNT}")
@@ -118,7 +124,7 @@ async def answer(lab: Lab, checks: Mapping[str, int]) -> None:
 
 
 async def _ask(lab: Lab, url: str) -> None:
-    """From now on the scheduler asks us."""
+    """Restart kube-scheduler with the extender configured."""
     wanted = controlplane.scheduler_configuration(lab.site, configuration.configuration(Wish(url=url)))
     (lab.folder / f"{SCHEDULER}.yaml").write_text(yaml.safe_dump(wanted))
     await lab.start(SCHEDULER)
@@ -126,13 +132,13 @@ async def _ask(lab: Lab, url: str) -> None:
 
 
 async def _guard(lab: Lab) -> None:
-    """Let the API server hold the mark itself, and wait until it asks the webhook."""
+    """Create the policy that requires the mark, and wait until the API server calls the webhook."""
     wanted = {"apiVersion": "v1", "kind": "List", "items": policy.documents()}
     await asyncio.to_thread(lab.kubectl, "apply", "-f", "-", stdin=json.dumps(wanted))
     deadline = time.monotonic() + WITHIN
     while not await asyncio.to_thread(_marks, lab):
         if time.monotonic() > deadline:
-            raise LabError(f"the API server of lab {lab.name} does not ask croupier webhook.")
+            raise LabError(f"the API server of lab {lab.name} does not call croupier webhook.")
         await asyncio.sleep(POLL)
 
 
@@ -144,7 +150,7 @@ def _marks(lab: Lab) -> bool:
         "metadata": {"name": "probe"},
         "spec": {"containers": [container]},
     }
-    answer = lab.kubectl(
+    created = lab.kubectl(
         "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe), check=False
     )
-    return MARK in answer.stdout
+    return MARK in created.stdout

@@ -1,8 +1,7 @@
-"""What a binary asks of the file system it runs in.
+"""Read the architecture and the dynamic loader of a binary from its ELF header.
 
-An image packed from one binary has no dynamic loader and no libraries, and the
-kernel reports their absence as "no such file or directory", which sends people
-looking for the wrong file. The ELF header knows beforehand.
+An image packed from one binary has no dynamic loader. The kernel would report this as "no such file or
+directory", which is misleading, so dynamic binaries are rejected when the image is built.
 """
 
 import struct
@@ -18,7 +17,7 @@ _ARCHITECTURES = {62: "amd64", 183: "arm64", 243: "riscv64", 3: "386", 40: "arm"
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """`architecture` in the words of image platforms; `interpreter` is empty when linked statically."""
+    """`architecture` as in image platforms; `interpreter` is empty for static binaries."""
 
     architecture: str
     interpreter: str = ""
@@ -26,12 +25,12 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the fields lie in binaries of one word size."""
+    """Offsets of the header fields for one word size."""
 
     header: str  # e_machine .. e_phnum, from byte 18
     segment: str
-    offset: int  # which field of a segment says where it begins in the file
-    size: int  # and which how long it is there
+    offset: int  # index of the segment field with its file offset
+    size: int  # index of the segment field with its file size
 
 
 _WIDE = _Layout(header="H I Q Q Q I H H H", segment="I I Q Q Q Q", offset=2, size=5)
@@ -39,20 +38,20 @@ _NARROW = _Layout(header="H I I I I I H H H", segment="I I I I I", offset=1, siz
 
 
 def static(path: Path) -> Binary:
-    """The binary at `path`, refused if it is none or needs a loader the image would not have."""
+    """The binary at `path`; raises a LabError unless it is a static ELF binary."""
     binary = read(path.read_bytes())
     if binary is None:
-        raise LabError(f"{path} is no ELF binary: give a folder, or one statically linked Linux binary.")
+        raise LabError(f"{path} is not an ELF binary: use a folder or a statically linked Linux binary.")
     if binary.interpreter:
         raise LabError(
             f"{path} is linked dynamically (it needs {binary.interpreter}): link it statically, "
-            "or give a folder that holds it together with its loader and libraries."
+            "or use a folder that also contains its loader and libraries."
         )
     return binary
 
 
 def read(data: bytes) -> Binary | None:
-    """Understand the header in `data`; None if it is not ELF or is cut off."""
+    """Parse the header in `data`; None if it is not ELF or is truncated."""
     if len(data) < 20 or data[:4] != _MAGIC:
         return None
     layout = _WIDE if data[4] == 2 else _NARROW

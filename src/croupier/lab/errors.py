@@ -1,7 +1,4 @@
-"""What goes wrong in a lab, said to a person.
-
-One exception for all of it: whoever catches it prints the sentence and ends.
-"""
+"""The error of the lab: its message is printed to the user."""
 
 from pathlib import Path
 
@@ -10,11 +7,11 @@ TAIL_BYTES = 16_384
 
 
 class LabError(Exception):
-    """One sentence (and, where a program failed, the last lines of its log)."""
+    """One sentence and, if a program failed, the last lines of its log."""
 
 
 def with_log(sentence: str, log: Path) -> LabError:
-    """The error of a program that failed: where its log is and how it ends."""
+    """The error of a failed program, with the path and the last lines of its log."""
     lines = tail(log)
     if not lines:
         return LabError(f"{sentence} Its log is {log} (empty).")
@@ -22,7 +19,7 @@ def with_log(sentence: str, log: Path) -> LabError:
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log; none if it cannot be read."""
+    """The last lines of a log; empty if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

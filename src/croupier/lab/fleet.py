@@ -1,7 +1,6 @@
-"""Putting simulated nodes into a lab, thousands if need be.
+"""Create simulated nodes in a lab, up to thousands.
 
-What thousands of nodes cost is what is written about each: leases renewed, a
-taint put on and taken off. Labs made for large fleets leave that out.
+For large fleets, lease renewals and the not-ready taint are reduced, because these writes dominate the cost.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 def settings(count: int) -> Mapping[str, tuple[str, ...]]:
-    """The extra arguments of a lab's parts that `count` nodes are worth; for `Plan.extra`."""
+    """Extra component arguments for a fleet of `count` nodes, for `LabPlan.extra`."""
     if count <= LARGE:
         return {}
     return {
@@ -43,7 +42,7 @@ def settings(count: int) -> Mapping[str, tuple[str, ...]]:
 async def create(
     lab: Lab, wanted: Sequence[SimulatedNode], show: Progress, *, within: float | None = None
 ) -> None:
-    """Create the nodes and wait until pods can be scheduled on every one of them. Those that exist stay."""
+    """Create the nodes and wait until all are schedulable. Existing nodes are kept."""
     if not wanted:
         return
     show.step(f"Creating {len(wanted)} simulated node{'s' if len(wanted) > 1 else ''}")
@@ -84,11 +83,13 @@ async def _all_ready(api: Client, names: set[str], show: Progress, *, within: fl
         show.advance("Nodes ready", len(names & ready), len(names))
         await asyncio.sleep(POLL)
     raise LabError(
-        f"Not all of {len(names)} nodes were Ready within {within:g} seconds; see the log of kwok."
+        f"Not all of the {len(names)} nodes were Ready within {within:g} seconds; see the log of kwok."
     )
 
 
 def usable(node: Node) -> bool:
-    """Ready, and the controller manager has noticed: until then nothing is scheduled there."""
-    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+    """Whether the node is Ready and has no not-ready taint."""
+    ready = any(
+        condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
+    )
     return ready and not any(taint.key == NOT_READY for taint in node.spec.taints)

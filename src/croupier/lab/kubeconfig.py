@@ -1,4 +1,4 @@
-"""Kubeconfig files with everything inside, so that they can be copied anywhere."""
+"""Self-contained kubeconfig files."""
 
 import base64
 from pathlib import Path
@@ -9,7 +9,7 @@ from croupier.lab.certificates import Pair
 
 
 def write(path: Path, *, server: str, name: str, authority: Path, pair: Pair) -> Path:
-    """A kubeconfig that proves who it is with the certificate `pair`."""
+    """Write a kubeconfig with the client certificate `pair`."""
     user = pair.certificate.stem
     content = {
         "apiVersion": "v1",
@@ -35,7 +35,7 @@ def write(path: Path, *, server: str, name: str, authority: Path, pair: Pair) ->
 
 
 def with_token(path: Path, known: Path, *, user: str, token: str) -> Path:
-    """The same cluster as in the kubeconfig `known`, for somebody with a token, as pods have it."""
+    """Write a kubeconfig for the cluster of the kubeconfig `known`, with a token."""
     content = yaml.safe_load(known.read_text())
     content["users"] = [{"name": user, "user": {"token": token}}]
     content["contexts"][0]["context"]["user"] = user

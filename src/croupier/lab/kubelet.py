@@ -1,7 +1,7 @@
-"""The kubelet of a real node: settings that let it run beside anything else on a machine.
+"""Configuration of the real node's kubelet, so that it can share the machine.
 
-It serves on the bridge's address, which no other kubelet has, so its ports are
-the usual ones. It changes no kernel setting and no iptables rule of the machine.
+It listens on the address of the bridge, so it can use the default ports. It changes no kernel setting and no
+iptables rule of the machine.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from croupier.lab.certificates import Pair
 ROOT = "/var/lib/kubelet"
 PORT = 10250
 
-# What a kubelet would write into the machine's kernel; it only compares when it finds these values.
+# Kernel settings that a kubelet writes; it does not write them if they already have these values.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -30,7 +30,7 @@ KERNEL_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Who the node is and where its parts are."""
+    """Name, address and paths of the node."""
 
     name: str
     address: str
@@ -38,7 +38,7 @@ class Settings:
     authority: Path
     serving: Pair
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Of a KubeletConfiguration, over what stands here."""
+    """Fields of the KubeletConfiguration that override the ones below."""
 
 
 def configuration(settings: Settings) -> str:
@@ -86,9 +86,9 @@ def _runtime(settings: Settings) -> dict[str, object]:
 
 
 def _patience() -> dict[str, object]:
-    """Labs live on small, full machines: act quickly, evict late, never delete an image nobody can pull."""
+    """For small, full machines: update quickly, evict late, never delete images (there is no registry)."""
     return {
-        "nodeStatusUpdateFrequency": "1s",  # devices reach allocatable only with this loop
+        "nodeStatusUpdateFrequency": "1s",  # devices become allocatable with the status update
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "memory.available": "50Mi",

@@ -1,7 +1,6 @@
-"""A lab that exists: its parts can be looked at, killed, frozen and started again.
+"""A handle on a running lab: inspect, kill, freeze and restart its components.
 
-Raising one and tearing it down is `lifecycle`. A `Lab` is only a handle on its
-record: any process that can read the record can make one.
+`lifecycle` starts and stops labs. A `Lab` can be created from the record by any process.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ CLASH = "address already in use"
 
 
 class PortClashError(LabError):
-    """Somebody took one of our ports between the moment we chose it and the moment a part opened it."""
+    """Another program took a port after it was chosen and before the component opened it."""
 
 
 class Lab:
@@ -74,14 +73,14 @@ class Lab:
         return self.cluster.kubectl(*args, stdin=stdin, check=check)
 
     def process(self, part: str) -> Process:
-        for one in self.record.processes:
-            if one.name == part:
-                return one
-        parts = ", ".join(one.name for one in self.record.processes) or "nothing"
+        for running in self.record.processes:
+            if running.name == part:
+                return running
+        parts = ", ".join(running.name for running in self.record.processes) or "nothing"
         raise LabError(f"lab {self.name} has no {part}; it runs {parts}.")
 
     def kill(self, part: str) -> None:
-        """End a part as a crash would. `start` brings it back with its data and its port."""
+        """Kill a component with SIGKILL. `start` restarts it with its data and its port."""
         process.kill(self.process(part))
 
     def freeze(self, part: str) -> None:
@@ -91,18 +90,18 @@ class Lab:
         process.thaw(self.process(part))
 
     async def start(self, part: str) -> Process:
-        """Start a part, anew if it runs, without waiting until it is ready (`ready` does that)."""
-        known = [one for one in self.record.processes if one.name == part]
-        for old in known:
-            await process.stop(old)
+        """Start or restart a component without waiting until it is ready (see `ready`)."""
+        for old in self.record.processes:
+            if old.name == part:
+                await process.stop(old)
         started = process.start(controlplane.program(part, self.site), self.logs)
         self.adopt(started)
         return started
 
     def adopt(self, *started: Process) -> None:
-        """Remember processes as ours, in place of earlier ones of the same names."""
-        names = {one.name for one in started}
-        kept = tuple(one for one in self.record.processes if one.name not in names)
+        """Add processes to the record, replacing those with the same names."""
+        names = {running.name for running in started}
+        kept = tuple(running for running in self.record.processes if running.name not in names)
         self.remember(processes=(*kept, *started))
 
     def remember(self, **changes: object) -> None:
@@ -110,15 +109,15 @@ class Lab:
         record.save(self.record)
 
     async def ready(self, parts: Sequence[str] = (), *, within: float = READY_TIMEOUT) -> None:
-        """Wait until these parts (all that were started, if none is named) say that they are ready."""
-        known = {one.name for one in self.record.processes}
+        """Wait until these components, by default all that were started, are ready."""
+        known = {running.name for running in self.record.processes}
         named = parts or [part for part in controlplane.PARTS if part in known]
         deadline = time.monotonic() + within
         for part in named:
             await self.answers(part, controlplane.endpoint(part, self.site), deadline, within=within)
 
     async def answers(self, part: str, endpoint: Endpoint, deadline: float, *, within: float) -> None:
-        """Wait until a process of ours says at `endpoint` that it is ready."""
+        """Wait until the process is ready at `endpoint`."""
         answer = "nothing"
         while time.monotonic() < deadline:
             running = self.process(part)
@@ -135,7 +134,7 @@ class Lab:
         raise errors.with_log(sentence, Path(self.process(part).log))
 
     def etcd_compact(self) -> int:
-        """Make etcd forget every revision but the present one, and return it: older watches get 410 Gone."""
+        """Compact etcd to the current revision and return it; older watches get 410 Gone."""
         header = self._etcd("/v3/kv/range", {"key": base64.b64encode(b"\0").decode()})["header"]
         revision = int(header["revision"])
         self._etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
@@ -153,7 +152,7 @@ class Lab:
 
 def _died(part: Process) -> LabError:
     log = Path(part.log)
-    failure = errors.with_log(f"{part.name} ended while it was starting.", log)
+    failure = errors.with_log(f"{part.name} exited during start-up.", log)
     if any(CLASH in line for line in errors.tail(log, 40)):
         return PortClashError(str(failure))
     return failure

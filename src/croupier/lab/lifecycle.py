@@ -1,8 +1,7 @@
-"""Raising a lab and tearing it down.
+"""Start and stop labs.
 
-The record is written before the first part starts and after each one, so that
-whatever kills us, the next `up`, `down` or test run finds what is left and
-ends it.
+The record is written before the first component starts and after each one, so that the next `up`, `down` or
+test run can clean up after a crash.
 """
 
 import asyncio
@@ -43,13 +42,13 @@ from croupier.lab.supplies import Supplies
 
 ATTEMPTS = 4
 OWNER_GRACE = 60.0
-# In labs whose data is thrown away nobody waits for the API server to say farewell to its watchers.
+# Without durable data there is no need to wait for the graceful shutdown of the API server.
 API_SERVER_GRACE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What lab is wanted."""
+    """The requested lab."""
 
     name: str = places.DEFAULT_NAME
     folder: Path | None = None
@@ -68,12 +67,12 @@ class Plan:
 
 
 async def up(plan: Plan, show: Progress, *, chance: random.Random | None = None) -> tuple[Lab, bool]:
-    """The lab, and whether it was raised now (False: it ran already)."""
+    """The lab, and whether it was started now (False: it was already running)."""
     async with _locked(plan.place, show):
         if old := record.load(plan.place):
             if record.state(old) is State.RUNNING:
                 return Lab(old), False
-            show.say(f"Lab {old.name} did not end properly last time: cleaning up")
+            show.say(f"Lab {old.name} was not stopped properly: cleaning up")
             await end(Lab(old))
         shutil.rmtree(plan.place, ignore_errors=True)
         stock = await supplies.ensure(_programs(plan.parts), plan.sources, show, pods_run=plan.pods_run)
@@ -81,7 +80,7 @@ async def up(plan: Plan, show: Progress, *, chance: random.Random | None = None)
 
 
 async def down(folder: Path, show: Progress) -> bool:
-    """End the lab in `folder`, whoever owns it. False if there was none. Its logs stay."""
+    """Stop the lab in `folder`, also if another process owns it. False if there is none. Keeps the logs."""
     await _ask_owner(folder, show)
     async with _locked(folder, show):
         old = record.load(folder)
@@ -94,14 +93,14 @@ async def down(folder: Path, show: Progress) -> bool:
 async def join_real_node(
     lab: Lab, sources: Sources, show: Progress, settings: Mapping[str, Any] | None = None
 ) -> str:
-    """Make this machine a node of the lab, its kubelet with these settings; returns the node's name."""
+    """Join this machine as a node with these kubelet settings; returns the name of the node."""
     from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
 
     if reason := realnode.obstacle():
         raise LabError(reason)
     stock = await supplies.ensure(pinned.REAL_NODE, sources, show)
     paths = {name: str(path) for name, path in stock.binaries.items()}
-    # Remembered before it is there: a crash half-way must not leave mounts behind that nobody looks for.
+    # Recorded first, so that the mounts of an interrupted join are cleaned up later.
     lab.remember(real_node=realnode.NAME, binaries={**lab.record.binaries, **paths})
     show.step("Joining this machine as a real node")
     lab.adopt(*await realnode.join(lab, realnode.NAME, settings))
@@ -109,7 +108,7 @@ async def join_real_node(
 
 
 async def part_with_real_node(lab: Lab) -> None:
-    """Undo `join_real_node`; the lab goes on, and the node may join again."""
+    """Undo `join_real_node`; the lab keeps running and the node can join again."""
     from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
 
     await realnode.leave(lab)
@@ -118,19 +117,19 @@ async def part_with_real_node(lab: Lab) -> None:
 
 
 def existing(env: Mapping[str, str]) -> list[Record]:
-    """Every named lab there is a record of."""
+    """The records of all named labs."""
     folder = places.labs(env)
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [one for one in map(record.load, found) if one is not None]
+    folders = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [stored for stored in map(record.load, folders) if stored is not None]
 
 
 def detach(lab: Lab) -> None:
-    """From now on nobody owns the lab: it runs until somebody says `down`."""
+    """Remove the owner: the lab runs until `down`."""
     lab.remember(owner=None)
 
 
 def _locked(folder: Path, show: Progress) -> AbstractAsyncContextManager[None]:
-    waiting = f"Another croupier works on lab {folder.name}: waiting until it is done"
+    waiting = f"Another process is using lab {folder.name}: waiting for it to finish"
     return lock.held(folder.parent / f".{folder.name}.lock", on_wait=lambda: show.say(waiting))
 
 
@@ -139,7 +138,7 @@ async def _raise(plan: Plan, stock: Supplies, show: Progress, chance: random.Ran
         try:
             return await _attempt(plan, stock, show, chance)
         except PortClashError:
-            show.say("Another program took one of the chosen ports: trying others")
+            show.say("Another program took one of the chosen ports: trying other ports")
     return await _attempt(plan, stock, show, chance)
 
 
@@ -205,14 +204,14 @@ async def _ask_owner(folder: Path, show: Progress) -> None:
     old = record.load(folder)
     if old is None or old.owner is None or old.owner == record.myself() or not process.alive(old.owner):
         return
-    show.say(f"Asking the process that runs lab {old.name} (pid {old.owner.pid}) to stop it")
+    show.say(f"Asking the owner of lab {old.name} (pid {old.owner.pid}) to stop it")
     with contextlib.suppress(ProcessLookupError):
         os.kill(old.owner.pid, signal.SIGTERM)
     await process.gone(old.owner, within=OWNER_GRACE)
 
 
 async def end(lab: Lab) -> None:
-    """Stop every part, later ones first, and remove all but the logs. Harmless to repeat."""
+    """Stop all components in reverse order and remove everything but the logs. Idempotent."""
     if lab.record.real_node is not None:
         from croupier.lab import realnode  # noqa: PLC0415 (most labs have none)
 
@@ -231,12 +230,12 @@ async def end(lab: Lab) -> None:
 
 
 async def _stop_parts(lab: Lab) -> None:
-    foundation = [one for one in lab.record.processes if one.name in FOUNDATION]
-    others = [one for one in lab.record.processes if one.name not in FOUNDATION]
-    await asyncio.gather(*(process.stop(one) for one in others))
+    foundation = [running for running in lab.record.processes if running.name in FOUNDATION]
+    others = [running for running in lab.record.processes if running.name not in FOUNDATION]
+    await asyncio.gather(*(process.stop(running) for running in others))
     for part in (API_SERVER, ETCD):
-        for one in (one for one in foundation if one.name == part):
-            await process.stop(one, grace=process.STOP_GRACE if lab.record.durable else API_SERVER_GRACE)
+        for running in (running for running in foundation if running.name == part):
+            await process.stop(running, grace=process.STOP_GRACE if lab.record.durable else API_SERVER_GRACE)
 
 
 def _programs(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -244,6 +243,6 @@ def _programs(parts: tuple[str, ...]) -> tuple[str, ...]:
     missing = [part for part in FOUNDATION if part not in parts]
     if unknown or missing:
         raise LabError(
-            f"A lab needs {' and '.join(FOUNDATION)} and may have {', '.join(PARTS)}; got {parts}."
+            f"A lab needs {' and '.join(FOUNDATION)}; allowed components are {', '.join(PARTS)}; got {parts}."
         )
     return (*(part for part in PARTS if part in parts), "kubectl")

@@ -1,4 +1,4 @@
-"""One at a time, across processes: a lock that the kernel lifts when its holder dies."""
+"""A file lock between processes, released by the kernel when its holder exits."""
 
 import asyncio
 import fcntl
@@ -12,15 +12,15 @@ POLL = 0.2
 
 @asynccontextmanager
 async def held(path: Path, *, on_wait: Callable[[], None]) -> AsyncIterator[None]:
-    """Hold the lock at `path`. `on_wait` is called once if somebody else holds it now."""
+    """Hold the lock at `path`. `on_wait` is called once if the lock is not free."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        told = False
+        notified = False
         while not _try(descriptor):
-            if not told:
+            if not notified:
                 on_wait()
-                told = True
+                notified = True
             await asyncio.sleep(POLL)
         yield
     finally:

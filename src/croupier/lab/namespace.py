@@ -1,14 +1,11 @@
-"""A view of the file system that only the real node has.
+"""The mount namespace of the real node.
 
-Kubelets look for device plugins in /var/lib/kubelet/device-plugins whatever
-their settings say, shims keep sockets in /run/containerd, and log links go to
-/var/log/containers: two nodes on one machine need those paths twice. So the
-node's programs live in a mount namespace where these paths are folders of the
-lab. With the last of them the namespace goes, and every mount a pod ever had
-with it: nothing is left to unmount.
+Kubelets always use /var/lib/kubelet/device-plugins, shims keep sockets in /run/containerd, and log links go
+to /var/log/containers: two nodes on one machine need separate versions of these paths. So the programs of
+the node run in a mount namespace in which these paths are folders of the lab. The namespace and all its
+mounts disappear with its last process.
 
-One process, the keeper, does nothing but hold the namespace, so that containerd
-and the kubelet can be killed and started again within it.
+A separate process holds the namespace, so that containerd and the kubelet can be restarted in it.
 """
 
 import asyncio
@@ -22,7 +19,7 @@ from croupier.lab.process import Process, Program
 READY_WITHIN = 10.0
 POLL = 0.02
 
-# Mounts made outside are seen inside, never the other way; within, pods can share theirs as they may ask.
+# Mounts propagate into the namespace but not out of it; inside, pods can use any mount propagation.
 _KEEP = """
 set -e
 ready=$1; shift
@@ -34,14 +31,14 @@ exec sleep infinity
 
 
 def keeper(name: str, binds: Mapping[Path, Path], *, ready: Path, env: Mapping[str, str]) -> Program:
-    """The program that makes the namespace: each key of `binds` is seen where its value says."""
+    """The program that creates and holds the namespace: each key of `binds` is mounted at its value."""
     pairs = [str(path) for bind in binds.items() for path in bind]
     argv = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _KEEP, name, str(ready), *pairs)
     return Program(name, argv, env)
 
 
 def prepare(binds: Mapping[Path, Path]) -> None:
-    """Both ends of a bind must exist. Empty folders made here stay: another lab may be mounted on them."""
+    """Create both ends of each bind mount. The folders are kept: another lab may use them."""
     for source, target in binds.items():
         source.mkdir(parents=True, exist_ok=True)
         if not target.exists():
@@ -49,12 +46,14 @@ def prepare(binds: Mapping[Path, Path]) -> None:
 
 
 async def entered(keeper_process: Process, ready: Path) -> tuple[str, ...]:
-    """Wait until the namespace is complete; the words to put before a command so that it runs inside."""
+    """Wait until the namespace is ready; returns the command prefix that runs a program inside."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_WITHIN
     while not _is_there(ready):
         if not process.alive(keeper_process) or loop.time() > deadline:
-            raise with_log("The real node's mount namespace could not be made.", Path(keeper_process.log))
+            raise with_log(
+                "The mount namespace of the real node could not be created.", Path(keeper_process.log)
+            )
         await asyncio.sleep(POLL)
     return entering(keeper_process.pid)
 

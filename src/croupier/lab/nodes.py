@@ -1,8 +1,7 @@
-"""Simulated nodes, as the objects a real one would have made of itself.
+"""Manifests of simulated nodes.
 
-A node carries what its kubelet reports (allocatable), what GPU Feature
-Discovery says about the cards, and the PCI devices NFD finds. Pure: names and
-card models in, Node objects out.
+A simulated Node has the allocatable resources of a kubelet, the labels of GPU Feature Discovery, and the PCI
+devices of Node Feature Discovery.
 """
 
 import re
@@ -28,12 +27,12 @@ _CARDS = re.compile(r"(?P<model>[^:]+):(?P<count>\d+)")
 
 
 class BadWishError(LabError):
-    """What was asked for cannot be meant; the sentence says what could be."""
+    """An invalid option; the message says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """So many cards of one model."""
+    """A number of cards of one model."""
 
     model: CardModel
     count: int
@@ -74,9 +73,9 @@ def fleet(count: int, *, cards: str | None, named: Sequence[str]) -> list[Simula
 
 
 def manifest(node: SimulatedNode, now: datetime) -> dict[str, Any]:
-    """The Node object, Ready from the start; KWOK keeps its lease and runs its pods.
+    """The Node object, already Ready; KWOK renews its lease and runs its pods.
 
-    All that controllers would write into it later is in it already: five writes less for each node.
+    It contains everything that controllers would add later, which saves five writes per node.
     """
     resources = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     if node.cards is not None:
@@ -107,7 +106,7 @@ def _conditions(moment: str) -> list[dict[str, str]]:
             "type": kind,
             "status": status,
             "reason": "Simulated",
-            "message": "this node exists in its description only",
+            "message": "simulated node without a kubelet",
             "lastHeartbeatTime": moment,
             "lastTransitionTime": moment,
         }
@@ -127,7 +126,7 @@ def _parse_named(text: str) -> tuple[str, Cards]:
         raise BadWishError(f"--node {text}: write NAME=MODEL:COUNT, for example gpu-worker=A100-80GB:4.")
     if not _NAME.fullmatch(name) or len(name) > 253:
         raise BadWishError(
-            f"--node {text}: {name!r} cannot name a node; use small letters, digits, '-' and '.'."
+            f"--node {text}: {name!r} is not a valid node name; use lower-case letters, digits, '-' and '.'."
         )
     return name, parse_cards(cards, f"--node {name}=")
 
@@ -136,7 +135,7 @@ def _refuse_twins(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadWishError(f"--node {name}: the name is asked for twice; every node needs its own.")
+            raise BadWishError(f"--node {name}: duplicate name; node names must be unique.")
         seen.add(name)
 
 

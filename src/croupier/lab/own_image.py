@@ -1,8 +1,7 @@
-"""The image of Croupier itself, built without Docker: a Debian root file system, our packages, our code.
+"""Build the Croupier image without Docker: a Debian root file system, Python packages, and this checkout.
 
-The same lists make the image that image/Dockerfile builds: image/packages, image/requirements.lock and
-the package in this checkout. What follows from the first two is slow to make and is kept in the cache; only
-our own code is installed anew each time.
+Uses the same inputs as image/Dockerfile: image/packages, image/requirements.lock and the package in this
+checkout. The first two layers are cached; only Croupier itself is installed on every build.
 """
 
 import asyncio
@@ -25,10 +24,10 @@ from croupier.lab.progress import Progress
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 SUITE: Final = "bookworm"
 PYTHON: Final = "3.11"
-"""The one of that suite: the wheels must fit it, whatever Python builds the image."""
+"""The Python version of that suite, which the wheels must match."""
 TAG: Final = "croupier.lab/croupier"
 PLACE: Final = "/opt/croupier"
-"""Where Python finds us, in the image."""
+"""Installation folder in the image."""
 RUNNING: Final = Running(
     ("/usr/bin/croupier",),
     user="65532:65532",
@@ -38,11 +37,11 @@ UNNEEDED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/ca
 
 
 def obstacle() -> str | None:
-    """Why no image can be built here, with what to do; None if it can."""
+    """Why the image cannot be built here, with advice; None if it can."""
     if not (CHECKOUT / "image" / "packages").exists():
-        return "The image is built from a checkout of the source, and this is an installed package."
+        return "The image can only be built from a checkout of the source, and this is an installed package."
     if os.geteuid() != 0:
-        return "A root file system is made with debootstrap, which needs root: run the same command as root."
+        return "debootstrap needs root: run the same command as root."
     if _debootstrap() is None:
         return "The image needs debootstrap: run `make setup` as root, or `apt-get install debootstrap`."
     return None
@@ -64,7 +63,7 @@ async def build(archive: Path, cache: Path, show: Progress, *, tag: str) -> Pack
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An archive in the cache. Its name tells the content, so that another content is another image."""
+    """An archive in the cache; its name contains a digest of its inputs."""
 
     archive: Path
     repository: str
@@ -72,27 +71,27 @@ class Kept:
 
 
 async def kept(cache: Path, show: Progress) -> Kept:
-    """The image of this checkout, built anew only when something changed of what it is made of."""
+    """The image of this checkout; rebuilt only if one of its inputs changed."""
     if reason := obstacle():
         raise LabError(reason)
-    named = await asyncio.to_thread(_content)
-    repository, version = f"{TAG}/{named}", metadata.version("croupier")
-    found = Kept(cache / "own-image" / f"{named}.tar", repository, f"{repository}:{version}")
-    if not found.archive.exists():
-        found.archive.parent.mkdir(parents=True, exist_ok=True)
-        before = list(found.archive.parent.glob("*.tar"))
-        unfinished = found.archive.with_suffix(f".{os.getpid()}")
-        await build(unfinished, cache, show, tag=found.tag)
-        unfinished.rename(found.archive)
-        for one in before:
-            one.unlink(missing_ok=True)
-    return found
+    digest = await asyncio.to_thread(_content)
+    repository, version = f"{TAG}/{digest}", metadata.version("croupier")
+    image_file = Kept(cache / "own-image" / f"{digest}.tar", repository, f"{repository}:{version}")
+    if not image_file.archive.exists():
+        image_file.archive.parent.mkdir(parents=True, exist_ok=True)
+        outdated = list(image_file.archive.parent.glob("*.tar"))
+        unfinished = image_file.archive.with_suffix(f".{os.getpid()}")
+        await build(unfinished, cache, show, tag=image_file.tag)
+        unfinished.rename(image_file.archive)
+        for path in outdated:
+            path.unlink(missing_ok=True)
+    return image_file
 
 
 def _content() -> str:
     content = hashlib.sha256(metadata.version("croupier").encode())
-    made_of = [*(CHECKOUT / "src" / "croupier").rglob("*"), *(CHECKOUT / "image").iterdir()]
-    for path in sorted(one for one in made_of if one.is_file() and one.suffix != ".pyc"):
+    inputs = [*(CHECKOUT / "src" / "croupier").rglob("*"), *(CHECKOUT / "image").iterdir()]
+    for path in sorted(file for file in inputs if file.is_file() and file.suffix != ".pyc"):
         content.update(str(path.relative_to(CHECKOUT)).encode() + path.read_bytes())
     return content.hexdigest()[:12]
 
@@ -102,13 +101,15 @@ def _debootstrap() -> str | None:
 
 
 async def _base(cache: Path, show: Progress) -> Path:
-    """Debian with the packages of the list, made once."""
+    """Debian root file system with the packages of the list, cached."""
     packages = (CHECKOUT / "image" / "packages").read_text().split()
     named = hashlib.sha256(f"{SUITE} {sorted(packages)}".encode()).hexdigest()[:16]
     done = cache / "image" / named
     if done.exists():
         return done
-    show.step(f"Making a Debian root file system ({SUITE}: {', '.join(packages)}); a minute or two, once")
+    show.step(
+        f"Creating a Debian root file system ({SUITE}: {', '.join(packages)}); one to two minutes, once"
+    )
     unfinished = done.with_name(f"{named}.part")
     await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
     done.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +122,7 @@ async def _base(cache: Path, show: Progress) -> Path:
 
 
 async def _furnished(base: Path, show: Progress) -> Path:
-    """The same with the Python packages of the lock, made once."""
+    """The base with the locked Python packages, cached."""
     lock = CHECKOUT / "image" / "requirements.lock"
     named = hashlib.sha256(f"{base.name} {PYTHON} compiled".encode() + lock.read_bytes()).hexdigest()[:16]
     done = base.with_name(named)
@@ -134,7 +135,7 @@ async def _furnished(base: Path, show: Progress) -> Path:
         await output("cp", "--archive", "--reflink=auto", str(base), str(unfinished))
         await output(*_pip(unfinished), *fitting, "--require-hashes", "-r", str(lock))
         await _compile(unfinished, PLACE)
-        if not done.exists():  # somebody else may have been faster
+        if not done.exists():  # another process may have been faster
             await asyncio.to_thread(unfinished.rename, done)
     return done
 
@@ -146,9 +147,9 @@ async def _install(root: Path) -> None:
 
 
 async def _compile(root: Path, folder: str) -> None:
-    """By the image's own Python: a process that must compile first starts three times as slowly.
+    """Compile with the Python of the image, because start-up without bytecode is three times slower.
 
-    What was compiled is not compared with its source, whose time an image does not keep.
+    The bytecode is not checked against the source, because an image does not keep file times.
     """
     compiling = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
     await output("chroot", str(root), *compiling, folder)

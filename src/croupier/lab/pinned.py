@@ -1,8 +1,7 @@
-"""The upstream modules the lab's programs are built from, pinned.
+"""The pinned upstream modules of the lab's binaries.
 
-The go.mod and go.sum beside this file hold versions and checksums and no Go
-code. A built program is good for as long as these files, the build flags and
-the kind of machine stay the same: their digest names its folder in the cache.
+The go.mod and go.sum files in `modules/` contain versions and checksums, but no Go code. The cache folder
+of a binary is named by the digest of these files, the build flags and the platform.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ MODULES = Path(__file__).parent / "modules"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A folder with go.mod and go.sum, and the programs built in it."""
+    """A folder with go.mod and go.sum, and the binaries built from it."""
 
     name: str
     version: str
@@ -74,7 +73,7 @@ HELM = Module(
     programs={"helm": f"{_HELM}/cmd/helm"},
     flags=(
         "-trimpath",
-        # Without these it says it is v3.22, and takes every cluster it cannot ask for a 1.20.
+        # Without these it reports v3.22 and assumes Kubernetes 1.20 when it has no cluster.
         f"-ldflags=-s -w -X {_HELM}/internal/version.version=v3.22.0"
         f" -X {_HELM}/pkg/chartutil.k8sVersionMajor=1 -X {_HELM}/pkg/chartutil.k8sVersionMinor=36"
         f" -X {_HELM}/pkg/lint/rules.k8sVersionMajor=1 -X {_HELM}/pkg/lint/rules.k8sVersionMinor=36",
@@ -87,7 +86,7 @@ HOME_OF = {program: module for module in EVERY for program in module.programs}
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 REAL_NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 INSTALLING = ("helm",)
-"""No lab needs it; who installs the chart into one does."""
+"""Needed only to install the chart."""
 
 KWOK_MODULE = "sigs.k8s.io/kwok"
 NODE_STAGES = (
@@ -102,7 +101,7 @@ POD_STAGES = (
 
 
 def digest(module: Module, *, machine: str = "") -> str:
-    """What a built program depends on, in twelve hexadecimal digits."""
+    """Digest of the inputs of a build, twelve hexadecimal digits."""
     content = hashlib.sha256()
     for file in ("go.mod", "go.sum"):
         content.update((module.folder / file).read_bytes())
@@ -111,7 +110,7 @@ def digest(module: Module, *, machine: str = "") -> str:
 
 
 def folder(module: Module, cache: Path) -> Path:
-    """Where the cache keeps the programs of `module`."""
+    """Cache folder of the binaries of `module`."""
     return cache / f"{module.name}-{module.version}-{digest(module)}"
 
 

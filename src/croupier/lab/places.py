@@ -1,8 +1,7 @@
-"""Where a lab keeps things on this machine.
+"""Folders of the user: the state of labs, and the cache.
 
-State (records, certificates, logs, etcd's data) is worth keeping apart from the
-cache (built programs): one may be thrown away at any time, the other names
-processes that run.
+The cache (built binaries) can be deleted at any time. The state (records, certificates, logs, etcd data)
+belongs to running processes.
 """
 
 import os
@@ -13,7 +12,7 @@ DEFAULT_NAME = "default"
 
 
 def home(env: Mapping[str, str] = os.environ) -> Path:
-    """Everything we remember about labs."""
+    """State folder."""
     if named := env.get("CROUPIER_HOME"):
         return Path(named).absolute()
     if state := env.get("XDG_STATE_HOME"):
@@ -22,7 +21,7 @@ def home(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache(env: Mapping[str, str] = os.environ) -> Path:
-    """Programs we built; can be deleted at the price of building them again."""
+    """Cache folder; can be deleted at any time."""
     if named := env.get("CROUPIER_CACHE"):
         return Path(named).absolute()
     if cached := env.get("XDG_CACHE_HOME"):
@@ -36,5 +35,5 @@ def labs(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def runs(env: Mapping[str, str] = os.environ) -> Path:
-    """Links to labs that live elsewhere because a test run owns them."""
+    """Links to the labs of test runs, which are in temporary folders."""
     return home(env) / "runs"

@@ -1,9 +1,7 @@
 """Free ports on loopback.
 
-They are taken from below the range the kernel hands out to outgoing
-connections: a part that is killed and started again needs the same port, and
-a client that keeps knocking at a closed port inside that range may be given
-this very port as its own and talk to itself.
+The ports are below the ephemeral range: a component that restarts needs the same port, and a client that
+reconnects to a closed port in the ephemeral range could get this port as its own and connect to itself.
 """
 
 import random
@@ -17,15 +15,15 @@ TRIES = 200
 
 
 def free(count: int, *, chance: random.Random) -> tuple[int, ...]:
-    """`count` different ports nobody listens on at this moment."""
+    """`count` different ports without a listener."""
     first, last = LOWEST, max(_ephemeral_start() - 1, LOWEST + 4_000)
-    found: list[int] = []
+    chosen: list[int] = []
     for _ in range(TRIES * count):
         port = chance.randint(first, last)
-        if port not in found and is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return tuple(found)
+        if port not in chosen and is_free(port):
+            chosen.append(port)
+        if len(chosen) == count:
+            return tuple(chosen)
     raise OSError(f"no {count} free ports between {first} and {last}")
 
 

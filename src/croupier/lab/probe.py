@@ -1,9 +1,4 @@
-"""One HTTP question to a part of the lab, under a name it trusts.
-
-Used to see whether a part is ready and to talk to etcd's JSON gateway. It is
-plain and synchronous on purpose: it must work before there is anything to
-build a client on.
-"""
+"""A minimal synchronous HTTP client, for readiness probes and etcd's JSON gateway."""
 
 import http.client
 import ssl
@@ -18,7 +13,7 @@ TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a part answers; with `authority` over TLS, with `pair` under that name."""
+    """URL of a component; `authority` enables TLS, `pair` is the client certificate."""
 
     url: str
     authority: Path | None = None
@@ -26,7 +21,7 @@ class Endpoint:
 
 
 def get(endpoint: Endpoint) -> tuple[int, str]:
-    """Status and body; OSError if nobody answers."""
+    """Status and body; raises OSError if there is no answer."""
     return _ask(endpoint, "GET", None)
 
 

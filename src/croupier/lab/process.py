@@ -1,9 +1,7 @@
-"""The programs of a lab as operating-system processes.
+"""Start, find and stop the processes of a lab.
 
-A process is remembered by its pid *and* the moment it was created, so that a
-record on disk never leads us to signal a stranger who got the same pid later.
-Every program runs in a session of its own: a Ctrl-C in the terminal reaches
-us, and we stop them in order.
+A process is identified by its pid and its creation time, so that a reused pid is never signalled. Every
+process has its own session, so that Ctrl-C reaches only the owner, which stops them in order.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ POLL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run. `env` is added to ours."""
+    """A program to run; `env` extends the current environment."""
 
     name: str
     argv: tuple[str, ...]
@@ -31,7 +29,7 @@ class Program:
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A started program; it can be written to disk and found again."""
+    """A started program, as stored in the record."""
 
     name: str
     pid: int
@@ -52,7 +50,7 @@ def start(program: Program, log_folder: Path) -> Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # It is watched and collected by pid from here on; an unset code would make Popen complain when it goes.
+    # From here on it is managed by pid; without a return code Popen would warn when it is garbage-collected.
     child.returncode = 0
     return Process(program.name, child.pid, psutil.Process(child.pid).create_time(), str(log))
 
@@ -62,7 +60,6 @@ def alive(process: Process) -> bool:
 
 
 def kill(process: Process) -> None:
-    """SIGKILL, as a crash would end it."""
     if found := _find(process):
         found.kill()
 
@@ -78,7 +75,7 @@ def thaw(process: Process) -> None:
 
 
 async def stop(process: Process, grace: float = STOP_GRACE) -> None:
-    """Ask it to end, wait `grace` seconds, then insist. Stopping a stopped one is harmless."""
+    """Send SIGTERM, wait `grace` seconds, then send SIGKILL. Idempotent."""
     if found := _find(process):
         with contextlib.suppress(psutil.NoSuchProcess):
             found.terminate()
@@ -89,7 +86,7 @@ async def stop(process: Process, grace: float = STOP_GRACE) -> None:
 
 
 async def gone(process: Process, within: float) -> bool:
-    """Wait until the process has ended; False if it has not in time."""
+    """Wait until the process has ended; False on timeout."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     while alive(process):
@@ -107,7 +104,7 @@ def _find(process: Process) -> psutil.Process | None:
         if found.status() == psutil.STATUS_ZOMBIE and found.num_threads() <= 1:
             # Until its last thread has ended, a killed process still holds its ports.
             with contextlib.suppress(psutil.TimeoutExpired):
-                found.wait(0)  # ours to collect, where it is our child
+                found.wait(0)  # reap it if it is our child
             return None
     except psutil.NoSuchProcess:
         return None

@@ -1,8 +1,4 @@
-"""How far something is, shown to a person at a terminal or written to a log.
-
-What works says what it does and how far it is; how often and how that looks is
-decided here.
-"""
+"""Progress output for terminals and logs."""
 
 import time
 from collections.abc import Callable
@@ -15,19 +11,17 @@ EVERY = 10.0
 
 
 class Progress(Protocol):
-    """Who wants to know."""
-
     def step(self, text: str) -> None:
-        """An everyday step has begun."""
+        """A normal step begins."""
 
     def say(self, text: str) -> None:
-        """Something out of the ordinary."""
+        """A message about an unusual event."""
 
     def advance(self, what: str, done: int, total: int) -> None:
-        """A long step is this far; called often."""
+        """Progress of a long step; called often."""
 
     def settle(self) -> None:
-        """The long step is over, however it ended."""
+        """The long step has ended."""
 
 
 class Silent:
@@ -45,7 +39,7 @@ class Silent:
 
 
 class Plain:
-    """Lines, and not too many: a long step is heard of when it begins and every ten seconds."""
+    """Plain lines; a long step is printed when it begins and then every ten seconds."""
 
     def __init__(
         self,
@@ -81,7 +75,7 @@ class Plain:
 
 
 class Fancy:
-    """A bar for the long step of the moment, lines above it."""
+    """A progress bar for the current long step, with lines above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

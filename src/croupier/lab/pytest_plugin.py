@@ -1,9 +1,8 @@
-"""A real Kubernetes for tests.
+"""pytest fixtures with a real Kubernetes API.
 
-One control plane serves a whole run and starts with the first test that asks
-for it; each test gets a namespace of its own, or leaves the cluster-scoped
-objects as it found them. With `--kubeconfig` the same tests talk to any other
-cluster instead, and leave nothing behind there.
+One control plane serves the whole run and starts with the first test that needs it. Each test gets its own
+namespace, or restores the cluster-scoped objects. With `--kubeconfig` the tests use another cluster and
+clean up afterwards.
 """
 
 import os
@@ -28,15 +27,14 @@ OUR_FIXTURES = {"cluster", "lab", "private_lab", "real_node", "namespace", "crds
 FAILED_WITH_LAB = pytest.StashKey[bool]()
 RUN = pytest.StashKey[TestRun]()
 LOGS = pytest.StashKey[list[str]]()
-"""Of the labs failed tests ran on: those of this process, and of the workers it had."""
+"""Log folders of the labs of failed tests, in this process and its xdist workers."""
 WORKER_LOGS = "croupier_lab_logs"
 SELDOM = "400"
-"""How far Go programs let garbage grow, in percent: an API server takes a fifth less CPU to begin, and a
-run begins a hundred; each then needs 100 MB more."""
+"""GOGC of the Go programs: the API server needs a fifth less CPU to start, for 100 MB more memory."""
 
 
 class PrivateLab(Protocol):
-    """Raises a lab of the test's own: `lab = await private_lab(durable=True)`."""
+    """Starts a separate lab for one test: `lab = await private_lab(durable=True)`."""
 
     def __call__(
         self,
@@ -61,17 +59,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LOGS] = []
     config.stash[RUN] = TestRun(
         Sources(named=config.getoption("--lab-bin")),
-        # Everyday steps are not worth a line among the dots; a build is.
+        # Print only builds and messages, not normal steps.
         Plain(_aloud(config), steps=False),
     )
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # As CI ends a run that takes too long: it must be torn down like one ended by Ctrl-C.
+        # CI sends SIGTERM on timeout: tear down as on Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """After the last fixture is gone, whatever the reason: nothing may be left running."""
+    """Stop everything after the last fixture, in any case."""
     if RUN in config.stash:
         _close(config)
 
@@ -90,7 +88,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist that has said it is done is killed ten seconds later: it tidies up before."""
+    """A pytest-xdist worker is killed ten seconds after it has finished, so it must clean up here."""
     config = session.config
     if config.stash[FAILED_WITH_LAB]:
         config.stash[LOGS] += map(str, config.stash[RUN].logs())
@@ -101,7 +99,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker is done: what it would have said at the end, had it a terminal."""
+    """Collect the log folders of a finished xdist worker."""
     node.config.stash[LOGS] += getattr(node, "workeroutput", {}).get(WORKER_LOGS, [])
 
 
@@ -114,13 +112,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def lab(pytestconfig: pytest.Config) -> Lab:
     """The run's shared lab: etcd, kube-apiserver, controller manager, scheduler, KWOK."""
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("needs a lab of its own, and --kubeconfig aims this run at another cluster")
+        pytest.skip("needs its own lab, but --kubeconfig selects another cluster")
     return pytestconfig.stash[RUN].shared()
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Cluster:
-    """The cluster tests talk to: the shared lab, or the one --kubeconfig names."""
+    """The cluster under test: the shared lab, or that of --kubeconfig."""
     foreign: Path | None = pytestconfig.getoption("--kubeconfig")
     if foreign is None:
         shared: Lab = request.getfixturevalue("lab")
@@ -138,7 +136,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 @pytest.fixture(scope="session")
 def crds(cluster: Cluster, pytestconfig: pytest.Config) -> Iterator[dict[str, dict[str, Any]]]:
-    """Our kinds, known to the cluster."""
+    """The CRDs of Croupier, installed in the cluster."""
     definitions = _definitions()
     foreign = pytestconfig.getoption("--kubeconfig") is not None
     if foreign and (reason := borrowed.contradiction(cluster, definitions)):
@@ -153,7 +151,7 @@ def crds(cluster: Cluster, pytestconfig: pytest.Config) -> Iterator[dict[str, di
 def clean_cluster(
     cluster: Cluster, crds: dict[str, dict[str, Any]], pytestconfig: pytest.Config
 ) -> Iterator[None]:
-    """Afterwards, Nodes and cluster-scoped objects of our kinds are those that were there before."""
+    """Restores Nodes and cluster-scoped custom resources after the test."""
     kinds = borrowed.cluster_scoped(crds)
     foreign = pytestconfig.getoption("--kubeconfig") is not None
     if foreign and (reason := borrowed.occupation(cluster, kinds)):
@@ -165,9 +163,9 @@ def clean_cluster(
 
 @pytest_asyncio.fixture
 async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
-    """A factory of labs for fault tests: what dies there disturbs nobody else."""
+    """A factory of separate labs, for fault injection."""
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("breaks a control plane, and --kubeconfig aims this run at one that is not ours")
+        pytest.skip("injects faults into the control plane, but --kubeconfig selects another cluster")
     run = pytestconfig.stash[RUN]
     raised: list[Lab] = []
 
@@ -192,12 +190,12 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
 
 @pytest.fixture(scope="module")
 def real_node(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str]:
-    """The name of this machine as a node of the shared lab, while the tests of one file run.
+    """Joins this machine to the shared lab for the tests of one file; the name of the node.
 
-    No longer: the next file may count nodes, or expect that its pods find no place. A file that needs a
-    kubelet of another kind says so in its KUBELET, with settings of a KubeletConfiguration.
+    It leaves afterwards, because other files may count nodes or expect unschedulable pods. A module variable
+    KUBELET overrides fields of the KubeletConfiguration.
     """
-    from croupier.lab import realnode  # noqa: PLC0415 (drags in what only a real node needs)
+    from croupier.lab import realnode  # noqa: PLC0415 (imports dependencies of real nodes)
 
     if reason := realnode.obstacle():
         pytest.skip(reason)
@@ -220,7 +218,7 @@ def _namespaced(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 def _aloud(config: pytest.Config) -> Callable[[str], None]:
-    """Write a line in the middle of a run, past pytest's capture."""
+    """Returns a function that writes a line to the terminal in spite of pytest's capture."""
 
     def write(text: str) -> None:
         capture = config.pluginmanager.getplugin("capturemanager")

@@ -1,9 +1,8 @@
-"""This machine as a real node of a lab: containerd and a kubelet, and nothing left behind.
+"""This machine as a real node of a lab: containerd and a kubelet.
 
-Everything the node makes outside the lab's folder (a bridge, a control group,
-a run folder) is named after that folder, and every process it starts carries
-the folder in its environment, as do the shims. So leaving needs no memory: it
-works the same after a clean stop, a crash, or twice.
+Everything outside of the lab's folder (bridge, cgroup, run folder) is named after that folder, and every
+process has the folder in its environment. So `leave` needs no record: it is idempotent and works after a
+crash.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ from croupier.lab.lab import Lab
 from croupier.lab.process import Process, Program
 
 NAME = "this-machine"
-KEEPER = "node-keeper"
+KEEPER = "node-namespace"
 CONTAINERD = "containerd"
 KUBELET = "kubelet"
 RELAY = "api-relay"
@@ -65,15 +64,15 @@ def ground(lab: Lab) -> Ground:
 
 
 def obstacle() -> str | None:
-    """Why this machine cannot be a real node now, with what to do; None if it can."""
+    """Why this machine cannot be a real node, with advice; None if it can."""
     if os.geteuid() != 0:
         return (
             "A real node needs root (for mounts, control groups and a bridge): "
-            "run the same command as root, or leave --real-node out."
+            "run the same command as root, or omit --real-node."
         )
     if absent := _absent_packages():
         return (
-            f"A real node needs {', '.join(absent)}, which this machine does not have: "
+            f"A real node needs {', '.join(absent)}, which is not installed: "
             f"run `make setup` as root, or `apt-get install {' '.join(absent)}`."
         )
     return None
@@ -84,7 +83,7 @@ def _absent_packages() -> list[str]:
     if cni.missing_plugins():
         absent.add("containernetworking-plugins")
     busybox = elf.read(_busybox().read_bytes()) if _busybox().exists() else None
-    if busybox is None or busybox.interpreter:  # the other package's busybox would not run in an image
+    if busybox is None or busybox.interpreter:  # a dynamic busybox would not run in an image
         absent.add("busybox-static")
     return sorted(absent)
 
@@ -94,9 +93,9 @@ def _busybox() -> Path:
 
 
 async def join(lab: Lab, name: str = NAME, settings: Mapping[str, Any] | None = None) -> tuple[Process, ...]:
-    """Make this machine the Ready node `name` of the lab; what an earlier one left is removed first.
+    """Join this machine as node `name` and wait until it is Ready; remains of an earlier node are removed.
 
-    `settings` are of a KubeletConfiguration, over the lab's own.
+    `settings` override fields of the KubeletConfiguration.
     """
     reason = obstacle() or _lacking(lab)
     if reason:
@@ -112,7 +111,7 @@ async def join(lab: Lab, name: str = NAME, settings: Mapping[str, Any] | None = 
 
 
 async def restart(lab: Lab, part: str) -> None:
-    """Start containerd or the kubelet again, as it was; pods do not notice."""
+    """Restart containerd or the kubelet; pods keep running."""
     await process.stop(lab.process(part))
     again = _program(lab, part, inside(lab))
     lab.adopt(process.start(again, lab.logs))
@@ -123,24 +122,24 @@ async def restart(lab: Lab, part: str) -> None:
 
 
 async def leave(lab: Lab) -> None:
-    """Undo `join`: processes, pods, mounts, network, control groups, state. Harmless to repeat."""
+    """Undo `join`: remove processes, pods, mounts, network, cgroups and state. Idempotent."""
     here = ground(lab)
     if not (here.state.exists() or here.run.exists()):
         return
-    await _end(here, only=(KUBELET, CONTAINERD))  # they would start what we end
-    await cgroup.remove(here.cgroup)  # while shims live: they collect their dead
+    await _end(here, only=(KUBELET, CONTAINERD))  # they would restart the pods
+    await cgroup.remove(here.cgroup)  # before the shims, which reap their children
     await _end(here)
-    await cgroup.remove(here.cgroup)  # a shim may have been starting one more
+    await cgroup.remove(here.cgroup)  # a shim may have started another process
     await cni.remove_bridge(here.id)
     for path in (here.run, here.state):
         await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
 
 def inside(lab: Lab) -> tuple[str, ...]:
-    """The words to put before a command so that it sees the node's files: `*inside(lab), "ctr", ...`."""
-    for one in lab.record.processes:
-        if one.name == KEEPER and process.alive(one):
-            return namespace.entering(one.pid)
+    """Command prefix that runs a program in the node's namespace: `*inside(lab), "ctr", ...`."""
+    for running in lab.record.processes:
+        if running.name == KEEPER and process.alive(running):
+            return namespace.entering(running.pid)
     raise LabError(f"Lab {lab.name} has no real node: start it with `croupier lab up --real-node`.")
 
 
@@ -150,7 +149,7 @@ async def load(lab: Lab, archive: Path) -> None:
 
 
 async def images(lab: Lab, *more: str) -> str:
-    """`ctr images ...` on the node: what `ls -q` prints by itself."""
+    """Output of `ctr images ...` on the node; `ls -q` by default."""
     ctr = (*inside(lab), lab.record.binaries["ctr"], "--address", containerd.SOCKET)
     return await output(*ctr, "--namespace", containerd.NAMESPACE, "images", *(more or ("ls", "-q")))
 
@@ -162,7 +161,7 @@ async def _load(lab: Lab, within: tuple[str, ...], archive: Path) -> None:
 
 
 def _relay(lab: Lab, address: str) -> Program:
-    """Pods reach the API server at the bridge's address, under one of its own names."""
+    """The relay through which pods reach the API server, on the address of the bridge."""
     server = lab.server.partition("//")[2]
     command = (sys.executable, "-m", "croupier.lab.relay", f"{address}:{relay.PORT}", server)
     return Program(RELAY, command, ground(lab).mark)
@@ -171,7 +170,9 @@ def _relay(lab: Lab, address: str) -> Program:
 def _lacking(lab: Lab) -> str | None:
     absent = [name for name in pinned.REAL_NODE if name not in lab.record.binaries]
     return (
-        f"Lab {lab.name} was raised without {', '.join(absent)}: a real node needs them." if absent else None
+        f"Lab {lab.name} was started without {', '.join(absent)}, which a real node needs."
+        if absent
+        else None
     )
 
 
@@ -250,7 +251,7 @@ def _written(here: Ground, name: str, text: str) -> Path:
 
 
 def _program(lab: Lab, part: str, within: tuple[str, ...]) -> Program:
-    """The part as it was configured; read from disk, so that any process can start it again."""
+    """The configured component; read from disk, so that any process can restart it."""
     here = ground(lab)
     arguments: list[str] = json.loads(here.arguments(part).read_text())
     return Program(part, (*within, lab.record.binaries[part], *arguments), here.mark)
@@ -268,13 +269,13 @@ async def _until_node_ready(lab: Lab, program: Process, name: str) -> None:
     condition = '{.status.conditions[?(@.type=="Ready")].status}'
     question = ("get", "node", name, "--ignore-not-found", "-o", f"jsonpath={condition}")
     async for _ in _tries(program, f"The node {name} did not become Ready."):
-        with contextlib.suppress(LabError):  # the API server may be busy; the deadline decides
+        with contextlib.suppress(LabError):  # retried until the deadline
             if await output(*lab.cluster.command(*question)) == "True":
                 return
 
 
 async def _tries(program: Process, complaint: str) -> AsyncIterator[None]:
-    """Another try every moment, until time is up or the program has ended."""
+    """Yield repeatedly until the deadline, or until the program exits; then raise."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_WITHIN
     while process.alive(program) and loop.time() < deadline:
@@ -284,26 +285,27 @@ async def _tries(program: Process, complaint: str) -> AsyncIterator[None]:
 
 
 def survivors(here: Ground) -> Iterator[psutil.Process]:
-    """The processes that carry this lab's mark: ours, and what they started outside of containers."""
-    for found in psutil.process_iter():
+    """Processes of this node, identified by their environment."""
+    for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if found.environ().get(MARK) == str(here.lab):
-                yield found
+            if candidate.environ().get(MARK) == str(here.lab):
+                yield candidate
 
 
 async def _end(here: Ground, only: tuple[str, ...] = ()) -> None:
-    """Kill the node's processes. Their state goes too, so there is nothing for them to tidy up."""
+    """Kill the processes of the node; their state is removed as well, so SIGKILL is enough."""
     deadline = asyncio.get_running_loop().time() + END_WITHIN
-    while found := [one for one in survivors(here) if not only or _named(one, only)]:
-        for one in found:
+    while running := [child for child in survivors(here) if not only or _named(child, only)]:
+        for child in running:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                child.kill()
         if asyncio.get_running_loop().time() > deadline:
-            raise LabError(f"The real node's process {found[0].pid} does not end; see `ps {found[0].pid}`.")
+            pid = running[0].pid
+            raise LabError(f"Process {pid} of the real node does not end; see `ps {pid}`.")
         await asyncio.sleep(POLL)
 
 
-def _named(found: psutil.Process, names: tuple[str, ...]) -> bool:
+def _named(candidate: psutil.Process, names: tuple[str, ...]) -> bool:
     with contextlib.suppress(psutil.Error):
-        return found.name() in names
+        return candidate.name() in names
     return False

@@ -1,4 +1,4 @@
-"""What is remembered of a lab on disk, so that any later process can find and stop it."""
+"""The record of a lab on disk, with which any later process can find and stop it."""
 
 import os
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ class State(Enum):
     STARTING = "starting"
     RUNNING = "running"
     BROKEN = "broken"
-    """Some parts, or the one who owned them, died without taking the others along."""
+    """Some components, or the owner, died while others still run."""
     STOPPED = "stopped"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab as it was asked for, and what runs of it."""
+    """The configuration of a lab and its processes."""
 
     name: str
     folder: str
@@ -35,19 +35,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, tuple[str, ...]] = {}
     ready: bool = False
     owner: Process | None = None
-    """Who stops this lab in the end; None for a detached one."""
+    """The process that stops the lab; None for a detached one."""
     processes: tuple[Process, ...] = ()
     real_node: str | None = None
 
 
 def myself() -> Process:
-    """This very process, as an owner."""
+    """The current process, as an owner."""
     me = psutil.Process(os.getpid())
     return Process("croupier", me.pid, me.create_time(), "")
 
 
 def save(record: Record) -> None:
-    """Written whole or not at all: a reader never sees half a record."""
+    """Write the record atomically."""
     path = Path(record.folder) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.tmp")
@@ -56,7 +56,7 @@ def save(record: Record) -> None:
 
 
 def load(folder: Path) -> Record | None:
-    """The record in `folder`; None if there is none, or one of another age that we cannot read."""
+    """The record in `folder`; None if there is none or it cannot be decoded."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
@@ -69,7 +69,7 @@ def forget(record: Record) -> None:
 
 def state(record: Record) -> State:
     owned = record.owner is None or process.alive(record.owner)
-    running = [process.alive(one) for one in record.processes]
+    running = [process.alive(part) for part in record.processes]
     if not record.ready:
         return State.STARTING if owned and record.owner is not None else _wreck(running)
     if owned and running and all(running):

@@ -1,7 +1,6 @@
-"""Lets pods of a real node reach the API server, which listens on loopback alone.
+"""A TCP relay from the bridge of a real node to the API server, which listens on loopback only.
 
-A relay on the address of the lab's own bridge passes bytes on, nothing more: whoever connects still needs
-credentials, and nobody beyond the bridge can connect. It has no state; it may be killed at any time.
+It is reachable only from the bridge, and clients still need credentials. It has no state.
 """
 
 import argparse
@@ -31,7 +30,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
-        writer.write_eof()  # who has said everything may still listen
+        writer.write_eof()  # half-close: the peer may still send
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

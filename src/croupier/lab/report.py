@@ -1,4 +1,4 @@
-"""A lab as a person or a script sees it from outside."""
+"""The output of `croupier lab status`."""
 
 import contextlib
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     logs: str
     parts: Sequence[Part]
     nodes: Nodes | None
-    """None if the API server did not answer."""
+    """None if the API server is not reachable."""
 
 
 async def look(lab: Lab) -> Report:
@@ -47,8 +47,8 @@ async def look(lab: Lab) -> Report:
         kubeconfig=str(lab.kubeconfig),
         logs=str(lab.logs),
         parts=[
-            Part(one.name, one.pid, lab.record.ports.get(one.name), process.alive(one), one.log)
-            for one in lab.record.processes
+            Part(part.name, part.pid, lab.record.ports.get(part.name), process.alive(part), part.log)
+            for part in lab.record.processes
         ],
         nodes=await _nodes(lab) if state is State.RUNNING else None,
     )

@@ -1,6 +1,6 @@
-"""Objects of our kinds for a lab's simulated nodes that no process of ours writes yet.
+"""Sample custom resources for the demo: cards of the simulated nodes, a pool and a CPU limit.
 
-Until the node side reports its cards, the demo does, from the same catalogue the nodes are made of.
+The demo runs no node agent, so it writes the objects itself, from the catalogue of card models.
 """
 
 import asyncio
@@ -37,32 +37,32 @@ POOL = "training"
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """One object and the kind it is created as."""
+    """An object and its resource type."""
 
     resource: Resource[Any]
     body: Wire
 
 
 def pci_address(index: int) -> str:
-    """Where the simulated card with this index sits: each behind a bridge of its own."""
+    """PCI address of the simulated card with this index."""
     return f"0000:{0x10 + index:02x}:00.0"
 
 
 def of_node(node: str, cards: Cards, now: datetime) -> Iterator[Exhibit]:
-    """What the node side will report of one node's cards."""
+    """The inventory and the cards of one node."""
     yield Exhibit(kinds.GPU_NODE_INVENTORIES, _inventory(node, cards, now))
     for index in range(cards.count):
         yield Exhibit(kinds.GPU_DEVICES, _device(node, index, cards.model, now))
 
 
 def of_people(namespace: str) -> Iterator[Exhibit]:
-    """What a person would write for parts that nobody carries out yet: a pool, a CPU limit."""
+    """A pool and a CPU limit, as a user would create them."""
     yield Exhibit(kinds.GPU_POOLS, _pool())
     yield Exhibit(kinds.POD_ALLOCATIONS, _allocation(namespace))
 
 
 async def show(api: Client, exhibits: Iterable[Exhibit]) -> None:
-    """Write them, status included; writing them again changes nothing."""
+    """Apply the objects with their status. Idempotent."""
     await asyncio.gather(*(_write(api, exhibit) for exhibit in exhibits))
 
 

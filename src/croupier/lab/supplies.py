@@ -1,4 +1,4 @@
-"""Everything a lab needs before it can start: programs found, or built where they are missing."""
+"""Provide the binaries and stage files of a lab; missing ones are built."""
 
 import asyncio
 import os
@@ -23,13 +23,13 @@ class Supplies:
 async def ensure(
     names: Iterable[str], sources: Sources, show: Progress, *, pods_run: bool = True
 ) -> Supplies:
-    """Find these programs, building what is nowhere to be found. KWOK comes with its stage files."""
+    """Find these binaries and build the missing ones. Includes the stage files for KWOK."""
     wanted = tuple(names)
     search = binaries.search(wanted, sources)
     if search.missing:
-        for passed in search.passed_over:
-            if passed.name in search.missing:
-                show.say(str(passed))
+        for rejected in search.passed_over:
+            if rejected.name in search.missing:
+                show.say(str(rejected))
         await build.build(search.missing, sources.cache, show)
         built = {name: binaries.in_cache(name, sources.cache) for name in search.missing}
     else:
@@ -41,15 +41,15 @@ async def ensure(
 
 
 async def _stages(kwok: Path, cache: Path, show: Progress, *, pods_run: bool) -> tuple[Path, ...]:
-    """From a folder `stages` beside the program, our cache, or the module itself."""
-    beside = kwok.parent / "stages"
-    if stages := binaries.stages_in(beside, pods=pods_run) or binaries.stages(cache, pods=pods_run):
+    """KWOK's stage files: from the folder `stages` next to its binary, the cache, or its module."""
+    adjacent = kwok.parent / "stages"
+    if stages := binaries.stages_in(adjacent, pods=pods_run) or binaries.stages(cache, pods=pods_run):
         return stages
     try:
         await build.fetch_stages(cache, show)
     except LabError as failure:
         files = ", ".join(Path(stage).name for stage in (*pinned.NODE_STAGES, *pinned.POD_STAGES))
-        advice = f"Put KWOK's stage files ({files}) into {beside}, or try again with network access."
+        advice = f"Put KWOK's stage files ({files}) into {adjacent}, or try again with network access."
         raise LabError(f"{advice} They could not be fetched: {failure}") from failure
     stages = binaries.stages(cache, pods=pods_run)
     if stages is None:
@@ -58,8 +58,8 @@ async def _stages(kwok: Path, cache: Path, show: Progress, *, pods_run: bool) ->
 
 
 async def clear(cache: Path, show: Progress) -> None:
-    """Delete everything we built. Waits for a build that runs now."""
-    waiting = "Another croupier is building the lab's programs: waiting for it to finish"
+    """Delete everything that was built. Waits for a running build."""
+    waiting = "Another process is building the lab's binaries: waiting for it to finish"
     async with lock.held(cache / "build.lock", on_wait=lambda: show.say(waiting)):
         await asyncio.to_thread(_remove_folders, cache)
 
@@ -67,5 +67,5 @@ async def clear(cache: Path, show: Progress) -> None:
 def _remove_folders(cache: Path) -> None:
     for folder in filter(Path.is_dir, cache.iterdir()):
         for inner, _, _ in os.walk(folder):
-            os.chmod(inner, 0o700)  # Go makes its module folders read-only
+            os.chmod(inner, 0o700)  # module folders of Go are read-only
         shutil.rmtree(folder)

@@ -1,7 +1,7 @@
-"""The labs of one test run: at most one shared, any number private, none left at the end.
+"""The labs of one test run: at most one shared lab, and any number of private ones.
 
-They live in temporary folders. A link in the state folder leads to each, so
-that a run which was killed outright is tidied up by the next one.
+The labs are in temporary folders. The state folder has a link to each, so that the next run can clean up
+after a run that was killed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class TestRun:
-    __test__ = False  # pytest collects classes by this name
+    __test__ = False  # pytest would collect a class with this name
 
     def __init__(self, sources: Sources, show: Progress) -> None:
         self._sources = sources
@@ -41,7 +41,7 @@ class TestRun:
 
     @property
     def raised(self) -> Lab | None:
-        """The shared one, if somebody has asked for it."""
+        """The shared lab, if it was started."""
         return self._shared
 
     def foreign(self, kubeconfig: Path) -> Cluster:
@@ -71,7 +71,7 @@ class TestRun:
         return [*self._kept, *(lab.logs for lab in self._labs)]
 
     def close(self, *, keep_logs: bool) -> None:
-        """End every lab that is still there, the shared one last."""
+        """Stop all labs, the shared one last."""
         for lab in reversed(self._labs.copy()):
             run(self.end(lab, keep_logs=keep_logs))
         self._shared = None
@@ -100,7 +100,7 @@ class TestRun:
 
 
 async def sweep(sources: Sources, show: Progress) -> None:
-    """End the labs of earlier runs whose process is no more. One run at a time does that."""
+    """Stop the labs of earlier runs whose process has died. Guarded by a lock."""
     links = places.runs(sources.env)
     async with lock.held(places.home(sources.env) / "runs.lock", on_wait=lambda: None):
         await _sweep(_inside(links), show)
@@ -114,7 +114,7 @@ async def _sweep(links: Sequence[Path], show: Progress) -> None:
     for link in links:
         left = record.load(link)
         if left is None and link.readlink().parent.exists():
-            continue  # another run is just raising it, or is building what it needs
+            continue  # another run is starting it or building its binaries
         if left is not None:
             if left.owner is not None and process.alive(left.owner):
                 continue
@@ -125,6 +125,6 @@ async def _sweep(links: Sequence[Path], show: Progress) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """From a synchronous fixture, without touching the event loop the tests are given."""
+    """Run a coroutine in a separate event loop, for synchronous fixtures."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(work)

@@ -1,8 +1,4 @@
-"""Which version of a program fits the lab.
-
-A program the user already has is welcome only if a cluster made with it is the
-one everything is tested on; else it is passed over, with the reason.
-"""
+"""Version requirements of the lab's binaries; binaries with other versions are rejected with a reason."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +19,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How to ask a program for its version, and which ones (major, minor) fit."""
+    """The version option of a binary, and the supported range of (major, minor)."""
 
     lowest: tuple[int, int]
     highest: tuple[int, int]
@@ -56,7 +52,7 @@ RULES = {
 
 
 def read(output: str) -> Version | None:
-    """The first version number in what a program printed about itself."""
+    """The first version number in the output of a binary."""
     found = _NUMBER.search(output)
     return Version(*map(int, found.groups())) if found else None
 
@@ -65,7 +61,7 @@ def objection(program: str, version: Version | None) -> str | None:
     """Why this version cannot be used; None if it can."""
     rule = RULES[program]
     if version is None:
-        return f"it does not say its version; the lab needs {rule.wanted}"
+        return f"its version is unknown; the lab needs {rule.wanted}"
     if rule.lowest <= (version.major, version.minor) <= rule.highest:
         return None
-    return f"it is {version}; the lab needs {rule.wanted}"
+    return f"its version is {version}; the lab needs {rule.wanted}"

@@ -1,4 +1,1 @@
-"""The reference in docs/reference, written from what is described elsewhere: kinds, metrics, verbs.
-
-It stands in the topmost room because it reads all the others; it is no verb.
-"""
+"""Generator of docs/reference: kinds, metrics and commands, from the source code."""

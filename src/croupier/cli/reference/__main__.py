@@ -1,7 +1,7 @@
-"""Write the reference, or say which of its pages are stale.
+"""Write the pages in docs/reference, or check whether they are up to date.
 
-python -m croupier.cli.reference            write them
-python -m croupier.cli.reference --check    exit 1 and name the stale ones
+python -m croupier.cli.reference            write the pages
+python -m croupier.cli.reference --check    exit with 1 and list the stale pages
 """
 
 import sys
@@ -15,12 +15,12 @@ from croupier.cli.reference import kinds, metrics, verbs
 FOLDER: Final = "docs/reference"
 INDEX: Final = """# Reference
 
-Generated from what the programs themselves are made of: `make generate` writes it, `make check` compares.
+Generated from the source code: `make generate` writes it, `make check` compares it.
 
-- [Kinds](kinds.md): every field of every object of ours
-- [Settings](../settings.md): one tree for everything that can be set
-- [Metrics](metrics.md): what is counted, and by which process
-- [Command line](commands.md): every verb and option
+- [Kinds](kinds.md): every field of every custom resource
+- [Settings](../settings.md): every setting
+- [Metrics](metrics.md): every metric, and the process that exports it
+- [Command line](commands.md): every command and option
 """
 
 
@@ -35,12 +35,12 @@ def files() -> dict[str, str]:
 
 
 def stale(root: Path) -> list[str]:
-    """The paths that are not as they would be written."""
+    """The paths whose content is out of date."""
     return [path for path, text in files().items() if _now(root / path) != text]
 
 
 def write(root: Path) -> list[str]:
-    """Bring the pages up to date; the paths that changed."""
+    """Write the stale pages and return their paths."""
     changed = stale(root)
     wanted = files() if changed else {}
     for path in changed:

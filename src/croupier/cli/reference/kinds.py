@@ -11,13 +11,13 @@ from croupier.cli.reference import paper
 
 HEAD: Final = """# Kinds
 
-Generated from the Structs in src/croupier/api, from which the CustomResourceDefinitions come, too.
-`kubectl explain` says the same in a cluster.
+Generated from the Structs in src/croupier/api, like the CustomResourceDefinitions.
+`kubectl explain` prints the same descriptions.
 `[]` stands for each item of a list, `<name>` for any key of a map.
 
 """
 OURS: Final = ("apiVersion", "kind", "metadata")
-"""What every object has."""
+"""Fields of every Kubernetes object; not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def page() -> str:
 
 def fields(kind: Kind) -> list[Field]:
     root = crds.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    own = {name: one for name, one in root["properties"].items() if name not in OURS}
+    own = {name: node for name, node in root["properties"].items() if name not in OURS}
     return list(_fields("", {**root, "properties": own}))
 
 
@@ -43,16 +43,16 @@ def _section(kind: Kind, spec: Schema) -> str:
     (version,) = spec["versions"]
     root = version["schema"]["openAPIV3Schema"]
     names = ", ".join(paper.code(name) for name in (spec["names"]["plural"], *kind.short))
-    scope = "of the whole cluster" if spec["scope"] == "Cluster" else "in a namespace"
-    rows = [(paper.code(one.path), one.type, one.note, one.says) for one in fields(kind)]
+    scope = "cluster-scoped" if spec["scope"] == "Cluster" else "namespaced"
+    rows = [(paper.code(field.path), field.type, field.note, field.says) for field in fields(kind)]
     parts = [
         f"## {kind.resource.kind}\n",
-        f"`{kind.resource.group}/{kind.resource.version}`, {scope}; kubectl knows it as {names}.\n",
+        f"`{kind.resource.group}/{kind.resource.version}`, {scope}. Names in kubectl: {names}.\n",
         f"{root.get('description', '')}\n",
-        paper.table(("field", "type", "allowed, default", "what it is"), rows),
+        paper.table(("field", "type", "allowed, default", "description"), rows),
     ]
     if rules := dict.fromkeys(rule.get("message", rule["rule"]) for rule in _rules(root)):
-        parts += ["Held by the API server itself:\n", "".join(f"- {rule}\n" for rule in rules)]
+        parts += ["Validation rules of the API server:\n", "".join(f"- {rule}\n" for rule in rules)]
     if kind.selectable:
         selectors = ", ".join(paper.code(path.lstrip(".")) for path in kind.selectable)
         parts.append(f"Field selectors: {selectors}.\n")
@@ -61,10 +61,10 @@ def _section(kind: Kind, spec: Schema) -> str:
 
 def _fields(path: str, node: Schema) -> Iterator[Field]:
     required = node.get("required", ())
-    for name, one in node.get("properties", {}).items():
+    for name, child in node.get("properties", {}).items():
         here = f"{path}.{name}".lstrip(".")
-        yield Field(here, _type(one), _note(one, name in required), one.get("description", ""))
-        yield from _below(here, one)
+        yield Field(here, _type(child), _note(child, name in required), child.get("description", ""))
+        yield from _below(here, child)
 
 
 def _below(path: str, node: Schema) -> Iterator[Field]:
@@ -89,14 +89,14 @@ def _type(node: Schema) -> str:
 
 
 def _note(node: Schema, required: bool) -> str:
-    said = ["required"] if required else []
+    notes = ["required"] if required else []
     if "enum" in node:
-        said.append(", ".join(map(str, node["enum"])))
+        notes.append(", ".join(map(str, node["enum"])))
     if "minimum" in node or "maximum" in node:
-        said.append(_range(node))
+        notes.append(_range(node))
     if (default := node.get("default")) is not None and not isinstance(default, dict):
-        said.append(f"default {_spelled(default)}")
-    return "; ".join(said)
+        notes.append(f"default {_spelled(default)}")
+    return "; ".join(notes)
 
 
 def _range(node: Schema) -> str:
@@ -112,7 +112,7 @@ def _spelled(value: Any) -> str:
 
 def _rules(node: Schema) -> Iterator[Schema]:
     yield from node.get(RULES, ())
-    inner = [*node.get("properties", {}).values(), node.get("items"), node.get("additionalProperties")]
-    for one in inner:
-        if isinstance(one, dict):
-            yield from _rules(one)
+    children = [*node.get("properties", {}).values(), node.get("items"), node.get("additionalProperties")]
+    for child in children:
+        if isinstance(child, dict):
+            yield from _rules(child)

@@ -1,4 +1,4 @@
-"""Every metric, read off the source: its name and help stand there once, where it is counted."""
+"""Every metric, found by parsing the source for its declaration."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ TYPES: Final = {
     "GaugeMetricFamily": "gauge",
     "Histogram": "histogram",
 }
-LEDGER: Final = "Whoever keeps the ledger: `croupier extender`, with CRD also `croupier manager`"
+LEDGER: Final = "Capacity manager: `croupier extender`, with CRD also `croupier manager`"
 PROCESSES: Final = {
     "kube/": "Every process",
     "book/": LEDGER,
@@ -31,11 +31,11 @@ PROCESSES: Final = {
     "controllers/handler": "`croupier manager`, groups inventory, bootstrap and pools",
     "controllers/": "`croupier manager`, group pools",
 }
-"""Where a file is counted in; the first that fits."""
+"""The process that exports the metrics of a file; the first matching prefix wins."""
 HEAD: Final = """# Metrics
 
-Generated from the source. Every process serves them at `/metrics` of its `--health` address.
-A histogram has the series `_bucket`, `_sum` and `_count`. What is named after an object goes with it.
+Generated from the source. Every process serves its metrics at `/metrics` on its `--health` address.
+A histogram has the series `_bucket`, `_sum` and `_count`. Series labelled with an object are removed with it.
 
 """
 
@@ -50,23 +50,28 @@ class Metric:
 
 
 class UnreadableMetricError(Exception):
-    """A metric is declared in a way this reader does not know."""
+    """The declaration of a metric cannot be parsed."""
 
 
 def page() -> str:
-    found = every()
-    titles = dict.fromkeys(_process(one.file) for one in found)
+    metrics = every()
+    titles = dict.fromkeys(_process(metric.file) for metric in metrics)
     order = list(dict.fromkeys(PROCESSES.values()))
     sections = []
     for title in sorted(titles, key=order.index):
-        here = sorted((one for one in found if _process(one.file) == title), key=lambda one: one.name)
-        rows = [(paper.code(one.name), one.type, ", ".join(one.labels), one.says) for one in here]
-        sections.append(f"## {title}\n\n{paper.table(('metric', 'type', 'labels', 'what it says'), rows)}")
+        exported = sorted(
+            (metric for metric in metrics if _process(metric.file) == title), key=lambda metric: metric.name
+        )
+        rows = [
+            (paper.code(metric.name), metric.type, ", ".join(metric.labels), metric.says)
+            for metric in exported
+        ]
+        sections.append(f"## {title}\n\n{paper.table(('metric', 'type', 'labels', 'description'), rows)}")
     return HEAD + "\n".join(sections)
 
 
 def every() -> list[Metric]:
-    return [one for path in sorted(SOURCE.rglob("*.py")) for one in _declared(path)]
+    return [metric for path in sorted(SOURCE.rglob("*.py")) for metric in _declared(path)]
 
 
 def _process(file: str) -> str:
@@ -83,10 +88,10 @@ def _declared(path: Path) -> Iterator[Metric]:
     for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Name(id=kind), args=[name, says, *more]) if kind in TYPES:
-                given = {word.arg: word.value for word in call.keywords}
-                labels = _labels(more[0] if more else given.get("labels"), lists)
-                for spelled, said in _spellings(name, says, texts, f"{file}:{call.lineno}"):
-                    yield Metric(_full(spelled, TYPES[kind]), TYPES[kind], labels, said, file)
+                keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+                labels = _labels(more[0] if more else keywords.get("labels"), lists)
+                for full_name, help_text in _spellings(name, says, texts, f"{file}:{call.lineno}"):
+                    yield Metric(_full(full_name, TYPES[kind]), TYPES[kind], labels, help_text, file)
 
 
 def _full(name: str, kind: str) -> str:
@@ -96,17 +101,17 @@ def _full(name: str, kind: str) -> str:
 def _spellings(
     name: ast.expr, says: ast.expr, texts: Mapping[str, Mapping[str, str]], where: str
 ) -> Iterator[tuple[str, str]]:
-    """One, or as many as the table has over which the declaration loops."""
+    """Name and help: one pair, or one per entry of the table over which the declaration loops."""
     match name, says:
         case ast.Constant(value=str(spelled)), ast.Constant(value=str(said)):
             yield spelled, said
         case ast.JoinedStr(values=[ast.Constant(value=str(prefix)), ast.FormattedValue()]), ast.Name():
             if len(texts) != 1:
-                raise UnreadableMetricError(f"{where}: which of the tables {sorted(texts)} is meant?")
+                raise UnreadableMetricError(f"{where}: ambiguous table, one of {sorted(texts)}")
             (table,) = texts.values()
             yield from ((f"{prefix}{word}", said) for word, said in table.items())
         case _:
-            raise UnreadableMetricError(f"{where}: write the name and help of the metric out.")
+            raise UnreadableMetricError(f"{where}: the name and help of a metric must be literals")
 
 
 def _labels(node: ast.expr | None, lists: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -119,7 +124,7 @@ def _labels(node: ast.expr | None, lists: Mapping[str, tuple[str, ...]]) -> tupl
 
 
 def _lists(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Lists of words by the name they were given."""
+    """Module variables that are lists of strings, by name."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=words)):
@@ -127,7 +132,7 @@ def _lists(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str, dict[str, str]]]:
-    """Tables of a module from a word to its help, or to a tuple that begins with it."""
+    """Module-level dicts from a name to its help, or to a tuple that starts with the help."""
     for node in tree.body:
         match node:
             case (

@@ -1,4 +1,4 @@
-"""How the pages of the reference are set: headings and tables that survive any text in them."""
+"""Markdown tables and code spans, with escaping."""
 
 from collections.abc import Iterable, Sequence
 

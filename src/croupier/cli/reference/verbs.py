@@ -1,4 +1,4 @@
-"""Every verb and option, from the command itself."""
+"""Every command and option, from the typer application."""
 
 import inspect
 import re
@@ -12,8 +12,8 @@ from croupier.cli.reference import paper
 
 HEAD: Final = """# Command line
 
-Generated from the command itself; `--help` of each verb says the same.
-What verbs print as JSON, and their exit codes: [commands.md](../commands.md).
+Generated from the command itself; `--help` prints the same.
+JSON output and exit codes: [commands.md](../commands.md).
 
 """
 
@@ -21,32 +21,36 @@ What verbs print as JSON, and their exit codes: [commands.md](../commands.md).
 def page() -> str:
     found = list(_verbs("croupier", typer.main.get_command(app)))
     contents = [(f"[`{path}`](#{_anchor(path)})", _first(_said(verb)[0])) for path, verb in found]
-    return HEAD + paper.table(("verb", "does"), contents) + "".join(_section(*one) for one in found)
+    return (
+        HEAD
+        + paper.table(("command", "description"), contents)
+        + "".join(_section(path, verb) for path, verb in found)
+    )
 
 
 def _verbs(path: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Those that do something themselves, in the order of --help."""
+    """All commands that can be invoked, in the order of --help."""
     below = getattr(command, "commands", {})
     if not below or getattr(command, "invoke_without_command", False):
         yield path, command
-    for name, one in below.items():
-        if not one.hidden:
-            yield from _verbs(f"{path} {name}", one)
+    for name, child in below.items():
+        if not child.hidden:
+            yield from _verbs(f"{path} {name}", child)
 
 
 def _section(path: str, verb: Any) -> str:
     says, example = _said(verb)
     usage = " ".join([path, *_places(verb), *(["[OPTIONS]"] if _options(verb) else [])])
     parts = [f"\n## {path}\n", f"```text\n{usage}\n```\n", f"{says}\n"]
-    if rows := [_row(one) for one in _options(verb)]:
-        parts.append(paper.table(("option", "default", "what it does"), rows))
+    if rows := [_row(option) for option in _options(verb)]:
+        parts.append(paper.table(("option", "default", "description"), rows))
     if example:
         parts.append(f"```sh\n{example}\n```\n")
     return "\n".join(parts)
 
 
 def _said(verb: Any) -> tuple[str, str]:
-    """What the help says in prose, and the examples at its end."""
+    """The prose of the help, and the examples at its end."""
     text = inspect.cleandoc(verb.help or "")
     prose, *examples = text.split("\b\n")
     lines = [_remark(line.rstrip()) for block in examples for line in block.strip().splitlines()]
@@ -55,23 +59,23 @@ def _said(verb: Any) -> tuple[str, str]:
 
 
 def _first(prose: str) -> str:
-    """Its first sentence."""
+    """The first sentence."""
     return re.split(r"(?<=[.;]) ", prose, maxsplit=1)[0].rstrip(";")
 
 
 def _remark(line: str) -> str:
-    """What an example says about itself, as a shell would skip it."""
+    """Turn the remark of an example into a shell comment."""
     return re.sub(r"(?<=\S) {3,}(?=[^\s#])", "    # ", line)
 
 
 def _places(verb: Any) -> list[str]:
-    """The words it takes, as its help writes them."""
-    found = [one for one in verb.params if one.param_type_name == "argument"]
-    return [one.metavar or one.name.upper() for one in found]
+    """The positional arguments."""
+    arguments = [param for param in verb.params if param.param_type_name == "argument"]
+    return [argument.metavar or argument.name.upper() for argument in arguments]
 
 
 def _options(verb: Any) -> list[Any]:
-    return [one for one in verb.params if one.param_type_name == "option" and not one.hidden]
+    return [param for param in verb.params if param.param_type_name == "option" and not param.hidden]
 
 
 def _row(option: Any) -> tuple[str, str, str]:
@@ -81,7 +85,7 @@ def _row(option: Any) -> tuple[str, str, str]:
 
 
 def _value(option: Any) -> str:
-    """A plain number or text where its help names nothing better."""
+    """The metavar of the option; N or TEXT by default."""
     return option.metavar or ("N" if isinstance(option.default, int | float) else "TEXT")
 
 
