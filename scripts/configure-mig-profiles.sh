@@ -1,12 +1,11 @@
 #!/bin/sh
-# Cut the cards of nodes into MIG devices, by layouts that have names.
+# Partition the cards of nodes into MIG devices with named layouts.
 #
-# It writes what it wants into the annotation run.ai/mig.config of each node, and waits until the agent of
-# that node has cut the cards or says why not. A card somebody holds is waited for, never taken away. Doing
-# the same again changes nothing.
+# Writes the layout into the annotation run.ai/mig.config of each node and waits until the node agent has applied it or
+# reports an error. Cards in use are not changed until they are free. Idempotent.
 set -eu
 
-# A name, then how many MIG devices of which profile every card gets. Edit these, or add your own.
+# Name, then PROFILE:COUNT for every card. Edit these layouts or add your own.
 layouts() {
     cat <<'END'
 small   1g.10gb:7
@@ -77,7 +76,7 @@ line=$(chosen) || true
 [ -n "$nodes$selector" ] || fail "which nodes? Name them, or give --selector KEY=VALUE or --all"
 [ -z "$nodes" ] || [ -z "$selector" ] || fail "name nodes or select them, not both"
 
-# What the annotation shall say.
+# The value of the annotation.
 text() {
     printf 'version: v1\nmig-configs:\n  selected:\n  - devices: %s\n' "$devices"
     # shellcheck disable=SC2086 # the profiles are words
@@ -94,7 +93,7 @@ sum="sha256sum"
 command -v sha256sum >/dev/null 2>&1 || sum="shasum -a 256"
 hash=$(printf '%s' "$wanted" | $sum | cut -c1-16)
 
-# One field of a node; nothing when the node has none.
+# One field of a node; empty if it is not set.
 field() {
     "$kubectl" get node "$1" -o "jsonpath=$2"
 }
@@ -108,20 +107,20 @@ fi
 for node in $nodes; do
     now=$(field "$node" '{.metadata.annotations.run\.ai/mig\.config}') || exit 2
     if [ "$now" = "$wanted" ]; then
-        echo "$node: is asked for $layout already"
+        echo "$node: layout $layout is already requested"
     elif [ -n "$dry_run" ]; then
-        echo "$node: would be asked for $layout"
+        echo "$node: would request layout $layout"
     else
         "$kubectl" annotate node "$node" --overwrite "$annotation=$wanted" >/dev/null || exit 2
-        echo "$node: is asked for $layout"
+        echo "$node: requested layout $layout"
     fi
 done
 [ -z "$dry_run" ] && [ -n "$wait" ] || exit 0
 
-# How far a node is with this very text: success, failed, or anything else.
+# State of the requested layout on a node: success, failed, or another value.
 state() {
-    told=$(field "$1" '{.metadata.labels.nvidia\.com/mig\.config\.hash} {.metadata.labels.nvidia\.com/mig\.config\.state}')
-    if [ "${told% *}" = "$hash" ]; then echo "${told##* }"; else echo "unseen"; fi
+    labels=$(field "$1" '{.metadata.labels.nvidia\.com/mig\.config\.hash} {.metadata.labels.nvidia\.com/mig\.config\.state}')
+    if [ "${labels% *}" = "$hash" ]; then echo "${labels##* }"; else echo "unseen"; fi
 }
 
 why() {
@@ -134,7 +133,7 @@ while [ -n "$left" ]; do
     waiting=""
     for node in $left; do
         case "$(state "$node")" in
-            success) echo "$node: cut as asked" ;;
+            success) echo "$node: layout applied" ;;
             failed) bad=1; echo "$node: failed: $(why "$node")" >&2 ;;
             *) waiting="$waiting $node" ;;
         esac
@@ -145,9 +144,9 @@ while [ -n "$left" ]; do
         bad=1
         for node in $left; do
             if [ "$(state "$node")" = "unseen" ]; then
-                echo "$node: nobody took notice within $timeout s; does \`croupier node\` run there?" >&2
+                echo "$node: no reaction within $timeout s; is \`croupier node\` running there?" >&2
             else
-                echo "$node: not done within $timeout s: $(why "$node")" >&2
+                echo "$node: not applied within $timeout s: $(why "$node")" >&2
             fi
         done
         break

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What `croupier lab up --real-node` takes from the distribution: runc, CNI plugins, a static busybox and
-# the tools that make bridges and mount namespaces; and what a few tests do: promtool, which tries the
-# alert rules, a C compiler for a driver library without cards, and debootstrap for the image of Croupier itself. The lab's control plane needs none of it,
-# so a machine where nothing can be installed is told what it misses and set up all the same.
+# Install the Debian packages of `croupier lab up --real-node` (runc, CNI plugins, a static busybox, tools for bridges and
+# mount namespaces) and of some tests: promtool for the alert rules, a C compiler for a fake driver library, and
+# debootstrap for the Croupier image. The control plane of the lab does not need them, so missing packages are only
+# reported.
 set -eu
 
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -27,7 +27,7 @@ cni_plugins() {
     return 1
 }
 
-look() {
+find_missing() {
     missing=""
     program runc runc
     program ip iproute2
@@ -47,7 +47,7 @@ install() {
         -o DPkg::Lock::Timeout=60 $missing >/dev/null 2>&1
 }
 
-# Unpacked, not installed: the package would start a server.
+# Unpacked, not installed, because the package would start a server.
 prometheus() {
     folder="${CROUPIER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/croupier}/prometheus"
     if command -v promtool >/dev/null 2>&1 || [ -x "$folder/usr/bin/promtool" ]; then return 0; fi
@@ -60,14 +60,14 @@ prometheus() {
     ) >/dev/null 2>&1
 }
 
-prometheus || echo "The alert rules can be tried with promtool only, of the package prometheus, which could not be had here: those tests are skipped."
-look
+prometheus || echo "promtool (package prometheus) could not be installed: the tests of the alert rules are skipped."
+find_missing
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-    # The package lists may be missing or old: only then is it worth the time to fetch them.
+    # Update the package lists only if the installation fails.
     install || { apt-get update -qq >/dev/null 2>&1 && install; } || true
-    look
+    find_missing
 fi
 
-[ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) and a few tests need $missing, which could not be installed here: run 'apt-get install $missing' as root; everything else works without."
+[ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) and a few tests need $missing, which could not be installed: run 'apt-get install $missing' as root. Everything else works without them."

@@ -1,4 +1,4 @@
-"""Every alert fires when it should and clears when that is over; Prometheus itself says so."""
+"""Every alert fires and clears, tested with promtool."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "deployments/monitoring/prometheus-rule.yaml").read_text())["spec"]["groups"]
 ALERTS = {rule["alert"]: rule for group in RULES for rule in group["rules"] if "alert" in rule}
 CASES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())
-PROMISED = {
+ALERT_NAMES = {
     "GPUDriverMissing",
     "GPUNodeWithoutPool",
     "GPUPoolCapacityLow",
@@ -32,32 +32,32 @@ PROMISED = {
     "GPUReconcileFailing",
 }
 OTHERS = {"kube_node_status_allocatable"}
-"""Figures that kube-state-metrics exports."""
+"""Metrics of kube-state-metrics."""
 
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
     unpacked = places.cache() / "prometheus/usr/bin/promtool"
-    found = shutil.which("promtool") or shutil.which(unpacked)
-    if found is None:
-        pytest.skip("promtool is not here: `make setup` fetches the Debian package prometheus where it can")
-    return found
+    path = shutil.which("promtool") or shutil.which(unpacked)
+    if path is None:
+        pytest.skip("needs promtool: `make setup` downloads the Debian package prometheus")
+    return path
 
 
-def test_every_promised_alert_exists_with_a_case_and_a_runbook_line():
-    assert ALERTS.keys() == PROMISED
-    assert CASES.keys() == PROMISED
+def test_every_alert_has_a_case_and_a_runbook():
+    assert ALERTS.keys() == ALERT_NAMES
+    assert CASES.keys() == ALERT_NAMES
     assert [name for name, rule in ALERTS.items() if len(rule["annotations"]["runbook"]) < 20] == []
 
 
-def test_every_alert_is_explained():
-    told = (ROOT / "docs/alerts.md").read_text()
+def test_every_alert_is_documented():
+    text = (ROOT / "docs/alerts.md").read_text()
 
-    assert [name for name in ALERTS if f"| `{name}` |" not in told] == []
+    assert [name for name in ALERTS if f"| `{name}` |" not in text] == []
 
 
-def test_every_figure_in_an_expression_is_one_we_export():
-    """A metric that was renamed would leave an alert that can never fire."""
+def test_every_metric_in_an_expression_is_exported():
+    """An alert on a renamed metric could never fire."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     used = {
         name
@@ -80,17 +80,17 @@ def test_prometheus_accepts_the_rules(promtool, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_it_fires_and_clears(promtool, tmp_path, name):
-    ended = check(promtool, "test", story_file(tmp_path, name, fires=CASES[name]["fires"]))
+    ended = check(promtool, "test", promtool_file(tmp_path, name, fires=CASES[name]["fires"]))
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_a_case_that_does_not_fire_is_noticed(promtool, tmp_path):
-    assert check(promtool, "test", story_file(tmp_path, "GPUDriverMissing", fires=1)).returncode != 0
+def test_a_case_that_does_not_fire_fails(promtool, tmp_path):
+    assert check(promtool, "test", promtool_file(tmp_path, "GPUDriverMissing", fires=1)).returncode != 0
 
 
 def is_exported(name: str, source: str) -> bool:
-    """By its whole name, or as one of a family whose names are put together."""
+    """By its full name, or by the prefix of an f-string."""
     family = name.rpartition("_")[0]
     return re.search(rf'"{name.removesuffix("_total")}(_total)?"|f"{family}_\{{', source) is not None
 
@@ -105,8 +105,8 @@ def rules_file(folder: Path) -> Path:
     return file
 
 
-def story_file(folder: Path, name: str, *, fires: int) -> Path:
-    """Promtool's own kind of test: series in, alerts out."""
+def promtool_file(folder: Path, name: str, *, fires: int) -> Path:
+    """A test file of promtool: input series and expected alerts."""
     case, rule = CASES[name], ALERTS[name]
     labels = {"severity": rule["labels"]["severity"], **extra_labels(name), **case["labels"]}
     words = {key: filled(text, case) for key, text in rule["annotations"].items()}
@@ -130,7 +130,7 @@ def story_file(folder: Path, name: str, *, fires: int) -> Path:
 
 
 def extra_labels(name: str) -> dict[str, str]:
-    """A comparison keeps the condition it compared."""
+    """The label condition of a comparison, which Prometheus keeps."""
     found = re.search(r'condition="(\w+)"', ALERTS[name]["expr"])
     return {"condition": found[1]} if found and not CASES[name]["labels"].get("state") else {}
 

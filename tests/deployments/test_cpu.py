@@ -1,4 +1,4 @@
-"""What deployments/cpu installs: accepted as printed, and as narrow as promised."""
+"""deployments/cpu: valid manifests with minimal permissions."""
 
 import json
 import subprocess
@@ -15,10 +15,10 @@ FOLDER = ROOT / "deployments/cpu"
 
 def documents() -> list[dict[str, Any]]:
     return [
-        one
+        item
         for path in sorted(FOLDER.glob("*.yaml"))
-        for one in yaml.safe_load_all(path.read_text())
-        if one["kind"] != "Kustomization"
+        for item in yaml.safe_load_all(path.read_text())
+        if item["kind"] != "Kustomization"
     ]
 
 
@@ -30,17 +30,17 @@ def test_every_file_is_installed():
     )
 
 
-def test_the_processes_are_started_with_options_they_know():
-    starting = [one for one in documents() if one["kind"] in ("Deployment", "DaemonSet")]
-    assert "croupier-cpu-limits" in {one["metadata"]["name"] for one in starting}
-    for one in starting:
-        (container,) = one["spec"]["template"]["spec"]["containers"]
+def test_the_processes_accept_their_arguments():
+    starting = [item for item in documents() if item["kind"] in ("Deployment", "DaemonSet")]
+    assert "croupier-cpu-limits" in {item["metadata"]["name"] for item in starting}
+    for item in starting:
+        (container,) = item["spec"]["template"]["spec"]["containers"]
         ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
         assert ended.returncode == 0, ended.stderr
 
 
-def test_no_rule_has_a_wildcard_and_pods_are_written_by_resize_alone():
-    roles = [one for one in documents() if one["kind"] in ("Role", "ClusterRole")]
+def test_no_wildcards_and_only_pod_resizes_are_written():
+    roles = [item for item in documents() if item["kind"] in ("Role", "ClusterRole")]
     rules = [rule for role in roles for rule in role["rules"]]
 
     assert "*" not in json.dumps(rules)
@@ -53,10 +53,10 @@ def test_no_rule_has_a_wildcard_and_pods_are_written_by_resize_alone():
     } == {"pods/resize"}
 
 
-def test_kubectl_accepts_it_as_printed(cluster, crds):
-    """Without a trace: the policies would be felt by others who share this cluster."""
+def test_the_api_server_accepts_the_manifests(cluster, crds):
+    """Dry run only, because the policies would affect other tests on this cluster."""
     shown = cluster.kubectl("kustomize", str(FOLDER)).stdout
-    own = [one for one in yaml.safe_load_all(shown) if one["metadata"].get("namespace") is None]
+    own = [item for item in yaml.safe_load_all(shown) if item["metadata"].get("namespace") is None]
     body = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
 
     answer = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=body).stdout

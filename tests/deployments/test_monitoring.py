@@ -1,6 +1,6 @@
-"""What deployments/monitoring and the chart give to Prometheus and Grafana: complete, alike, as it was set.
+"""Monitoring objects of deployments/monitoring and of the chart.
 
-Whether every panel shows something is tried on processes that run: tests/install/test_day.py.
+tests/install/test_scenario.py checks the panels of the dashboard with running processes.
 """
 
 import json
@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/monitoring"
 CHART = ROOT / "charts/croupier"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
-PANELS = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
+PANELS = [item for item in DASHBOARD["panels"] if item["type"] != "row"]
 OPERATOR = "monitoring.coreos.com/v1/PrometheusRule"
 
 
 def rendered(*sets: str) -> list[dict[str, Any]]:
-    """The chart, as helm renders it for a cluster with the Prometheus operator."""
-    return rendering.objects(f"--api-versions={OPERATOR}", *(f"--set={one}" for one in sets))
+    """The chart, rendered for a cluster with the Prometheus operator."""
+    return rendering.objects(f"--api-versions={OPERATOR}", *(f"--set={item}" for item in sets))
 
 
 def monitors() -> list[dict[str, Any]]:
@@ -36,10 +36,10 @@ def test_the_chart_has_the_same_files():
         assert theirs.read_text() == (FOLDER / name).read_text(), f"copy {name} from deployments/monitoring"
 
 
-def test_kubectl_makes_a_config_map_that_grafana_finds(cluster):
+def test_kustomize_creates_the_dashboard_config_map(cluster):
     made = {
-        (one["kind"], one["metadata"]["name"]): one
-        for one in yaml.safe_load_all(cluster.kubectl("kustomize", str(FOLDER)).stdout)
+        (item["kind"], item["metadata"]["name"]): item
+        for item in yaml.safe_load_all(cluster.kubectl("kustomize", str(FOLDER)).stdout)
     }
     shown = made["ConfigMap", "croupier-dashboard"]
 
@@ -53,28 +53,28 @@ def test_every_process_is_scraped_once():
     assert len(pods) >= 9
     for pod in pods:
         labels = pod["metadata"]["labels"]
-        minded = [one for one in monitors() if selects(one["spec"]["selector"], labels)]
-        assert len(minded) == 1, labels
+        matching = [item for item in monitors() if selects(item["spec"]["selector"], labels)]
+        assert len(matching) == 1, labels
         ports = {
             port["name"] for container in pod["spec"]["containers"] for port in container.get("ports", ())
         }
-        (endpoint,) = minded[0]["spec"]["podMetricsEndpoints"]
+        (endpoint,) = matching[0]["spec"]["podMetricsEndpoints"]
         assert endpoint["port"] in ports, labels
-        assert endpoint["honorLabels"], "the figures have labels called pod and namespace of their own"
+        assert endpoint["honorLabels"], "the metrics have their own labels pod and namespace"
 
 
-def test_without_the_operator_the_chart_has_none_of_it_and_by_choice_neither():
-    kinds = {one["kind"] for one in rendered("settings.monitoring.serviceMonitor=false")}
+def test_monitoring_can_be_disabled():
+    kinds = {item["kind"] for item in rendered("settings.monitoring.serviceMonitor=false")}
 
     assert kinds.isdisjoint({"PrometheusRule", "PodMonitor"})
 
 
-def test_alerts_come_as_they_are_set(promtool, tmp_path):  # noqa: F811  # the fixture
+def test_settings_change_the_alerts(promtool, tmp_path):  # noqa: F811  # the fixture
     chosen = ("capacityLow.percent=25", "capacityLow.for=2m", "nodeWithoutPool.for=5m")
-    made = rendered(*(f"settings.alerts.{one}" for one in chosen), "monitoring.labels.release=mine")
-    (rule,) = (one for one in made if one["kind"] == "PrometheusRule")
+    made = rendered(*(f"settings.alerts.{item}" for item in chosen), "monitoring.labels.release=mine")
+    (rule,) = (item for item in made if item["kind"] == "PrometheusRule")
     alerts = {
-        one["alert"]: one for group in rule["spec"]["groups"] for one in group["rules"] if "alert" in one
+        item["alert"]: item for group in rule["spec"]["groups"] for item in group["rules"] if "alert" in item
     }
 
     assert alerts["GPUPoolCapacityLow"]["expr"] == (
@@ -89,33 +89,33 @@ def test_alerts_come_as_they_are_set(promtool, tmp_path):  # noqa: F811  # the f
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_by_default_the_chart_has_the_rules_that_were_tried():
-    (rule,) = (one for one in rendered() if one["kind"] == "PrometheusRule")
+def test_the_default_rules_are_the_tested_rules():
+    (rule,) = (item for item in rendered() if item["kind"] == "PrometheusRule")
 
     assert rule["spec"]["groups"] == test_alerts.RULES
 
 
-def test_panels_are_told_apart_and_lie_side_by_side():
-    assert len({one["id"] for one in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+def test_panels_have_unique_ids_and_do_not_overlap():
+    assert len({item["id"] for item in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     taken: set[tuple[int, int]] = set()
-    for one in DASHBOARD["panels"]:
-        place = one["gridPos"]
+    for item in DASHBOARD["panels"]:
+        place = item["gridPos"]
         cells = {
             (x, y)
             for x in range(place["x"], place["x"] + place["w"])
             for y in range(place["y"], place["y"] + place["h"])
         }
-        assert not cells & taken, one["title"]
+        assert not cells & taken, item["title"]
         assert max(x for x, _ in cells) < 24
         taken |= cells
-    assert all(target["expr"] for one in PANELS for target in one["targets"])
+    assert all(target["expr"] for item in PANELS for target in item["targets"])
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    def holds(wanted: dict[str, Any]) -> bool:
-        among = labels.get(wanted["key"]) in wanted["values"]
-        return among if wanted["operator"] == "In" else not among
+    def matches(expression: dict[str, Any]) -> bool:
+        among = labels.get(expression["key"]) in expression["values"]
+        return among if expression["operator"] == "In" else not among
 
     return selector["matchLabels"].items() <= labels.items() and all(
-        holds(one) for one in selector.get("matchExpressions", ())
+        matches(item) for item in selector.get("matchExpressions", ())
     )

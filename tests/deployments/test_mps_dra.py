@@ -1,4 +1,4 @@
-"""What deployments/mps-dra installs: accepted as printed, as narrow as promised, and enforced."""
+"""deployments/mps-dra: valid manifests, minimal permissions, and enforced policies."""
 
 import json
 import subprocess
@@ -27,20 +27,20 @@ ALLOCATION = "gpu.mps.io/allocation"
 
 def documents() -> list[dict[str, Any]]:
     return [
-        one
+        item
         for path in sorted(FOLDER.glob("*.yaml"))
-        for one in yaml.safe_load_all(path.read_text())
-        if one["kind"] != "Kustomization"
+        for item in yaml.safe_load_all(path.read_text())
+        if item["kind"] != "Kustomization"
     ]
 
 
 @pytest_asyncio.fixture
 async def installed(private_lab: Any) -> AsyncIterator[tuple[Lab, Client]]:
-    """A cluster of its own: a policy on all pods is nothing to share."""
+    """A private lab, because the policy applies to all pods."""
     lab = await private_lab()
     lab.kubectl("apply", "-k", str(FOLDER))
     lab.kubectl("wait", "--for=condition=Established", "crd/reservations.mps.nvidia.com")
-    lab.kubectl("create", "serviceaccount", "default")  # nobody else does without a controller manager
+    lab.kubectl("create", "serviceaccount", "default")  # there is no controller manager
     async with client.connect(config.load(lab.kubeconfig)) as api:
         yield lab, api
 
@@ -53,15 +53,15 @@ def acting_as(lab: Lab, account: str) -> Any:
 
 
 def pod(name: str, **annotations: str) -> dict[str, Any]:
-    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    spec = {"schedulerName": "no-such-scheduler", "containers": [{"name": "main", "image": "none"}]}
     return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
 
 
-def test_every_deployment_starts_a_process_with_options_it_knows():
-    deployments = [one for one in documents() if one["kind"] == "Deployment"]
-    assert {one["metadata"]["name"] for one in deployments} == {"croupier-manager", "croupier-extender"}
-    for one in deployments:
-        (container,) = one["spec"]["template"]["spec"]["containers"]
+def test_every_process_accepts_its_arguments():
+    deployments = [item for item in documents() if item["kind"] == "Deployment"]
+    assert {item["metadata"]["name"] for item in deployments} == {"croupier-manager", "croupier-extender"}
+    for item in deployments:
+        (container,) = item["spec"]["template"]["spec"]["containers"]
         ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
         assert ended.returncode == 0, ended.stderr
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -69,8 +69,8 @@ def test_every_deployment_starts_a_process_with_options_it_knows():
             assert name not in ports or f"{option}=:{ports[name]}" in container["args"]
 
 
-def test_no_rule_has_a_wildcard_and_the_ledger_has_the_promised_verbs():
-    roles = [one for one in documents() if one["kind"] in ("Role", "ClusterRole")]
+def test_no_wildcards_and_the_verbs_of_the_ledger():
+    roles = [item for item in documents() if item["kind"] in ("Role", "ClusterRole")]
     rules = [rule for role in roles for rule in role["rules"]]
 
     assert "*" not in json.dumps(rules)
@@ -83,9 +83,9 @@ def test_no_rule_has_a_wildcard_and_the_ledger_has_the_promised_verbs():
     ]
 
 
-def test_processes_run_with_little():
-    for one in (each for each in documents() if each["kind"] == "Deployment"):
-        spec = one["spec"]["template"]["spec"]
+def test_processes_are_restricted():
+    for item in (item for item in documents() if item["kind"] == "Deployment"):
+        spec = item["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
@@ -95,18 +95,18 @@ def test_processes_run_with_little():
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-async def test_it_installs_and_repeating_changes_nothing(installed):
+async def test_applying_twice_changes_nothing(installed):
     lab, _ = installed
     again = lab.kubectl("apply", "-k", str(FOLDER), "--dry-run=server").stdout
 
     assert [line for line in again.splitlines() if not line.split(" (")[0].endswith("unchanged")] == []
 
 
-async def test_an_allocation_comes_with_a_binding_only(installed):
+async def test_only_a_binding_sets_the_allocation(installed):
     _, api = installed
 
     async def refused() -> bool:
-        """The policy is compiled a moment after it was accepted."""
+        """Retried, because the policy takes effect with a delay."""
         forged = pod("forged", **{ALLOCATION: "[]"})
         try:
             await api.create(kinds.PODS, forged, namespace="default", dry_run=True)
@@ -116,27 +116,27 @@ async def test_an_allocation_comes_with_a_binding_only(installed):
 
     await until_async(refused, "the policy")
     await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
-    made = await api.create(kinds.PODS, pod("honest", note="mine"), namespace="default")
+    made = await api.create(kinds.PODS, pod("valid", note="mine"), namespace="default")
     forged = {"metadata": {"annotations": {ALLOCATION: "[]"}}}
     with pytest.raises((Forbidden, Invalid), match="cannot be changed"):
-        await api.patch(kinds.PODS, "honest", forged, namespace="default")
+        await api.patch(kinds.PODS, "valid", forged, namespace="default")
 
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": "honest", "uid": made.metadata.uid, "annotations": {ALLOCATION: "[1]"}},
+        "metadata": {"name": "valid", "uid": made.metadata.uid, "annotations": {ALLOCATION: "[1]"}},
         "target": {"kind": "Node", "name": "node-1"},
     }
-    await api.create(kinds.PODS, binding, namespace="default", name="honest", subresource="binding")
-    bound = await api.get(kinds.PODS, "honest", namespace="default")
+    await api.create(kinds.PODS, binding, namespace="default", name="valid", subresource="binding")
+    bound = await api.get(kinds.PODS, "valid", namespace="default")
     assert (bound.spec.node_name, bound.metadata.annotations[ALLOCATION]) == ("node-1", "[1]")
-    await api.patch(kinds.PODS, "honest", {"metadata": {"annotations": {"note": "new"}}}, namespace="default")
+    await api.patch(kinds.PODS, "valid", {"metadata": {"annotations": {"note": "new"}}}, namespace="default")
     gone = {"metadata": {"annotations": {ALLOCATION: None}}}
     with pytest.raises((Forbidden, Invalid), match="cannot be changed"):
-        await api.patch(kinds.PODS, "honest", gone, namespace="default")
+        await api.patch(kinds.PODS, "valid", gone, namespace="default")
 
 
-async def test_the_manager_may_do_its_work_and_no_more(installed):
+async def test_permissions_of_the_manager(installed):
     lab, api = installed
     await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
     async with (
@@ -164,7 +164,7 @@ async def test_the_manager_may_do_its_work_and_no_more(installed):
                 await forbidden
 
 
-async def test_the_extender_may_hold_and_bind(installed):
+async def test_permissions_of_the_extender(installed):
     lab, api = installed
     await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
     made = await api.create(kinds.PODS, pod("placed"), namespace="default")

@@ -1,4 +1,4 @@
-"""What deployments/node installs: accepted as printed, and as narrow as promised."""
+"""deployments/node: valid manifests with minimal permissions."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "deployments/node"
 
 def documents() -> list[dict[str, Any]]:
     return [
-        one
+        item
         for path in sorted(FOLDER.glob("*.yaml"))
-        for one in yaml.safe_load_all(path.read_text())
-        if one["kind"] != "Kustomization"
+        for item in yaml.safe_load_all(path.read_text())
+        if item["kind"] != "Kustomization"
     ]
 
 
@@ -29,25 +29,25 @@ def test_every_file_is_installed():
     )
 
 
-def test_the_agent_is_started_with_options_it_knows_and_sees_what_they_name():
-    (agent,) = [one for one in documents() if one["kind"] == "DaemonSet"]
+def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
+    (agent,) = [item for item in documents() if item["kind"] == "DaemonSet"]
     spec = agent["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
     ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert {one["name"] for one in container["env"]} >= {"NODE_NAME"}
-    mounted = {one["mountPath"] for one in container["volumeMounts"]}
+    assert {item["name"] for item in container["env"]} >= {"NODE_NAME"}
+    mounted = {item["mountPath"] for item in container["volumeMounts"]}
     options = dict(word.removeprefix("--").split("=", 1) for word in container["args"][1:])
     assert {options["host"], options["state"]} <= mounted
     assert {f"{options['kubelet']}/device-plugins", f"{options['kubelet']}/pod-resources"} <= mounted
-    assert {one["name"] for one in spec["volumes"]} == {one["name"] for one in container["volumeMounts"]}
+    assert {item["name"] for item in spec["volumes"]} == {item["name"] for item in container["volumeMounts"]}
     assert agent["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0, "never two agents on a node"
 
 
-def test_no_rule_has_a_wildcard_and_whoever_writes_is_held_to_its_node():
+def test_no_wildcards_and_writes_are_limited_to_the_own_node():
     found = documents()
-    rules = [rule for one in found if one["kind"] in ("Role", "ClusterRole") for rule in one["rules"]]
+    rules = [rule for item in found if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
     assert "*" not in json.dumps(rules)
     reading = {"get", "list", "watch"}
     written = {
@@ -56,18 +56,18 @@ def test_no_rule_has_a_wildcard_and_whoever_writes_is_held_to_its_node():
 
     held = {
         resource
-        for one in found
-        if one["kind"] == "ValidatingAdmissionPolicy"
-        for rule in one["spec"]["matchConstraints"]["resourceRules"]
+        for item in found
+        if item["kind"] == "ValidatingAdmissionPolicy"
+        for rule in item["spec"]["matchConstraints"]["resourceRules"]
         for resource in rule["resources"]
     }
-    assert written - held == {"events"}, "an Event is a courtesy; everything else is of the own node alone"
+    assert written - held == {"events"}, "all writes but Events are limited to the own node"
 
 
-def test_kubectl_accepts_it_as_printed(cluster, crds):
-    """Without a trace: the policies would be felt by others who share this cluster."""
+def test_the_api_server_accepts_the_manifests(cluster, crds):
+    """Dry run only, because the policies would affect other tests on this cluster."""
     shown = cluster.kubectl("kustomize", str(FOLDER)).stdout
-    own = [one for one in yaml.safe_load_all(shown) if one["metadata"].get("namespace") is None]
+    own = [item for item in yaml.safe_load_all(shown) if item["metadata"].get("namespace") is None]
     body = json.dumps({"apiVersion": "v1", "kind": "List", "items": own})
 
     answer = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=body).stdout

@@ -1,4 +1,4 @@
-"""What deployments/pools installs: as the code has it, and accepted as it is."""
+"""deployments/pools: same as the code, and accepted by the API server."""
 
 from pathlib import Path
 from typing import Any
@@ -15,30 +15,30 @@ def documents(path: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((ROOT / path).read_text()))
 
 
-def test_the_policies_are_those_the_code_writes():
+def test_the_policies_match_the_code():
     assert documents("pools/protect.yaml") == protection.managed_documents()
     assert documents("webhook/keep-request.yaml") == protection.pod_documents()
 
 
-def test_every_account_that_is_trusted_has_one_of_ours_behind_it():
+def test_every_trusted_account_exists():
     made = {
-        one["metadata"]["name"]
+        item["metadata"]["name"]
         for path in ROOT.glob("*/*.yaml")
-        for one in yaml.safe_load_all(path.read_text())
-        if one and one["kind"] == "ServiceAccount"
+        for item in yaml.safe_load_all(path.read_text())
+        if item and item["kind"] == "ServiceAccount"
     }
-    by_choice = {"croupier-ledger"}  # in the chart, where the ledger is in the API server
+    by_choice = {"croupier-ledger"}  # only in the chart, with the ledger in the API server
 
     assert set(protection.ACCOUNTS) <= made | by_choice
 
 
-def test_the_api_server_takes_them_without_a_word(cluster: Cluster):
-    """It checks the types of every expression, and warns of what it cannot make sense of."""
+def test_the_api_server_accepts_them_without_warnings(cluster: Cluster):
+    """The API server type-checks every expression and warns about errors."""
     for path in ("pools", "webhook"):
-        files = [f"-f={one}" for one in sorted((ROOT / path).glob("*.yaml")) if _is_policy(one)]
-        said = cluster.kubectl("apply", "--dry-run=server", *files)
-        assert said.stdout.count("created (server dry run)") >= 2
-        assert said.stderr == ""
+        files = [f"-f={item}" for item in sorted((ROOT / path).glob("*.yaml")) if _is_policy(item)]
+        applied = cluster.kubectl("apply", "--dry-run=server", *files)
+        assert applied.stdout.count("created (server dry run)") >= 2
+        assert applied.stderr == ""
 
 
 def _is_policy(path: Path) -> bool:

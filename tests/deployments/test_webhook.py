@@ -1,4 +1,4 @@
-"""What deployments/webhook installs: as the code has it, as narrow as promised, and enough for a day."""
+"""deployments/webhook: same as the code, minimal permissions, and an end-to-end test."""
 
 import asyncio
 import json
@@ -41,23 +41,23 @@ spec:
 
 def documents(name: str = "*") -> list[dict[str, Any]]:
     return [
-        one
+        item
         for path in sorted(FOLDER.glob(f"{name}.yaml"))
-        for one in yaml.safe_load_all(path.read_text())
-        if one["kind"] != "Kustomization"
+        for item in yaml.safe_load_all(path.read_text())
+        if item["kind"] != "Kustomization"
     ]
 
 
-def test_the_policy_is_the_one_the_code_writes():
+def test_the_policy_matches_the_code():
     assert documents("require-mark") == policy.documents()
 
 
-def test_the_registrations_are_those_the_command_prints():
+def test_the_configurations_match_the_command():
     assert documents("configurations") == configurations.documents(Wish(Service(NAMESPACE)))
 
 
-def test_the_process_is_started_with_options_it_knows_behind_the_service_that_is_registered():
-    found = {one["kind"]: one for one in documents("webhook")}
+def test_the_process_accepts_its_arguments_and_matches_the_service():
+    found = {item["kind"]: item for item in documents("webhook")}
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
     ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -75,19 +75,19 @@ def test_the_process_is_started_with_options_it_knows_behind_the_service_that_is
         assert selector.items() <= labels.items()
 
 
-def test_two_replicas_run_with_little():
-    (one,) = (each for each in documents() if each["kind"] == "Deployment")
-    spec = one["spec"]["template"]["spec"]
+def test_two_restricted_replicas():
+    (item,) = (item for item in documents() if item["kind"] == "Deployment")
+    spec = item["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    assert one["spec"]["replicas"] == 2
+    assert item["spec"]["replicas"] == 2
     assert spec["serviceAccountName"] == ACCOUNTS[WEBHOOK]
     assert spec["securityContext"]["runAsNonRoot"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_no_rule_has_a_wildcard_or_writes_a_pod_or_a_node():
-    rules = [rule for one in documents() if one["kind"].endswith("Role") for rule in one["rules"]]
+def test_no_wildcards_and_pods_and_nodes_are_read_only():
+    rules = [rule for item in documents() if item["kind"].endswith("Role") for rule in item["rules"]]
 
     assert "*" not in json.dumps(rules)
     read_only = [rule["verbs"] for rule in rules if {"pods", "nodes"} & set(rule["resources"])]
@@ -95,40 +95,40 @@ def test_no_rule_has_a_wildcard_or_writes_a_pod_or_a_node():
 
 
 class Day:
-    """A lab with one node, where everybody speaks as their own account only."""
+    """A lab with item node, in which every process uses its own account."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     def account(self, name: str) -> Path:
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
-        said = yaml.safe_load(self.lab.kubeconfig.read_text())
-        for user in said["users"]:
+        config = yaml.safe_load(self.lab.kubeconfig.read_text())
+        for user in config["users"]:
             user["user"] |= {"as": f"system:serviceaccount:{NAMESPACE}:{name}", "as-groups": groups}
         path = self.lab.folder / f"{name}.kubeconfig"
-        path.write_text(yaml.safe_dump(said))
+        path.write_text(yaml.safe_dump(config))
         return path
 
     def reach_by_url(self) -> None:
-        """No Service leads anywhere in a lab; where the webhook really is, it writes itself."""
-        for one in documents("configurations"):
-            nowhere = [
+        """Replace the Service of the configurations by a URL; the webhook updates the URL itself."""
+        for item in documents("configurations"):
+            patch = [
                 {
                     "op": "replace",
                     "path": f"/webhooks/{at}/clientConfig",
                     "value": {"url": "https://127.0.0.1:1"},
                 }
-                for at in range(len(one["webhooks"]))
+                for at in range(len(item["webhooks"]))
             ]
-            name = one["metadata"]["name"]
-            self.lab.kubectl("patch", one["kind"], name, "--type=json", f"-p={json.dumps(nowhere)}")
+            name = item["metadata"]["name"]
+            self.lab.kubectl("patch", item["kind"], name, "--type=json", f"-p={json.dumps(patch)}")
 
     def may(self, *what: str) -> bool:
         account = f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNTS[WEBHOOK]}"
         return self.lab.kubectl("auth", "can-i", *what, account, check=False).stdout.strip() == "yes"
 
     def cut(self, **amounts: int) -> None:
-        """The node reports these slices, by their short names, and nothing else."""
+        """Set the allocatable MIG profiles of the node, by their short names."""
         every = dict.fromkeys(("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"), "0")
         now = {
             **every,
@@ -140,7 +140,7 @@ class Day:
         )
 
     def runs(self, name: str, manifest: str) -> tuple[str, dict[str, Any]]:
-        """Create it and wait until it runs: what kubectl warned of, and the pod."""
+        """Create a pod and wait until it is Ready; returns the warning of kubectl and the pod."""
         warned = self.lab.kubectl("apply", "-f", "-", stdin=manifest).stderr
         self.lab.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
         return warned, json.loads(self.lab.kubectl("get", "pod", name, "-o", "json").stdout)
@@ -151,7 +151,7 @@ class Day:
 
     def events(self) -> list[str]:
         listed = json.loads(self.lab.kubectl("get", "events", "-o", "json").stdout)["items"]
-        return [one["message"] for one in listed if one["reason"] == "GPUFallback"]
+        return [item["message"] for item in listed if item["reason"] == "GPUFallback"]
 
 
 @pytest_asyncio.fixture
@@ -167,7 +167,7 @@ async def day(private_lab: Any) -> AsyncIterator[Day]:
     yield made
 
 
-async def test_a_day_with_what_was_installed(day: Day):
+async def test_fallback_marking_and_permissions(day: Day):
     lab = day.lab
     again = lab.kubectl("apply", "-f", str(FOLDER / "require-mark.yaml"), "--dry-run=server").stdout
     assert all(line.split(" (")[0].endswith("unchanged") for line in again.splitlines())
@@ -175,11 +175,11 @@ async def test_a_day_with_what_was_installed(day: Day):
     day.cut(m1g_10gb=28)
     warned, pod = await asyncio.to_thread(day.runs, "training-job", TRAINING_JOB)
     (container,) = pod["spec"]["containers"]
-    told = "no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/mig-1g.10gb instead"
-    assert warned.startswith(f"Warning: {told}")
+    message = "no node offers nvidia.com/mig-2g.20gb: container trainer gets nvidia.com/mig-1g.10gb instead"
+    assert warned.startswith(f"Warning: {message}")
     assert container["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1", "gpu.mps.io/ledger": "1"}
     assert pod["metadata"]["annotations"]["gpu-webhook.k8s.io/fallback"] == "2g.20gb->1g.10gb"
-    await until(lambda: any(said.startswith(told) for said in day.events()), "the Event")
+    await until(lambda: any(event.startswith(message) for event in day.events()), "the Event")
 
     lab.kubectl("delete", "pod", "training-job")
     day.cut(m2g_20gb=8, m3g_30gb=4)

@@ -1,8 +1,8 @@
-"""A day in an installation: everything that can happen to cards, pools, reservations and limits, once.
+"""Environment of the installation scenario: helpers for cards, pools, pods, reservations and limits.
 
-It begins as the chart comes: one of each process, the ledger in the extender's memory, our own
-certificate. At noon it becomes highly available, with settings from a ModuleConfig and certificates by
-cert-manager. What does not need the other happens at the same time.
+The scenario starts with the default values of the chart: one replica of each process, the in-memory capacity
+manager, and a self-signed certificate. It is then upgraded to high availability, with settings from a
+ModuleConfig and certificates from cert-manager. Independent steps run concurrently.
 """
 
 import asyncio
@@ -35,27 +35,31 @@ class Day:
     hands: Hands
     began: float = field(default_factory=time.monotonic)
 
-    async def until(self, look: Callable[[], Awaitable[Any]], what: str) -> Any:
-        """Looks ten times a second: more would keep the processes from what is waited for."""
+    async def until(self, condition: Callable[[], Awaitable[Any]], what: str) -> Any:
+        """Poll ten times per second until the condition is truthy; returns its value."""
         since = time.monotonic()
         while time.monotonic() < since + PATIENCE:
             with contextlib.suppress(NotFound):
-                if found := await look():
+                if value := await condition():
                     self.note(f"{time.monotonic() - since:5.1f} for {what}")
-                    return found
+                    return value
             await asyncio.sleep(0.1)
-        raise AssertionError(f"waited {PATIENCE:g} s for {what}")
+        raise AssertionError(f"timeout after {PATIENCE:g} s: {what}")
 
     def note(self, what: str) -> None:
-        print(f"{time.monotonic() - self.began:6.1f} s, {what}", flush=True)  # noqa: T201  # for who looks
+        print(f"{time.monotonic() - self.began:6.1f} s, {what}", flush=True)  # noqa: T201  # shown with -s
 
     async def cards(self, **wanted: Any) -> list[Any]:
-        """Those whose status has these values."""
-        found = (await self.api.list(kinds.GPU_DEVICES)).items
-        return [one for one in found if all(getattr(one.status, key) == text for key, text in wanted.items())]
+        """Cards with these values in their status."""
+        devices = (await self.api.list(kinds.GPU_DEVICES)).items
+        return [
+            device
+            for device in devices
+            if all(getattr(device.status, key) == value for key, value in wanted.items())
+        ]
 
     async def pool(self, **allocation: Any) -> None:
-        """Cards 0 and 1 of the node."""
+        """Apply a pool with cards 0 and 1 of the node."""
         spec = {
             "allocation": allocation,
             "deviceSelector": {"include": {"indexes": ["0-1"]}},
@@ -72,7 +76,7 @@ class Day:
         await self.until(enough, f"{total} units of the pool")
 
     async def kubelet_offers(self, amounts: dict[str, int]) -> None:
-        """What device plugins would have registered."""
+        """Set the allocatable devices of the node."""
         now = {name: str(count) for name, count in amounts.items()}
         await self.api.patch(
             kinds.NODES, NODE, {"status": {"capacity": now, "allocatable": now}}, subresource="status"
@@ -82,7 +86,7 @@ class Day:
         body = asking(name, resource, **spec)
 
         async def admitted() -> bool:
-            """The API server learns of a webhook's authority a moment after it was written."""
+            """Retry while the API server does not have the CA bundle of the webhook yet."""
             try:
                 await self.api.create(kinds.PODS, body, namespace="default")
             except ApiError as error:
@@ -101,16 +105,15 @@ class Day:
 
     async def waits(self, name: str) -> None:
         async def refused() -> bool:
-            found = await self.api.get(kinds.PODS, name, namespace="default")
-            told = found.status.conditions
-            return any(one.type == "PodScheduled" and one.status == "False" for one in told)
+            conditions = (await self.api.get(kinds.PODS, name, namespace="default")).status.conditions
+            return any(item.type == "PodScheduled" and item.status == "False" for item in conditions)
 
-        await self.until(refused, f"pod {name} to find no place")
+        await self.until(refused, f"pod {name} to be unschedulable")
 
     async def promised(self, name: str) -> list[str]:
-        """The cards of its allocation."""
+        """The cards in the allocation of a pod."""
         pod = await self.api.get(kinds.PODS, name, namespace="default")
-        return [one["card"] for one in json.loads(pod.metadata.annotations["gpu.mps.io/allocation"])]
+        return [entry["card"] for entry in json.loads(pod.metadata.annotations["gpu.mps.io/allocation"])]
 
     async def ends(self, *names: str) -> None:
         for name in names:
@@ -122,18 +125,18 @@ class Day:
         await self.api.create(kinds.RESERVATIONS, body, namespace="default")
 
     async def decided(self, name: str) -> str:
-        """How a Reservation was decided."""
+        """Wait for the decision of a Reservation: Reserved or Failed."""
 
         async def phase() -> str:
-            found = await self.api.get(kinds.RESERVATIONS, name, namespace="default")
-            return found.status.phase if found.status.phase in ("Reserved", "Failed") else ""
+            current = await self.api.get(kinds.RESERVATIONS, name, namespace="default")
+            return current.status.phase if current.status.phase in ("Reserved", "Failed") else ""
 
-        told: str = await self.until(phase, f"Reservation {name} to be decided")
-        return told
+        decision: str = await self.until(phase, f"Reservation {name} to be decided")
+        return decision
 
 
 def asking(name: str, resource: str, **spec: Any) -> Raw:
-    """A pod that wants one of these."""
+    """A pod that requests one unit of `resource`."""
     main = {"name": "main", "image": "any", "resources": {"limits": {resource: "1"}}}
     placed = {"schedulerName": "croupier-scheduler", "containers": [main]}
     return {"metadata": {"name": name}, "spec": {**placed, **spec}}
@@ -157,7 +160,7 @@ async def day(town: Town) -> AsyncIterator[Day]:
 
 
 async def _live(floor: Stall) -> None:
-    """Time passes for pods whose control groups are made up, and their kubelet follows what is asked."""
+    """Simulate CPU usage and a kubelet that applies resizes, for pods with fake cgroups."""
     while True:
         for name, guest in list(floor.guests.items()):
             pod = floor.sources.pods.named(name, floor.namespace)

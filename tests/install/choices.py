@@ -1,4 +1,4 @@
-"""The chart's other choices at work: two of every process, settings of a ModuleConfig, on and off again."""
+"""Steps of the scenario that use chart options: replicas, ModuleConfig, certificates, disabling."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ LIMITS = "croupier-cpu-limits"
 
 
 async def a_module_config_comes(day: Day) -> None:
-    """With the settings that the chart was given."""
-    found = rendering.named(day.town.objects, "ConfigMap", "croupier-settings")
-    settings = yaml.safe_load(found["data"]["settings.yaml"])
+    """Create a ModuleConfig with the settings of the chart."""
+    config_map = rendering.named(day.town.objects, "ConfigMap", "croupier-settings")
+    settings = yaml.safe_load(config_map["data"]["settings.yaml"])
     body = {
         "metadata": {"name": "gpu-operator"},
         "spec": {"enabled": True, "version": 1, "settings": settings},
@@ -38,22 +38,22 @@ async def module_says(day: Day, **spec: Any) -> None:
 
 
 async def settings_say(day: Day, deadline: str) -> None:
-    """Of the chart's ConfigMap."""
-    found = await day.api.get(kinds.CONFIG_MAPS, "croupier-settings", namespace=NAMESPACE)
-    said = {**yaml.safe_load(found.data["settings.yaml"]), "maintenance": {"deadline": deadline}}
-    patch = {"data": {"settings.yaml": yaml.safe_dump(said)}}
+    """Change the maintenance deadline in the ConfigMap of the chart."""
+    current = await day.api.get(kinds.CONFIG_MAPS, "croupier-settings", namespace=NAMESPACE)
+    settings = {**yaml.safe_load(current.data["settings.yaml"]), "maintenance": {"deadline": deadline}}
+    patch = {"data": {"settings.yaml": yaml.safe_dump(settings)}}
     await day.api.patch(kinds.CONFIG_MAPS, "croupier-settings", patch, namespace=NAMESPACE)
 
 
 async def everybody_says(day: Day, word: str, times: int = 1) -> None:
-    async def said() -> bool:
+    async def logged() -> bool:
         return all(day.town.log(name).count(word) >= times for name in tuple(day.town.health))
 
-    await day.until(said, f"every process to say {word!r}")
+    await day.until(logged, f"every process to log {word!r}")
 
 
 async def the_leader_of_limits_crashes(day: Day) -> None:
-    """Nobody else does its work until its Lease is over; the second one then does."""
+    """Kill the leader; the second replica takes over when the Lease has expired."""
     before = await leader(day, LIMITS)
     await day.town.ready([named(LIMITS, 2)])
     day.town.lab.kill(before)
@@ -62,24 +62,25 @@ async def the_leader_of_limits_crashes(day: Day) -> None:
 
 
 def the_pod_of_an_extender_is_lost(day: Day) -> None:
-    """With the scheduler in it, which leads: the other two place the next pod, once its Lease is over."""
-    for one in (PLACER, EXTENDER):
-        day.town.lab.kill(one)
+    """Kill an extender and its scheduler; the other replicas place the next pod."""
+    for name in (PLACER, EXTENDER):
+        day.town.lab.kill(name)
     day.town.health.pop(EXTENDER)
 
 
 async def leader(day: Day, name: str) -> str:
-    """Which of the two works."""
+    """The replica that leads."""
 
     async def leading() -> list[str]:
-        return [one for one in (named(name, 1), named(name, 2)) if _leads(await figures(day, one))]
+        replicas = (named(name, 1), named(name, 2))
+        return [replica for replica in replicas if _leads(await figures(day, replica))]
 
-    (found,) = await day.until(leading, f"one {name} to lead")
-    return str(found)
+    (current,) = await day.until(leading, f"one {name} to lead")
+    return str(current)
 
 
 def _leads(text: str) -> bool:
-    return any(one.startswith("croupier_leader{") and one.endswith(" 1.0") for one in text.splitlines())
+    return any(line.startswith("croupier_leader{") and line.endswith(" 1.0") for line in text.splitlines())
 
 
 async def figures(day: Day, name: str) -> str:
@@ -94,27 +95,27 @@ async def figures(day: Day, name: str) -> str:
 
 
 async def a_certificate_is_renewed(day: Day) -> None:
-    """By somebody else; both replicas serve it, and both go on answering."""
+    """Renew the certificate as cert-manager would; both replicas must serve it."""
     await day.town.ready([named(WEBHOOK, 2)])
     wanted = await asyncio.to_thread(issuer.issue, day.town)
-    ports = [day.town.ports[named(WEBHOOK, one)] for one in (1, 2)]
+    ports = [day.town.ports[named(WEBHOOK, replica)] for replica in (1, 2)]
 
     async def serving() -> bool:
-        served = [await asyncio.to_thread(issuer.served, one) for one in ports]
+        served = [await asyncio.to_thread(issuer.served, port) for port in ports]
         return served == [wanted.certificate] * 2
 
     await day.until(serving, "both webhooks to serve the new certificate")
     trusted = ssl.create_default_context(cadata=wanted.bundle.decode())
 
     async def answered() -> list[str]:
-        said = [await asyncio.to_thread(_patch, one, trusted) for one in ports]
-        return said if all(said) else []
+        patches = [await asyncio.to_thread(_patch, port, trusted) for port in ports]
+        return patches if all(patches) else []
 
-    day.town.told["webhooks"] = await day.until(answered, "both webhooks to be at work")
+    day.town.told["webhooks"] = await day.until(answered, "both webhooks to answer")
 
 
 def _patch(port: int, trusted: ssl.SSLContext) -> str:
-    """What one replica would change in a pod that asks for a card: nothing while all is switched off."""
+    """The patch of one replica for a pod that requests a card; empty while Croupier is disabled."""
     container = {"name": "main", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     pod = {
         "apiVersion": "v1",
@@ -141,24 +142,24 @@ def _patch(port: int, trusted: ssl.SSLContext) -> str:
 
 
 async def switched_off_and_on(day: Day) -> None:
-    """Nobody ends, nobody works; afterwards everything goes on, also what was asked meanwhile."""
+    """Disable Croupier: processes keep running but do nothing. Enable it: pending work continues."""
     town = day.town
     await module_says(day, enabled=False)
-    await everybody_says(day, "switched off")
-    await day.reserves("patient", 1)
+    await everybody_says(day, "settings: disabled")
+    await day.reserves("delayed", 1)
     town.told["off"] = {
         "ready": {name: await readiness(day, name) for name in tuple(town.health)},
         "pool": await refusal(day, "gpu.deckhouse.io/team"),
         "card": await refusal(day, "nvidia.com/gpu"),
         "extender": await asyncio.to_thread(_answers, town.ports[EXTENDER]),
-        "reservation": (await day.api.get(kinds.RESERVATIONS, "patient", namespace="default")).status.phase,
+        "reservation": (await day.api.get(kinds.RESERVATIONS, "delayed", namespace="default")).status.phase,
     }
     await module_says(day, enabled=True)
-    await everybody_says(day, "at work again")
-    town.told["on"] = await day.decided("patient")
-    await day.api.delete(kinds.RESERVATIONS, "patient", namespace="default")
+    await everybody_says(day, "settings: enabled again")
+    town.told["on"] = await day.decided("delayed")
+    await day.api.delete(kinds.RESERVATIONS, "delayed", namespace="default")
     events = await day.api.list(kinds.EVENTS, Selection("default"))
-    town.told["events"] = {one.reason for one in events.items if one.regarding.kind == "ModuleConfig"}
+    town.told["events"] = {event.reason for event in events.items if event.regarding.kind == "ModuleConfig"}
 
 
 async def readiness(day: Day, name: str) -> int:
@@ -168,7 +169,7 @@ async def readiness(day: Day, name: str) -> int:
 
 
 async def refusal(day: Day, resource: str) -> str:
-    """What is said to somebody who creates a pod with it."""
+    """The admission error of a pod that requests `resource`; empty if it is admitted."""
     main = {"name": "main", "image": "any", "resources": {"limits": {resource: "1"}}}
     body = {"metadata": {"name": "refused"}, "spec": {"containers": [main]}}
     try:

@@ -1,4 +1,4 @@
-"""One day in an installation, lived through once for all tests that ask what became of it."""
+"""The installation scenario, which runs once for all tests of its results."""
 
 import asyncio
 from pathlib import Path
@@ -14,14 +14,14 @@ from tests.install.town import Town
 
 @pytest.fixture(scope="session")
 def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Town:
-    """After that day: whoever worked has gone home, the API server and its audit log are still there."""
+    """The environment after the scenario: the processes have stopped, the API server still runs."""
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("needs an API server with an audit log, and --kubeconfig names another")
+        pytest.skip("needs an API server with an audit log, but --kubeconfig selects another cluster")
     rendering.helm()
     try:
         return testrun.run(_day(pytestconfig.stash[RUN], tmp_path_factory.mktemp("town")))
     except BaseException:
-        pytestconfig.stash[FAILED_WITH_LAB] = True  # its logs are worth keeping
+        pytestconfig.stash[FAILED_WITH_LAB] = True  # keep its logs
         raise
 
 
@@ -30,5 +30,5 @@ async def _day(run: TestRun, folder: Path) -> Town:
     rule = (rendering.NODE_FEATURE_RULES,) if known else ()
     async with town.raised(run, folder, known) as made, a_day.day(made) as day:
         await living.whole(day, *rule)
-        day.note("the day ends")
+        day.note("the scenario ends")
         return made

@@ -1,4 +1,4 @@
-"""The kinds of Node Feature Discovery, from its own module: ours must fit what it really installs."""
+"""The CRDs of Node Feature Discovery, from its Go module."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ FILE = "deployment/base/nfd-crds/nfd-api-crds.yaml"
 
 @cache
 def kinds() -> list[dict[str, Any]]:
-    """From Go's module cache, or fetched into it once; none where there is neither Go nor a network."""
+    """The CRDs from the Go module cache, downloaded once; empty without Go or network."""
     if (go := shutil.which("go")) is None:
         return []
     command = [go, "mod", "download", "-json", f"{MODULE}@{VERSION}"]
@@ -27,6 +27,7 @@ def kinds() -> list[dict[str, Any]]:
         return []
     if done.returncode != 0:
         return []
-    found = json.loads(done.stdout)
-    assert found["Sum"] == SUM, f"{MODULE}@{VERSION} is not what it was"
-    return [one for one in yaml.safe_load_all((Path(found["Dir"]) / FILE).read_text()) if one]
+    module = json.loads(done.stdout)
+    assert module["Sum"] == SUM, f"{MODULE}@{VERSION} has another checksum"
+    documents = yaml.safe_load_all((Path(module["Dir"]) / FILE).read_text())
+    return [document for document in documents if document]

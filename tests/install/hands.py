@@ -1,4 +1,4 @@
-"""What a kubelet says it handed out, on a node that has none: simulated nodes run pods without devices."""
+"""A fake pod-resources server of a kubelet: simulated nodes run pods without devices."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,8 +29,8 @@ class Hands:
 
 def _told(pod: str, resource: str, devices: list[str]) -> resources.PodResources:
     namespace, _, name = pod.partition("/")
-    given = resources.ContainerDevices(resource_name=resource, device_ids=devices)
-    main = resources.ContainerResources(name="main", devices=[given])
+    assigned = resources.ContainerDevices(resource_name=resource, device_ids=devices)
+    main = resources.ContainerResources(name="main", devices=[assigned])
     return resources.PodResources(name=name, namespace=namespace, containers=[main])
 
 

@@ -1,4 +1,4 @@
-"""A lab with a real node, raised and ended by the commands of the first page, and what is installed on it."""
+"""A lab with a real node and an installation, created and removed by the commands of README.md."""
 
 import json
 import os
@@ -26,22 +26,22 @@ README = rendering.ROOT / "README.md"
 OLD, NEW = "0.1.0", "0.1.1"
 PATIENCE = 300.0
 BUILDING = 1200.0
-"""Seconds for the first page: on a machine where nothing is built yet it makes a root file system first."""
+"""Seconds for the commands of README.md; the first run also builds the image."""
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """The first truthy answer."""
+    """Poll until the condition is truthy; returns its value."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if answer := condition():
             return answer
         time.sleep(0.3)
-    raise AssertionError(f"not within {PATIENCE:g} seconds: {what}")
+    raise AssertionError(f"timeout after {PATIENCE:g} seconds: {what}")
 
 
 def typed(page: Path, where: str = "installation") -> list[Block]:
-    """What the page would have a reader type there."""
-    return [one for one in blocks.blocks(page) if one.runs.split(", ")[0] == where]
+    """The commands of a page that are marked with `where`."""
+    return [block for block in blocks.blocks(page) if block.runs.split(", ")[0] == where]
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class House:
         return ended.stdout
 
     def install(self) -> None:
-        """As on the first page, once more."""
+        """Run the installation of README.md again."""
         self._types("croupier lab install")
 
     def install_by_hand(self, version: str, *options: str) -> None:
-        """The chart of another version, by whoever types the helm command himself."""
+        """Install the chart with another version by the helm command."""
         self._types("croupier lab install --print-values > values.yaml")
         values = f"--values={self.reader.home / 'repository/values.yaml'}"
         chart = str(self._chart(version))
@@ -86,7 +86,7 @@ class House:
         return asking.croupier(*words, kubeconfig=self.lab.kubeconfig)
 
     def trouble(self) -> str:
-        """What a person would look at."""
+        """Pods and warning Events, for error messages."""
         pods = self.lab.kubectl("get", "pods", "-A", check=False).stdout
         events = self.lab.kubectl("events", "-A", "--types=Warning", check=False).stdout
         return f"{pods}\n{events[-3000:]}"
@@ -101,7 +101,7 @@ class House:
 
 @contextmanager
 def raised(folder: Path, *, between: Callable[[Lab], None]) -> Iterator[House]:
-    """As the first page says; `between` comes when the lab is there and nothing is installed."""
+    """Run the commands of README.md; `between` runs after the lab has started, before the installation."""
     program, home = rendering.helm(), folder / "home"
     home.mkdir()
     shell = Shell(home, patience=BUILDING)
@@ -121,10 +121,10 @@ def raised(folder: Path, *, between: Callable[[Lab], None]) -> Iterator[House]:
 
 @contextmanager
 def _owned(folder: Path) -> Iterator[Lab]:
-    """Ours until we are done: if we are killed before, the next test run ends it."""
-    remembered = record.load(folder)
-    assert remembered is not None
-    lab, link = Lab(remembered), places.runs() / f"installation-{os.getpid()}"
+    """Own the lab during the test: the next test run stops it if this one is killed."""
+    stored = record.load(folder)
+    assert stored is not None
+    lab, link = Lab(stored), places.runs() / f"installation-{os.getpid()}"
     link.parent.mkdir(parents=True, exist_ok=True)
     lab.remember(owner=record.myself())
     link.symlink_to(folder)
@@ -136,10 +136,10 @@ def _owned(folder: Path) -> Iterator[Lab]:
 
 
 def add_version(at: House, version: str) -> None:
-    """The same image under one more version."""
+    """Tag the image with another version."""
     (name,) = {
         container["image"]
-        for one in at.get("pods", "-n", NAMESPACE)["items"]
-        for container in one["spec"]["containers"][:1]
+        for pod in at.get("pods", "-n", NAMESPACE)["items"]
+        for container in pod["spec"]["containers"][:1]
     }
     run(realnode.images(at.lab, "tag", name, f"{name.rpartition(':')[0]}:{version}"))

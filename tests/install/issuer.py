@@ -1,6 +1,6 @@
-"""cert-manager, played: it signs what a Certificate asks for, and tells the API server whom to trust.
+"""A fake cert-manager: it issues the Certificate of the chart and injects the CA bundle.
 
-The kubelet is played, too: the Secret stands in a folder behind a symbolic link, which it swaps as a whole.
+It also acts as the kubelet and updates the mounted Secret by swapping a symbolic link.
 """
 
 import json
@@ -18,9 +18,9 @@ from tests.install.town import NAMESPACE, Town
 
 
 def issue(town: Town) -> Keyring:
-    """A new certificate where the chart's Certificate wants it; by the same authority as the one before."""
+    """Issue a new certificate with the same CA for the chart's Certificate."""
     wanted = rendering.named(town.objects, "Certificate", "croupier-webhook")["spec"]
-    hosts = (*wanted["dnsNames"], "127.0.0.1")  # where the API server asks in a town without Services
+    hosts = (*wanted["dnsNames"], "127.0.0.1")  # there are no Services in this environment
     before: Keyring | None = town.told.get("certificate")
     made = certificates.taken(Step.ISSUE, before, datetime.now(UTC), hosts=hosts, rules=RULES)
     town.told["certificate"] = made
@@ -47,7 +47,7 @@ def _store(town: Town, name: str, made: Keyring) -> None:
 
 
 def _mount(folder: Path, made: Keyring) -> None:
-    """As a volume of a Secret changes: a new folder, and one link that leads to it from then on."""
+    """Update the volume like a kubelet: a new folder, and an atomic swap of the link."""
     content = folder / f"..{datetime.now(UTC):%H%M%S%f}"
     content.mkdir()
     (content / "tls.crt").write_bytes(made.certificate)
@@ -61,14 +61,14 @@ def _mount(folder: Path, made: Keyring) -> None:
 
 
 def _inject(town: Town, made: Keyring) -> None:
-    for one in rendering.of_kind(
+    for configuration in rendering.of_kind(
         town.objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
     ):
-        assert one["metadata"]["annotations"][INJECT] == f"{NAMESPACE}/croupier-webhook"
+        assert configuration["metadata"]["annotations"][INJECT] == f"{NAMESPACE}/croupier-webhook"
         bundle = b64encode(made.bundle).decode()
         steps = [
             {"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": bundle}
-            for at in range(len(one["webhooks"]))
+            for at in range(len(configuration["webhooks"]))
         ]
-        name = one["metadata"]["name"]
-        town.lab.kubectl("patch", one["kind"], name, "--type=json", f"-p={json.dumps(steps)}")
+        name = configuration["metadata"]["name"]
+        town.lab.kubectl("patch", configuration["kind"], name, "--type=json", f"-p={json.dumps(steps)}")

@@ -1,4 +1,4 @@
-"""The day from morning to night, in the order in which it happens."""
+"""The installation scenario: all steps in order."""
 
 import asyncio
 
@@ -10,19 +10,19 @@ from tests.install.town import EXTENDER, NAMESPACE, NODE, OPTIONS, WEBHOOK, name
 
 MANAGERS = ("gpu-inventory-controller", "gpu-bootstrap-controller", "gpupool-controller")
 LATER = ("croupier-cpu-limits", "croupier-ledger")
-"""Managers whose work is the same whichever book, or that are there with one book only."""
+"""Managers that start in the high-availability phase."""
 AVAILABLE = (
     "--set=settings.highAvailability=true",
     "--set=settings.https.mode=CertManager",
     "--set=settingsFrom=module",
 )
 LONGEST = 400.0
-"""Seconds; it takes a quarter of that where nothing else runs."""
+"""Seconds; about four times the duration on an idle machine."""
 MARKET = ("--every=0.5", "--heartbeat=2", "--raise-after=1", "--lower-after=2")
 
 
 async def whole(day: Day, *options: str) -> None:
-    """`options` of Helm, beside those of each part."""
+    """Run the scenario with additional `options` of helm."""
     rendered = asyncio.create_task(asyncio.to_thread(rendering.objects, *OPTIONS, *AVAILABLE, *options))
     try:
         async with asyncio.timeout(LONGEST):
@@ -41,13 +41,13 @@ async def _all_of_it(day: Day, *options: str) -> None:
 
 
 async def morning(day: Day) -> None:
-    """As the chart comes."""
+    """The default values of the chart."""
     town = day.town
     await trouble.somebody_crashed(day, opens=True)
     for name in (*MANAGERS, EXTENDER):
         town.start(name)
     _webhook(day)
-    await day.until(lambda: _served(day), "somebody to look after a node without an agent")
+    await day.until(lambda: _served(day), "service pods on a node without an agent")
     _agent(day)
     await town.ready()
     town.start_scheduler()
@@ -55,11 +55,11 @@ async def morning(day: Day) -> None:
     await asyncio.gather(
         _pool_of_the_morning(day),
         trouble.its_pod_is_fenced(day),
-        choices.everybody_says(day, "in force now"),
+        choices.everybody_says(day, "settings: applied:"),
     )
     await trouble.a_finalizer_is_torn_off(day, EXTENDER)
     await asyncio.gather(trouble.a_certificate_is_damaged(day), choices.settings_say(day, "3h"))
-    await choices.everybody_says(day, "in force now", times=2)
+    await choices.everybody_says(day, "settings: applied:", times=2)
 
 
 async def _pool_of_the_morning(day: Day) -> None:
@@ -73,17 +73,17 @@ async def _pool_of_the_morning(day: Day) -> None:
 
 
 async def noon(day: Day, *options: str) -> None:
-    """Two of everything, the ledger in the API server, settings from elsewhere, certificates by others."""
+    """Upgrade: two replicas, the ledger in the API server, a ModuleConfig, and cert-manager."""
     town = day.town
     await town.rest()
-    day.note("everybody rests")
+    day.note("all processes have stopped")
     town.told["before noon"] = await day.promised("keeps")
-    # The first scheduler that ever runs makes this one; here it is the second one that should.
+    # Deleted, so that the second scheduler has to create it.
     await day.api.delete(kinds.LEASES, "croupier-scheduler", namespace=NAMESPACE)
     await town.become("available", *AVAILABLE, *options)
     await choices.a_module_config_comes(day)
     await asyncio.to_thread(issuer.issue, town)
-    day.note("the town is another")
+    day.note("the chart is upgraded")
     for name in (*MANAGERS, *LATER, EXTENDER):
         town.start(name)
     _webhook(day)
@@ -98,7 +98,7 @@ async def noon(day: Day, *options: str) -> None:
         town.start(name, replica=2)
     _webhook(day, replica=2)
     town.start_scheduler(replica=2)
-    town.told["after noon"] = await day.until(lambda: _kept(day), "the ledger to know who was there before")
+    town.told["after noon"] = await day.until(lambda: _kept(day), "the ledger to contain the existing pod")
 
 
 async def afternoon(day: Day) -> None:
@@ -106,7 +106,7 @@ async def afternoon(day: Day) -> None:
     await asyncio.gather(_deals(day), _limits(day), choices.a_certificate_is_renewed(day))
     await choices.module_says(day, settings={"maintenance": {"deadline": "3h"}})
     await stories.a_pool_is_rebuilt(day)
-    await choices.everybody_says(day, "in force now", times=2)
+    await choices.everybody_says(day, "settings: applied:", times=2)
 
 
 async def _deals(day: Day) -> None:
@@ -121,7 +121,7 @@ async def _deals(day: Day) -> None:
 
 
 async def _cards_of_nobody(day: Day) -> None:
-    """Cards 2 and 3, which are in no pool."""
+    """Steps with cards 2 and 3, which are in no pool."""
     await trouble.its_pod_is_fenced(day)
     await day.town.ready([named(EXTENDER, 2)])
     await trouble.work_for(day, asyncio.create_task(trouble.others_write_the_ledger(day)))
@@ -142,21 +142,21 @@ def _agent(day: Day) -> None:
 
 
 def _webhook(day: Day, replica: int = 1) -> None:
-    """It has to know its own address for its certificate; in a pod its Service has a name."""
+    """Start the webhook with its URL, because there is no Service."""
     where = f"--url=https://127.0.0.1:{day.town.gate}"
     day.town.start(WEBHOOK, "--drain=0", where, replica=replica)
 
 
 async def _served(day: Day) -> bool:
-    """GPU Feature Discovery or the exporter was started; an agent makes them superfluous."""
+    """Whether GPU Feature Discovery or the exporter was started."""
     return bool((await day.api.list(kinds.PODS, Selection(NAMESPACE))).items)
 
 
 async def _kept(day: Day) -> list[str]:
-    """The cards that the new ledger gives to the pod that ran before."""
-    found = await day.api.get(kinds.NODE_RESERVATIONS.raw, NODE)
+    """The cards of the existing pod in the new ledger."""
+    ledger = await day.api.get(kinds.NODE_RESERVATIONS.raw, NODE)
     return [
         card["id"]
-        for card in found["spec"].get("cards", ())
-        if any(one.startswith("default/keeps/") for one in card.get("holders", {}))
+        for card in ledger["spec"].get("cards", ())
+        if any(holder.startswith("default/keeps/") for holder in card.get("holders", {}))
     ]

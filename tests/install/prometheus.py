@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes processes of ours, as the PodMonitors of deployments/monitoring say."""
+"""A Prometheus server that scrapes Croupier as configured by deployments/monitoring."""
 
 import json
 import random
@@ -19,7 +19,7 @@ MONITORS = Path(__file__).resolve().parents[2] / "deployments/monitoring/pod-mon
 
 
 def program() -> str | None:
-    """Where it is installed, or unpacked by `make setup`."""
+    """Path of prometheus: installed, or unpacked by `make setup`."""
     return shutil.which("prometheus") or shutil.which(places.cache() / "prometheus/usr/bin/prometheus")
 
 
@@ -35,9 +35,9 @@ class Prometheus:
             return False
 
     def ask(self, expression: str) -> list[Any]:
-        """What an instant query answers: series with a value."""
-        asked = urllib.parse.urlencode({"query": expression})
-        status, body = probe.get(Endpoint(f"http://127.0.0.1:{self.port}/api/v1/query?{asked}"))
+        """Result of an instant query."""
+        query = urllib.parse.urlencode({"query": expression})
+        status, body = probe.get(Endpoint(f"http://127.0.0.1:{self.port}/api/v1/query?{query}"))
         assert status == 200, body
         answer: list[Any] = json.loads(body)["data"]["result"]
         return answer
@@ -46,7 +46,7 @@ class Prometheus:
 def start(
     binary: str, folder: Path, targets: Mapping[str, Sequence[int]], nodes: Mapping[str, str]
 ) -> Prometheus:
-    """`nodes`: on which node an agent runs, which only those are told by."""
+    """Start Prometheus; `nodes` maps agents to their node."""
     (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
     jobs = [_job(name, at, nodes) for name, at in targets.items()]
     file = folder / "prometheus.yaml"
@@ -63,10 +63,10 @@ def start(
 
 def _job(name: str, ports: Sequence[int], nodes: Mapping[str, str]) -> dict[str, Any]:
     agents = {True: "croupier-agents", False: "croupier"}
-    monitors = {one["metadata"]["name"]: one for one in yaml.safe_load_all(MONITORS.read_text())}
+    monitors = {monitor["metadata"]["name"]: monitor for monitor in yaml.safe_load_all(MONITORS.read_text())}
     (endpoint,) = monitors[agents[name in nodes]]["spec"]["podMetricsEndpoints"]
-    told = [one["targetLabel"] for one in endpoint.get("relabelings", ())]
-    labels = dict.fromkeys(told, nodes.get(name, ""))
+    added = [relabeling["targetLabel"] for relabeling in endpoint.get("relabelings", ())]
+    labels = dict.fromkeys(added, nodes.get(name, ""))
     return {
         "job_name": name,
         "honor_labels": endpoint["honorLabels"],

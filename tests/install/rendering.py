@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, as objects."""
+"""The objects of the chart, rendered by helm."""
 
 from functools import cache
 from pathlib import Path
@@ -17,30 +17,31 @@ NODE_FEATURE_RULES = "--api-versions=nfd.k8s-sigs.io/v1alpha1/NodeFeatureRule"
 
 
 def helm() -> Path:
-    found = binaries.search(["helm"], Sources()).found.get("helm")
-    if found is None:
+    binary = binaries.search(["helm"], Sources()).found.get("helm")
+    if binary is None:
         pytest.skip("needs helm: run `croupier lab build --helm` once")
-    return found.path
+    return binary.path
 
 
 @cache
 def objects(*options: str) -> list[dict[str, Any]]:
-    """Not to be changed: who asks for the same again gets the same."""
+    """Rendered objects; cached, so do not modify them."""
     helm()
-    return [one for one in yaml.safe_load_all(chart.rendered(ROOT, *options)) if one]
+    return [document for document in yaml.safe_load_all(chart.rendered(ROOT, *options)) if document]
 
 
 def of_kind(found: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
-    return [one for one in found if one["kind"] in kinds]
+    return [item for item in found if item["kind"] in kinds]
 
 
 def named(found: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    (only,) = (one for one in of_kind(found, kind) if one["metadata"]["name"] == name)
+    (only,) = (item for item in of_kind(found, kind) if item["metadata"]["name"] == name)
     return only
 
 
 def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The pod of every process, by the name of what keeps it."""
+    """Pod templates by the name of their Deployment or DaemonSet."""
     return {
-        one["metadata"]["name"]: one["spec"]["template"] for one in of_kind(found, "Deployment", "DaemonSet")
+        item["metadata"]["name"]: item["spec"]["template"]
+        for item in of_kind(found, "Deployment", "DaemonSet")
     }

@@ -1,4 +1,4 @@
-"""What accounts may do, by the roles of an installation, and what they did, by the API server's audit log."""
+"""Permissions of accounts from RBAC, and their requests from the audit log."""
 
 import json
 from collections import defaultdict
@@ -8,12 +8,12 @@ from typing import Any
 
 Objects = Sequence[Mapping[str, Any]]
 FOR_EVERYBODY = ("authorization.k8s.io", "authentication.k8s.io")
-"""Whoever is known to the API server may ask these what they may do."""
+"""API groups that every authenticated user may use for self reviews."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One verb. An empty namespace is everywhere, an empty name anything."""
+    """One verb on a resource; an empty namespace or name matches all."""
 
     group: str
     resource: str
@@ -23,13 +23,13 @@ class Right:
 
     def __str__(self) -> str:
         what = f"{self.resource}.{self.group}" if self.group else self.resource
-        one = f" {self.name}" if self.name else ""
-        return f"{self.verb} {what}{one}{f' in {self.namespace}' if self.namespace else ''}"
+        item = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{item}{f' in {self.namespace}' if self.namespace else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One request: what it needed, who sent it, and whether it was allowed."""
+    """One request: the permission it needs, the client, and whether it was allowed."""
 
     right: Right
     program: str
@@ -37,10 +37,12 @@ class Deed:
 
 
 def granted(objects: Objects, *, without: Sequence[str] = ()) -> dict[str, set[Right]]:
-    """By account. Roles that are not among the objects (those of the cluster itself) are left out."""
-    roles = {(one["kind"], one["metadata"]["name"]): one for one in objects if one["kind"].endswith("Role")}
+    """Permissions by account; roles that are not in `objects` are ignored."""
+    roles = {
+        (item["kind"], item["metadata"]["name"]): item for item in objects if item["kind"].endswith("Role")
+    }
     found: defaultdict[str, set[Right]] = defaultdict(set)
-    for binding in (one for one in objects if one["kind"].endswith("RoleBinding")):
+    for binding in (item for item in objects if item["kind"].endswith("RoleBinding")):
         if binding["roleRef"]["name"] in without:
             continue
         role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
@@ -50,13 +52,14 @@ def granted(objects: Objects, *, without: Sequence[str] = ()) -> dict[str, set[R
 
 
 def borrowed(objects: Objects) -> set[tuple[str, str]]:
-    """Which roles of the cluster itself are given to which account."""
-    own = {(one["kind"], one["metadata"]["name"]) for one in objects if one["kind"].endswith("Role")}
+    """Pairs of account and built-in ClusterRole."""
+    own = {(item["kind"], item["metadata"]["name"]) for item in objects if item["kind"].endswith("Role")}
     return {
-        (subject["name"], one["roleRef"]["name"])
-        for one in objects
-        if one["kind"].endswith("RoleBinding") and (one["roleRef"]["kind"], one["roleRef"]["name"]) not in own
-        for subject in one["subjects"]
+        (subject["name"], item["roleRef"]["name"])
+        for item in objects
+        if item["kind"].endswith("RoleBinding")
+        and (item["roleRef"]["kind"], item["roleRef"]["name"]) not in own
+        for subject in item["subjects"]
     }
 
 
@@ -71,14 +74,14 @@ def _rights(role: Mapping[str, Any], namespace: str) -> Iterable[Right]:
 
 
 def done(log: str, namespace: str) -> dict[str, set[Deed]]:
-    """By account of that namespace."""
-    whose = f"system:serviceaccount:{namespace}:"
+    """Requests by account of the namespace."""
+    prefix = f"system:serviceaccount:{namespace}:"
     found: defaultdict[str, set[Deed]] = defaultdict(set)
     for event in map(json.loads, log.splitlines()):
         user, what = event["user"]["username"], event.get("objectRef")
-        if what is None or not user.startswith(whose) or what.get("apiGroup") in FOR_EVERYBODY:
+        if what is None or not user.startswith(prefix) or what.get("apiGroup") in FOR_EVERYBODY:
             continue
-        found[user.removeprefix(whose)] |= set(_deeds(event, what))
+        found[user.removeprefix(prefix)] |= set(_deeds(event, what))
     return dict(found)
 
 
@@ -86,7 +89,7 @@ def _deeds(event: Mapping[str, Any], what: Mapping[str, str]) -> Iterable[Deed]:
     sub = f"/{what['subresource']}" if "subresource" in what else ""
     allowed = event.get("annotations", {}).get("authorization.k8s.io/decision") == "allow"
     program = event.get("userAgent", "").partition("/")[0]
-    # An apply of what was not there needs the right to create it as well.
+    # An apply that creates the object also needs the create permission.
     made = event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == 201
     for verb in (event["verb"], *(["create"] if made else ())):
         place = what.get("namespace", ""), "" if verb == "create" else what.get("name", "")
@@ -101,13 +104,13 @@ def covers(right: Right, need: Right) -> bool:
 
 
 def lacking(rights: Iterable[Right], deeds: Iterable[Deed]) -> list[str]:
-    """What was done, or tried, without a right to it."""
+    """Requests without a permission."""
     known = tuple(rights)
     wanted = {deed.right for deed in deeds if not any(covers(right, deed.right) for right in known)}
-    return sorted({str(Right(one.group, one.resource, one.verb, one.namespace)) for one in wanted})
+    return sorted({str(Right(item.group, item.resource, item.verb, item.namespace)) for item in wanted})
 
 
 def idle(rights: Iterable[Right], deeds: Iterable[Deed]) -> list[str]:
-    """What nobody made use of."""
+    """Permissions that no request used."""
     needs = {deed.right for deed in deeds}
     return sorted(str(right) for right in rights if not any(covers(right, need) for need in needs))

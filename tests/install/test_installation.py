@@ -1,7 +1,7 @@
-"""The life of an installation on a real node: installed by the first page, used, upgraded, removed.
+"""An installation on a real node: installed by README.md, used, upgraded and removed.
 
-One story, because each chapter needs the one before it: what runs in the first must still run in the last.
-What pages print is typed as it is printed, and what they say one sees is looked for.
+One test, because each step needs the previous ones: pods of the first step must still run in the last. The
+commands of the documentation are run as printed, and their documented output is checked.
 """
 
 import json
@@ -56,124 +56,124 @@ SEEN = (
     "^2g.20gb->1g.10gb$",
     "^test +1g.10gb->2g.20gb$",
     "^training-job +<none>$",
-    "busy +20m +100m +Failed +BelowRequest: .* ask for at least 50m +200m",
+    "busy +20m +100m +Failed +BelowRequest: .* set at least 50m +200m",
     r"^busy +1/1 +Running +0 ",
     r"^default/worker +latency ",
     r"^worker +1/1 +Running +0 ",
     r"^web +1/1 +Running +0 ",
 )
-"""What the page of examples says one sees, in what was printed."""
-CAME_WITH = "200m"
-KEPT_BY_THE_LEDGER = "--set=settings.capacityManager=CRD"
+"""Output documented in examples/README.md."""
+ORIGINAL_LIMIT = "200m"
+STORED_LEDGER = "--set=settings.capacityManager=CRD"
 
 
 @contextmanager
-def chapter(title: str) -> Iterator[None]:
-    """Where the time goes, for who runs this with -s."""
+def step(title: str) -> Iterator[None]:
+    """Print the duration of a step (shown with -s)."""
     begun = time.monotonic()
     yield
-    print(f"{time.monotonic() - begun:6.1f} s  {title}")  # noqa: T201 (for who looks)
+    print(f"{time.monotonic() - begun:6.1f} s  {title}")  # noqa: T201 (shown with -s)
 
 
-def test_the_guide_and_the_first_page_type_the_same():
+def test_the_guide_and_the_readme_have_the_same_commands():
     for where in ("installation up", "installation", "installation down"):
-        first, guide = ([one.text.strip() for one in house.typed(page, where)] for page in (README, GUIDE))
+        first, guide = ([item.text.strip() for item in house.typed(page, where)] for page in (README, GUIDE))
         assert first
         assert guide == first
 
 
-def test_the_life_of_an_installation(pytestconfig: pytest.Config, tmp_path: Path):
+def test_install_use_upgrade_and_remove(pytestconfig: pytest.Config, tmp_path: Path):
     if pytestconfig.getoption("--kubeconfig"):
-        pytest.skip("raises a lab of its own, and --kubeconfig aims this run at another cluster")
+        pytest.skip("starts its own lab, but --kubeconfig selects another cluster")
     if reason := realnode.obstacle() or own_image.obstacle():
         pytest.skip(reason)
     begun = time.monotonic()
     with house.raised(tmp_path, between=_accepted) as at:
-        print(f"{time.monotonic() - begun:6.1f} s  raised and installed")  # noqa: T201 (for who looks)
-        _newcomer(at)
+        print(f"{time.monotonic() - begun:6.1f} s  lab started and chart installed")  # noqa: T201 (shown with -s)
+        _readme_example(at)
         _every_example(at)
         _life(at)
         _end(at)
 
 
 def _accepted(lab: Lab) -> None:
-    with chapter("manifests are accepted"):
+    with step("manifests are accepted"):
         lab.kubectl("create", "namespace", NAMESPACE)
         _plain_manifests_are_accepted(lab)
         _all_but_the_agents_are_restricted(lab)
 
 
-def _newcomer(at: House) -> None:
-    with chapter("the newcomer's pod, and doctor"):
-        _everybody_is_ready(at, ACCOUNTS, OLD)
-        said = at.reader.types(house.typed(README))
+def _readme_example(at: House) -> None:
+    with step("the pod of README.md, and doctor"):
+        _all_pods_are_ready(at, ACCOUNTS, OLD)
+        output = at.reader.types(house.typed(README))
         for line in _printed_by_the_pod():
-            assert line in said, said
-        assert "Nothing to complain of: versions, crds, processes, settings" in said
-    with chapter("what the pages for operators say"):
-        at.reader.types([one for page in (*GUIDES, OPERATIONS) for one in house.typed(page)])
+            assert line in output, output
+        assert "No findings: versions, crds, processes, settings" in output
+    with step("commands of the operations guides"):
+        at.reader.types([item for page in (*GUIDES, OPERATIONS) for item in house.typed(page)])
 
 
 def _printed_by_the_pod() -> list[str]:
-    """What the first page says that the pod prints; what differs each time is left open there."""
-    (shown,) = (one.text for one in blocks.blocks(README) if "CUDA_MPS_ACTIVE" in one.text)
+    """Output of the pod as documented in README.md, without variable parts."""
+    (shown,) = (item.text for item in blocks.blocks(README) if "CUDA_MPS_ACTIVE" in item.text)
     return [line.partition("...")[0] for line in shown.split()]
 
 
 def _every_example(at: House) -> None:
-    with chapter("every example"):
-        said = at.reader.types(house.typed(EXAMPLES / "README.md"))
+    with step("every example"):
+        output = at.reader.types(house.typed(EXAMPLES / "README.md"))
         for seen in SEEN:
-            assert re.search(seen, said, re.MULTILINE), f"{seen}:\n{said}"
-        rose, fell = re.findall(r"^\d+m$", said, re.MULTILINE)
-        assert quantity.parse(rose) > quantity.parse(CAME_WITH)
+            assert re.search(seen, output, re.MULTILINE), f"{seen}:\n{output}"
+        rose, fell = re.findall(r"^\d+m$", output, re.MULTILINE)
+        assert quantity.parse(rose) > quantity.parse(ORIGINAL_LIMIT)
         assert quantity.parse(fell) < quantity.parse(rose)
 
 
 def _life(at: House) -> None:
-    with chapter("a reservation is held"):
+    with step("a reservation is held"):
         _a_reservation_is_held(at)
         running = _state(at)
         house.add_version(at, NEW)
-    with chapter("nobody deals beside it"):
-        _nobody_deals_beside_it(at)
-    with chapter("doctor names what is broken"):
-        _doctor_names_what_is_broken(at)
+    with step("croupier lab up refuses a second Croupier"):
+        _a_second_croupier_is_refused(at)
+    with step("doctor reports a problem"):
+        _doctor_reports_a_problem(at)
 
-    with chapter("upgrade"):
-        at.install_by_hand(NEW, KEPT_BY_THE_LEDGER)
-        _everybody_is_ready(at, {*ACCOUNTS, "croupier-ledger"}, NEW)
+    with step("upgrade"):
+        at.install_by_hand(NEW, STORED_LEDGER)
+        _all_pods_are_ready(at, {*ACCOUNTS, "croupier-ledger"}, NEW)
         _goes_on(at, running)
         _the_ledger_has(at, {"team-a/half", "default/held"})
 
-    with chapter("downgrade"):
+    with step("downgrade"):
         at.install()
-        _everybody_is_ready(at, ACCOUNTS, OLD)
+        _all_pods_are_ready(at, ACCOUNTS, OLD)
         _goes_on(at, running)
 
 
 def _end(at: House) -> None:
-    with chapter("uninstall"):
+    with step("uninstall"):
         running = _state(at)
         at.reader.types(house.typed(OPERATIONS, "installation ends"))
         assert _state(at) == running
-        _nothing_of_us_is_left(at)
+        _nothing_is_left(at)
 
 
 def _plain_manifests_are_accepted(lab: Lab) -> None:
     folder = ROOT / "deployments/default"
-    said = lab.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(folder))
-    assert said.stderr == ""
+    output = lab.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(folder))
+    assert output.stderr == ""
     written = (folder / "croupier.yaml").read_text()
-    assert len(said.stdout.splitlines()) == sum(1 for one in yaml.safe_load_all(written) if one)
+    assert len(output.stdout.splitlines()) == sum(1 for item in yaml.safe_load_all(written) if item)
 
 
 def _all_but_the_agents_are_restricted(lab: Lab) -> None:
-    """Judged by the API server itself."""
+    """Checked by Pod Security admission of the API server."""
     lab.kubectl("create", "namespace", "strict")
     lab.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
     lab.kubectl("wait", "-n", "strict", "--for=create", "serviceaccount/default", "--timeout=60s")
-    pods = [_pod(one) for one in of_kind(objects("--set=settings.highAvailability=true"), "Deployment")]
+    pods = [_pod(item) for item in of_kind(objects("--set=settings.highAvailability=true"), "Deployment")]
     asked = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
     lab.kubectl("create", "-n", "strict", "--dry-run=server", "-f", "-", stdin=asked)
 
@@ -185,18 +185,18 @@ def _pod(deployment: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": name, "spec": spec}
 
 
-def _everybody_is_ready(at: House, accounts: set[str], version: str) -> None:
-    """Helm waits for Deployments; of a DaemonSet it lets a tenth be missing, which may be all of it."""
+def _all_pods_are_ready(at: House, accounts: set[str], version: str) -> None:
+    """Wait for all pods; helm does not wait for all pods of a DaemonSet."""
 
     def ready() -> bool:
         found = at.get("pods", "-n", NAMESPACE)["items"]
-        pods = [one for one in found if "deletionTimestamp" not in one["metadata"]]
-        told = [one["status"].get("containerStatuses") or [{"ready": False}] for one in pods]
-        images = {one["spec"]["containers"][0]["image"].rpartition(":")[2] for one in pods}
-        here = {one["spec"]["serviceAccountName"] for one in pods} == accounts and images == {version}
-        return here and all(container["ready"] for one in told for container in one)
+        pods = [item for item in found if "deletionTimestamp" not in item["metadata"]]
+        statuses = [item["status"].get("containerStatuses") or [{"ready": False}] for item in pods]
+        images = {item["spec"]["containers"][0]["image"].rpartition(":")[2] for item in pods}
+        here = {item["spec"]["serviceAccountName"] for item in pods} == accounts and images == {version}
+        return here and all(container["ready"] for status in statuses for container in status)
 
-    until(ready, f"everybody to be ready, as version {version}")
+    until(ready, f"all pods to be ready with version {version}")
 
 
 def _a_reservation_is_held(at: House) -> None:
@@ -205,7 +205,7 @@ def _a_reservation_is_held(at: House) -> None:
 
 
 def _state(at: House) -> dict[str, Any]:
-    """What must not change, whatever happens to us."""
+    """State that must not change during upgrades."""
     pod = at.get("pod", "-n", "team-a", "half")
     (container,) = pod["status"]["containerStatuses"]
     return {
@@ -217,29 +217,29 @@ def _state(at: House) -> dict[str, Any]:
     }
 
 
-def _nobody_deals_beside_it(at: House) -> None:
-    said = at.reader.types(
+def _a_second_croupier_is_refused(at: House) -> None:
+    output = at.reader.types(
         [Block(README, 1, "sh", "croupier lab up --detach --croupier CRD", "any, ends with 1")]
     )
-    assert "Lab default has Croupier installed" in said
-    assert [one.name for one in at.lab.record.processes if one.name in installation.AS_PROCESSES] == []
+    assert "Lab default has the chart of Croupier installed" in output
+    assert [item.name for item in at.lab.record.processes if item.name in installation.AS_PROCESSES] == []
 
 
-def _doctor_names_what_is_broken(at: House) -> None:
-    """The next installation mends it."""
+def _doctor_reports_a_problem(at: House) -> None:
+    """The next installation fixes it."""
     webhook = "deployment/gpu-admission-webhook"
     at.kubectl("scale", webhook, "-n", NAMESPACE, "--replicas=0")
     at.kubectl("wait", "pod", "-n", NAMESPACE, "-l", "app=gpu-admission-webhook", "--for=delete")
     answer = at.asks("doctor", "-o", "json")
     assert answer.code == 1
-    found = {one["where"]: one for one in answer.data["findings"]}
+    found = {item["where"]: item for item in answer.data["findings"]}
     assert found.keys() == {webhook, "croupier webhook"}
     assert found[webhook]["whatToDo"] == f"kubectl -n {NAMESPACE} scale {webhook} --replicas=1"
-    assert found["croupier webhook"]["what"] == "a pod that asks for cards was passed by it"
+    assert found["croupier webhook"]["what"] == "the API server did not call it for a pod that requests cards"
 
 
 def _goes_on(at: House, running: dict[str, Any]) -> None:
-    """What ran runs as before, and the installation still works."""
+    """Existing pods still run, and new pods can be created."""
     assert _state(at) == running
     used = "jsonpath={.status.capacity.used}"
     until(lambda: at.kubectl("get", "gpupool", "team-a", "-o", used) == "50", "the pool to count its pod")
@@ -252,14 +252,14 @@ def _goes_on(at: House, running: dict[str, Any]) -> None:
 
 def _the_ledger_has(at: House, holders: set[str]) -> None:
     def written() -> bool:
-        said = json.dumps(at.get("nodereservation", realnode.NAME)["spec"])
-        return all(one.split("/")[1] in said for one in holders)
+        output = json.dumps(at.get("nodereservation", realnode.NAME)["spec"])
+        return all(item.split("/")[1] in output for item in holders)
 
-    until(written, "the ledger to have everybody who holds something")
+    until(written, "the ledger to contain all holders")
 
 
-def _nothing_of_us_is_left(at: House) -> None:
-    """Kinds and their objects stay; what could refuse or hold up a pod is gone, and so is what we kept."""
+def _nothing_is_left(at: House) -> None:
+    """CRDs and their objects remain; webhooks, policies, RBAC and run-time objects are removed."""
     kinds = at.kubectl("get", "crds", "-o", "name")
     assert kinds.count("gpu.deckhouse.io") == 3
     for kind in (
@@ -274,9 +274,9 @@ def _nothing_of_us_is_left(at: House) -> None:
 
     def left() -> set[str]:
         found = at.get("pods,secrets,leases,configmaps,services,serviceaccounts,roles", "-n", NAMESPACE)
-        return {one["metadata"]["name"] for one in found["items"]}
+        return {item["metadata"]["name"] for item in found["items"]}
 
-    until(lambda: left() == {"kube-root-ca.crt", "default"}, "nothing of us to be left")
+    until(lambda: left() == {"kube-root-ca.crt", "default"}, "all objects to be removed")
     assert at.asks("uninstall", "--check").code == 0
     plain = {"name": "main", "image": "croupier.lab/busybox:1", "command": ["sleep", "3600"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers": [plain]}}

@@ -1,8 +1,8 @@
-"""The chart's processes on a lab without pods: their command lines, each under its own account.
+"""Runs the processes of the chart on a lab without pods, each under its own ServiceAccount.
 
-What helm renders is applied, but for what would start pods: those start here, from the same arguments, with a
-token of their ServiceAccount, and find on this machine's loopback what a pod would find in its own. The town
-becomes another one as an installation does: what helm renders now is applied, what it does not is deleted.
+The rendered objects are applied except those that create pods. The processes are started with the arguments
+of their containers and a token of their ServiceAccount, and use loopback instead of the pod network. An
+upgrade applies the newly rendered objects and deletes those that are no longer rendered.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ OPTIONS = (
     "--set=bootstrap.dcgmExporterImage=dcgm:1",
 )
 STARTS_PODS = ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "Certificate", "Issuer")
-"""Those of cert-manager are here, too: there is none in town, it is played."""
+"""Kinds that are not applied; those of cert-manager are handled by the fake one."""
 AUDIT = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -89,12 +89,12 @@ MODULE_CONFIG_CRD: dict[str, Any] = {
         ],
     },
 }
-"""As Deckhouse has it, as far as we read it."""
+"""The part of the Deckhouse CRD that Croupier reads."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Of the day: what was installed then, and where its page of the audit log begins."""
+    """A phase of the scenario: the installed objects, and the start of its audit log."""
 
     name: str
     objects: list[Object]
@@ -106,19 +106,19 @@ class Town:
     lab: Lab
     folder: Path
     gate: int
-    """Where the API server finds the webhook."""
+    """Port of the webhook."""
     parts: list[Part] = field(default_factory=list)
     health: dict[str, int] = field(default_factory=dict)
-    """By process: where its figures are."""
+    """Health port by process."""
     ports: dict[str, int] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
-    """By process: where in its log it began."""
+    """Start offset in the log by process."""
     shown: dict[str, list[Any]] = field(default_factory=dict)
-    """By expression: what Prometheus answered in the evening."""
+    """Prometheus results by expression."""
     told: dict[str, Any] = field(default_factory=dict)
-    """What was seen in the day, for those who judge it afterwards."""
+    """Observations of the scenario, for the tests."""
     ended: int = 0
-    """Where the audit log of the day ends: what is tried afterwards is not part of it."""
+    """End offset of the audit log of the scenario."""
 
     @property
     def audit(self) -> Path:
@@ -133,41 +133,41 @@ class Town:
         return self.parts[-1].objects
 
     def page(self, part: Part) -> str:
-        """The audit log of one part of the day."""
-        later = [one.since for one in self.parts if one.since > part.since]
+        """The audit log of one phase."""
+        later = [other.since for other in self.parts if other.since > part.since]
         until = min(later, default=self.ended)
         return self.audit.read_bytes()[part.since : until].decode()
 
     async def become(self, name: str, *options: str) -> None:
-        """What `helm upgrade` with these options would leave, but for pods."""
+        """Apply what `helm upgrade` with these options would, without pods."""
         wanted = await asyncio.to_thread(rendering.objects, *OPTIONS, *options)
         before = self.parts[-1].objects if self.parts else []
         self.parts.append(Part(name, wanted, self.audit.stat().st_size if self.audit.exists() else 0))
         await asyncio.to_thread(self._apply, before)
 
     def _apply(self, before: list[Object]) -> None:
-        kept = [self._by_url(one) for one in self.objects if one["kind"] not in STARTS_PODS]
-        crds = [one for one in kept if one["kind"] == "CustomResourceDefinition"]
+        kept = [self._by_url(item) for item in self.objects if item["kind"] not in STARTS_PODS]
+        crds = [item for item in kept if item["kind"] == "CustomResourceDefinition"]
         if not before:
             self._send(crds)
             self.lab.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        self._send(one for one in kept if one not in crds)
-        gone = {_identity(one): one for one in before if one["kind"] not in STARTS_PODS}
+        self._send(item for item in kept if item not in crds)
+        gone = {_identity(item): item for item in before if item["kind"] not in STARTS_PODS}
         for known in map(_identity, self.objects):
             gone.pop(known, None)
         if gone:
             self.lab.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(gone.values()))
-        for one in rendering.of_kind(self.objects, "ConfigMap"):
-            for name, text in one["data"].items():
+        for config_map in rendering.of_kind(self.objects, "ConfigMap"):
+            for name, text in config_map["data"].items():
                 (self.folder / name).write_text(text)
 
     def _send(self, objects: Iterable[Object]) -> None:
-        """Whoever edited one meanwhile: what is rendered counts, as it does for Helm."""
+        """Apply with --force-conflicts, so that the rendered fields win, as with helm."""
         text = yaml.safe_dump_all(objects)
         self.lab.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
     def _by_url(self, one: Object) -> Object:
-        """There is no network of pods here: the API server asks the webhook where it really is."""
+        """Replace the Service of a webhook configuration by the URL of the process."""
         if not one["kind"].endswith("WebhookConfiguration"):
             return one
         hooks = [
@@ -220,12 +220,12 @@ class Town:
         self.lab.adopt(process.start(program, self.lab.logs))
 
     def start_scheduler(self, replica: int = 1) -> None:
-        """The second scheduler of the chart, in the extender's pod and under its account."""
+        """Start the second scheduler of the chart, under the account of the extender."""
         (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
         (written,) = (
-            one["data"]["scheduler.yaml"]
-            for one in rendering.of_kind(self.objects, "ConfigMap")
-            if "scheduler.yaml" in one["data"]
+            config_map["data"]["scheduler.yaml"]
+            for config_map in rendering.of_kind(self.objects, "ConfigMap")
+            if "scheduler.yaml" in config_map["data"]
         )
         settings = yaml.safe_load(written.replace(":9440", f":{self.ports[named(EXTENDER, replica)]}"))
         settings["clientConnection"]["kubeconfig"] = str(self.account(EXTENDER))
@@ -244,17 +244,18 @@ class Town:
         self.lab.adopt(process.start(Program(named(PLACER, replica), argv), self.lab.logs))
 
     def log(self, name: str) -> str:
-        """Since it was last started."""
+        """The log of a process since its last start."""
         return Path(self.lab.process(name).log).read_bytes()[self.begun[name] :].decode()
 
     async def ready(self, names: Sequence[str] = ()) -> None:
         await dealer.answer(self.lab, {name: self.health[name] for name in names or self.health})
 
     async def rest(self) -> None:
-        """Whoever works here stops; the control plane stays."""
+        """Stop all processes of the chart; the control plane keeps running."""
         schedulers = (named(PLACER, 1), named(PLACER, 2))
-        mine = [one for one in self.lab.record.processes if one.name in (*self.health, *schedulers)]
-        await asyncio.gather(*(process.stop(one) for one in mine))
+        names = (*self.health, *schedulers)
+        running = [part for part in self.lab.record.processes if part.name in names]
+        await asyncio.gather(*(process.stop(part) for part in running))
         self.health.clear()
         self.ended = self.audit.stat().st_size
 
@@ -265,9 +266,9 @@ def named(name: str, replica: int) -> str:
 
 @contextlib.asynccontextmanager
 async def raised(run: TestRun, folder: Path, discovery: Sequence[Object]) -> AsyncIterator[Town]:
-    """A control plane that writes down who asks for what, with the chart and one node with cards.
+    """A control plane with an audit log, the objects of the chart, and one node with cards.
 
-    `discovery` are the kinds of Node Feature Discovery; without them the one that we read is made up.
+    `discovery` are the CRDs of Node Feature Discovery; without them a minimal NodeFeature CRD is used.
     """
     (folder / "policy.yaml").write_text(AUDIT)
     flags = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={folder / 'audit.log'}")
@@ -291,9 +292,9 @@ def _identity(one: Object) -> tuple[str, str, str]:
 
 
 def _here(word: str, served: Mapping[str, int], known: Mapping[str, str]) -> str:
-    """An argument of a container, as it must be outside of one."""
+    """Translate an argument of a container to the host."""
     option = word.partition("=")[0]
     if option in served:
         return f"{option}=127.0.0.1:{served[option]}"
-    old = next((one for one in known if word.startswith(one)), "")
+    old = next((prefix for prefix in known if word.startswith(prefix)), "")
     return known.get(old, "") + word.removeprefix(old)

@@ -1,4 +1,4 @@
-"""What whoever took over one of our accounts would try next."""
+"""Requests that a compromised account of Croupier must not be allowed."""
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ Raw = dict[str, Any]
 
 @dataclass
 class Strangers:
-    """Agents of one node, where there are objects of another; and who starts pods."""
+    """Clients of the agents of one node, and of the controller that creates pods."""
 
     cards: Client
     market: Client
@@ -47,7 +47,7 @@ async def strangers(lived: Town) -> AsyncIterator[Strangers]:
 
 
 async def _furnish(lived: Town) -> None:
-    """Two nodes, with a pod on the one that is not ours; and a pod of our namespace that nobody may end."""
+    """Create two nodes, a pod on the other node, and a pod in the namespace that must not be deleted."""
     async with client.connect(config.load(lived.lab.kubeconfig)) as api:
         for name in ("mine", "theirs"):
             await _unless_there(api.create(kinds.NODES, {"metadata": {"name": name}}))
@@ -104,13 +104,13 @@ def _limit(node: str) -> Raw:
 
 
 def service_pod(kind: Any = GFD) -> Raw:
-    """As the controller itself starts it."""
+    """The pod that the controller creates."""
     inventory = GPUNodeInventory(metadata=ObjectMeta(name="mine", uid="3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"))
     return bootstrap_pods.body(kind, inventory, IMAGES)
 
 
 def _changed(where: str, value: Any, kind: Any = GFD) -> Raw:
-    """A service pod with one thing changed, by its path."""
+    """A service pod with one changed field."""
     pod = copy.deepcopy(service_pod(kind))
     *steps, last = where.split(".")
     at: Any = pod
@@ -135,12 +135,12 @@ OTHER_PODS: dict[str, tuple[Raw, str]] = {
     "on the network of its node": (_changed("spec.hostNetwork", True), "sees more"),
     "among the processes of its node": (_changed("spec.hostPID", True), "sees more"),
     "with another image": (_changed(f"{_MAIN}.image", "mine:1"), "another image"),
-    "with the image of the other": (_changed(f"{_MAIN}.image", "dcgm:1"), "another image"),
+    "with the image of the other service": (_changed(f"{_MAIN}.image", "dcgm:1"), "another image"),
     "with a second container": (
         _changed("spec.initContainers", [{"name": "first", "image": "gfd:1"}]),
         "another image",
     ),
-    "that does something else": (_changed("metadata.labels", {SERVICE: "mining"}), "another image"),
+    "of another service": (_changed("metadata.labels", {SERVICE: "mining"}), "another image"),
     "with a command of its own": (_changed(f"{_MAIN}.command", ["sh"]), "command"),
     "with arguments of its own": (_changed(f"{_MAIN}.args", ["-c", "true"]), "command"),
     "with a command as a probe": (
@@ -151,11 +151,11 @@ OTHER_PODS: dict[str, tuple[Raw, str]] = {
         _changed(f"{_MAIN}.env", [{"name": "LD_PRELOAD", "value": "/mine.so"}]),
         "environment",
     ),
-    "that is all-powerful as an exporter": (
+    "a privileged exporter": (
         _changed(f"{_MAIN}.securityContext", {"privileged": True}, DCGM),
         "may do more",
     ),
-    "that would be asked as our webhook": (
+    "with the labels of the webhook": (
         _changed("metadata.labels", {SERVICE: GFD, "app": "gpu-admission-webhook"}),
         "label",
     ),

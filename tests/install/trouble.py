@@ -1,4 +1,4 @@
-"""What happens seldom, on purpose: somebody crashed, interfered, or asked what a scheduler would not."""
+"""Fault injection: crashes, conflicting writes, and unusual extender calls."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ READ = "get nodereservations.mps.nvidia.com"
 
 
 async def somebody_crashed(day: Day, *, opens: bool) -> None:
-    """Between its hold and its Binding: the hold is in the book of the API server, the pod waits."""
-    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "any"}]}
+    """Simulate a crash between hold and Binding: the ledger has the hold, the pod is pending."""
+    spec = {"schedulerName": "no-such-scheduler", "containers": [{"name": "main", "image": "any"}]}
     pod = await day.api.create(
         kinds.PODS, {"metadata": {"name": "crashed"}, "spec": spec}, namespace="default"
     )
@@ -44,30 +44,30 @@ async def its_pod_is_fenced(day: Day) -> None:
         pod = await day.api.get(kinds.PODS, "crashed", namespace="default")
         return allocation.HOLD_EXPIRED in pod.metadata.annotations
 
-    await day.until(fenced, "the hold of one that crashed to expire")
+    await day.until(fenced, "the hold of the crashed process to expire")
     await day.ends("crashed")
 
 
-async def a_finalizer_is_torn_off(day: Day, keeper: str) -> None:
-    """While the process that keeps the ledger does not look: the Reservation is gone, what it held is not."""
-    account = keeper.removesuffix("-2")
+async def a_finalizer_is_torn_off(day: Day, leader: str) -> None:
+    """Remove a finalizer while the leader is frozen: the Reservation is deleted, but its hold remains."""
+    account = leader.removesuffix("-2")
     await day.reserves("torn", 1)
     assert await day.decided("torn") == "Reserved"
-    day.town.lab.freeze(keeper)
+    day.town.lab.freeze(leader)
     try:
         patch: Raw = {"metadata": {"finalizers": []}}
         await day.api.patch(kinds.RESERVATIONS, "torn", patch, namespace="default")
         with contextlib.suppress(NotFound):
             await day.api.delete(kinds.RESERVATIONS, "torn", namespace="default")
     finally:
-        day.town.lab.thaw(keeper)
+        day.town.lab.thaw(leader)
 
     witness = Witness(day)
 
     async def read() -> bool:
         return witness.saw(account, "get reservations.mps.nvidia.com")
 
-    await day.until(read, "the keeper of the ledger to ask for a Reservation it lost sight of")
+    await day.until(read, "the leader to look up the deleted Reservation")
 
 
 async def a_certificate_is_damaged(day: Day) -> None:
@@ -83,7 +83,7 @@ async def a_certificate_is_damaged(day: Day) -> None:
 
 
 async def another_extender_is_asked(day: Day, extender: str) -> None:
-    """To bind a pod it never saw, and that nobody can bind yet: it looks, tries, and gives the card back."""
+    """Ask an extender to bind an unknown, gated pod: it fails and releases the card."""
     await day.pod("gated", "nvidia.com/gpu", schedulingGates=[{"name": "example.com/later"}])
     pod = await day.api.get(kinds.PODS, "gated", namespace="default")
     asked = {
@@ -105,18 +105,18 @@ def _post(url: str, body: dict[str, str]) -> Any:
 
 
 async def others_write_the_ledger(day: Day) -> None:
-    """Until whoever keeps the ledger, and an extender, each found that it was not as they knew it."""
+    """Write the ledger until the leader and an extender have both read it after a conflict."""
     witness = Witness(day)
     for count in range(100_000):
         if all(witness.saw(who, READ) for who in (LEDGER, EXTENDER)):
-            day.note(f"the ledger was touched {count} times until both had read it anew")
+            day.note(f"{count} writes of the ledger until both had read it again")
             return
         note = {"metadata": {"annotations": {"example.com/touched": str(count)}}}
         await day.api.patch(kinds.NODE_RESERVATIONS, NODE, note)
 
 
 async def work_for(day: Day, others: "asyncio.Task[None]") -> None:
-    """Reservations come and go and pods are bound for as long as somebody interferes."""
+    """Create reservations and call the extender until `others` is done."""
     async with asyncio.timeout(90):
         for count in range(1000):
             if others.done() and UNBOUND in day.town.told.get("gated", ""):
@@ -129,7 +129,7 @@ async def work_for(day: Day, others: "asyncio.Task[None]") -> None:
 
 
 class Witness:
-    """Reads the audit log of this part of the day as it grows."""
+    """Follows the audit log of the current phase."""
 
     def __init__(self, day: Day) -> None:
         self._path = day.town.audit
@@ -137,12 +137,12 @@ class Witness:
         self._seen: dict[str, set[str]] = {}
 
     def saw(self, account: str, what: str) -> bool:
-        """Whether the account did that; `what` without names and namespaces."""
+        """Whether the account sent this request; `what` has no names and namespaces."""
         with self._path.open("rb") as log:
             log.seek(self._at)
             whole, end, _ = log.read().rpartition(b"\n")
         self._at += len(whole) + len(end)
         for who, deeds in rights.done(whole.decode(), NAMESPACE).items():
-            plain = (Right(one.right.group, one.right.resource, one.right.verb) for one in deeds)
+            plain = (Right(deed.right.group, deed.right.resource, deed.right.verb) for deed in deeds)
             self._seen.setdefault(who, set()).update(map(str, plain))
         return what in self._seen.get(account, ())

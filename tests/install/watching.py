@@ -1,6 +1,6 @@
-"""The dashboard's queries, asked in the evening of a day that Prometheus watched from its morning.
+"""Runs the queries of the dashboard on a Prometheus that scrapes the scenario.
 
-kube-state-metrics is no program of ours: the one figure of it that is shown is served here, from the Nodes.
+Also serves the one metric of kube-state-metrics that the dashboard uses.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ VARIABLES = {"$__rate_interval": "10m", "$node": ".*", "$pool": ".*"}
 
 @asynccontextmanager
 async def shown(town: Town, day: Day) -> AsyncIterator[None]:
-    """Afterwards `town.shown` has what every panel shows. Without Prometheus nothing is asked."""
+    """Store the results of all panels in `town.shown`; does nothing if Prometheus is not installed."""
     if (binary := prometheus.program()) is None:
         yield
         return
@@ -66,7 +66,7 @@ async def _tell(day: Day, gauge: Gauge) -> None:
         for name, text in node.status.allocatable.items():
             resource = "".join(each if each.isalnum() else "_" for each in name)
             gauge.labels(node.metadata.name, resource).set(quantity.parse(text).nanos / quantity.NANO)
-    await asyncio.sleep(2.5)  # until everything was scraped twice since: each query is asked once
+    await asyncio.sleep(2.5)  # two scrapes
 
 
 def _ask(town: Town, made: Prometheus) -> None:

@@ -1,4 +1,4 @@
-{{/* An account, what it may do everywhere, and what it may do in our namespace: two lists of rules. */}}
+{{/* A ServiceAccount with its cluster-wide rules and its rules in the namespace. */}}
 {{- define "croupier.account" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -44,7 +44,7 @@ subjects:
 - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
 {{- end }}
 
-{{/* Its own election, by the name of the Lease. (To create cannot be limited to a name.) */}}
+{{/* Leader election, limited to the name of the Lease. (`create` cannot be limited to a name.) */}}
 {{- define "croupier.election" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -56,55 +56,55 @@ subjects:
 {{- end }}
 
 {{- define "croupier.events" -}}
-# What it tells people.
+# Events.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
 {{- end }}
 
-{{/* What those need who keep the ledger, whichever book. */}}
-{{- define "croupier.keeping" -}}
-{{ if eq (include "croupier.book" .) "CRD" }}
+{{/* Rules of every process that runs a capacity manager. */}}
+{{- define "croupier.ledgerRules" -}}
+{{ if eq (include "croupier.capacityManager" .) "CRD" }}
 # The ledger.
 - apiGroups: [mps.nvidia.com]
   resources: [nodereservations]
   verbs: [get, list, watch, create, update, delete]
 {{- else }}
-# A ledger that was in the API server is carried into memory.
+# To migrate a stored ledger into memory.
 - apiGroups: [mps.nvidia.com]
   resources: [nodereservations]
   verbs: [get, list, delete]
 {{- end }}
-# Those who ask for a part of it: what is granted to them, their finalizer.
+# Reservations: status and finalizer.
 - apiGroups: [mps.nvidia.com]
   resources: [reservations]
   verbs: [get, list, watch, patch]
 - apiGroups: [mps.nvidia.com]
   resources: [reservations/status]
   verbs: [patch]
-# What the cards are and who uses them. (The patch: an annotation that makes a Binding fail which comes too late.)
+# Cards and their users. (patch: an annotation that makes a late Binding fail.)
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list, watch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch]
-# A pod that the scheduler lets sleep is woken: docs/scheduler.md.
+# To requeue unschedulable pods: docs/scheduler.md.
 - apiGroups: [""]
   resources: [pods/status]
   verbs: [patch]
 - apiGroups: [gpu.deckhouse.io]
   resources: [gpudevices, gpunodeinventories, gpupools]
   verbs: [list, watch]
-# Who holds a card, told to those who wait for it to be free: the condition Occupied.
+# The condition Occupied of cards.
 - apiGroups: [gpu.deckhouse.io]
   resources: [gpudevices/status]
   verbs: [patch]
 {{ include "croupier.events" . }}
 {{- end }}
 
-{{/* What an extender needs that others keep the ledger for: it writes down whom it placed. */}}
-{{- define "croupier.placing" -}}
+{{/* Rules of an extender with the ledger in the API server: it records its placements. */}}
+{{- define "croupier.extenderRules" -}}
 - apiGroups: [mps.nvidia.com]
   resources: [nodereservations]
   verbs: [get, list, watch, update]
@@ -116,8 +116,8 @@ subjects:
   verbs: [get, patch]
 {{- end }}
 
-{{/* One right that several accounts have: `here` or everywhere. */}}
-{{- define "croupier.shared" -}}
+{{/* One rule for several accounts: `here` in the namespace, or cluster-wide. */}}
+{{- define "croupier.sharedRule" -}}
 {{- $kind := ternary "Role" "ClusterRole" .here -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}

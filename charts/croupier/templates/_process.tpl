@@ -1,4 +1,4 @@
-{{/* What all processes have alike. */}}
+{{/* Shared by all processes. */}}
 
 {{- define "croupier.labels" -}}
 app: {{ .name }}
@@ -6,8 +6,8 @@ app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/part-of: croupier
 {{- end }}
 
-{{/* The settings that shape what is installed: of a ModuleConfig that is there, where settings come from it. */}}
-{{- define "croupier.chosen" -}}
+{{/* The settings used for rendering; from the ModuleConfig in the cluster if settingsFrom is module. */}}
+{{- define "croupier.effectiveSettings" -}}
 {{- $chosen := .Values.settings -}}
 {{- if and (eq .Values.settingsFrom "module") (.Capabilities.APIVersions.Has "deckhouse.io/v1alpha1/ModuleConfig") -}}
 {{- $module := lookup "deckhouse.io/v1alpha1" "ModuleConfig" "" "gpu-operator" | default dict -}}
@@ -16,9 +16,9 @@ app.kubernetes.io/part-of: croupier
 {{- toYaml $chosen -}}
 {{- end }}
 
-{{/* Two of every process: as it is set, else from three nodes on. Rendered without a cluster: one. */}}
-{{- define "croupier.available" -}}
-{{- $set := get (include "croupier.chosen" . | fromYaml) "highAvailability" -}}
+{{/* High availability: as set, otherwise from three nodes on; off when rendered without a cluster. */}}
+{{- define "croupier.highAvailability" -}}
+{{- $set := get (include "croupier.effectiveSettings" . | fromYaml) "highAvailability" -}}
 {{- if kindIs "bool" $set -}}
 {{- ternary "yes" "" $set -}}
 {{- else if ge (len (dig "items" list (lookup "v1" "Node" "" ""))) 3 -}}
@@ -27,30 +27,30 @@ yes
 {{- end }}
 
 {{- define "croupier.replicas" -}}
-{{ ternary 2 1 (eq (include "croupier.available" .) "yes") }}
+{{ ternary 2 1 (eq (include "croupier.highAvailability" .) "yes") }}
 {{- end }}
 
-{{/* Where the ledger is. */}}
-{{- define "croupier.book" -}}
-{{- $set := include "croupier.chosen" . | fromYaml -}}
+{{/* The capacity manager. */}}
+{{- define "croupier.capacityManager" -}}
+{{- $set := include "croupier.effectiveSettings" . | fromYaml -}}
 {{- if eq (get $set "highAvailability" | toString) "true" -}}CRD
 {{- else -}}{{ get $set "capacityManager" | default "InMemory" }}
 {{- end -}}
 {{- end }}
 
 {{- define "croupier.certManager" -}}
-{{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" (include "croupier.chosen" . | fromYaml)) "CertManager") -}}yes{{- end -}}
+{{- if or .Values.webhook.certManager.enabled (eq (dig "https" "mode" "" (include "croupier.effectiveSettings" . | fromYaml)) "CertManager") -}}yes{{- end -}}
 {{- end }}
 
-{{/* Where settings are followed while a process runs. */}}
+{{/* The source of the settings. */}}
 {{- define "croupier.settings" -}}
 - --settings={{ .Values.settingsFrom }}
 {{- end }}
 
-{{/* Those settings that count at the next start only: another value of one starts the pods anew. */}}
-{{- define "croupier.restarting" -}}
-{{- $set := include "croupier.chosen" . | fromYaml -}}
-{{- dict "book" (include "croupier.book" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
+{{/* Settings that take effect at start-up only; a change restarts the pods. */}}
+{{- define "croupier.restartSettings" -}}
+{{- $set := include "croupier.effectiveSettings" . | fromYaml -}}
+{{- dict "book" (include "croupier.capacityManager" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
 {{- end }}
 
 {{- define "croupier.image" -}}
@@ -58,7 +58,7 @@ image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
-{{/* How the API server is found; nothing where pods find it as ever. */}}
+{{/* The address of the API server, if configured. */}}
 {{- define "croupier.apiServer" -}}
 {{- with .Values.apiServer.host }}
 - {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
@@ -70,7 +70,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{ toYaml (get .root.Values.resources .component | default .root.Values.resources.default) }}
 {{- end }}
 
-{{/* A process is given five minutes to start: many start together, and a machine may be slow. */}}
+{{/* Probes. Start-up may take five minutes on a slow machine. */}}
 {{- define "croupier.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: health}
@@ -88,21 +88,21 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{/* As Pod Security "restricted" wants it. */}}
-{{- define "croupier.restricted" -}}
+{{/* Security context for Pod Security "restricted". */}}
+{{- define "croupier.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- define "croupier.nobody" -}}
+{{- define "croupier.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* The part of a pod that does not depend on what runs in it. */}}
+{{/* Pod fields that are the same for all processes. */}}
 {{- define "croupier.pod" -}}
 serviceAccountName: {{ .name }}
 enableServiceLinks: false
@@ -114,8 +114,8 @@ hostAliases: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The same for what may run anywhere: where, and away from its like. */}}
-{{- define "croupier.anywhere" -}}
+{{/* Pod fields of processes that may run on any node: placement and spreading. */}}
+{{- define "croupier.placement" -}}
 {{- with .root.Values.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
