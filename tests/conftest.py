@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Configuration of all tests."""
 
 import signal
 import sys
@@ -11,33 +11,33 @@ from croupier.api import crds
 from croupier.lab import borrowed
 from croupier.lab.pytest_plugin import RUN
 
-# Machines are shared and noisy: how long one example takes says nothing about the code.
+# Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
 settings.load_profile("croupier")
 
-# A run that a shell put into the background ignores Ctrl-C, and so would every program a test starts.
+# Background shells ignore SIGINT, and child processes would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that say how many SECONDS they take come first, the longest of them at the very beginning.
+    """Run files with a SECONDS constant first, the longest at the beginning.
 
-    Each file runs on one worker. One of five minutes that began last would keep all others waiting.
+    Each file runs on one worker, so a long file that starts last would delay the end of the run.
     """
     items.sort(key=lambda item: getattr(getattr(item, "module", None), "SECONDS", 0), reverse=True)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
-    """What one file leaves in the shared lab shall not fail another; that it did is said aloud."""
+    """Remove and report objects that a test file left in the shared lab."""
     done = yield
     lab = item.config.stash[RUN].raised
     if lab is not None and (nextitem is None or nextitem.path != item.path):
         kinds = borrowed.cluster_scoped(crds.definitions())
-        told = lab.kubectl("get", ",".join((borrowed.NODES, *kinds)), "-o", "name", check=False)
-        if left := told.stdout.split():
+        listed = lab.kubectl("get", ",".join((borrowed.NODES, *kinds)), "-o", "name", check=False)
+        if left := listed.stdout.split():
             print(f"{item.path.name} left {', '.join(left)} behind", file=sys.__stderr__)
             borrowed.restore(lab.cluster, kinds, frozenset(), spare_real_nodes=False)
     return done
