@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check prove bench lab clean generate lock packages
+.PHONY: help setup demo test check prove bench lab docs clean generate lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,10 +28,10 @@ check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m croupier.api.generate --check
-	$(BIN)/python -m croupier.node.proto.generate --check
-	$(BIN)/python -m croupier.wiring.chart --check
-	$(BIN)/python -m croupier.cli.reference --check
+	$(BIN)/python -m tools.generate_crds --check
+	$(BIN)/python -m tools.kubelet_messages --check
+	$(BIN)/python -m tools.chart --check
+	$(BIN)/python -m tools.reference --check
 
 prove: setup ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build $(REAL_NODE)
@@ -44,11 +44,15 @@ bench: setup ## Run the benchmarks; prints a table and writes bench/results/late
 lab: setup ## Start a lab with four simulated nodes of eight H100; runs until Ctrl-C
 	$(BIN)/croupier lab up --nodes 4 --gpus H100:8
 
+docs: $(STAMP) ## Build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet -d build/site
+	@echo "The site is in build/site; open build/site/index.html."
+
 generate: $(STAMP) ## Write the generated files (CRDs, protobuf messages, chart, reference)
-	$(BIN)/python -m croupier.api.generate
-	$(BIN)/python -m croupier.node.proto.generate
-	$(BIN)/python -m croupier.wiring.chart
-	$(BIN)/python -m croupier.cli.reference
+	$(BIN)/python -m tools.generate_crds
+	$(BIN)/python -m tools.kubelet_messages
+	$(BIN)/python -m tools.chart
+	$(BIN)/python -m tools.reference
 
 lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --extra dev \
@@ -63,8 +67,8 @@ clean: ## Remove build outputs (to remove built binaries: croupier lab clean-cac
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist bench/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml packaging/croupier-lab/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e packaging/croupier-lab
 	@touch $@

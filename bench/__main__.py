@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import figures, world
+from bench import figures, filled_cluster
+from bench.env import BenchEnv
 from bench.figures import Figure
-from bench.ground import Ground
-from bench.registry import ALONE, BENCHES, IN_WORLD
-from bench.world import FULL, QUICK, Sizes
-from croupier.cli import terminal
-from croupier.lab.binaries import Sources
+from bench.filled_cluster import FULL, QUICK, ClusterSizes
+from bench.registry import BENCHES, OWN_CLUSTER_BENCHES, SHARED_CLUSTER_BENCHES
+from croupier_lab import progress
+from croupier_lab.binaries import BinarySources
 
 WIDTH_OF_A_LOG = 130
 LATEST = Path(__file__).parent / "results" / "latest.json"
@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 async def run(wanted: argparse.Namespace, console: Console) -> None:
     sizes = QUICK if wanted.quick else FULL
     sizes = replace(sizes, nodes=wanted.nodes or sizes.nodes, pods=wanted.pods or sizes.pods)
-    ground = Ground(Sources(named=wanted.bin), terminal.progress(), wanted.quick)
+    ground = BenchEnv(BinarySources(named=wanted.bin), progress.to_stderr(), wanted.quick)
     results = await measured(ground, sizes, wanted.only or list(BENCHES))
     report = figures.report(results, quick=wanted.quick)
     figures.write(report, wanted.output)
@@ -50,18 +50,18 @@ async def run(wanted: argparse.Namespace, console: Console) -> None:
     console.print(f"Written to {wanted.output}")
 
 
-async def measured(ground: Ground, sizes: Sizes, names: Sequence[str]) -> list[Figure]:
+async def measured(ground: BenchEnv, sizes: ClusterSizes, names: Sequence[str]) -> list[Figure]:
     """Run the benchmarks of the shared cluster first, then those with their own cluster."""
     results: list[Figure] = []
-    if shared := [name for name in names if name in IN_WORLD]:
-        async with world.raised(ground, sizes) as on:
+    if shared := [name for name in names if name in SHARED_CLUSTER_BENCHES]:
+        async with filled_cluster.raised(ground, sizes) as on:
             for name in shared:
                 ground.show.step(announced(name))
-                results += await IN_WORLD[name].run(on)
+                results += await SHARED_CLUSTER_BENCHES[name].run(on)
     for name in names:
-        if name in ALONE:
+        if name in OWN_CLUSTER_BENCHES:
             ground.show.step(announced(name))
-            results += await ALONE[name].run(ground)
+            results += await OWN_CLUSTER_BENCHES[name].run(ground)
     return results
 
 
@@ -69,7 +69,7 @@ def announced(name: str) -> str:
     return f"Running benchmark {name} (about {BENCHES[name].minutes:g} min at full size)"
 
 
-async def until_told_to_stop(wanted: argparse.Namespace) -> None:
+async def main(wanted: argparse.Namespace) -> None:
     """Run the benchmarks; SIGTERM also stops the lab."""
     task = asyncio.current_task()
     if task is not None:
@@ -78,4 +78,4 @@ async def until_told_to_stop(wanted: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(until_told_to_stop(arguments()))
+    asyncio.run(main(arguments()))

@@ -6,12 +6,12 @@ variants have all decoded objects in memory, and recounting means summing up.
 
 from collections.abc import Mapping
 
-from bench import contender
+from bench import subject_process
 from bench.figures import OURS, Figure
-from bench.world import Sizes, World
+from bench.filled_cluster import ClusterSizes, FilledCluster
 
-FULL = Sizes(nodes=5_000, pods=100_000, events=0)
-QUICK = Sizes(nodes=50, pods=500, events=0)
+FULL = ClusterSizes(nodes=5_000, pods=100_000, events=0)
+QUICK = ClusterSizes(nodes=50, pods=500, events=0)
 
 RECOUNT = "recount of the same objects in memory"
 LIST = "list and sum, our types"
@@ -19,14 +19,14 @@ JSON = "list and sum, plain json"
 STORE = "a store without the index"
 
 
-async def asking(on: World) -> list[Figure]:
+async def asking(on: FilledCluster) -> list[Figure]:
     more = QUICK if on.quick else FULL
-    async with contender.started("available", on.kubeconfig, more.nodes, more.pods) as running:
+    async with subject_process.started("available", on.kubeconfig, more.nodes, more.pods) as running:
         listed, memory = await running.hear(), await running.hear()
     return [*_in_memory(more, memory), *_on_the_cluster(on.sizes, listed)]
 
 
-def _in_memory(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
+def _in_memory(size: ClusterSizes, took: Mapping[str, float]) -> list[Figure]:
     here = f"{size.nodes:,} nodes, {size.pods:,} pods"
     every, one = took["recounted every"], took["recounted node"]
     return [
@@ -51,7 +51,7 @@ def _event(what: str, took: Mapping[str, float]) -> Figure:
     return _figure(title, took[f"followed {what}"], {STORE: took[f"alone {what}"]})
 
 
-def _on_the_cluster(size: Sizes, took: Mapping[str, float]) -> list[Figure]:
+def _on_the_cluster(size: ClusterSizes, took: Mapping[str, float]) -> list[Figure]:
     here = f"{size.nodes:,} nodes, {size.pods:,} pods, API server"
     lists = {LIST: took["listed every"], JSON: took["plain json every"]}
     return [

@@ -13,43 +13,43 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from bench import contender, objects
-from bench.contender import Contender
+from bench import objects, subject_process
+from bench.env import BenchEnv
 from bench.figures import OURS, Figure
-from bench.ground import Ground
+from bench.subject_process import SubjectProcess
 from bench.subjects.filtering import Task
 from croupier.api.mps.allocation import CARDS, MARK, RATIO
-from croupier.lab.controlplane import FOUNDATION
-from croupier.lab.lifecycle import Plan
+from croupier_lab.controlplane import API_COMPONENTS
+from croupier_lab.lifecycle import LabPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class FilterSizes:
     nodes: Sequence[int]
     pods: Sequence[int]
     questions: int
 
 
-FULL = Sizes((100, 1_000, 5_000), (1_000, 20_000), 300)
-QUICK = Sizes((10,), (20, 60), 20)
-WARM = 5
+FULL = FilterSizes((100, 1_000, 5_000), (1_000, 20_000), 300)
+QUICK = FilterSizes((10,), (20, 60), 20)
+WARM_UP = 5
 """Warm-up requests that are not counted: the first one ranks every node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FilterLatencies:
     """Seconds per request, and CPU seconds of the extender for all requests."""
 
     taken: Sequence[float]
     cpu: float
 
 
-async def latency(on: Ground) -> list[Figure]:
+async def latency(on: BenchEnv) -> list[Figure]:
     sizes = QUICK if on.quick else FULL
     found = []
     async with (
-        on.raised(Plan(parts=FOUNDATION)) as lab,
-        contender.started("filtering", lab.kubeconfig) as extender,
+        on.raised(LabPlan(parts=API_COMPONENTS)) as lab,
+        subject_process.started("filtering", lab.kubeconfig) as extender,
         aiohttp.ClientSession() as session,
     ):
         for nodes in sizes.nodes:
@@ -59,11 +59,13 @@ async def latency(on: Ground) -> list[Figure]:
     return found
 
 
-async def measured(extender: Contender, session: aiohttp.ClientSession, task: Task, questions: int) -> Asked:
+async def measured(
+    extender: SubjectProcess, session: aiohttp.ClientSession, task: Task, questions: int
+) -> FilterLatencies:
     await extender.tell(msgspec.json.encode(task).decode())
     url = (await extender.hear())["url"]
     taken, spent = [], []
-    for number in range(WARM + questions):
+    for number in range(WARM_UP + questions):
         body = question(number, task.nodes)
         began = time.perf_counter()
         async with session.post(
@@ -75,7 +77,7 @@ async def measured(extender: Contender, session: aiohttp.ClientSession, task: Ta
         await extender.tell(f"bench/new-{number}/{number} {node}")
         spent.append((await extender.hear())["spent"])
     await extender.tell("enough")
-    return Asked(taken[WARM:], spent[-1] - spent[WARM - 1])
+    return FilterLatencies(taken[WARM_UP:], spent[-1] - spent[WARM_UP - 1])
 
 
 def question(number: int, nodes: int) -> bytes:
@@ -93,7 +95,7 @@ def question(number: int, nodes: int) -> bytes:
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
-def _figures(what: str, asked: Asked) -> list[Figure]:
+def _figures(what: str, asked: FilterLatencies) -> list[Figure]:
     percentiles = quantiles(asked.taken, n=100)
     cpu = asked.cpu / len(asked.taken) * 1000
     return [

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from bench.env import BenchEnv
 from bench.figures import OURS, Figure
-from bench.ground import Ground
 from croupier.core.market import clearing, terms, ticking
-from croupier.core.market.books import Node
 from croupier.core.market.clearing import Bid
+from croupier.core.market.cpu_supply import NodeCPU
+from croupier.core.market.estimation import CPUSample
+from croupier.core.market.model import MarketPod, MarketState, NodeObservation
 from croupier.core.market.policy import DEFAULT
-from croupier.core.market.seen import Observation, Pod, State
-from croupier.core.market.sensing import Sample
-from croupier.core.market.terms import Shape
+from croupier.core.market.terms import PodShape
 from croupier.core.market.units import MICROS, SECOND
 
 ONE_BY_ONE = "quantum by quantum"
@@ -28,27 +28,29 @@ PER_POD = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class MarketSizes:
     pods: Sequence[int]
     rounds: int
 
 
-FULL = Sizes((110, 1_000, 5_000), 60)
-QUICK = Sizes((110,), 5)
+FULL = MarketSizes((110, 1_000, 5_000), 60)
+QUICK = MarketSizes((110,), 5)
 
 
-async def cost(on: Ground) -> list[Figure]:
+async def cost(on: BenchEnv) -> list[Figure]:
     sizes = QUICK if on.quick else FULL
     found = []
     for pods in sizes.pods:
-        bids, supply = crowd(pods), PER_POD * pods
+        bids, supply = random_bids(pods), PER_POD * pods
         assert [share.amount for share in clearing.clear(bids, supply).shares] == one_by_one(bids, supply)
         taken = turns(
             {OURS: partial(clearing.clear, bids, supply), ONE_BY_ONE: partial(one_by_one, bids, supply)},
             sizes.rounds if pods < 1_000 else max(3, sizes.rounds // 4),
         )
         found.append(Figure("market", f"a clearing, {pods:,} pods", "ms", taken))
-    found.append(Figure("market", "a whole tick, 110 pods", "ms", turns({OURS: a_tick(110)}, sizes.rounds)))
+    found.append(
+        Figure("market", "a whole tick, 110 pods", "ms", turns({OURS: tick_function(110)}, sizes.rounds))
+    )
     return found
 
 
@@ -63,7 +65,7 @@ def turns(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str,
     return {who: median(each) for who, each in taken.items()}
 
 
-def crowd(pods: int) -> list[Bid]:
+def random_bids(pods: int) -> list[Bid]:
     """Bids with random requests and weights, from a fixed seed."""
     dice = random.Random(pods)  # noqa: S311  (not a secret)
     found = []
@@ -103,25 +105,25 @@ def one_by_one(bids: Sequence[Bid], supply: int) -> list[int]:
     return amounts
 
 
-def a_tick(pods: int) -> Callable[[], object]:
+def tick_function(pods: int) -> Callable[[], object]:
     """A tick of a node with warm state; a third of the pods is elastic."""
-    state = State()
+    state = MarketState()
     for second in range(3):
         state = ticking.tick(state, observed(pods, second), DEFAULT, second * SECOND).state
     last = observed(pods, 3)
     return lambda: ticking.tick(state, last, DEFAULT, 3 * SECOND)
 
 
-def observed(pods: int, second: int) -> Observation:
+def observed(pods: int, second: int) -> NodeObservation:
     found = []
-    for number, bid in enumerate(crowd(pods)):
-        sample = Sample(second * SECOND, second * bid.demand * MICROS, periods=10 * second)
-        shape = Shape(
+    for number, bid in enumerate(random_bids(pods)):
+        sample = CPUSample(second * SECOND, second * bid.demand * MICROS, periods=10 * second)
+        shape = PodShape(
             "team",
             bid.floor,
             100,
             labels={terms.MANAGED: "true"},
             annotations={terms.CLASS: "latency" if number % 3 else "elastic"},
         )
-        found.append(Pod(bid.name, str(number), shape, 100, {"main": sample}, applied=100))
-    return Observation(Node(64 * 100), tuple(found))
+        found.append(MarketPod(bid.name, str(number), shape, 100, {"main": sample}, applied=100))
+    return NodeObservation(NodeCPU(64 * 100), tuple(found))

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench import arena, company
-from bench.arena import Arena, Placed
+from bench import cluster, processes
+from bench.cluster import BenchCluster, PlacementResult
+from bench.env import BenchEnv
 from bench.figures import OURS, Figure
-from bench.ground import Ground
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import ALLOCATION, MARK
-from croupier.book.manager import Book
+from croupier.capacity.manager import CapacityManagerKind
 
 STOCK = "stock scheduler alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SchedulerSetup:
     """Without a capacity manager, the stock scheduler runs alone."""
 
-    book: Book | None = None
+    book: CapacityManagerKind | None = None
     strategy: str = ""
 
     def __str__(self) -> str:
@@ -31,46 +31,48 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class PlacementSizes:
     nodes: int
     pods: int
-    turns: Sequence[Turn]
+    turns: Sequence[SchedulerSetup]
 
 
-_ALONE = Turn()
-FULL = Sizes(
+_STOCK_ONLY = SchedulerSetup()
+FULL = PlacementSizes(
     500,
     4_000,
     (
-        _ALONE,
-        Turn("InMemory", "BinPack"),
-        Turn("CRD", "BinPack"),
-        _ALONE,
-        Turn("InMemory", "Spread"),
-        Turn("CRD", "Spread"),
-        _ALONE,
+        _STOCK_ONLY,
+        SchedulerSetup("InMemory", "BinPack"),
+        SchedulerSetup("CRD", "BinPack"),
+        _STOCK_ONLY,
+        SchedulerSetup("InMemory", "Spread"),
+        SchedulerSetup("CRD", "Spread"),
+        _STOCK_ONLY,
     ),
 )
-QUICK = Sizes(3, 20, (_ALONE, Turn("InMemory", "BinPack"), Turn("CRD", "Spread")))
+QUICK = PlacementSizes(
+    3, 20, (_STOCK_ONLY, SchedulerSetup("InMemory", "BinPack"), SchedulerSetup("CRD", "Spread"))
+)
 
 
-async def placement(on: Ground) -> list[Figure]:
+async def placement(on: BenchEnv) -> list[Figure]:
     sizes = QUICK if on.quick else FULL
-    done: list[tuple[Turn, Placed]] = []
-    async with arena.raised(on, sizes.nodes) as field:
+    done: list[tuple[SchedulerSetup, PlacementResult]] = []
+    async with cluster.raised(on, sizes.nodes) as field:
         for turn in sizes.turns:
             on.show.step(f"Placing {sizes.pods:,} pods: {turn}")
-            done.append((turn, await played(field, turn, sizes)))
+            done.append((turn, await run_setup(field, turn, sizes)))
     return _figures(sizes, done)
 
 
-async def played(field: Arena, turn: Turn, sizes: Sizes) -> Placed:
-    async with company.working(field.lab, field.api, book=turn.book, strategy=turn.strategy) as helpers:
+async def run_setup(field: BenchCluster, turn: SchedulerSetup, sizes: PlacementSizes) -> PlacementResult:
+    async with processes.running(field.lab, field.api, book=turn.book, strategy=turn.strategy) as helpers:
         make = partial(pod, marked=turn.book is not None)
-        placed = await arena.place(field, helpers, sizes.pods, make)
+        placed = await cluster.place(field, helpers, sizes.pods, make)
         if turn.book is not None:
             _check(placed.pods)
-        await arena.clear(field)
+        await cluster.clear(field)
     return placed
 
 
@@ -94,7 +96,7 @@ def _check(pods: Sequence[Pod]) -> None:
         raise RuntimeError("a card was allocated to two pods, or a pod was bound without an allocation")
 
 
-def _figures(sizes: Sizes, done: Sequence[tuple[Turn, Placed]]) -> list[Figure]:
+def _figures(sizes: PlacementSizes, done: Sequence[tuple[SchedulerSetup, PlacementResult]]) -> list[Figure]:
     alone = [placed for turn, placed in done if not turn.book]
     pace = sum(placed.rate for placed in alone) / len(alone)
     title = f"{sizes.pods:,} pods on {sizes.nodes} × 8"
@@ -105,7 +107,9 @@ def _figures(sizes: Sizes, done: Sequence[tuple[Turn, Placed]]) -> list[Figure]:
     return found
 
 
-def _turn_figures(title: str, placed: Placed, alone: Sequence[Placed], pace: float) -> list[Figure]:
+def _turn_figures(
+    title: str, placed: PlacementResult, alone: Sequence[PlacementResult], pace: float
+) -> list[Figure]:
     figures = [
         Figure("place", f"{title}: placed", "pods/s", {OURS: placed.rate, STOCK: pace}),
         Figure("place", f"{title}: ratio to the stock scheduler", "", {OURS: placed.rate / pace}),
@@ -131,5 +135,5 @@ def _turn_figures(title: str, placed: Placed, alone: Sequence[Placed], pace: flo
     return figures
 
 
-def _per_pod(seconds: float, placed: Placed) -> float:
+def _per_pod(seconds: float, placed: PlacementResult) -> float:
     return seconds / len(placed.pods) * 1000

@@ -1,17 +1,17 @@
 """Cost of a reconcile, from the change in the store to its end."""
 
-from bench import contender
+from bench import subject_process
 from bench.figures import OURS, Figure
-from bench.world import World
+from bench.filled_cluster import FilledCluster
 
 PLAIN = "plain patches"
 """The same writes without a controller: the limit of the API server."""
 
 
-async def loop(on: World) -> list[Figure]:
+async def loop(on: FilledCluster) -> list[Figure]:
     """Measure no-op reconciles first, then reconciles with one write each."""
     changes = on.sizes.pods
-    async with contender.started("reconciling", on.kubeconfig, changes, on.sizes.events) as running:
+    async with subject_process.started("reconciling", on.kubeconfig, changes, on.sizes.events) as running:
         idle, writing, plain = [await running.hear() for _ in range(3)]
     return [
         Figure("reconcile", "no-op reconciles a second", "/s", {OURS: idle["reconciles"] / idle["wall"]}),

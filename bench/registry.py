@@ -4,10 +4,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bench import admission, available, discover, filtering, hot, market, pile, place, reconcile, sync
+from bench import (
+    admission,
+    available,
+    contention,
+    discover,
+    filtering,
+    market,
+    one_node,
+    place,
+    reconcile,
+    sync,
+)
+from bench.env import BenchEnv
 from bench.figures import Figure
-from bench.ground import Ground
-from bench.world import World
+from bench.filled_cluster import FilledCluster
 
 W = TypeVar("W")
 
@@ -20,7 +31,7 @@ class Bench(Generic[W]):
     minutes: float
 
 
-IN_WORLD: Final[Mapping[str, Bench[World]]] = {
+SHARED_CLUSTER_BENCHES: Final[Mapping[str, Bench[FilledCluster]]] = {
     "store": Bench(sync.absorption, 0.3),
     "burst": Bench(sync.burst, 0.5),
     "sync": Bench(sync.first_sync, 3),
@@ -29,15 +40,15 @@ IN_WORLD: Final[Mapping[str, Bench[World]]] = {
 }
 """Benchmarks that share one cluster with thousands of Nodes and Pods."""
 
-ALONE: Final[Mapping[str, Bench[Ground]]] = {
-    "hot": Bench(hot.contention, 3),
+OWN_CLUSTER_BENCHES: Final[Mapping[str, Bench[BenchEnv]]] = {
+    "hot": Bench(contention.contention, 3),
     "filter": Bench(filtering.latency, 0.5),
     "place": Bench(place.placement, 8),
-    "pile": Bench(pile.onto_one_node, 1),
+    "pile": Bench(one_node.onto_one_node, 1),
     "admission": Bench(admission.cost, 4),
     "discover": Bench(discover.fleet, 16),
     "market": Bench(market.cost, 0.2),
 }
 """Benchmarks that start their own cluster."""
 
-BENCHES: Final[Mapping[str, Bench[Any]]] = {**IN_WORLD, **ALONE}
+BENCHES: Final[Mapping[str, Bench[Any]]] = {**SHARED_CLUSTER_BENCHES, **OWN_CLUSTER_BENCHES}

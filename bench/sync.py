@@ -2,26 +2,26 @@
 
 from typing import Any
 
-from bench import contender, world
+from bench import filled_cluster, subject_process
 from bench.figures import OURS, Figure
-from bench.world import World
+from bench.filled_cluster import FilledCluster
 
 KOPF, JSON = "kopf", "plain json"
 
 
-async def first_sync(on: World) -> list[Figure]:
+async def first_sync(on: FilledCluster) -> list[Figure]:
     """Sync every Node and Pod, then process modifications."""
     synced: dict[str, dict[str, Any]] = {}
     events: dict[str, dict[str, Any]] = {}
     total = on.sizes.nodes + on.sizes.pods
     for who, module in ((OURS, "ours"), (KOPF, "operator_framework")):
-        async with contender.started(module, on.kubeconfig, total) as running:
+        async with subject_process.started(module, on.kubeconfig, total) as running:
             synced[who] = await running.hear()
             await running.tell(str(on.sizes.events))
             await running.hear()
-            await world.touch(on.api, on.sizes, mark=who)
+            await filled_cluster.touch(on.api, on.sizes, mark=who)
             events[who] = await running.hear()
-    async with contender.started("plain_json", on.kubeconfig) as running:
+    async with subject_process.started("plain_json", on.kubeconfig) as running:
         synced[JSON] = await running.hear()
     for who, said in synced.items():
         if said["objects"] != total:
@@ -29,7 +29,7 @@ async def first_sync(on: World) -> list[Figure]:
     return _sync_figures(on, synced) + _event_figures(events)
 
 
-def _sync_figures(on: World, synced: dict[str, dict[str, Any]]) -> list[Figure]:
+def _sync_figures(on: FilledCluster, synced: dict[str, dict[str, Any]]) -> list[Figure]:
     title = f"first sync of {on.sizes.nodes:,} nodes and {on.sizes.pods:,} pods"
     total = on.sizes.nodes + on.sizes.pods
     return [
@@ -50,11 +50,11 @@ def _event_figures(events: dict[str, dict[str, Any]]) -> list[Figure]:
     return [Figure("sync", "CPU per single watch event, over TLS", "µs", costs)]
 
 
-async def burst(on: World) -> list[Figure]:
+async def burst(on: FilledCluster) -> list[Figure]:
     """Process a backlog of events, which the API server sends without delay."""
-    async with contender.started("burst", on.kubeconfig, on.sizes.events) as running:
+    async with subject_process.started("burst", on.kubeconfig, on.sizes.events) as running:
         await running.hear()
-        await world.touch(on.api, on.sizes, mark="burst")
+        await filled_cluster.touch(on.api, on.sizes, mark="burst")
         await running.tell("go")
         said = await running.hear()
     return [
@@ -65,9 +65,9 @@ async def burst(on: World) -> list[Figure]:
     ]
 
 
-async def absorption(on: World) -> list[Figure]:
+async def absorption(on: FilledCluster) -> list[Figure]:
     """Throughput of the store without network."""
-    async with contender.started("absorb", on.kubeconfig, on.sizes.events * 5) as running:
+    async with subject_process.started("absorb", on.kubeconfig, on.sizes.events * 5) as running:
         said = await running.hear()
     return [
         Figure("store", "events a second the store absorbs", "/s", {OURS: said["events"] / said["cpu"]}),

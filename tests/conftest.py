@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 from croupier.api import crds
-from croupier.lab import borrowed
-from croupier.lab.pytest_plugin import RUN
+from croupier_lab import shared_cluster
+from croupier_lab.pytest_plugin import RUN
 
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
@@ -35,9 +35,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     done = yield
     lab = item.config.stash[RUN].raised
     if lab is not None and (nextitem is None or nextitem.path != item.path):
-        kinds = borrowed.cluster_scoped(crds.definitions())
-        listed = lab.kubectl("get", ",".join((borrowed.NODES, *kinds)), "-o", "name", check=False)
+        kinds = shared_cluster.cluster_scoped(crds.definitions())
+        listed = lab.kubectl("get", ",".join((shared_cluster.NODES, *kinds)), "-o", "name", check=False)
         if left := listed.stdout.split():
             print(f"{item.path.name} left {', '.join(left)} behind", file=sys.__stderr__)
-            borrowed.restore(lab.cluster, kinds, frozenset(), spare_real_nodes=False)
+            shared_cluster.restore(lab.cluster, kinds, frozenset(), spare_real_nodes=False)
     return done

@@ -86,7 +86,9 @@ def _read(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def test_one_class_name_means_one_class():
-    sources = _read(path for path in tracked_files() if path.suffix == ".py" and path.is_relative_to(ROOT / "src"))
+    sources = _read(
+        path for path in tracked_files() if path.suffix == ".py" and path.is_relative_to(ROOT / "src")
+    )
 
     shared = shared_class_names(sources)
     for name, files in shared.items():
@@ -116,7 +118,11 @@ def test_lines_of_the_documents_fit_a_diff():
 
 
 def test_a_second_class_of_the_same_name_is_found():
-    sources = {"a.py": "class Card: ...", "b.py": "class Card: ...\nclass _Card: ...", "c.py": "class Node: ..."}
+    sources = {
+        "a.py": "class Card: ...",
+        "b.py": "class Card: ...\nclass _Card: ...",
+        "c.py": "class Node: ...",
+    }
 
     assert shared_class_names(sources) == {"Card": ["a.py", "b.py"]}
 

@@ -17,53 +17,53 @@ from typing import Any
 import msgspec
 
 from bench import objects
-from bench.subjects.meter import say
+from bench.subjects.meter import report
 from bench.subjects.plain_json import listed
-from croupier.api import occupancy
-from croupier.api.occupancy import LEAN_NODES, LEAN_PODS, LeanNode, LeanPod
-from croupier.book import availability
+from croupier.api import pod_requests
+from croupier.api.pod_requests import LEAN_NODES, LEAN_PODS, LeanNode, LeanPod
+from croupier.capacity import availability
 from croupier.core import quantity
-from croupier.core.availability import Account, Availability, Three
+from croupier.core.availability import Availability, NodeAmounts, ResourceAmounts
 from croupier.core.quantity import ZERO, Quantity
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.identity import Key
-from croupier.kube.reflector import Reflector
-from croupier.kube.store import Store
+from croupier.kube.cache.reflector import Reflector
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.identity import Key
 
 GPU = "nvidia.com/gpu"
 ROUNDS, BATCH, RECOUNTS, EVENTS = 15, 20, 3, 20_000
 
 Sums = dict[str, dict[str, Quantity]]
-Table = dict[str, dict[str, Three]]
+Table = dict[str, dict[str, ResourceAmounts]]
 
 
 async def main(kubeconfig: Path, nodes: int, pods: int) -> None:
-    async with client.connect(config.load(kubeconfig)) as api:
-        say(**await on_the_cluster(api))
-    say(**in_memory(nodes, pods))
+    async with api_client.connect(config.load(kubeconfig)) as api:
+        report(**await on_the_cluster(api))
+    report(**in_memory(nodes, pods))
 
 
 async def on_the_cluster(api: Client) -> dict[str, float]:
     nodes, pods = Store(LEAN_NODES), Store(LEAN_PODS)
-    index = availability.follow(nodes, pods)
+    index = availability.maintain(nodes, pods)
     reading: list[Reflector[Any]] = [Reflector(api, nodes), Reflector(api, pods)]
     tasks = [asyncio.create_task(one.run()) for one in reading]
     for one in reading:
         await one.synced()
-    found = {"every": taken(index.every), "node": taken(lambda: index.node("gpu-worker-0"))}
+    found = {"every": taken(index.snapshot), "node": taken(lambda: index.node("gpu-worker-0"))}
     began = time.perf_counter()
-    listed = await availability.take(api)
+    listed = await availability.count_cluster(api)
     found["listed every"] = time.perf_counter() - began
     began = time.perf_counter()
-    await availability.take_node(api, "gpu-worker-0")
+    await availability.count_node(api, "gpu-worker-0")
     found["listed node"] = time.perf_counter() - began
     began = time.perf_counter()
     plain = await by_plain_json(api)
     found["plain json every"] = time.perf_counter() - began
     for task in tasks:
         task.cancel()
-    agree(index.every(), listed.every(), plain)
+    agree(index.snapshot(), listed.snapshot(), plain)
     return found
 
 
@@ -88,12 +88,12 @@ def in_memory(nodes: int, pods: int) -> dict[str, float]:
         held.put(node(number))
     for number in range(pods):
         bound.put(pod(number, nodes))
-    index = availability.follow(held, bound)
+    index = availability.maintain(held, bound)
     gc.freeze()
-    agree(index.every(), recount(held, bound))
+    agree(index.snapshot(), recount(held, bound))
     found = {
-        "every": taken(index.every),
-        "every read": taken(lambda: read(index.every())),
+        "every": taken(index.snapshot),
+        "every read": taken(lambda: read(index.snapshot())),
         "node": taken(lambda: index.node("gpu-worker-0")),
         "three": taken(lambda: index.three("gpu-worker-0", GPU)),
         "total": taken(lambda: index.total(GPU)),
@@ -103,7 +103,7 @@ def in_memory(nodes: int, pods: int) -> dict[str, float]:
         "recounted node": recounted(lambda: recount_node(held, bound, "gpu-worker-0")),
     }
     found |= events(bound, pods, nodes)
-    agree(index.every(), recount(held, bound))
+    agree(index.snapshot(), recount(held, bound))
     return found
 
 
@@ -126,7 +126,7 @@ def recount(nodes: Iterable[LeanNode], pods: Iterable[LeanPod]) -> Table:
     """Recount all pods, with the same computation of effective requests as the index."""
     sums: Sums = {}
     for one in pods:
-        if (found := occupancy.occupant(one)) is not None:
+        if (found := pod_requests.occupant(one)) is not None:
             add(sums.setdefault(found.node, {}), found.requests)
     return table(((one.metadata.name, msgspec.to_builtins(one.status)) for one in nodes), sums)
 
@@ -141,10 +141,10 @@ def table(nodes: Iterable[tuple[str, dict[str, dict[str, str]]]], sums: Sums) ->
     return {name: account(status, sums.get(name, {})) for name, status in nodes}
 
 
-def account(status: dict[str, dict[str, str]], asked: Mapping[str, Quantity]) -> dict[str, Three]:
+def account(status: dict[str, dict[str, str]], asked: Mapping[str, Quantity]) -> dict[str, ResourceAmounts]:
     capacity, allocatable = status["capacity"], status["allocatable"]
     return {
-        name: Three.of(
+        name: ResourceAmounts.of(
             quantity.parse(capacity.get(name, "0")),
             quantity.parse(allocatable.get(name, "0")),
             asked.get(name, ZERO),
@@ -160,19 +160,19 @@ def add(sums: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:
 
 def asked_after_a_change(index: Availability, bound: Iterable[LeanPod]) -> Quantity:
     """Query after one pod was removed and added, so that no cached result is used."""
-    found = occupancy.occupant(next(iter(bound)))
+    found = pod_requests.occupant(next(iter(bound)))
     if found is not None:
         index.drop_pod(found.uid)
         index.set_pod(found)
-    return index.most_free(GPU)
+    return index.max_free(GPU)
 
 
-def read(every: Mapping[str, Account]) -> int:
+def read(snapshot: Mapping[str, NodeAmounts]) -> int:
     """Read every number of every node."""
-    return sum(three.available.nanos for account in every.values() for three in account.values())
+    return sum(three.available.nanos for account in snapshot.values() for three in account.values())
 
 
-def agree(*tables: Mapping[str, Mapping[str, Three]]) -> None:
+def agree(*tables: Mapping[str, Mapping[str, ResourceAmounts]]) -> None:
     if any(one != tables[0] for one in tables):
         raise SystemExit("the index and the recount differ")
 

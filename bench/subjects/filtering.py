@@ -7,12 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from bench.subjects.meter import asked, say
-from croupier.book.memory import InMemoryCapacityManager
-from croupier.core.ledgers.ledger import Card, Ledger
+from bench.subjects.meter import read_command, report
+from croupier.capacity.in_memory import InMemoryCapacityManager
+from croupier.core.ledgers.ledger import Ledger, LedgerCard
 from croupier.extender.server import Extender
-from croupier.extender.service import Settings
-from croupier.kube import client, config, logs
+from croupier.extender.service import ExtenderOptions
+from croupier.kube.client import api_client, config
+from croupier.kube.serving import logs
 
 CARDS = 8
 
@@ -24,12 +25,14 @@ class Task(msgspec.Struct, frozen=True):
 
 async def main(kubeconfig: Path) -> None:
     logs.setup(level="error")
-    async with client.connect(config.load(kubeconfig)) as api:
-        while line := await asked():
+    async with api_client.connect(config.load(kubeconfig)) as api:
+        while line := await read_command():
             task = msgspec.json.decode(line, type=Task)
             manager = await filled(task)
-            async with Extender(manager, api, settings=Settings(strategy="BinPack")).serving() as listening:
-                say(url=listening.url)
+            async with Extender(
+                manager, api, settings=ExtenderOptions(strategy="BinPack")
+            ).serving() as listening:
+                report(url=listening.url)
                 await changes(manager)
 
 
@@ -38,11 +41,11 @@ async def changes(manager: InMemoryCapacityManager) -> None:
 
     Reports the CPU time before each reservation, so that differences are mostly the cost of filtering.
     """
-    while (line := await asked()) and line != "enough":
+    while (line := await read_command()) and line != "enough":
         pod, node = line.split()
         spent = time.process_time()
         await manager.reserve(pod, node, 1, 1)
-        say(spent=spent)
+        report(spent=spent)
 
 
 async def filled(task: Task) -> InMemoryCapacityManager:
@@ -55,7 +58,7 @@ async def filled(task: Task) -> InMemoryCapacityManager:
     for node in range(task.nodes):
         name = f"gpu-worker-{node}"
         cards = tuple(
-            Card(f"{name}-gpu-{index}", index, holders=holders.get((node, index), {}))
+            LedgerCard(f"{name}-gpu-{index}", index, holders=holders.get((node, index), {}))
             for index in range(CARDS)
         )
         await manager.open(name, Ledger(name, cards))

@@ -9,22 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.subjects.meter import asked, say
+from bench.subjects.meter import read_command, report
 from croupier.admission import certificates, mutate, review
-from croupier.admission.authority import RULES, Step
+from croupier.admission.certificate_rotation import ROTATION_RULES, RotationStep
 from croupier.admission.review import AdmissionRequest
-from croupier.api.occupancy import LEAN_NODES
-from croupier.book import availability
+from croupier.api.pod_requests import LEAN_NODES
+from croupier.capacity import availability
 from croupier.core.availability import Availability
-from croupier.core.fallbacks.policy import Policy
-from croupier.kube import client, config, logs, serving
-from croupier.kube.client import Client
-from croupier.kube.serving import Address, Listen, Rotating
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.serving import http_server, logs
+from croupier.kube.serving.http_server import Address, ListenOptions, RotatingCertificate
 
 LOOPBACK = "127.0.0.1"
 
 
-class Listing:
+class ListingWebhook:
     def __init__(self, api: Client) -> None:
         self._api = api
 
@@ -43,21 +44,23 @@ class Listing:
         assert isinstance(question, AdmissionRequest)
         offer = Availability()
         for node in (await self._api.list(LEAN_NODES, limit=0)).items:
-            availability.see_node(offer, node)
-        return review.answer(question.uid, mutate.rewrite(question.object, offer, Policy()))
+            availability.update_node(offer, node)
+        return review.answer(question.uid, mutate.rewrite(question.object, offer, FallbackPolicy()))
 
 
 async def main(kubeconfig: Path) -> None:
     logs.setup(level="error")
-    ring = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=RULES)
-    served = Rotating()
+    ring = certificates.after_step(
+        RotationStep.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=ROTATION_RULES
+    )
+    served = RotatingCertificate()
     served.replace(ring.certificate, ring.key)
     async with (
-        client.connect(config.load(kubeconfig)) as api,
-        serving.serve(Listing(api), Listen(Address(LOOPBACK, 0), served)) as listening,
+        api_client.connect(config.load(kubeconfig)) as api,
+        http_server.serve(ListingWebhook(api), ListenOptions(Address(LOOPBACK, 0), served)) as listening,
     ):
-        say(url=listening.url, authority=ring.bundle.decode())
-        while await asked():
+        report(url=listening.url, authority=ring.bundle.decode())
+        while await read_command():
             pass
 
 

@@ -30,12 +30,12 @@ class Meter:
         return {"wall": wall, "cpu": cpu, "memory": memory / 2**20}
 
 
-def say(**what: Any) -> None:
+def report(**what: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def asked() -> str:
+async def read_command() -> str:
     """The next line on stdin; empty at its end."""
     line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip()

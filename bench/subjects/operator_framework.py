@@ -12,7 +12,7 @@ from typing import Any
 
 import kopf
 
-from bench.subjects.meter import Meter, asked, say
+from bench.subjects.meter import Meter, read_command, report
 
 
 class Seen:
@@ -55,8 +55,8 @@ async def main(awaited_objects: int) -> None:
         meter = Meter.start()
         group.create_task(operate(handlers(seen), stop))
         await seen.until(lambda: len(seen.kept) >= awaited_objects)
-        say(objects=len(seen.kept), **meter.read())
-        while awaited := await asked():
+        report(objects=len(seen.kept), **meter.read())
+        while awaited := await read_command():
             await measure_events(seen, int(awaited))
         stop.set()
 
@@ -72,9 +72,9 @@ async def operate(registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
 async def measure_events(seen: Seen, awaited: int) -> None:
     before = seen.events
     meter = Meter.start()
-    say(ready=True)
+    report(ready=True)
     await seen.until(lambda: seen.events - before >= awaited)
-    say(events=seen.events - before, **meter.read())
+    report(events=seen.events - before, **meter.read())
 
 
 if __name__ == "__main__":

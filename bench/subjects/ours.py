@@ -5,16 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.subjects.meter import Meter, asked, say
+from bench.subjects.meter import Meter, read_command, report
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import NODES, PODS
-from croupier.kube import client, config
-from croupier.kube.reflector import Reflector
-from croupier.kube.store import Change, Store
+from croupier.kube.cache.reflector import Reflector
+from croupier.kube.cache.store import ObjectChange, Store
+from croupier.kube.client import api_client, config
 
 
 async def main(kubeconfig: Path) -> None:
-    async with client.connect(config.load(kubeconfig)) as api, asyncio.TaskGroup() as group:
+    async with api_client.connect(config.load(kubeconfig)) as api, asyncio.TaskGroup() as group:
         meter = Meter.start()
         nodes, pods = Store(NODES), Store(PODS)
         pods.index(lambda pod: [pod.spec.node_name])
@@ -22,8 +22,8 @@ async def main(kubeconfig: Path) -> None:
         tasks = [group.create_task(follower.run()) for follower in followers]
         for follower in followers:
             await follower.synced()
-        say(objects=len(nodes) + len(pods), **meter.read())
-        while awaited := await asked():
+        report(objects=len(nodes) + len(pods), **meter.read())
+        while awaited := await read_command():
             await measure_events(pods, int(awaited))
         for task in tasks:
             task.cancel()
@@ -32,7 +32,7 @@ async def main(kubeconfig: Path) -> None:
 async def measure_events(pods: Store[Pod], awaited: int) -> None:
     done, seen = asyncio.Event(), 0
 
-    def count(_: Change[Pod]) -> None:
+    def count(_: ObjectChange[Pod]) -> None:
         nonlocal seen
         seen += 1
         if seen == awaited:
@@ -40,9 +40,9 @@ async def measure_events(pods: Store[Pod], awaited: int) -> None:
 
     stop = pods.subscribe(count)
     meter = Meter.start()
-    say(ready=True)
+    report(ready=True)
     await done.wait()
-    say(events=seen, **meter.read())
+    report(events=seen, **meter.read())
     stop()
 
 

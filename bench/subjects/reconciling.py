@@ -8,22 +8,23 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from bench.subjects.meter import Meter, say
+from bench.subjects.meter import Meter, report
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
-from croupier.kube import client, config, logs
-from croupier.kube.client import Client
-from croupier.kube.controller import Controller, Options
-from croupier.kube.identity import Key
-from croupier.kube.metrics import Metrics
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.reflector import Reflector
-from croupier.kube.store import Store
+from croupier.kube.cache.reflector import Reflector
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.identity import Key
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.reconcile import DONE, Result
+from croupier.kube.serving import logs
+from croupier.kube.serving.metrics import ProcessMetrics
 
 WORKERS = 16
 
 
-class Subject:
+class BenchController:
     """Counts its reconciles; in writing mode it writes the status of each pod once."""
 
     def __init__(self, api: Client, store: Store[Pod], reflector: Reflector[Pod]) -> None:
@@ -33,9 +34,9 @@ class Subject:
         self.wanted = 0
         self.enough = asyncio.Event()
         self.unwritten: set[Key] = set()
-        gauge = Metrics(CollectorRegistry()).controller("bench")
+        gauge = ProcessMetrics(CollectorRegistry()).controller("bench")
         self.controller: Controller[Key] = Controller(
-            "bench", self.reconcile, Options(workers=WORKERS), gauge=gauge
+            "bench", self.reconcile, ControllerOptions(workers=WORKERS), gauge=gauge
         )
         self.controller.watch(store, reflector, lambda pod: [Key(pod.metadata.namespace, pod.metadata.name)])
 
@@ -61,22 +62,22 @@ class Subject:
 
 async def main(kubeconfig: Path, changes: int, writes: int) -> None:
     logs.setup(level="warning")
-    async with client.connect(config.load(kubeconfig)) as api, asyncio.TaskGroup() as group:
+    async with api_client.connect(config.load(kubeconfig)) as api, asyncio.TaskGroup() as group:
         store = Store(PODS)
         reflector = Reflector(api, store)
         reflecting = group.create_task(reflector.run())
         await reflector.synced()
-        subject, stop = Subject(api, store, reflector), asyncio.Event()
+        subject, stop = BenchController(api, store, reflector), asyncio.Event()
         group.create_task(subject.controller.run(stop))
         await subject.until(len(store))
         await idle(subject, changes)
         await writing(subject, writes)
         stop.set()
         reflecting.cancel()
-        await plainly(subject, writes)
+        await patch_without_controller(subject, writes)
 
 
-async def idle(subject: Subject, changes: int) -> None:
+async def idle(subject: BenchController, changes: int) -> None:
     """Put changed pods into the store, as a watch would; the versions are restored afterwards."""
     before = list(subject.store)[:changes]
     after = [_revised(pod) for pod in before]
@@ -87,13 +88,13 @@ async def idle(subject: Subject, changes: int) -> None:
             subject.store.put(pod)
         await asyncio.sleep(0)
     await subject.until(reconciles + len(after))
-    say(reconciles=subject.reconciles - reconciles, **meter.read())
+    report(reconciles=subject.reconciles - reconciles, **meter.read())
     for pod in before:
         subject.store.put(pod)
     await subject.until(reconciles + 2 * len(after))
 
 
-async def writing(subject: Subject, writes: int) -> None:
+async def writing(subject: BenchController, writes: int) -> None:
     keys = list(subject.store.keys())[:writes]
     subject.unwritten.update(keys)
     reconciles = subject.reconciles
@@ -101,10 +102,10 @@ async def writing(subject: Subject, writes: int) -> None:
     for key in keys:
         subject.controller.add(key)
     await subject.until(reconciles + 2 * len(keys))
-    say(written=len(keys), reconciles=subject.reconciles - reconciles, **meter.read())
+    report(written=len(keys), reconciles=subject.reconciles - reconciles, **meter.read())
 
 
-async def plainly(subject: Subject, writes: int) -> None:
+async def patch_without_controller(subject: BenchController, writes: int) -> None:
     """The same writes with the same concurrency but without a controller."""
     keys = list(subject.store.keys())[:writes]
     waiting = iter(keys)
@@ -115,7 +116,7 @@ async def plainly(subject: Subject, writes: int) -> None:
 
     meter = Meter.start()
     await asyncio.gather(*(worker() for _ in range(WORKERS)))
-    say(written=len(keys), **meter.read())
+    report(written=len(keys), **meter.read())
 
 
 def _revised(pod: Pod) -> Pod:

@@ -18,20 +18,21 @@ from typing import Protocol
 
 import msgspec
 
-from bench.subjects.meter import Meter, asked, say
+from bench.subjects.meter import Meter, read_command, report
 from croupier.api.kinds import NODE_RESERVATIONS
-from croupier.api.mps import translate
-from croupier.book.crd import CRDCapacityManager
+from croupier.api.mps import ledger_codec
+from croupier.capacity.crd import CRDCapacityManager
 from croupier.core.ledgers import claim, ledger
-from croupier.core.ledgers.claim import Claim, Taken
-from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.pods.want import Shares
-from croupier.kube import client, config, logs
-from croupier.kube.client import Client
-from croupier.kube.clock import SystemClock
-from croupier.kube.errors import Conflict
-from croupier.kube.reflector import Reflector
-from croupier.kube.store import Store
+from croupier.core.ledgers.claim import CardClaim, Granted
+from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
+from croupier.core.pods.card_request import CardShares
+from croupier.kube.cache.reflector import Reflector
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.client.errors import Conflict
+from croupier.kube.serving import logs
 
 PERCENT = 1
 PAUSE = 0.01
@@ -48,12 +49,12 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Reserver(Protocol):
-    async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused: ...
+    async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refusal: ...
     async def release(self, pod: str, node: str) -> None: ...
 
 
 @dataclass(slots=True)
-class Counts:
+class WriteAnswers:
     """Status codes of writes."""
 
     answers: Counter[int] = field(default_factory=Counter)
@@ -63,17 +64,17 @@ class Counts:
             self.answers[code] += 1
 
 
-class Naive:
+class NaiveReserver:
     def __init__(self, api: Client) -> None:
         self._api = api
 
-    async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refused:
-        terms = Terms(until=SystemClock().now() + timedelta(seconds=120))
-        asked_for = Claim(pod, (Shares(cards, percent),), terms)
+    async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refusal:
+        terms = HoldTerms(until=SystemClock().now() + timedelta(seconds=120))
+        asked_for = CardClaim(pod, (CardShares(cards, percent),), terms)
         while True:
             version, now = await self._read(node)
             decision = claim.decide(now, asked_for, "Spread")
-            if not isinstance(decision, Taken):
+            if not isinstance(decision, Granted):
                 return decision
             if await self._wrote(decision.ledger, version):
                 return decision.grant
@@ -86,7 +87,7 @@ class Naive:
 
     async def _read(self, node: str) -> tuple[str, Ledger]:
         stored = await self._api.get(NODE_RESERVATIONS, node)
-        return stored.metadata.resource_version, translate.read(node, stored.spec)
+        return stored.metadata.resource_version, ledger_codec.decode(node, stored.spec)
 
     async def _wrote(self, changed: Ledger, version: str) -> bool:
         try:
@@ -100,14 +101,14 @@ class Naive:
 def body(now: Ledger, version: str = "") -> dict[str, object]:
     """The NodeReservation of a ledger."""
     guard = {"resourceVersion": version} if version else {}
-    spec = msgspec.to_builtins(translate.write(now))
+    spec = msgspec.to_builtins(ledger_codec.encode(now))
     return {"metadata": {"name": now.node, **guard}, "spec": spec}
 
 
 @contextlib.asynccontextmanager
 async def reserver(who: str, api: Client) -> AsyncIterator[Reserver]:
     if who == "naive":
-        yield Naive(api)
+        yield NaiveReserver(api)
         return
     store = Store(NODE_RESERVATIONS)
     reflector = Reflector(api, store)
@@ -122,30 +123,30 @@ async def reserver(who: str, api: Client) -> AsyncIterator[Reserver]:
 
 async def main(kubeconfig: Path, number: int) -> None:
     logs.setup(level="warning")
-    counts = Counts()
-    async with client.connect(config.load(kubeconfig), observe=counts.observe) as api:
-        while line := await asked():
+    counts = WriteAnswers()
+    async with api_client.connect(config.load(kubeconfig), observe=counts.observe) as api:
+        while line := await read_command():
             task = msgspec.json.decode(line, type=Task)
             async with reserver(task.who, api) as through:
-                say(ready=True)
-                await asked()
+                report(ready=True)
+                await read_command()
                 counts.answers.clear()
                 meter = Meter.start()
                 reserves = await work(through, task, number)
                 conflicts = counts.answers[409]
                 writes = counts.answers.total() - conflicts
-                say(reserves=reserves, conflicts=conflicts, writes=writes, **meter.read())
+                report(reserves=reserves, conflicts=conflicts, writes=writes, **meter.read())
 
 
 async def work(through: Reserver, task: Task, number: int) -> int:
     until = time.perf_counter() + task.seconds
     done = await asyncio.gather(
-        *(calling(through, task, f"{number}-{caller}", until) for caller in range(task.callers))
+        *(reserve_until(through, task, f"{number}-{caller}", until) for caller in range(task.callers))
     )
     return sum(done)
 
 
-async def calling(through: Reserver, task: Task, name: str, until: float) -> int:
+async def reserve_until(through: Reserver, task: Task, name: str, until: float) -> int:
     """Number of reservations before `until`. Each is released again."""
     chance = random.Random(name)  # noqa: S311 (not a secret)
     reserves = 0
@@ -153,7 +154,7 @@ async def calling(through: Reserver, task: Task, name: str, until: float) -> int
         node = f"node-{chance.randrange(task.nodes)}"
         pod = f"bench/client-{name}/{reserves}"
         got = await through.reserve(pod, node, 1, PERCENT)
-        if isinstance(got, Refused):
+        if isinstance(got, Refusal):
             raise RuntimeError(f"{node} refused a share: {got}")
         reserves += time.perf_counter() < until
         await through.release(pod, node)

@@ -1,1 +1,1 @@
-"""Croupier deals GPU cards and CPU to pods from one ledger."""
+"""Croupier allocates GPU cards and CPU limits to pods from one ledger."""

@@ -12,64 +12,84 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from croupier.admission import authority, certificates
-from croupier.admission.authority import Ring, Rules, Serving, Span, Step
+from croupier.admission import certificate_rotation, certificates
+from croupier.admission.certificate_rotation import (
+    CertificateValidity,
+    RotationRules,
+    RotationState,
+    RotationStep,
+    ServingCertificate,
+)
 from croupier.admission.certificates_files import MountedCertificate
 from croupier.admission.certificates_shared import NAME
 from croupier.api import kinds
-from croupier.kube.client import PatchType, Selection
-from croupier.kube.errors import NotFound
-from croupier.kube.serving import BadCertificate, Rotating
-from croupier.kube.watch import Change
-from tests.kube.waiting import until, until_async
+from croupier.kube.client.api_client import PatchType, Selection
+from croupier.kube.client.errors import NotFound
+from croupier.kube.client.watch_protocol import ObjectEvent
+from croupier.kube.serving.http_server import BadCertificate, RotatingCertificate
+from tests.kube.polling import until, until_async
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-RULES = Rules()
+RULES = RotationRules()
 HOSTS = ("croupier-webhook.gpu.svc", "127.0.0.1")
 
 
-def span(key: str, *, age: timedelta = timedelta(0), life: timedelta = RULES.authority_lifetime) -> Span:
-    return Span(key, NOW - age, NOW - age + life)
+def span(
+    key: str, *, age: timedelta = timedelta(0), life: timedelta = RULES.authority_lifetime
+) -> CertificateValidity:
+    return CertificateValidity(key, NOW - age, NOW - age + life)
 
 
 def ring(
-    *authorities: Span, signed_by: str = "", age: timedelta = timedelta(0), can_sign: bool = True
-) -> Ring:
+    *authorities: CertificateValidity,
+    signed_by: str = "",
+    age: timedelta = timedelta(0),
+    can_sign: bool = True,
+) -> RotationState:
     known = authorities or (span("a", age=age),)
     leaf = span("leaf", age=age, life=RULES.serving_lifetime)
-    return Ring(known, Serving(leaf, signed_by or known[0].key, frozenset(HOSTS)), can_sign=can_sign)
+    return RotationState(
+        known, ServingCertificate(leaf, signed_by or known[0].key, frozenset(HOSTS)), can_sign=can_sign
+    )
 
 
 OLD, YOUNG = span("a", age=500 * DAY), span("b", age=2 * HOUR)
 STEPS = {
-    "nothing there": (None, True, Step.BEGIN),
-    "fresh": (ring(), True, Step.NOTHING),
-    "a certificate in its last third": (ring(age=130 * DAY), True, Step.ISSUE),
-    "an expired certificate": (ring(age=181 * DAY), True, Step.BEGIN),
-    "a CA in its last third": (ring(OLD, age=DAY), True, Step.JOIN),
-    "no signing key": (ring(can_sign=False), True, Step.JOIN),
-    "a new CA that is not published": (ring(OLD, YOUNG, age=DAY), False, Step.NOTHING),
-    "a new CA that was published recently": (ring(OLD, span("b", age=HOUR / 2), age=DAY), True, Step.NOTHING),
-    "a new CA that was published long ago": (ring(OLD, YOUNG, age=DAY), True, Step.ISSUE),
+    "nothing there": (None, True, RotationStep.BEGIN),
+    "fresh": (ring(), True, RotationStep.NOTHING),
+    "a certificate in its last third": (ring(age=130 * DAY), True, RotationStep.ISSUE),
+    "an expired certificate": (ring(age=181 * DAY), True, RotationStep.BEGIN),
+    "a CA in its last third": (ring(OLD, age=DAY), True, RotationStep.JOIN),
+    "no signing key": (ring(can_sign=False), True, RotationStep.JOIN),
+    "a new CA that is not published": (ring(OLD, YOUNG, age=DAY), False, RotationStep.NOTHING),
+    "a new CA that was published recently": (
+        ring(OLD, span("b", age=HOUR / 2), age=DAY),
+        True,
+        RotationStep.NOTHING,
+    ),
+    "a new CA that was published long ago": (ring(OLD, YOUNG, age=DAY), True, RotationStep.ISSUE),
     "an old CA that may still be needed": (
         ring(OLD, YOUNG, signed_by="b", age=HOUR / 2),
         True,
-        Step.NOTHING,
+        RotationStep.NOTHING,
     ),
-    "an old CA that is not needed": (ring(OLD, YOUNG, signed_by="b", age=2 * HOUR), True, Step.LEAVE),
-    "signed by an unknown CA": (ring(signed_by="x"), True, Step.BEGIN),
-    "signed by an expired CA": (ring(span("a", age=800 * DAY), age=DAY), True, Step.BEGIN),
+    "an old CA that is not needed": (ring(OLD, YOUNG, signed_by="b", age=2 * HOUR), True, RotationStep.LEAVE),
+    "signed by an unknown CA": (ring(signed_by="x"), True, RotationStep.BEGIN),
+    "signed by an expired CA": (ring(span("a", age=800 * DAY), age=DAY), True, RotationStep.BEGIN),
 }
 
 
 @pytest.mark.parametrize(("found", "published", "step"), STEPS.values(), ids=STEPS)
 def test_the_next_step(found, published, step):
-    assert authority.decide(found, NOW, published=published, hosts=HOSTS, rules=RULES) is step
+    assert certificate_rotation.decide(found, NOW, published=published, hosts=HOSTS, rules=RULES) is step
 
 
 def test_a_missing_host_name_is_added():
-    assert authority.decide(ring(), NOW, published=True, hosts=("new.svc",), rules=RULES) is Step.ISSUE
+    assert (
+        certificate_rotation.decide(ring(), NOW, published=True, hosts=("new.svc",), rules=RULES)
+        is RotationStep.ISSUE
+    )
 
 
 @dataclass
@@ -78,39 +98,43 @@ class Rollout:
 
     lag: timedelta
     now: datetime = NOW
-    ring: Ring | None = None
-    history: list[tuple[datetime, Ring]] = field(default_factory=list)
+    ring: RotationState | None = None
+    history: list[tuple[datetime, RotationState]] = field(default_factory=list)
     made: int = 0
 
     def step(self, published: bool) -> None:
-        taken = authority.decide(self.ring, self.now, published=published, hosts=HOSTS, rules=RULES)
-        if taken is Step.NOTHING:
+        taken = certificate_rotation.decide(
+            self.ring, self.now, published=published, hosts=HOSTS, rules=RULES
+        )
+        if taken is RotationStep.NOTHING:
             return
         self.made += 1
         self.ring = self._after(taken)
         self.history.append((self.now, self.ring))
 
-    def _after(self, step: Step) -> Ring:
-        young = Span(f"{self.made}", self.now, self.now + RULES.authority_lifetime)
-        if self.ring is None or step is Step.BEGIN:
+    def _after(self, step: RotationStep) -> RotationState:
+        young = CertificateValidity(f"{self.made}", self.now, self.now + RULES.authority_lifetime)
+        if self.ring is None or step is RotationStep.BEGIN:
             assert self.ring is None, "a second BEGIN step"
-            return Ring((young,), self._leaf(young))
-        if step is Step.JOIN:
+            return RotationState((young,), self._leaf(young))
+        if step is RotationStep.JOIN:
             signing = [
                 authority
                 for authority in self.ring.authorities
                 if authority.key == self.ring.serving.signed_by
             ]
             return replace(self.ring, authorities=(*signing, young))
-        if step is Step.ISSUE:
+        if step is RotationStep.ISSUE:
             return replace(self.ring, serving=self._leaf(self.ring.youngest))
         return replace(self.ring, authorities=(self.ring.youngest,))
 
-    def _leaf(self, signer: Span) -> Serving:
+    def _leaf(self, signer: CertificateValidity) -> ServingCertificate:
         end = min(self.now + RULES.serving_lifetime, signer.end)
-        return Serving(Span(f"leaf {self.made}", self.now, end), signer.key, frozenset(HOSTS))
+        return ServingCertificate(
+            CertificateValidity(f"leaf {self.made}", self.now, end), signer.key, frozenset(HOSTS)
+        )
 
-    def in_use(self) -> list[Ring]:
+    def in_use(self) -> list[RotationState]:
         """Values that may still be in use: the latest, and those replaced within the lag."""
         replaced = [when for when, _ in self.history[1:]]
         older = zip(self.history, replaced, strict=False)
@@ -137,11 +161,15 @@ def test_every_served_certificate_is_trusted_by_every_bundle_in_use(days):
 
 
 def test_new_certificates_have_the_expected_fields():
-    rules, now = Rules(overlap=HOUR), datetime.now(UTC).replace(microsecond=0)
-    keys = certificates.taken(Step.BEGIN, None, now, hosts=HOSTS, rules=rules)
+    rules, now = RotationRules(overlap=HOUR), datetime.now(UTC).replace(microsecond=0)
+    keys = certificates.after_step(RotationStep.BEGIN, None, now, hosts=HOSTS, rules=rules)
     bundles = [keys.bundle]
-    for step, later in ((Step.JOIN, HOUR / 4), (Step.ISSUE, HOUR / 2), (Step.LEAVE, HOUR)):
-        keys = certificates.taken(step, keys, now + later, hosts=("new.svc",), rules=rules)
+    for step, later in (
+        (RotationStep.JOIN, HOUR / 4),
+        (RotationStep.ISSUE, HOUR / 2),
+        (RotationStep.LEAVE, HOUR),
+    ):
+        keys = certificates.after_step(step, keys, now + later, hosts=("new.svc",), rules=rules)
         bundles.append(keys.bundle)
         read = certificates.read(keys.data())
         assert read == keys
@@ -156,8 +184,8 @@ def test_new_certificates_have_the_expected_fields():
 
 
 def test_a_certificate_expires_no_later_than_its_ca():
-    rules = Rules(authority_lifetime=DAY, serving_lifetime=30 * DAY)
-    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=rules)
+    rules = RotationRules(authority_lifetime=DAY, serving_lifetime=30 * DAY)
+    keys = certificates.after_step(RotationStep.BEGIN, None, NOW, hosts=HOSTS, rules=rules)
 
     assert keys.ring.serving.span.end == keys.ring.youngest.end == NOW + DAY
 
@@ -177,13 +205,13 @@ BROKEN = {
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
 def test_an_invalid_secret_is_not_used(damage):
-    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
+    keys = certificates.after_step(RotationStep.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
 
     assert certificates.read(damage(keys.data())) is None
 
 
 def test_a_lost_signing_key_leads_to_a_new_ca():
-    keys = certificates.taken(Step.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
+    keys = certificates.after_step(RotationStep.BEGIN, None, NOW, hosts=HOSTS, rules=RULES)
     lost = certificates.read({**keys.data(), "ca.key": ""})
 
     assert lost is not None
@@ -192,10 +220,10 @@ def test_a_lost_signing_key_leads_to_a_new_ca():
 
 class TestShared:
     async def test_replicas_that_start_together_agree_on_one_ca(self, env):
-        served = [Rotating() for _ in range(6)]
+        served = [RotatingCertificate() for _ in range(6)]
         replicas = [env.certificate(one) for one in served]
 
-        await asyncio.gather(*(replica.look() for replica in replicas))
+        await asyncio.gather(*(replica.sync() for replica in replicas))
 
         secret = await env.api.get(kinds.SECRETS, NAME, namespace=env.namespace)
         kept = certificates.read(secret.data)
@@ -206,32 +234,32 @@ class TestShared:
         assert all(one.loaded for one in served)
 
     async def test_several_replicas_take_a_step_once(self, env):
-        replicas = [env.certificate(Rotating()) for _ in range(6)]
-        await replicas[0].look()
+        replicas = [env.certificate(RotatingCertificate()) for _ in range(6)]
+        await replicas[0].sync()
         without = [{"op": "remove", "path": "/data/ca.key"}]
         asked = await env.api.patch(
             kinds.SECRETS, NAME, without, namespace=env.namespace, patch_type=PatchType.JSON
         )
 
-        await asyncio.gather(*(replica.look() for replica in replicas))
+        await asyncio.gather(*(replica.sync() for replica in replicas))
 
         here = Selection(namespace=env.namespace, fields=f"metadata.name={NAME}")
         since = asked.metadata.resource_version
         watch = env.api.watch(kinds.SECRETS, here, resource_version=since, seconds=1)
-        written = [one.object async for batch in watch for one in batch if isinstance(one, Change)]
+        written = [one.object async for batch in watch for one in batch if isinstance(one, ObjectEvent)]
         assert len(written) == 1
         assert {replica._ring.data()["ca.crt"] for replica in replicas} == {written[0].data["ca.crt"]}
 
     async def test_an_invalid_secret_is_replaced_and_foreign_keys_stay(self, env):
-        replica = env.certificate(Rotating())
-        await replica.look()
+        replica = env.certificate(RotatingCertificate())
+        await replica.sync()
         damage = {
             "data": {"tls.crt": "", "note": b64encode(b"theirs").decode()},
             "metadata": {"labels": {"a": "b"}},
         }
         await env.api.patch(kinds.SECRETS, NAME, damage, namespace=env.namespace)
 
-        await replica.look()
+        await replica.sync()
 
         secret = await env.api.get(kinds.SECRETS, NAME, namespace=env.namespace)
         assert certificates.read(secret.data) is not None
@@ -268,52 +296,52 @@ class TestShared:
 
 class TestMounted:
     def test_a_changed_file_is_served_and_an_invalid_one_is_not(self, tmp_path):
-        served = Rotating()
+        served = RotatingCertificate()
         mounted = MountedCertificate(tmp_path, None, served)
         with pytest.raises(BadCertificate, match="has no certificate"):
-            mounted.look()
+            mounted.sync()
         assert mounted.missing() is not None
 
         first, second = (
-            certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+            certificates.after_step(RotationStep.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
             for _ in range(2)
         )
         _mount(tmp_path, first.certificate, first.key)
-        mounted.look()
+        mounted.sync()
         assert mounted.missing() is None
         _handshake_with(served, first.bundle)
 
         _mount(tmp_path, second.certificate, first.key)
         with pytest.raises(BadCertificate):
-            mounted.look()
+            mounted.sync()
         _handshake_with(served, first.bundle)
 
         _mount(tmp_path, second.certificate, second.key)
-        mounted.look()
+        mounted.sync()
         _handshake_with(served, second.bundle)
 
     async def test_the_folder_is_polled_for_changes(self, tmp_path):
-        served = Rotating()
+        served = RotatingCertificate()
         mounted = MountedCertificate(tmp_path, None, served, every=0.02)
         looking = asyncio.create_task(mounted.run())
-        await until(lambda: mounted.trouble, "the error to be set")
-        keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+        await until(lambda: mounted.last_error, "the error to be set")
+        keys = certificates.after_step(RotationStep.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
         _mount(tmp_path, keys.certificate, keys.key)
         await until(lambda: mounted.missing() is None, "the certificate to be found")
         looking.cancel()
         await asyncio.wait({looking})
 
     async def test_the_bundle_is_left_to_the_injector(self, env, tmp_path):
-        keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
+        keys = certificates.after_step(RotationStep.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
         _mount(tmp_path, keys.certificate, keys.key)
-        env.wish = replace(env.wish, inject_from="gpu/cert")
-        mounted = MountedCertificate(tmp_path, env.registration, Rotating(), every=0.02)
+        env.options = replace(env.options, inject_from="gpu/cert")
+        mounted = MountedCertificate(tmp_path, env.registration, RotatingCertificate(), every=0.02)
         looking = asyncio.create_task(mounted.run())
         mounted.answer()
 
         async def registered() -> Any:
             try:
-                return await env.api.get(kinds.MUTATING_WEBHOOKS.raw, env.wish.name)
+                return await env.api.get(kinds.MUTATING_WEBHOOKS.raw, env.options.name)
             except NotFound:
                 return None
 
@@ -330,12 +358,12 @@ def _mount(folder: Path, certificate: bytes, key: bytes) -> None:
 
 
 def _handshake(keys: certificates.Keyring, bundle: bytes) -> None:
-    served = Rotating()
+    served = RotatingCertificate()
     served.replace(keys.certificate, keys.key)
     _handshake_with(served, bundle)
 
 
-def _handshake_with(served: Rotating, bundle: bytes) -> None:
+def _handshake_with(served: RotatingCertificate, bundle: bytes) -> None:
     """An in-memory TLS client that trusts `bundle`."""
     context = ssl.create_default_context(cadata=bundle.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

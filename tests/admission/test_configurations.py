@@ -7,18 +7,26 @@ from dataclasses import replace
 import pytest
 
 from croupier.admission import configurations
-from croupier.admission.configurations import ACCESS, ACCESS_REQUEST, FALLBACK, REQUEST, Service, Url, Wish
+from croupier.admission.configurations import (
+    ACCESS,
+    ACCESS_REQUEST,
+    FALLBACK,
+    REQUEST,
+    ServiceTarget,
+    UrlTarget,
+    WebhookConfigurationOptions,
+)
 from croupier.admission.registration import KINDS
-from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api import kinds
 from croupier.api.core_v1 import Webhook, WebhookClientConfig, WebhookConfiguration
 from croupier.api.meta import ObjectMeta
 from croupier.core.jsonpatch import Operation
-from croupier.kube.client import PatchType
-from croupier.kube.errors import ApiError
-from croupier.lab import borrowed
-from tests.admission.desk import Desk, free_port, gpu, plain
-from tests.kube.waiting import until_async
+from croupier.kube.client.api_client import PatchType
+from croupier.kube.client.errors import ApiError
+from croupier_lab import shared_cluster
+from tests.admission.webhook_env import WebhookEnv, free_port, gpu, plain
+from tests.kube.polling import until_async
 
 MINE = {"nvidia.com/gpu": "1"}
 CONTAINER = {"name": "main", "image": "any"}
@@ -70,11 +78,11 @@ async def test_only_pods_with_our_resources_or_annotations_reach_the_webhook(env
 
 
 async def test_excluded_namespaces_and_updates_do_not_reach_the_webhook(env, cluster, request):
-    excluded = borrowed.create_namespace(cluster, "excluded")
-    request.addfinalizer(lambda: borrowed.delete_namespace(cluster, excluded))
+    excluded = shared_cluster.create_namespace(cluster, "excluded")
+    request.addfinalizer(lambda: shared_cluster.delete_namespace(cluster, excluded))
     for name in (env.namespace, excluded):
         cluster.kubectl("label", "namespace", name, f"guarded-by={env.namespace}")
-    env.wish = replace(env.wish, namespaces={"guarded-by": env.namespace}, excluded=(excluded,))
+    env.options = replace(env.options, namespaces={"guarded-by": env.namespace}, excluded=(excluded,))
     async with env.open():
         await env.create("elsewhere", spec=gpu(), namespace=excluded, dry_run=True)
         await env.create("here", spec=gpu())
@@ -87,9 +95,11 @@ async def test_excluded_namespaces_and_updates_do_not_reach_the_webhook(env, clu
 class AddInvalidAnnotation:
     """Another webhook that adds an invalid annotation."""
 
-    def mutate(self, request: AdmissionRequest) -> Verdict:
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
         annotations = (request.object or {})["metadata"].get("annotations", {})
-        return Verdict(operations=(Operation("add", "/metadata/annotations", {**annotations, **BAD}),))
+        return AdmissionVerdict(
+            operations=(Operation("add", "/metadata/annotations", {**annotations, **BAD}),)
+        )
 
 
 BAD = {"gpu.mps.io/bad": "1"}
@@ -101,12 +111,14 @@ LOOKS = {
 
 @pytest.mark.parametrize(("again", "refuses"), LOOKS.values(), ids=LOOKS)
 async def test_an_invalid_change_of_a_later_webhook_is_refused(env, again, refuses):
-    later = Desk(env.api, env.namespace, replace(env.wish, name=f"z-{env.wish.name}"), free_port())
-    later.wish = replace(later.wish, target=Url(f"https://127.0.0.1:{later.port}", "127.0.0.1"))
+    later = WebhookEnv(
+        env.api, env.namespace, replace(env.options, name=f"z-{env.options.name}"), free_port()
+    )
+    later.options = replace(later.options, target=UrlTarget(f"https://127.0.0.1:{later.port}", "127.0.0.1"))
     later.stamp = AddInvalidAnnotation()
     async with env.open(), later.replica():
         fields = {"webhooks": [{"name": FALLBACK, "reinvocationPolicy": again}]}
-        await env.api.patch(KINDS[0], env.wish.name, fields, patch_type=PatchType.STRATEGIC)
+        await env.api.patch(KINDS[0], env.options.name, fields, patch_type=PatchType.STRATEGIC)
 
         async def refused() -> str:
             try:
@@ -134,13 +146,13 @@ async def test_only_wrong_bundles_of_an_edited_configuration_are_repaired(env):
                 other_webhook(),
             ],
         }
-        await env.api.patch(KINDS[0], env.wish.name, changed, patch_type=PatchType.STRATEGIC)
+        await env.api.patch(KINDS[0], env.options.name, changed, patch_type=PatchType.STRATEGIC)
 
         async def repaired() -> bool:
             return bool(await bundle(env) == certificate._ring.bundle)
 
         await until_async(repaired, "the bundle to be put right")
-        raw = await env.api.get(KINDS[0].raw, env.wish.name)
+        raw = await env.api.get(KINDS[0].raw, env.options.name)
 
     ours = next(one for one in raw["webhooks"] if one["name"] == FALLBACK)
     assert raw["metadata"]["labels"] == {"team": "gpu"}
@@ -152,17 +164,17 @@ async def test_only_wrong_bundles_of_an_edited_configuration_are_repaired(env):
 async def test_a_deleted_configuration_is_created_again(env):
     async with env.open():
         for kind in KINDS:
-            await env.api.delete(kind, env.wish.name)
+            await env.api.delete(kind, env.options.name)
         await env.asked()
 
-    assert [len((await env.api.get(kind, env.wish.name)).webhooks) for kind in KINDS] == [2, 2]
+    assert [len((await env.api.get(kind, env.options.name)).webhooks) for kind in KINDS] == [2, 2]
 
 
 async def test_many_replicas_repair_a_configuration_concurrently(env):
     async with env.open(), env.replica(port=0), env.replica(port=0):
         wrong = {"webhooks": [{"name": FALLBACK, "clientConfig": {"caBundle": b64encode(b"x").decode()}}]}
         for _ in range(3):
-            await env.api.patch(KINDS[0], env.wish.name, wrong, patch_type=PatchType.STRATEGIC)
+            await env.api.patch(KINDS[0], env.options.name, wrong, patch_type=PatchType.STRATEGIC)
             await asyncio.sleep(0)
             await env.asked()
 
@@ -178,7 +190,7 @@ def other_webhook() -> dict[str, object]:
 
 
 async def bundle(env) -> bytes:
-    found = await env.api.get(KINDS[0], env.wish.name)
+    found = await env.api.get(KINDS[0], env.options.name)
     return b64decode(
         next(webhook for webhook in found.webhooks if webhook.name == FALLBACK).client_config.ca_bundle
     )
@@ -186,7 +198,7 @@ async def bundle(env) -> bytes:
 
 REGISTERED = {
     webhook["name"]: webhook
-    for kind in configurations.documents(Wish(Service("gpu")))
+    for kind in configurations.documents(WebhookConfigurationOptions(ServiceTarget("gpu")))
     for webhook in kind["webhooks"]
 }
 POLICIES = {ACCESS: "Fail", FALLBACK: "Ignore", ACCESS_REQUEST: "Fail", REQUEST: "Ignore"}
@@ -209,7 +221,9 @@ def test_the_configurations_have_the_expected_fields(name, failure):
 
 
 def test_the_ca_injector_is_named_in_an_annotation():
-    options = Wish(Url("https://127.0.0.1:1/", "127.0.0.1"), inject_from="gpu/cert", failure_policy="Fail")
+    options = WebhookConfigurationOptions(
+        UrlTarget("https://127.0.0.1:1/", "127.0.0.1"), inject_from="gpu/cert", failure_policy="Fail"
+    )
     mutating = configurations.mutating(options)
 
     assert mutating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}

@@ -11,39 +11,41 @@ from typing import Any
 
 import pytest
 
-from croupier.admission import certificates, policy
-from croupier.admission.authority import RULES, Rules, Step
+from croupier.admission import certificates, mark_policy
+from croupier.admission.certificate_rotation import ROTATION_RULES, RotationRules, RotationStep
 from croupier.admission.certificates_shared import NAME
 from croupier.admission.registration import KINDS
-from croupier.admission.server import Webhook
+from croupier.admission.server import WebhookServer
 from croupier.api import kinds
-from croupier.kube import serving
-from croupier.kube.client import PatchType
-from croupier.kube.errors import ApiError
-from croupier.kube.resource import Resource
-from croupier.kube.serving import Address, Listen, Rotating
-from tests.admission.desk import Desk, gpu, plain
-from tests.kube.waiting import until_async
+from croupier.kube.client.api_client import PatchType
+from croupier.kube.client.errors import ApiError
+from croupier.kube.client.resource import Resource
+from croupier.kube.serving import http_server
+from croupier.kube.serving.http_server import Address, ListenOptions, RotatingCertificate
+from tests.admission.webhook_env import WebhookEnv, gpu, plain
+from tests.kube.polling import until_async
 
 
 @contextlib.asynccontextmanager
-async def down(_desk: Desk) -> AsyncIterator[None]:
+async def down(_desk: WebhookEnv) -> AsyncIterator[None]:
     yield
 
 
 @contextlib.asynccontextmanager
-async def wrong_certificate(env: Desk) -> AsyncIterator[None]:
+async def wrong_certificate(env: WebhookEnv) -> AsyncIterator[None]:
     """Valid answers, but the certificate of an unknown CA."""
-    keys = certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=("127.0.0.1",), rules=RULES)
-    served = Rotating()
+    keys = certificates.after_step(
+        RotationStep.BEGIN, None, datetime.now(UTC), hosts=("127.0.0.1",), rules=ROTATION_RULES
+    )
+    served = RotatingCertificate()
     served.replace(keys.certificate, keys.key)
-    async with Webhook(env.stamp, Listen(Address("127.0.0.1", env.port), served)).serving():
+    async with WebhookServer(env.stamp, ListenOptions(Address("127.0.0.1", env.port), served)).serving():
         yield
 
 
 def invalid_answers(
     status: int, body: bytes
-) -> Callable[[Desk], contextlib.AbstractAsyncContextManager[None]]:
+) -> Callable[[WebhookEnv], contextlib.AbstractAsyncContextManager[None]]:
     """The right certificate, but invalid answers."""
 
     async def talk(_scope: Any, _receive: Any, send: Any) -> None:
@@ -52,10 +54,10 @@ def invalid_answers(
         await send({"type": "http.response.body", "body": body})
 
     @contextlib.asynccontextmanager
-    async def opened(env: Desk) -> AsyncIterator[None]:
-        served = Rotating()
-        await env.certificate(served).look()
-        async with serving.serve(talk, Listen(Address("127.0.0.1", env.port), served)):
+    async def opened(env: WebhookEnv) -> AsyncIterator[None]:
+        served = RotatingCertificate()
+        await env.certificate(served).sync()
+        async with http_server.serve(talk, ListenOptions(Address("127.0.0.1", env.port), served)):
             yield
 
     return opened
@@ -83,7 +85,7 @@ async def test_a_webhook_that_is(env, fault, words):
         passed = await env.create("ignored", spec=gpu(), raw=True, dry_run=True)
         assert "stamp" not in (passed["metadata"].get("annotations") or {})
 
-        env.wish = replace(env.wish, failure_policy="Fail")
+        env.options = replace(env.options, failure_policy="Fail")
         await set_failure(env, "Fail")
 
         async def refusal() -> str:
@@ -106,7 +108,7 @@ async def test_the_api_server_refuses_unmarked_pods_while_the_webhook_is_down(en
     async with env.open():
         pass
     own = {"matchLabels": {"kubernetes.io/metadata.name": env.namespace}}
-    documents = policy.documents(own)
+    documents = mark_policy.documents(own)
     for document in documents:
         await env.api.apply(_kind(document), document, force=True)
     try:
@@ -128,10 +130,10 @@ async def test_the_api_server_refuses_unmarked_pods_while_the_webhook_is_down(en
 
 async def test_a_hanging_webhook_delays_only_gpu_pods_by_its_timeout(env):
     """Connections are not accepted, as with a stopped process."""
-    env.wish = replace(env.wish, failure_policy="Fail")
+    env.options = replace(env.options, failure_policy="Fail")
     async with env.open():
         await shorten(env, TIMEOUT)
-    frozen = serving._listener(Address("127.0.0.1", env.port))
+    frozen = http_server._listener(Address("127.0.0.1", env.port))
     with contextlib.closing(frozen):
 
         async def refusal() -> str:
@@ -158,8 +160,8 @@ async def test_a_hanging_webhook_delays_only_gpu_pods_by_its_timeout(env):
 
 async def test_no_pod_fails_while_ca_and_certificate_are_rotated_under_load(env):
     """Every answer closes its connection, so that each pod needs a new handshake."""
-    env.wish = replace(env.wish, failure_policy="Fail")
-    env.rules = Rules(overlap=timedelta(seconds=3))  # each state must last until it is observed
+    env.options = replace(env.options, failure_policy="Fail")
+    env.rules = RotationRules(overlap=timedelta(seconds=3))  # each state must last until it is observed
     async with env.open() as certificate, env.replica(port=0) as other:
         before = certificate._ring
         env.hangs_up()
@@ -204,19 +206,19 @@ async def _true(found: bool) -> bool:
     return found
 
 
-async def set_failure(env: Desk, failure: str) -> None:
+async def set_failure(env: WebhookEnv, failure: str) -> None:
     await _patch(env, {"failurePolicy": failure})
 
 
-async def shorten(env: Desk, seconds: int) -> None:
+async def shorten(env: WebhookEnv, seconds: int) -> None:
     await _patch(env, {"timeoutSeconds": seconds})
 
 
-async def _patch(env: Desk, fields: dict[str, Any]) -> None:
+async def _patch(env: WebhookEnv, fields: dict[str, Any]) -> None:
     for kind in KINDS:
-        found = await env.api.get(kind, env.wish.name)
+        found = await env.api.get(kind, env.options.name)
         changed = {"webhooks": [{"name": webhook.name, **fields} for webhook in found.webhooks]}
-        await env.api.patch(kind, env.wish.name, changed, patch_type=PatchType.STRATEGIC)
+        await env.api.patch(kind, env.options.name, changed, patch_type=PatchType.STRATEGIC)
 
 
 def _kind(document: dict[str, Any]) -> Resource[dict[str, Any]]:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.admission import mutate
-from croupier.admission.mutate import Mutator
-from croupier.admission.review import AdmissionRequest, Verdict
-from croupier.api import pods
+from croupier.admission.mutate import PodMutator
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
+from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
 from croupier.core import jsonpatch, quantity
 from croupier.core.availability import Availability
 from croupier.core.fallbacks import fallback
-from croupier.core.fallbacks.policy import Policy
-from croupier.core.pods.request import CARDS, GPU, MARK, MIG, PERCENT, POOL, RATIO
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
 
 ONE_G, TWO_G, THREE_G = f"{MIG}1g.10gb", f"{MIG}2g.20gb", f"{MIG}3g.40gb"
 SMALL_SLICES = {ONE_G: "28", TWO_G: "0"}
@@ -61,8 +61,10 @@ def container(name: str, limits: dict[str, str]) -> Raw:
     return {"name": name, "resources": {"requests": dict(limits), "limits": dict(limits)}, "new": "field"}
 
 
-def rewritten(found: Raw, known: Availability, policy: Policy | None = None) -> tuple[Raw, Verdict]:
-    verdict = mutate.rewrite(found, known, policy or Policy())
+def rewritten(
+    found: Raw, known: Availability, policy: FallbackPolicy | None = None
+) -> tuple[Raw, AdmissionVerdict]:
+    verdict = mutate.rewrite(found, known, policy or FallbackPolicy())
     assert verdict.allowed, verdict.sentence
     return jsonpatch.apply(found, verdict.operations), verdict
 
@@ -79,7 +81,7 @@ def test_all_steps_form_one_patch():
 
     after, verdict = rewritten(asked, cluster(SMALL_SLICES))
 
-    assert limits(after) == [{"cpu": "1", PERCENT: "100", ONE_G: "1", MARK: "1"}, {"cpu": "2"}]
+    assert limits(after) == [{"cpu": "1", PERCENT: "100", ONE_G: "1", LEDGER: "1"}, {"cpu": "2"}]
     assert after["metadata"]["annotations"][fallback.ANNOTATION] == "2g.20gb->1g.10gb"
     assert verdict.fallbacks == (("2g.20gb", "1g.10gb"),)
     (warning,) = verdict.warnings
@@ -88,11 +90,11 @@ def test_all_steps_form_one_patch():
 
 
 def test_a_marked_pod_gets_the_second_scheduler_if_there_is_one():
-    verdict = mutate.rewrite(pod({GPU: "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
-    plain = mutate.rewrite(pod({"cpu": "1"}), cluster({GPU: "1"}), Policy(), scheduler="second")
+    verdict = mutate.rewrite(pod({GPU: "1"}), cluster({GPU: "1"}), FallbackPolicy(), scheduler="second")
+    plain = mutate.rewrite(pod({"cpu": "1"}), cluster({GPU: "1"}), FallbackPolicy(), scheduler="second")
 
     assert jsonpatch.apply(pod({GPU: "1"}), verdict.operations)["spec"]["schedulerName"] == "second"
-    assert plain == Verdict()
+    assert plain == AdmissionVerdict()
 
 
 def test_a_request_by_annotations_alone():
@@ -101,19 +103,19 @@ def test_a_request_by_annotations_alone():
 
     after, _ = rewritten(asked, cluster())
 
-    assert limits(after) == [{PERCENT: "30", MARK: "1"}]
+    assert limits(after) == [{PERCENT: "30", LEDGER: "1"}]
 
 
 def test_a_pod_that_needs_nothing_gets_no_patch():
-    asked = pod({TWO_G: "1", MARK: "1"})
+    asked = pod({TWO_G: "1", LEDGER: "1"})
 
-    assert rewritten(asked, cluster({TWO_G: "8", THREE_G: "4"})) == (asked, Verdict())
+    assert rewritten(asked, cluster({TWO_G: "8", THREE_G: "4"})) == (asked, AdmissionVerdict())
 
 
 def test_a_pod_that_stays_pending_is_marked():
     after, verdict = rewritten(pod({TWO_G: "1"}), cluster({"cpu": "8"}))
 
-    assert limits(after) == [{TWO_G: "1", MARK: "1"}]
+    assert limits(after) == [{TWO_G: "1", LEDGER: "1"}]
     assert fallback.ANNOTATION not in after["metadata"]["annotations"]
     assert len(verdict.warnings) == 1
 
@@ -131,7 +133,7 @@ DENIED = {
 
 @pytest.mark.parametrize(("asked", "sentence"), DENIED.values(), ids=DENIED)
 def test_a_refused_pod_is_not_changed(asked, sentence):
-    verdict = mutate.rewrite(asked, cluster({"cpu": "8"}), Policy(when_nothing_fits="Deny"))
+    verdict = mutate.rewrite(asked, cluster({"cpu": "8"}), FallbackPolicy(when_nothing_fits="Deny"))
 
     assert (verdict.allowed, verdict.operations) == (False, ())
     assert verdict.sentence.startswith(sentence)
@@ -144,13 +146,13 @@ def test_admission_and_the_ledger_read_a_request_in_the_same_way(case):
     offers_all = cluster({name: "8" for name in requests if name.startswith(MIG)})
     asked["metadata"]["annotations"].pop("gpu.mps.io/container", None)  # only admission reads that one
 
-    verdict = mutate.rewrite(asked, offers_all, Policy())
+    verdict = mutate.rewrite(asked, offers_all, FallbackPolicy())
 
     assert verdict.sentence == case.get("refused", "")
     if verdict.allowed:
-        seen = pods.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
+        seen = convert_pod.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
         assert [str(want) for want in seen.wants] == case["wants"]
-        assert seen.marked == bool(seen.wants) or MARK in requests
+        assert seen.marked == bool(seen.wants) or LEDGER in requests
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
@@ -159,19 +161,22 @@ def test_the_examples_are_admitted_and_marked(path):
 
     after, verdict = rewritten(example, cluster({GPU: "8", TWO_G: "3"}))
 
-    assert after["spec"]["containers"][0]["resources"]["limits"][MARK] == "1"
+    assert after["spec"]["containers"][0]["resources"]["limits"][LEDGER] == "1"
     assert verdict.warnings == ()
 
 
 def test_the_mirror_of_a_static_pod_is_not_changed():
     mirror = pod({TWO_G: "1"}, **{"kubernetes.io/config.mirror": "hash"})
 
-    assert mutate.rewrite(mirror, cluster(SMALL_SLICES), Policy()) == Verdict()
+    assert mutate.rewrite(mirror, cluster(SMALL_SLICES), FallbackPolicy()) == AdmissionVerdict()
 
 
 def test_the_next_pod_uses_new_resources_and_new_settings():
-    known, policies = cluster(SMALL_SLICES), [Policy(), Policy(direction="off"), Policy()]
-    mutator = Mutator(known, policies.pop)
+    known, policies = (
+        cluster(SMALL_SLICES),
+        [FallbackPolicy(), FallbackPolicy(direction="off"), FallbackPolicy()],
+    )
+    mutator = PodMutator(known, policies.pop)
     request = AdmissionRequest(uid="1", object=pod({TWO_G: "1"}))
 
     assert mutator.mutate(request).fallbacks == (("2g.20gb", "1g.10gb"),)
@@ -180,7 +185,7 @@ def test_the_next_pod_uses_new_resources_and_new_settings():
     assert mutator.mutate(request).warnings == ()
 
 
-RESOURCES = st.sampled_from([GPU, PERCENT, MARK, ONE_G, TWO_G, THREE_G, f"{MIG}odd", f"{POOL}a", "cpu"])
+RESOURCES = st.sampled_from([GPU, PERCENT, LEDGER, ONE_G, TWO_G, THREE_G, f"{MIG}odd", f"{POOL}a", "cpu"])
 AMOUNTS = st.dictionaries(RESOURCES, st.integers(0, 150).map(str), max_size=4)
 CONTAINERS = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "b", "c"]), "image": st.just("any")},
@@ -216,7 +221,7 @@ NODES = st.lists(
     max_size=2,
 )
 POLICIES = st.builds(
-    Policy,
+    FallbackPolicy,
     direction=st.sampled_from(["nearest", "down", "up", "off"]),
     prefer_available=st.booleans(),
     quantities=st.sampled_from(["keep", "scale"]),
@@ -269,7 +274,7 @@ def test_only_offered_or_requested_resources_remain(world):
 
     invented = _named(jsonpatch.apply(asked, verdict.operations)) - _named(asked)
 
-    assert all(known.exists(name) for name in invented - {PERCENT, MARK})
+    assert all(known.exists(name) for name in invented - {PERCENT, LEDGER})
 
 
 @given(WORLDS)
@@ -279,8 +284,8 @@ def test_the_extender_reads_the_intended_request(world):
     if not verdict.allowed or verdict.fallbacks:
         return
 
-    before = pods.view(_decoded(asked))
-    after = pods.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
+    before = convert_pod.view(_decoded(asked))
+    after = convert_pod.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
 
     assert (after.wants, after.trouble) == (before.wants, before.trouble)
     assert after.marked or not after.wants

@@ -14,16 +14,16 @@ from croupier.admission.configurations import ACCESS
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.meta import Condition
-from croupier.core.pods.request import CARDS, MARK, POOL, RATIO
+from croupier.core.pods.request_parser import CARDS, LEDGER, POOL, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
-from croupier.kube import client, config
-from croupier.kube.client import Client, Deletion, Selection
-from croupier.kube.errors import ApiError
-from croupier.kube.resource import Resource
-from croupier.lab.cluster import Cluster
-from tests.admission import gate as envs
-from tests.admission.gate import Gate
-from tests.kube.waiting import until_async
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, DeleteOptions, Selection
+from croupier.kube.client.errors import ApiError
+from croupier.kube.client.resource import Resource
+from croupier_lab.cluster import Cluster
+from tests.admission import cluster_env as envs
+from tests.admission.cluster_env import WebhookClusterEnv
+from tests.kube.polling import until_async
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -60,8 +60,8 @@ def pool(name: str = "team-a", *, total: int | None = 8, holds: str = "", **spec
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
-    async with envs.opened(cluster) as opened:
+async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[WebhookClusterEnv]:
+    async with envs.webhook_cluster(cluster) as opened:
         opened.pools["probe"] = pool("probe")
 
         async def guarded() -> bool:
@@ -73,7 +73,7 @@ async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
 
 
 @pytest.fixture
-def env(shared_env: Gate) -> Iterator[Gate]:
+def env(shared_env: WebhookClusterEnv) -> Iterator[WebhookClusterEnv]:
     shared_env.pools.clear()
     yield shared_env
     shared_env.pools.clear()
@@ -81,7 +81,9 @@ def env(shared_env: Gate) -> Iterator[Gate]:
 
 @contextlib.asynccontextmanager
 async def client_as(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
-    async with client.connect(replace(config.load(cluster.kubeconfig), impersonate=identity)) as connected:
+    async with api_client.connect(
+        replace(config.load(cluster.kubeconfig), impersonate=identity)
+    ) as connected:
         yield connected
 
 
@@ -94,7 +96,7 @@ async def refusal(api: Client, body: Raw, namespace: str) -> str:
     return ""
 
 
-async def test_an_admitted_pod_gets_its_scheduling_fields(env: Gate):
+async def test_an_admitted_pod_gets_its_scheduling_fields(env: WebhookClusterEnv):
     taint = {"key": "gpu", "value": "dear", "effect": "NoSchedule"}
     env.pools["team-a"] = pool(scheduling={"taints": [taint]})
 
@@ -105,7 +107,7 @@ async def test_an_admitted_pod_gets_its_scheduling_fields(env: Gate):
     assert other.pod is not None, other.refused
     metadata, spec = answer.pod["metadata"], answer.pod["spec"]
     assert metadata["labels"] == {POD_LABEL: "team-a"}
-    assert envs.limits(answer.pod) == {"main": {TEAM: "2", MARK: "1"}}
+    assert envs.limits(answer.pod) == {"main": {TEAM: "2", LEDGER: "1"}}
     (term,) = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": f"{NODE_LABEL}team-a", "operator": "Exists"}]}
     assert {**taint, "operator": "Equal"} in spec["tolerations"]
@@ -116,14 +118,14 @@ async def test_an_admitted_pod_gets_its_scheduling_fields(env: Gate):
     await env.sweep()
 
 
-async def test_a_dry_run_creates_nothing_and_a_pool_share_is_kept(env: Gate):
+async def test_a_dry_run_creates_nothing_and_a_pool_share_is_kept(env: WebhookClusterEnv):
     env.pools["team-a"] = pool(total=800, allocation={"mode": "MPS"}, scheduling={"strategy": "BinPack"})
 
     body = envs.pod("shared", {TEAM: "100"}, {CARDS: "2", RATIO: "50"})
     answer = await env.create(body, dry_run=True)
 
     assert answer.pod is not None, answer.refused
-    assert envs.limits(answer.pod) == {"main": {TEAM: "100", MARK: "1"}}
+    assert envs.limits(answer.pod) == {"main": {TEAM: "100", LEDGER: "1"}}
     assert "topologySpreadConstraints" not in answer.pod["spec"]
     listed = await env.api.list(kinds.PODS, Selection(env.namespace))
     assert listed.items == []
@@ -164,7 +166,7 @@ REFUSED: dict[str, tuple[GPUPool, Raw, str]] = {
 
 
 @pytest.mark.parametrize(("known", "body", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_a_refusal_reaches_the_client(known, body, sentence, env: Gate):
+async def test_a_refusal_reaches_the_client(known, body, sentence, env: WebhookClusterEnv):
     env.pools[known.metadata.name] = known
 
     answer = await env.create(body)
@@ -173,7 +175,7 @@ async def test_a_refusal_reaches_the_client(known, body, sentence, env: Gate):
     assert f'admission webhook "{ACCESS}" denied the request: {sentence}' in answer.refused
 
 
-async def test_access_depends_on_the_pods_account_and_its_creator(env: Gate, cluster: Cluster):
+async def test_access_depends_on_the_pods_account_and_its_creator(env: WebhookClusterEnv, cluster: Cluster):
     body = envs.pod("p", {TEAM: "1"})
     async with client_as(cluster, ALICE) as alice, client_as(cluster, BOB) as bob:
         env.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
@@ -189,7 +191,7 @@ async def test_access_depends_on_the_pods_account_and_its_creator(env: Gate, clu
         assert await refusal(bob, body, env.namespace) == ""
 
 
-async def test_a_deployment_reports_the_refusal_of_its_pods(env: Gate):
+async def test_a_deployment_reports_the_refusal_of_its_pods(env: WebhookClusterEnv):
     env.pools["team-a"] = pool(access={"dexGroups": ["ml-people"]})
     labels = {"app": "web"}
     pod = envs.pod("", {TEAM: "1"})
@@ -211,11 +213,13 @@ async def test_a_deployment_reports_the_refusal_of_its_pods(env: Gate):
         return bool(listed.items)
 
     await until_async(made, "the ReplicaSet to try again", WITHIN)
-    await env.api.delete(DEPLOYMENTS, "web", namespace=env.namespace, how=Deletion(propagation="Foreground"))
+    await env.api.delete(
+        DEPLOYMENTS, "web", namespace=env.namespace, how=DeleteOptions(propagation="Foreground")
+    )
     await env.sweep()
 
 
-async def test_a_quota_counts_units_of_a_pool(env: Gate):
+async def test_a_quota_counts_units_of_a_pool(env: WebhookClusterEnv):
     quotas: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
     env.pools["team-a"] = pool()
     spec = {"hard": {f"requests.{TEAM}": "3"}}

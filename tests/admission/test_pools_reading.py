@@ -1,13 +1,13 @@
 """Conversion of pools and requests for the access decision."""
 
 from croupier.admission import pools
-from croupier.admission.pools import Defaults, Guard
-from croupier.admission.review import AdmissionRequest, UserInfo, Verdict
+from croupier.admission.pools import PoolAccessGuard, PoolDefaults
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict, UserInfo
 from croupier.api.gpu import GPUPool
-from croupier.core.pods.eligible import Taint
-from croupier.core.pods.request import POOL
-from croupier.core.pools.admission import Subjects
-from tests.admission import gate as envs
+from croupier.core.pods.request_parser import POOL
+from croupier.core.pods.scheduler_filters import NodeTaint
+from croupier.core.pools.admission import PoolAccess
+from tests.admission import cluster_env as envs
 from tests.admission.test_pools import pool
 
 TEAM = f"{POOL}team-a"
@@ -22,20 +22,20 @@ def test_facts_of_a_pool():
     access = {"namespaces": ["a"], "serviceAccounts": ["a/b"], "dexGroups": ["g"]}
     found = pool(access=access, scheduling={"taints": [taint], "topologyKey": "rack"})
 
-    seen = pools.facts(found)
+    seen = pools.pool_facts(found)
 
     assert (seen.name, seen.total, seen.unit, seen.closed) == ("team-a", 8, "Card", "")
-    assert seen.access == Subjects(frozenset({"a"}), frozenset({"a/b"}), frozenset({"g"}))
-    assert (seen.taints, seen.spread_over) == ((Taint("gpu", "NoExecute"),), "rack")
-    assert pools.facts(pool(total=None)).total is None
-    assert pools.facts(pool(), Defaults("BinPack")).spread_over == ""
-    assert pools.facts(pool(), Defaults("Spread", "rack")).spread_over == "rack"
+    assert seen.access == PoolAccess(frozenset({"a"}), frozenset({"a/b"}), frozenset({"g"}))
+    assert (seen.taints, seen.spread_over) == ((NodeTaint("gpu", "NoExecute"),), "rack")
+    assert pools.pool_facts(pool(total=None)).total is None
+    assert pools.pool_facts(pool(), PoolDefaults("BinPack")).spread_over == ""
+    assert pools.pool_facts(pool(), PoolDefaults("Spread", "rack")).spread_over == "rack"
 
 
 def test_the_mirror_of_a_static_pod_is_not_changed():
     mirror = envs.pod("static", {TEAM: "1"}, {"kubernetes.io/config.mirror": "hash"})
 
-    assert Guard(nowhere).mutate(AdmissionRequest(uid="u", object=mirror)) == Verdict()
+    assert PoolAccessGuard(nowhere).mutate(AdmissionRequest(uid="u", object=mirror)) == AdmissionVerdict()
 
 
 def test_the_requesting_user_and_account():

@@ -10,18 +10,18 @@ import pytest
 import pytest_asyncio
 
 from croupier.admission import protection
-from croupier.admission.protection import ACCOUNTS, HOUSEKEEPERS, KEEP_REQUEST, NAMESPACE
+from croupier.admission.protection import ACCOUNTS, GARBAGE_COLLECTORS, KEEP_REQUEST, NAMESPACE
 from croupier.api import kinds
-from croupier.core.pods.request import CARDS, GPU, MARK, PERCENT, RATIO
+from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, PERCENT, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.errors import Forbidden, NotFound
-from croupier.kube.resource import Resource
-from croupier.lab import borrowed
-from croupier.lab.cluster import Cluster
-from tests.admission import gate as envs
-from tests.kube.waiting import until_async
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import Forbidden, NotFound
+from croupier.kube.client.resource import Resource
+from croupier_lab import shared_cluster
+from croupier_lab.cluster import Cluster
+from tests.admission import cluster_env as envs
+from tests.kube.polling import until_async
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -40,15 +40,17 @@ def account(name: str, namespace: str = NAMESPACE) -> dict[str, tuple[str, ...]]
 
 @contextlib.asynccontextmanager
 async def client_as(cluster: Cluster, identity: dict[str, tuple[str, ...]]) -> AsyncIterator[Client]:
-    async with client.connect(replace(config.load(cluster.kubeconfig), impersonate=identity)) as connected:
+    async with api_client.connect(
+        replace(config.load(cluster.kubeconfig), impersonate=identity)
+    ) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Cluster) -> Iterator[str]:
-    name = borrowed.create_namespace(cluster, "keeps")
+    name = shared_cluster.create_namespace(cluster, "keeps")
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -77,7 +79,7 @@ async def ours(cluster: Cluster, crds: object, namespace: str) -> AsyncIterator[
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def user(cluster: Cluster, ours: Client) -> AsyncIterator[Client]:
     """A user with all RBAC permissions."""
-    async with client.connect(config.load(cluster.kubeconfig)) as connected:
+    async with api_client.connect(config.load(cluster.kubeconfig)) as connected:
         yield connected
 
 
@@ -93,8 +95,8 @@ async def _create_objects(api: Client, namespace: str) -> None:
     await api.create(kinds.GPU_POOLS, pool)
     await api.create(kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace=NAMESPACE)
     pods = {
-        "marked": envs.pod("marked", {GPU: "1", MARK: "1"}),
-        "shared": envs.pod("shared", {PERCENT: "50", MARK: "1"}, {RATIO: "50"}),
+        "marked": envs.pod("marked", {GPU: "1", LEDGER: "1"}),
+        "shared": envs.pod("shared", {PERCENT: "50", LEDGER: "1"}, {RATIO: "50"}),
         "plain": envs.pod("plain", {GPU: "1"}),
         "pooled": envs.pod("pooled", {}, {REQUEST_ID: "id-1"}),
     }
@@ -120,7 +122,7 @@ async def _clear(api: Client) -> None:
 
 async def _refused(cluster: Cluster) -> list[bool]:
     """Whether each policy is enforced for a user already."""
-    async with client.connect(config.load(cluster.kubeconfig)) as api:
+    async with api_client.connect(config.load(cluster.kubeconfig)) as api:
         probes: list[tuple[Resource[Any], Raw, str | None]] = [
             (kinds.GPU_DEVICES, {"metadata": {"name": "probe"}}, None),
             (kinds.CONFIG_MAPS, {"metadata": {"name": "gpupool-probe"}}, NAMESPACE),
@@ -241,7 +243,7 @@ async def test_managed_fields_can_be_written_only_by_our_accounts(edit, user: Cl
     kind, name, patch, sub, what = edit
     where = NAMESPACE if kind.namespaced else None
 
-    assert await _why_not(user, kind, name, patch, sub=sub, namespace=where) == protection.kept(what)
+    assert await _why_not(user, kind, name, patch, sub=sub, namespace=where) == protection.managed_field(what)
     assert await _why_not(ours, kind, name, patch, sub=sub, namespace=where) == ""
 
 
@@ -286,8 +288,8 @@ async def test_other_config_maps_and_garbage_collection_are_allowed(cluster: Clu
     )
     removal = ("delete", "configmap", CONFIG, "-n", NAMESPACE, "--dry-run=server")
     by_hand = cluster.kubectl(*removal, check=False)
-    assert protection.kept(f"ConfigMap {CONFIG}") in by_hand.stderr
-    for name in HOUSEKEEPERS:
+    assert protection.managed_field(f"ConfigMap {CONFIG}") in by_hand.stderr
+    for name in GARBAGE_COLLECTORS:
         who = (f"--as=system:serviceaccount:kube-system:{name}", "--as-group=system:masters")
         assert "deleted" in cluster.kubectl(*removal, *who).stdout
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.admission import review
-from croupier.admission.review import AdmissionRequest, Unreadable, Verdict
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict, UnreadableReview
 from croupier.core.jsonpatch import Operation
 
 POD = {"metadata": {"name": "p", "fieldOfTomorrow": {"kept": [1, None]}}, "spec": {"containers": []}}
@@ -87,7 +87,7 @@ WITHOUT_A_UID = {
 def test_an_invalid_review_is_refused_under_its_uid(sent):
     unreadable = review.read(sent)
 
-    assert isinstance(unreadable, Unreadable)
+    assert isinstance(unreadable, UnreadableReview)
     assert unreadable.status == 200
     response = said(unreadable.body)
     assert (response["uid"], response["allowed"]) == ("u-1", False)
@@ -99,7 +99,7 @@ def test_an_invalid_review_is_refused_under_its_uid(sent):
 def test_a_review_without_a_uid_is_a_bad_request(sent):
     unreadable = review.read(sent)
 
-    assert isinstance(unreadable, Unreadable)
+    assert isinstance(unreadable, UnreadableReview)
     assert unreadable.status == 400
     assert unreadable.body.endswith(b"\n")
     assert not unreadable.is_review
@@ -108,7 +108,7 @@ def test_a_review_without_a_uid_is_a_bad_request(sent):
 def test_an_unknown_version_is_named():
     unreadable = review.read(enveloped({"uid": "u-1"}, apiVersion="admission.k8s.io/v2"))
 
-    assert isinstance(unreadable, Unreadable)
+    assert isinstance(unreadable, UnreadableReview)
     assert unreadable.sentence == (
         "only AdmissionReview of admission.k8s.io/v1 is supported, "
         "but this is 'AdmissionReview' of 'admission.k8s.io/v2'"
@@ -120,7 +120,7 @@ def test_an_unknown_version_is_named():
     | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps).map(str.encode)
 )
 def test_any_bytes_can_be_read(sent):
-    assert isinstance(review.read(sent), Unreadable)
+    assert isinstance(review.read(sent), UnreadableReview)
 
 
 def test_a_change_is_sent_as_a_patch():
@@ -129,7 +129,7 @@ def test_a_change_is_sent_as_a_patch():
         Operation("add", "/b~1c", None),
         Operation("replace", "/d", {"e": "1"}),
     )
-    response = said(review.answer("u-1", Verdict(operations=operations, warnings=("look", "there"))))
+    response = said(review.answer("u-1", AdmissionVerdict(operations=operations, warnings=("look", "there"))))
 
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == [
@@ -141,11 +141,11 @@ def test_a_change_is_sent_as_a_patch():
 
 
 def test_an_unchanged_pod_has_no_patch():
-    assert said(review.answer("u-1", Verdict())) == {"uid": "u-1", "allowed": True}
+    assert said(review.answer("u-1", AdmissionVerdict())) == {"uid": "u-1", "allowed": True}
 
 
 def test_a_refusal_has_a_message_and_no_patch():
-    refused = Verdict(allowed=False, sentence="because", operations=(Operation("remove", "/a"),))
+    refused = AdmissionVerdict(allowed=False, sentence="because", operations=(Operation("remove", "/a"),))
 
     assert said(review.answer("u-1", refused)) == {
         "uid": "u-1",

@@ -8,34 +8,34 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.core.fallbacks import fallback
-from croupier.core.fallbacks.policy import Policy
-from croupier.core.pods.request import MARK
-from croupier.lab.cluster import Cluster
-from tests.admission import gate as envs
-from tests.admission.gate import Answer, Gate
-from tests.core import fallback_stories
-from tests.core.fallback_stories import Ending, Story
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.core.pods.request_parser import LEDGER
+from croupier_lab.cluster import Cluster
+from tests.admission import cluster_env as envs
+from tests.admission.cluster_env import CreateResult, WebhookClusterEnv
+from tests.core import fallback_scenarios
+from tests.core.fallback_scenarios import ExpectedResult, FallbackScenario
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NO_CARDS = (MARK, "cpu", "memory")
-STORIES = fallback_stories.stories()
+NO_CARDS = (LEDGER, "cpu", "memory")
+STORIES = fallback_scenarios.scenarios()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[Gate]:
-    async with envs.opened(cluster) as opened:
+async def shared_env(lab: object, cluster: Cluster) -> AsyncIterator[WebhookClusterEnv]:
+    async with envs.webhook_cluster(cluster) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def env(shared_env: Gate) -> AsyncIterator[Gate]:
+async def env(shared_env: WebhookClusterEnv) -> AsyncIterator[WebhookClusterEnv]:
     yield shared_env
     await shared_env.clear()
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_a_scenario_has_the_expected_result(story: Story, env: Gate):
+async def test_a_scenario_has_the_expected_result(story: FallbackScenario, env: WebhookClusterEnv):
     env.policy = story.policy
     for act in story.acts:
         await env.sweep()
@@ -46,18 +46,18 @@ async def test_a_scenario_has_the_expected_result(story: Story, env: Gate):
             assert ended(answer, part.ending) == part.ending, f"{part.name}: {answer.refused}"
 
 
-def ended(answer: Answer, told: Ending) -> Ending:
+def ended(answer: CreateResult, told: ExpectedResult) -> ExpectedResult:
     """The actual result, with messages reduced to the expected part if they contain it."""
     if answer.pod is None:
-        return Ending(refused=_cut(answer.refused, told.refused))
+        return ExpectedResult(refused=_cut(answer.refused, told.refused))
     amounts = envs.limits(answer.pod)
     cards = {
         name: {resource: amount for resource, amount in one.items() if resource not in NO_CARDS}
         for name, one in amounts.items()
     }
     asked = any(amount != "0" for card in cards.values() for amount in card.values())
-    assert any(MARK in one for one in amounts.values()) == asked, "cards and the mark come together"
-    return Ending(
+    assert any(LEDGER in one for one in amounts.values()) == asked, "cards and the mark come together"
+    return ExpectedResult(
         asks={name: one for name, one in cards.items() if one},
         annotation=answer.pod["metadata"].get("annotations", {}).get(fallback.ANNOTATION),
         warning=_cut("\n".join(answer.warnings), told.warning) if answer.warnings else None,
@@ -92,8 +92,8 @@ MISSION = {
 
 
 @pytest.mark.parametrize(("node", "asks", "gets", "warning"), MISSION.values(), ids=MISSION)
-async def test_kubectl_shows_the_warning(node, asks, gets, warning, env: Gate, cluster: Cluster):
-    env.policy = Policy()
+async def test_kubectl_shows_the_warning(node, asks, gets, warning, env: WebhookClusterEnv, cluster: Cluster):
+    env.policy = FallbackPolicy()
     await env.cut({"gpu-worker": node})
     name, container, resource = asks
     manifest = f"""
@@ -116,5 +116,5 @@ spec:
     assert told.stderr == (f"Warning: {shown}\n" if warning else "")
     made = await env.api.get(kinds.PODS, name, namespace=env.namespace)
     (only,) = made.spec.containers
-    assert only.resources.limits == only.resources.requests == {gets[0]: "1", MARK: "1"}
+    assert only.resources.limits == only.resources.requests == {gets[0]: "1", LEDGER: "1"}
     assert made.metadata.annotations.get(fallback.ANNOTATION, "") == gets[1]

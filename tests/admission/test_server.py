@@ -13,22 +13,24 @@ import pytest
 import pytest_asyncio
 
 from croupier.admission import certificates, server
-from croupier.admission.authority import RULES, Step
+from croupier.admission.certificate_rotation import ROTATION_RULES, RotationStep
 from croupier.admission.certificates import Keyring
-from croupier.admission.metrics import MOST_PAIRS, AdmissionMetrics
-from croupier.admission.review import AdmissionRequest, Verdict
-from croupier.admission.server import Webhook
-from croupier.core.fallbacks.fallback import Note
-from croupier.kube import posting
-from croupier.kube.serving import Address, BadCertificate, Listen, Rotating
-from tests.admission.desk import Stamp, free_port
+from croupier.admission.metrics import MAX_PAIRS, AdmissionMetrics
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
+from croupier.admission.server import WebhookServer
+from croupier.core.fallbacks.fallback import PodEvent
+from croupier.kube.serving import post_app
+from croupier.kube.serving.http_server import Address, BadCertificate, ListenOptions, RotatingCertificate
 from tests.admission.test_review import body, said
+from tests.admission.webhook_env import StampMutator, free_port
 
 JSON = {"Content-Type": "application/json"}
 
 
 def ring(*hosts: str) -> Keyring:
-    return certificates.taken(Step.BEGIN, None, datetime.now(UTC), hosts=hosts or ("127.0.0.1",), rules=RULES)
+    return certificates.after_step(
+        RotationStep.BEGIN, None, datetime.now(UTC), hosts=hosts or ("127.0.0.1",), rules=ROTATION_RULES
+    )
 
 
 def trusting(keys: Keyring) -> ssl.SSLContext:
@@ -41,7 +43,7 @@ class RecordingMetrics:
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, str]] = []
         self.pairs: list[tuple[str, str]] = []
-        self.notes: list[tuple[Note, ...]] = []
+        self.notes: list[tuple[PodEvent, ...]] = []
 
     def answered(self, webhook: str, outcome: str, seconds: float) -> None:
         self.outcomes.append((webhook, outcome))
@@ -52,25 +54,25 @@ class RecordingMetrics:
     def rewritten(self, before: str, after: str) -> None:
         self.pairs.append((before, after))
 
-    def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None:
+    def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None:
         self.notes.append(notes)
 
 
 @asynccontextmanager
 async def opened(
-    mutator: server.Mutator, recorded: RecordingMetrics | None = None
+    mutator: server.AdmissionDecider, recorded: RecordingMetrics | None = None
 ) -> AsyncIterator["Client"]:
-    keys, served = ring(), Rotating()
+    keys, served = ring(), RotatingCertificate()
     served.replace(keys.certificate, keys.key)
     noted = recorded or RecordingMetrics()
-    hook = Webhook(mutator, Listen(Address("127.0.0.1", 0), served), gauge=noted, notices=noted)
+    hook = WebhookServer(mutator, ListenOptions(Address("127.0.0.1", 0), served), gauge=noted, notices=noted)
     connector = aiohttp.TCPConnector(ssl=trusting(keys))
     async with hook.serving() as taken, aiohttp.ClientSession(connector=connector) as web:
         yield Client(web, taken, keys)
 
 
 class Client:
-    def __init__(self, web: aiohttp.ClientSession, taken: Listen, keys: Keyring) -> None:
+    def __init__(self, web: aiohttp.ClientSession, taken: ListenOptions, keys: Keyring) -> None:
         self.web, self.url, self.port, self.keys = web, taken.url, taken.address.port, keys
 
     async def post(self, path: str = "/mutate", data: object = None) -> tuple[int, bytes]:
@@ -83,7 +85,7 @@ class Client:
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[Client]:
-    async with opened(Stamp()) as ready:
+    async with opened(StampMutator()) as ready:
         yield ready
 
 
@@ -108,7 +110,7 @@ async def test_unrelated_requests_are_allowed(client):
     assert said((await client.post(data=update))[1]) == {"uid": "u-1", "allowed": True}
 
 
-HUGE = io.BytesIO(b" " * (server.LARGEST_BODY + 1))
+HUGE = io.BytesIO(b" " * (server.MAX_BODY + 1))
 ODD = {
     "another type": ("POST", "/mutate", {"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415),
     "no type": ("POST", "/mutate", {"data": b"{}", "headers": {"Content-Type": ""}}, 415),
@@ -159,7 +161,7 @@ async def test_a_review_in_chunks_is_read_completely(client):
 
 
 async def test_a_slow_body_times_out_and_does_not_delay_others(client, monkeypatch):
-    monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(post_app, "SLOWEST_BODY", 0.2)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
     writer.write(head)
@@ -184,11 +186,11 @@ async def test_an_exception_fails_one_call_only():
     class Trap:
         calls = 0
 
-        def mutate(self, request: AdmissionRequest) -> Verdict:
+        def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
             self.calls += 1
             if self.calls == 1:
                 raise ZeroDivisionError
-            return Verdict()
+            return AdmissionVerdict()
 
     recorded = RecordingMetrics()
     async with opened(Trap(), recorded) as client:
@@ -205,8 +207,10 @@ async def test_connections_are_reused(client):
 
 
 class Rewriter:
-    def mutate(self, request: AdmissionRequest) -> Verdict:
-        return Verdict(events=(Note("GPUFallback", "told"),), fallbacks=(("2g.20gb", "1g.10gb"),))
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        return AdmissionVerdict(
+            events=(PodEvent("GPUFallback", "told"),), fallbacks=(("2g.20gb", "1g.10gb"),)
+        )
 
 
 async def test_a_rewrite_is_counted_and_recorded_unless_it_is_a_dry_run():
@@ -217,7 +221,7 @@ async def test_a_rewrite_is_counted_and_recorded_unless_it_is_a_dry_run():
         await client.post()
 
     assert recorded.pairs == [("2g.20gb", "1g.10gb")]
-    assert recorded.notes == [(Note("GPUFallback", "told"),)]
+    assert recorded.notes == [(PodEvent("GPUFallback", "told"),)]
 
 
 async def test_validation_records_no_second_event():
@@ -229,14 +233,14 @@ async def test_validation_records_no_second_event():
 
 
 async def test_a_stopping_server_answers_and_closes_connections():
-    keys, served, stop, listening = ring(), Rotating(), asyncio.Event(), asyncio.Event()
+    keys, served, stop, listening = ring(), RotatingCertificate(), asyncio.Event(), asyncio.Event()
     served.replace(keys.certificate, keys.key)
-    listen = Listen(Address("127.0.0.1", free_port()), served)
-    hook = Webhook(Stamp(), listen, drain=1.0)
-    assert hook.silent() == "not answering yet"
+    listen = ListenOptions(Address("127.0.0.1", free_port()), served)
+    hook = WebhookServer(StampMutator(), listen, drain=1.0)
+    assert hook.not_ready() == "not answering yet"
     running = asyncio.create_task(hook.run(stop, listening=listening.set))
     await listening.wait()
-    assert hook.silent() is None
+    assert hook.not_ready() is None
 
     async def hangs_up() -> bool:
         async with web.post(f"{listen.url}/mutate", data=body(), headers=JSON) as answer:
@@ -255,9 +259,11 @@ async def test_a_stopping_server_answers_and_closes_connections():
 
 class TestCertificate:
     async def test_a_new_certificate_is_served_at_once_and_open_connections_stay(self):
-        old, new, served = ring(), ring(), Rotating()
+        old, new, served = ring(), ring(), RotatingCertificate()
         served.replace(old.certificate, old.key)
-        async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
+        async with WebhookServer(
+            StampMutator(), ListenOptions(Address("127.0.0.1", 0), served)
+        ).serving() as taken:
             port = taken.address.port
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(old))
             served.replace(new.certificate, new.key)
@@ -275,12 +281,14 @@ class TestCertificate:
                 await one.wait_closed()
 
     async def test_a_certificate_that_does_not_match_its_key_is_not_served(self):
-        good, other, served = ring(), ring(), Rotating()
+        good, other, served = ring(), ring(), RotatingCertificate()
         served.replace(good.certificate, good.key)
         for certificate, key in ((other.certificate, good.key), (b"no", b"pem")):
             with pytest.raises(BadCertificate, match="cannot be loaded"):
                 served.replace(certificate, key)
-        async with Webhook(Stamp(), Listen(Address("127.0.0.1", 0), served)).serving() as taken:
+        async with WebhookServer(
+            StampMutator(), ListenOptions(Address("127.0.0.1", 0), served)
+        ).serving() as taken:
             _, writer = await asyncio.open_connection("127.0.0.1", taken.address.port, ssl=trusting(good))
             writer.close()
             await writer.wait_closed()
@@ -294,7 +302,7 @@ def test_the_metrics_have_the_documented_names():
     metrics.answered("mutate", "changed", 0.002)
     metrics.refused("none", "refused with 404")
     metrics.serving_until(datetime(2030, 1, 1, tzinfo=UTC))
-    for index in range(MOST_PAIRS + 20):
+    for index in range(MAX_PAIRS + 20):
         metrics.rewritten(f"{index}g.10gb", "gpu")
 
     shown = generate_latest(registry).decode()

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from croupier.api import crds
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.errors import AlreadyExists, NotFound
-from croupier.kube.resource import Raw, Resource
-from tests.api.worlds import KIND
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import AlreadyExists, NotFound
+from croupier.kube.client.resource import Raw, Resource
+from tests.api.scenario_tables import KIND
 
 GROUP = "shapes.example.com"
 DEFINITIONS: Resource[Raw] = Resource(
@@ -197,7 +197,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path, required=True)
     options = parser.parse_args()
-    async with client.connect(config.load(options.kubeconfig)) as api:
+    async with api_client.connect(config.load(options.kubeconfig)) as api:
         fast = await measure(api)
     sys.stdout.write(
         f"| {CARDS} cards, holders on each | " + " | ".join(map(str, COUNTS)) + " |\n|---|---|---|---|\n"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api.mps import allocation
-from croupier.core.ledgers.ledger import Card, Grant, Ledger, Mode, Part, Slot
+from croupier.core.ledgers.ledger import CardGrant, CardMode, Grant, Ledger, LedgerCard, MigSlot
 
-MODES: list[Mode] = ["Percent", "Exclusive", "MIG", "TimeSlice"]
+MODES: list[CardMode] = ["Percent", "Exclusive", "MIG", "TimeSlice"]
 IDS = st.lists(st.integers(0, 31), unique=True, max_size=32)
 
 
@@ -21,13 +21,13 @@ def granted(draw: st.DrawFn) -> tuple[Grant, Ledger]:
     for index in draw(IDS):
         mode = draw(st.sampled_from(MODES))
         name = f"node-1-0000-{index:02x}-00-0"
-        slots = tuple(Slot(f"s{n}", "1g.10gb", n, 1) for n in range(7)) if mode == "MIG" else ()
-        cards.append(Card(name, index, mode, slots=slots))
+        slots = tuple(MigSlot(f"s{n}", "1g.10gb", n, 1) for n in range(7)) if mode == "MIG" else ()
+        cards.append(LedgerCard(name, index, mode, slots=slots))
         if mode == "MIG":
             some = draw(st.lists(st.sampled_from([slot.id for slot in slots]), unique=True, min_size=1))
-            parts.append(Part(name, slots=tuple(some)))
+            parts.append(CardGrant(name, slots=tuple(some)))
         else:
-            parts.append(Part(name, draw(st.integers(1, 64 if mode == "TimeSlice" else 100))))
+            parts.append(CardGrant(name, draw(st.integers(1, 64 if mode == "TimeSlice" else 100))))
     return tuple(parts), Ledger("node-1", tuple(cards))
 
 
@@ -38,16 +38,16 @@ def test_a_grant_round_trips(given_to):
     written = allocation.encode(grant, ledger)
 
     assert allocation.decode(written) == grant
-    assert len(written) <= allocation.MOST
+    assert len(written) <= allocation.MAX_LENGTH
 
 
 def test_the_encoded_form():
     cards = (
-        Card("a", 0),
-        Card("b", 1, "TimeSlice", capacity=8),
-        Card("c", 2, "MIG", slots=(Slot("s0", "1g.10gb", 0, 1), Slot("s1", "1g.10gb", 1, 1))),
+        LedgerCard("a", 0),
+        LedgerCard("b", 1, "TimeSlice", capacity=8),
+        LedgerCard("c", 2, "MIG", slots=(MigSlot("s0", "1g.10gb", 0, 1), MigSlot("s1", "1g.10gb", 1, 1))),
     )
-    grant = (Part("a", 50), Part("b", 3), Part("c", slots=("s0", "s1")))
+    grant = (CardGrant("a", 50), CardGrant("b", 3), CardGrant("c", slots=("s0", "s1")))
 
     assert json.loads(allocation.encode(grant, Ledger("node-1", cards))) == [
         {"card": "a", "index": 0, "percent": 50},
@@ -58,7 +58,7 @@ def test_the_encoded_form():
 
 def test_a_card_that_the_node_does_not_have_is_an_error():
     with pytest.raises(ValueError, match="node node-1 has no card x"):
-        allocation.encode((Part("x", 50),), Ledger("node-1"))
+        allocation.encode((CardGrant("x", 50),), Ledger("node-1"))
 
 
 def entry(**fields: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ HOSTILE = {
     "nine slots": json.dumps([{"card": "a", "index": 0, "slots": [f"s{n}" for n in range(9)]}]),
     "a card twice": json.dumps([entry(), entry(percent=10)]),
     "33 cards": json.dumps([entry(card=f"c{n}") for n in range(33)]),
-    "more than fits": json.dumps([entry(card="a")]) + " " * allocation.MOST,
+    "more than fits": json.dumps([entry(card="a")]) + " " * allocation.MAX_LENGTH,
     "deep nesting": '[{"x":' + "[" * 20_000,
     "half a character": "\ud800",
 }
@@ -131,4 +131,4 @@ def test_any_text_is_decoded_or_raises_value_error(text):
 
 
 def test_fields_of_a_later_version_are_ignored():
-    assert allocation.decode(json.dumps([entry(memoryMiB=4096)])) == (Part("a", 50),)
+    assert allocation.decode(json.dumps([entry(memoryMiB=4096)])) == (CardGrant("a", 50),)

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from croupier.api import crds
-from croupier.api.crds import Kind
-from croupier.kube.client import Client
-from croupier.kube.errors import Invalid
-from croupier.kube.resource import Raw
-from tests.api import worlds
-from tests.api.worlds import KIND, TABLES, Case, Table
+from croupier.api.crds import CustomResource
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import Invalid
+from croupier.kube.client.resource import Raw
+from tests.api import scenario_tables
+from tests.api.scenario_tables import KIND, TABLES, Case, Table
 
 RULES = "x-kubernetes-validations"
 
 
 @cache
-def schema_of(kind: Kind) -> Raw:
+def schema_of(kind: CustomResource) -> Raw:
     (version,) = crds.definition(kind)["spec"]["versions"]
     schema: Raw = version["schema"]["openAPIV3Schema"]
     return schema
@@ -36,7 +36,7 @@ def nodes(schema: Raw, path: str = "") -> Iterator[tuple[str, Raw]]:
             yield from nodes(schema[word], f"{path}[]")
 
 
-def fields(refusal: Invalid, kind: Kind) -> list[tuple[str, str]]:
+def fields(refusal: Invalid, kind: CustomResource) -> list[tuple[str, str]]:
     """The refused fields with the errors. List indexes and map keys are replaced by `[]`."""
     maps = [path for path, schema in nodes(schema_of(kind)) if "additionalProperties" in schema]
     return [(normal(cause.get("field", ""), maps), cause["message"]) for cause in refusal.causes]
@@ -53,8 +53,8 @@ async def attempt(api: Client, table: Table, good: Raw, case: Case) -> None:
     raw, name = table.kind.resource.raw, good["metadata"]["name"]
     namespace = good["metadata"].get("namespace")
     if case.way == "create":
-        fresh = worlds.merged(good, {"metadata": {"name": f"bad-{name}"}})
-        await api.create(raw, worlds.merged(fresh, case.patch), dry_run=True)
+        fresh = scenario_tables.merged(good, {"metadata": {"name": f"bad-{name}"}})
+        await api.create(raw, scenario_tables.merged(fresh, case.patch), dry_run=True)
     elif case.way == "change":
         await api.patch(raw, name, case.patch, namespace=namespace, dry_run=True)
     else:
@@ -64,8 +64,8 @@ async def attempt(api: Client, table: Table, good: Raw, case: Case) -> None:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 async def test_bad_input_is_refused_with_a_readable_error(api, crds, clean_cluster, namespace, table):
-    good = worlds.placed(table.good, table.kind, namespace)
-    await worlds.create(api, table.kind, good)
+    good = scenario_tables.placed(table.good, table.kind, namespace)
+    await scenario_tables.create(api, table.kind, good)
 
     wrong = []
     for case in table.cases:
@@ -170,8 +170,8 @@ def at_path(path: str, value: Any, schema: Raw) -> Any:
 async def test_every_bound_of_the_schema_is_enforced(api, crds, clean_cluster, namespace, kind):
     """One invalid value for each enum, bound, size, time and required field, derived from the schema."""
     table = next(table for table in TABLES.values() if table.kind == kind)
-    good = worlds.placed(table.good, kind, namespace)
-    await worlds.create(api, kind, good)
+    good = scenario_tables.placed(table.good, kind, namespace)
+    await scenario_tables.create(api, kind, good)
 
     schema = schema_of(kind)
     wrong = []

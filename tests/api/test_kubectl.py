@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from croupier.api import crds as definitions
-from tests.api import worlds
-from tests.api.worlds import EXAMPLES, KIND, ROOT
+from tests.api import scenario_tables
+from tests.api.scenario_tables import EXAMPLES, KIND, ROOT
 
 PRINTED = """\
 apiVersion: mps.nvidia.com/v1
@@ -39,7 +39,7 @@ async def test_the_documented_commands_work_on_a_new_cluster(private_lab):
 async def test_every_example_is_accepted_and_listed(api, cluster, crds, clean_cluster, namespace):
     for body in EXAMPLES.values():
         kind = KIND[body["kind"]]
-        await worlds.create(api, kind, worlds.placed(body, kind, namespace))
+        await scenario_tables.create(api, kind, scenario_tables.placed(body, kind, namespace))
 
     everything = cluster.kubectl("get", definitions.CATEGORY, "-n", namespace, "-o", "name").stdout.split()
     assert len(everything) == len(EXAMPLES)
@@ -122,7 +122,7 @@ def test_kubectl_explain_shows_descriptions(cluster, crds, field, sentence):
 async def test_objects_are_selected_by_their_fields(api, cluster, crds, clean_cluster, namespace):
     for name in ("reservation", "reservation-with-ttl", "gpudevice", "gpudevice-faulted", "podallocation"):
         kind = KIND[EXAMPLES[name]["kind"]]
-        await worlds.create(api, kind, worlds.placed(EXAMPLES[name], kind, namespace))
+        await scenario_tables.create(api, kind, scenario_tables.placed(EXAMPLES[name], kind, namespace))
 
     def found(kind: str, selector: str) -> list[str]:
         shown = cluster.kubectl(
@@ -146,7 +146,7 @@ async def test_defaults_are_filled_in(api, crds, clean_cluster):
 
 async def test_mutable_fields_can_be_changed(api, crds, namespace):
     rsv = KIND["Reservation"]
-    body = worlds.placed(EXAMPLES["reservation-with-ttl"], rsv, namespace)
+    body = scenario_tables.placed(EXAMPLES["reservation-with-ttl"], rsv, namespace)
     await api.create(rsv.resource, body)
 
     change = {"spec": {"ttlSeconds": 60, "priority": -5}}
@@ -158,8 +158,8 @@ async def test_mutable_fields_can_be_changed(api, crds, namespace):
 async def test_the_desired_limit_can_change_while_the_last_one_is_applied(api, crds, namespace):
     """`Applied` refers to the observed value, so it does not prevent another desired limit."""
     kind = KIND["PodAllocation"]
-    body = worlds.placed(EXAMPLES["podallocation-applied"], kind, namespace)
-    await worlds.create(api, kind, body)
+    body = scenario_tables.placed(EXAMPLES["podallocation-applied"], kind, namespace)
+    await scenario_tables.create(api, kind, body)
 
     patch = {"spec": {"desiredCPULimit": "1.25"}}
     changed = await api.patch(kind.resource, body["metadata"]["name"], patch, namespace=namespace)
@@ -174,5 +174,7 @@ async def test_multiples_of_ten_milli_are_accepted(api, crds, namespace):
     kind = KIND["PodAllocation"]
     for limit in GOOD_LIMITS:
         spec = {"spec": {"desiredCPULimit": limit}}
-        body = worlds.merged(worlds.placed(EXAMPLES["podallocation"], kind, namespace), spec)
+        body = scenario_tables.merged(
+            scenario_tables.placed(EXAMPLES["podallocation"], kind, namespace), spec
+        )
         assert (await api.create(kind.resource, body, dry_run=True)).spec.desired_cpu_limit == limit

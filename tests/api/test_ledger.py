@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, holder
 from croupier.api.mps.holder import Holder
-from croupier.kube.errors import Invalid
-from croupier.kube.resource import Raw
-from tests.api.worlds import EXAMPLES
+from croupier.kube.client.errors import Invalid
+from croupier.kube.client.resource import Raw
+from tests.api.scenario_tables import EXAMPLES
 
 CARDS, HOLDERS = 32, 64
 

@@ -8,7 +8,7 @@ import pytest
 from croupier.api import market_pod
 from croupier.api.core_v1 import Pod
 from croupier.core.market import terms
-from croupier.core.market.terms import Terms
+from croupier.core.market.terms import MarketTerms
 
 
 def container(name: str = "main", request: str = "100m", limit: str = "500m", **more: Any) -> dict[str, Any]:
@@ -66,16 +66,16 @@ UNFIT: dict[str, tuple[Pod, str]] = {
 
 @pytest.mark.parametrize(("unfit_pod", "reason"), UNFIT.values(), ids=UNFIT)
 def test_why_a_limit_may_not_change(unfit_pod, reason):
-    unfit = terms.unmovable(market_pod.shape(unfit_pod))
+    unfit = terms.not_resizable(market_pod.shape(unfit_pod))
 
     assert unfit is not None
-    assert unfit.word == reason
+    assert unfit.code == reason
 
 
 def test_an_autoscaler_that_sets_only_requests_does_not_conflict():
     only_requests = "Pod resources updated by hamster: container 0: cpu request, memory request"
 
-    assert terms.unmovable(market_pod.shape(pod(annotations={"vpaUpdates": only_requests}))) is None
+    assert terms.not_resizable(market_pod.shape(pod(annotations={"vpaUpdates": only_requests}))) is None
 
 
 def test_pinned_memory_keeps_the_cpu_limit_above_the_request():
@@ -84,5 +84,5 @@ def test_pinned_memory_keeps_the_cpu_limit_above_the_request():
     shape = market_pod.shape(pod(container(resources=memory)))
 
     assert shape.memory_pinned
-    assert terms.lowest(shape) == 11
-    assert isinstance(terms.read(shape, capacity=400), Terms)
+    assert terms.lowest_limit(shape) == 11
+    assert isinstance(terms.read(shape, capacity=400), MarketTerms)

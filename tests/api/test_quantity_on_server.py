@@ -2,7 +2,7 @@
 
 from croupier.api import kinds
 from croupier.core import quantity
-from croupier.kube.resource import Raw
+from croupier.kube.client.resource import Raw
 
 WRITTEN = [
     *("0", "1", "1000m", "0.5", "0.0005", "1.5Gi", "0.5Ki", "1025.3Ki", "1e3", "1E4", "1e2", "20k", "20000"),

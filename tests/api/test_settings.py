@@ -95,8 +95,8 @@ def test_only_changes_that_need_a_restart_are_listed():
         {"capacityManager": "CRD", "logLevel": "Debug", "maintenance": {"deadline": "2h"}}
     )
 
-    assert settings_check.restarting(Configuration(), changed) == ["capacityManager"]
-    assert settings_check.restarting(changed, changed) == []
+    assert settings_check.restart_paths(Configuration(), changed) == ["capacityManager"]
+    assert settings_check.restart_paths(changed, changed) == []
 
 
 WHERE = {

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from croupier.api import crds, kinds
 from croupier.api.mps import ledger
-from croupier.kube import client, config, draft
-from croupier.kube.resource import Raw
-from tests.api.worlds import EXAMPLES, KIND
+from croupier.kube.client import api_client, config, merge
+from croupier.kube.client.resource import Raw
+from tests.api.scenario_tables import EXAMPLES, KIND
 
 NOTE = {"type": "string"}
 
@@ -33,10 +33,12 @@ async def test_fields_of_a_newer_version_survive_a_write(private_lab):
     body["spec"]["cards"][0]["note"] = "kept too"
     body["spec"]["cards"][0]["slots"][2]["note"] = "even here"
 
-    async with client.connect(config.load(lab.kubeconfig)) as api:
+    async with api_client.connect(config.load(lab.kubeconfig)) as api:
         raw = await api.create(kinds.NODE_RESERVATIONS.raw, body)
         typed = await api.get(kinds.NODE_RESERVATIONS, "gpu-worker")
-        await api.update(kinds.NODE_RESERVATIONS, draft.overlay(raw, take(typed, slot=2), keys=ledger.SAME))
+        await api.update(
+            kinds.NODE_RESERVATIONS, merge.typed(raw, take(typed, slot=2), keys=ledger.IDENTITY_FIELDS)
+        )
         stored = await api.get(kinds.NODE_RESERVATIONS.raw, "gpu-worker")
 
     (card,) = stored["spec"]["cards"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from croupier.api import core_v1, kinds, wire
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.reservation import Reservation
-from croupier.kube import codec
-from croupier.kube.resource import Resource
-from tests.api import values
-from tests.api.worlds import EXAMPLES, KIND
+from croupier.kube.client import codec
+from croupier.kube.client.resource import Resource
+from tests.api import strategies
+from tests.api.scenario_tables import EXAMPLES, KIND
 
 EVERY: dict[str, Resource[Any]] = {
     "Pod": kinds.PODS,
@@ -39,7 +39,7 @@ SPELLING = {
 
 @pytest.mark.parametrize(("python", "kubernetes"), SPELLING.items(), ids=SPELLING)
 def test_json_field_names(python, kubernetes):
-    assert wire.spelled(python) == kubernetes
+    assert wire.json_name(python) == kubernetes
 
 
 @pytest.mark.parametrize("resource", EVERY.values(), ids=EVERY)
@@ -48,7 +48,7 @@ def test_json_field_names(python, kubernetes):
 )
 @given(data=st.data())
 def test_every_value_round_trips_through_json(resource, data):
-    something = data.draw(values.any_of(resource.type))
+    something = data.draw(strategies.any_of(resource.type))
 
     assert codec.decode(resource.type, msgspec.json.encode(something)) == something
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
+
 from bench import figures
 from bench.figures import Figure, Report
 from bench.registry import BENCHES
-from rich.console import Console
 
 SECONDS = 150
 

@@ -12,10 +12,10 @@ import yaml
 from croupier.api import kinds
 from croupier.cli import amounts
 from croupier.core import quantity
-from croupier.kube.client import Client
-from croupier.lab import nodes
-from tests.cli.asking import Answer, croupier
-from tests.kube import waiting
+from croupier.kube.client.api_client import Client
+from croupier_lab import nodes
+from tests.cli.env import CommandResult, croupier
+from tests.kube import polling
 
 SCENARIOS = {
     scenario["name"]: scenario
@@ -48,7 +48,7 @@ async def pod(api: Client, namespace: str, name: str, asks: dict[str, str], *, o
     await api.create(kinds.PODS, {"metadata": {"name": name}, "spec": spec}, namespace=namespace)
 
 
-async def ask(cluster: Any, *args: str) -> Answer:
+async def ask(cluster: Any, *args: str) -> CommandResult:
     return await asyncio.to_thread(croupier, "available", *args, kubeconfig=cluster.kubeconfig)
 
 
@@ -96,7 +96,7 @@ async def play_next(coming: dict[str, Any], api: Client, namespace: str, cluster
     async def placed() -> str:
         return (await api.get(kinds.PODS, "next", namespace=namespace)).spec.node_name
 
-    where = await waiting.until_async(placed, "the scheduler to place the next pod")
+    where = await polling.until_async(placed, "the scheduler to place the next pod")
     assert where == coming["goes to"]
     (item,) = (await ask(cluster, where, "-o", "json")).data["nodes"]
     assert of_devices(item["resources"]) == coming["then shows"]

@@ -7,7 +7,7 @@ import pytest
 from croupier.api import kinds
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE
 from croupier.api.gpu.pool import CONFIRMED
-from tests.cli.asking import croupier
+from tests.cli.env import croupier
 
 SINCE = "2030-01-31T12:00:00Z"
 CARD = "node-1-0000-65-00-0"

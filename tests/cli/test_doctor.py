@@ -15,24 +15,24 @@ from croupier.admission import configurations
 from croupier.api import kinds
 from croupier.api.core_v1 import micro_time
 from croupier.api.gpu import agent_report
-from croupier.kube.client import Client
-from croupier.kube.errors import ApiError, NotFound
-from croupier.wiring import doctor, doctor_rights
-from croupier.wiring.doctor_webhook import MUTATING, REGISTRATIONS, VALIDATING
-from tests.admission.desk import free_ports
-from tests.cli import asking
-from tests.cli.asking import Answer, croupier
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import ApiError, NotFound
+from croupier.ops import doctor, doctor_permissions
+from croupier.ops.doctor_webhook import MUTATING, REGISTRATIONS, VALIDATING
+from tests.admission.webhook_env import free_ports
+from tests.cli import env
 from tests.cli.command import CROUPIER
-from tests.kube.waiting import until_async
+from tests.cli.env import CommandResult, croupier
+from tests.kube.polling import until_async
 
 pytestmark = pytest.mark.usefixtures("clean_cluster")
 
 
-def findings(answer: Answer) -> set[tuple[str, str, str]]:
+def findings(answer: CommandResult) -> set[tuple[str, str, str]]:
     return {(item["check"], item["severity"], item["where"]) for item in answer.data["findings"]}
 
 
-def said(answer: Answer, where: str) -> str:
+def messages(answer: CommandResult, where: str) -> str:
     return " ".join(item["what"] for item in answer.data["findings"] if item["where"] == where)
 
 
@@ -40,18 +40,18 @@ def said(answer: Answer, where: str) -> str:
 async def troubled(api: Client, namespace: str) -> AsyncIterator[str]:
     """A cluster with one problem of each kind; yields the name of its node."""
     node = f"{namespace}-node"
-    await asking.node(api, node)
+    await env.node(api, node)
     await _card(api, node, pool="team-a")
     await _agent(api, namespace, node, silent_for=600)
     await _pool(api, "team-a")
     await api.create(kinds.CONFIG_MAPS.raw, _settings(namespace, "logLevel: Loud"))
     await api.create(
-        doctor_rights.ACCOUNTS, {"metadata": {"name": "croupier-market", "namespace": namespace}}
+        doctor_permissions.ACCOUNTS, {"metadata": {"name": "croupier-market", "namespace": namespace}}
     )
-    bound = asking.pod(namespace, "past-the-ledger")
+    bound = env.pod(namespace, "past-the-ledger")
     bound["spec"]["nodeName"] = node
     await api.create(kinds.PODS.raw, bound)
-    await asking.ledger(api, node, {"deleted/gone/uid": 50})
+    await env.ledger(api, node, {"deleted/gone/uid": 50})
     yield node
     await api.delete(kinds.PODS, "past-the-ledger", namespace=namespace)
 
@@ -70,12 +70,12 @@ async def _card(api: Client, node: str, pool: str) -> None:
 
 
 async def _agent(api: Client, namespace: str, node: str, silent_for: float) -> None:
-    key, _, value = agent_report.LEASES.partition("=")
+    key, _, value = agent_report.LEASE_SELECTOR.partition("=")
     meta = {
         "name": "agent",
         "namespace": namespace,
         "labels": {key: value},
-        "annotations": {agent_report.NODE: node},
+        "annotations": {agent_report.NODE_ANNOTATION: node},
     }
     seen = micro_time(datetime.now(UTC) - timedelta(seconds=silent_for))
     await api.create(
@@ -122,8 +122,8 @@ async def test_each_problem_is_found_with_a_remedy(cluster, namespace, troubled)
     assert expected <= findings(answer), json.dumps(answer.data, indent=1)
     assert not {finding for finding in findings(answer) if finding[0] in ("crds", "versions")}
     assert all(item["whatToDo"] for item in answer.data["findings"])
-    assert "gpu.deckhouse.io/team-a" in said(answer, f"node {troubled}")
-    assert "patch podallocations.allocation.mbcas.io" in said(answer, "ServiceAccount croupier-market")
+    assert "gpu.deckhouse.io/team-a" in messages(answer, f"node {troubled}")
+    assert "patch podallocations.allocation.mbcas.io" in messages(answer, "ServiceAccount croupier-market")
 
 
 async def test_selected_checks_and_no_findings(cluster, namespace, crds):
@@ -162,7 +162,7 @@ async def test_an_unavailable_webhook_is_found(api, cluster, namespace):
     )
     command = ("doctor", "-n", namespace, "--only", "webhook", "-o", "json")
     try:
-        await until_async(lambda: _asked(api), "the webhook to answer", 60)
+        await until_async(lambda: _webhook_marks_pods(api), "the webhook to answer", 60)
         healthy = croupier(*command, kubeconfig=cluster.kubeconfig)
         assert not [finding for finding in findings(healthy) if finding[1] == "error"], healthy.out
 
@@ -170,7 +170,7 @@ async def test_an_unavailable_webhook_is_found(api, cluster, namespace):
         await webhook.wait()
         failing = croupier(*command, kubeconfig=cluster.kubeconfig)
         assert ("webhook", "error", "croupier webhook") in findings(failing)
-        assert "the API server cannot call it" in said(failing, "croupier webhook")
+        assert "the API server cannot call it" in messages(failing, "croupier webhook")
     finally:
         if webhook.returncode is None:
             webhook.kill()
@@ -180,9 +180,9 @@ async def test_an_unavailable_webhook_is_found(api, cluster, namespace):
                 await api.delete(REGISTRATIONS[kind], configurations.NAME)
 
 
-async def _asked(api: Client) -> bool:
+async def _webhook_marks_pods(api: Client) -> bool:
     """Whether the webhook marks a pod that requests cards."""
-    pod = asking.pod("default", marked=False, gpus=1)
+    pod = env.pod("default", marked=False, gpus=1)
     try:
         made = await api.create(kinds.PODS.raw, pod, dry_run=True)
     except ApiError:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds, quotas
-from croupier.kube.client import Client
-from croupier.kube.resource import Resource
-from tests.cli import asking
-from tests.cli.asking import croupier
-from tests.kube.waiting import until_async
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.resource import Resource
+from tests.cli import env
+from tests.cli.env import croupier
+from tests.kube.polling import until_async
 
 DEPLOYMENTS: Resource[dict[str, Any]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
 
@@ -22,13 +22,13 @@ def ask(cluster):
 
 
 async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask):
-    await asking.node(api, "near-1")
-    await asking.node(api, "far-1")
-    await asking.node(api, "closed-1", unschedulable=True)
-    await asking.ledger(api, "near-1", {"a/one/u1": 60}, {"a/one/u1": 60})
-    await asking.ledger(api, "far-1", {"a/two/u2": 100}, {"a/two/u2": 100})
-    await asking.ledger(api, "closed-1", {}, {})
-    await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
+    await env.node(api, "near-1")
+    await env.node(api, "far-1")
+    await env.node(api, "closed-1", unschedulable=True)
+    await env.ledger(api, "near-1", {"a/one/u1": 60}, {"a/one/u1": 60})
+    await env.ledger(api, "far-1", {"a/two/u2": 100}, {"a/two/u2": 100})
+    await env.ledger(api, "closed-1", {}, {})
+    await api.create(kinds.PODS, env.pod(namespace, cards="2", ratio="50"))
 
     answer = ask(f"{namespace}/trainer")
 
@@ -50,8 +50,8 @@ async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask)
 
 
 async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):
-    await asking.node(api, "roomy-1")
-    await api.create(kinds.PODS, asking.pod(namespace, gpus=1))
+    await env.node(api, "roomy-1")
+    await api.create(kinds.PODS, env.pod(namespace, gpus=1))
 
     answer = ask(f"{namespace}/trainer")
 
@@ -60,10 +60,10 @@ async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):
 
 
 async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
-    await asking.node(api, "home-1")
-    made = await api.create(kinds.PODS, asking.pod(namespace, cards="2", ratio="50"))
+    await env.node(api, "home-1")
+    made = await api.create(kinds.PODS, env.pod(namespace, cards="2", ratio="50"))
     key = f"{namespace}/trainer/{made.metadata.uid}"
-    await asking.ledger(api, "home-1", {key: 50}, {key: 50}, held={key: "2100-01-01T00:00:00Z"})
+    await env.ledger(api, "home-1", {key: 50}, {key: 50}, held={key: "2100-01-01T00:00:00Z"})
     held = ask(f"{namespace}/trainer").out
     assert "state      Held until 2100-01-01 00:00:00 UTC on home-1" in held
 
@@ -81,20 +81,20 @@ async def test_a_pod_that_is_bound(api, crds, clean_cluster, namespace, ask):
 
 
 async def test_without_a_stored_ledger_the_allocations_of_pods_are_used(api, clean_cluster, namespace, ask):
-    await asking.node(api, "counted-1")
+    await env.node(api, "counted-1")
     written = json.dumps([{"card": "counted-1-gpu-1", "index": 1, "percent": 100}])
-    body = asking.pod(namespace, "running", gpus=1, allocation=written)
+    body = env.pod(namespace, "running", gpus=1, allocation=written)
     body["spec"]["nodeName"] = "counted-1"
     await api.create(kinds.PODS, body)
-    await api.create(kinds.PODS, asking.pod(namespace, "second", gpus=2))
+    await api.create(kinds.PODS, env.pod(namespace, "second", gpus=2))
 
     assert "holds card 1" in ask(f"{namespace}/running").out
     assert "needs 2 free cards but has 1" in ask(f"{namespace}/second").out
 
 
 async def test_invalid_requests_and_unmarked_pods(api, crds, clean_cluster, namespace, ask):
-    await api.create(kinds.PODS, asking.pod(namespace, "bad", ratio="50%"))
-    await api.create(kinds.PODS, asking.pod(namespace, "plain", marked=False, gpus=1))
+    await api.create(kinds.PODS, env.pod(namespace, "bad", ratio="50%"))
+    await api.create(kinds.PODS, env.pod(namespace, "plain", marked=False, gpus=1))
 
     bad, plain = ask(f"{namespace}/bad"), ask(f"{namespace}/plain")
 
@@ -124,7 +124,7 @@ async def test_a_pod_rejected_by_a_quota_is_explained_by_its_deployment(api, lab
     quota = {"metadata": {"name": "cards", "namespace": namespace}, "spec": {"hard": hard}}
     await api.create(quotas.RESOURCE_QUOTAS.raw, quota)
     await until_async(lambda: counted(api, namespace), "the quota to be counted", within=60)
-    body = asking.pod(namespace, "unused", marked=False)
+    body = env.pod(namespace, "unused", marked=False)
     body["spec"]["containers"][0]["resources"] = {"limits": {"gpu.deckhouse.io/team-a": "4"}}
     labels = {"app": "web"}
     spec = {
@@ -133,7 +133,7 @@ async def test_a_pod_rejected_by_a_quota_is_explained_by_its_deployment(api, lab
     }
     await api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": namespace}, "spec": spec})
 
-    async def rejected() -> asking.Answer | None:
+    async def rejected() -> env.CommandResult | None:
         answer = await asyncio.to_thread(ask, f"{namespace}/web")
         return answer if "does not exist" in answer.out else None
 

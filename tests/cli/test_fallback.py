@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from croupier.api import kinds
-from croupier.kube.client import Client, Selection
-from croupier.lab import nodes
-from tests.cli.asking import Answer, croupier
+from croupier.kube.client.api_client import Client, Selection
+from croupier_lab import nodes
+from tests.cli.env import CommandResult, croupier
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
@@ -23,7 +23,7 @@ def pod(*, of: str = LARGE, count: int = 1, **meta: Any) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"name": "job", **meta}, "spec": {"containers": [container]}}
 
 
-def ask(workload: Any, *args: str, offers: Any, tmp_path: Path) -> Answer:
+def ask(workload: Any, *args: str, offers: Any, tmp_path: Path) -> CommandResult:
     """Run `croupier fallback` with the nodes' resources in a file."""
     path = tmp_path / "nodes.yaml"
     path.write_text(yaml.safe_dump_all(offers) if isinstance(offers, list) else yaml.safe_dump(offers))
@@ -176,7 +176,7 @@ async def test_a_cluster_is_asked_and_not_changed(api, crds, clean_cluster, clus
     await api.create(kinds.PODS.raw, {**holder, "spec": {**holder["spec"], "nodeName": "cut-1"}})
     wanted = pod(of="nvidia.com/mig-3g.40gb")
 
-    def live(*args: str) -> Answer:
+    def live(*args: str) -> CommandResult:
         asked = ("fallback", "-f", "-", "-o", "json", *args)
         return croupier(*asked, stdin=yaml.safe_dump(wanted), kubeconfig=cluster.kubeconfig)
 

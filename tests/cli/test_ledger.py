@@ -1,16 +1,16 @@
 """`croupier ledger`: free capacity of every node, and the cards of one node."""
 
-from tests.cli import asking
-from tests.cli.asking import croupier
+from tests.cli import env
+from tests.cli.env import croupier
 
 
 async def test_lists_all_nodes_and_shows_one(api, crds, clean_cluster, cluster):
-    await asking.node(api, "node-1")
-    await asking.node(api, "other-2", "T4:4")
+    await env.node(api, "node-1")
+    await env.node(api, "other-2", "T4:4")
     held = {"team/b/u2": "2100-01-01T00:00:00Z"}
-    await asking.ledger(api, "node-1", {"team/a/u1": 60, "team/b/u2": 20}, {}, held=held)
+    await env.ledger(api, "node-1", {"team/a/u1": 60, "team/b/u2": 20}, {}, held=held)
 
-    def ask(*args: str) -> asking.Answer:
+    def ask(*args: str) -> env.CommandResult:
         return croupier("ledger", *args, kubeconfig=cluster.kubeconfig)
 
     overview = [line.split() for line in ask().out.splitlines()]

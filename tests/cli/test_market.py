@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import croupier
+from tests.cli.env import croupier
 
 EXAMPLE = Path(__file__).parents[2] / "examples/market/six-pods.csv"
 

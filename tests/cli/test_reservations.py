@@ -1,17 +1,17 @@
 """`croupier reservations` lists Reservations and other holders."""
 
 from croupier.api import kinds
-from tests.cli import asking
-from tests.cli.asking import croupier
+from tests.cli import env
+from tests.cli.env import croupier
 
 
 async def test_lists_reservations_and_other_holders(api, crds, clean_cluster, cluster, namespace):
-    await asking.node(api, "node-1")
-    body = asking.pod(namespace, "running", ratio="30") | {}
+    await env.node(api, "node-1")
+    body = env.pod(namespace, "running", ratio="30") | {}
     body["spec"]["nodeName"] = "node-1"
     made = await api.create(kinds.PODS, body)
     running, reserved = f"{namespace}/running/{made.metadata.uid}", f"{namespace}/later"
-    await asking.ledger(api, "node-1", {running: 30, reserved: 50}, {reserved: 50}, held={reserved: "never"})
+    await env.ledger(api, "node-1", {running: 30, reserved: 50}, {reserved: 50}, held={reserved: "never"})
     await api.patch(kinds.NODE_RESERVATIONS, "node-1", {"spec": {"reservations": {reserved: "mine"}}})
     spec = {
         "podKey": reserved,
@@ -27,7 +27,7 @@ async def test_lists_reservations_and_other_holders(api, crds, clean_cluster, cl
         status = {"status": {"phase": phase, "message": message}}
         await api.patch(kinds.RESERVATIONS, name, status, namespace=namespace, subresource="status")
 
-    def ask(*args: str) -> asking.Answer:
+    def ask(*args: str) -> env.CommandResult:
         return croupier("reservations", *args, kubeconfig=cluster.kubeconfig)
 
     rows = ask("-n", namespace, "-o", "json").data

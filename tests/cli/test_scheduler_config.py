@@ -11,12 +11,12 @@ import yaml
 from typer.testing import CliRunner
 
 from croupier.cli.scheduler_config import scheduler_config
-from croupier.lab import controlplane, ports, probe, process
-from croupier.lab.controlplane import SCHEDULER
-from croupier.lab.lab import Lab
-from croupier.lab.probe import Endpoint
-from croupier.lab.process import Program
-from tests.kube import waiting
+from croupier_lab import controlplane, ports, probe, process
+from croupier_lab.controlplane import SCHEDULER
+from croupier_lab.lab import Lab
+from croupier_lab.probe import Endpoint
+from croupier_lab.process import Program
+from tests.kube import polling
 
 FILES = ("--ca", "/pki/ca.crt", "--cert", "/pki/tls.crt", "--key", "/pki/tls.key")
 
@@ -149,6 +149,6 @@ async def test_kube_scheduler_accepts_the_configuration(lab: Lab, tmp_path: Path
             return False
 
     try:
-        await waiting.until_async(ready, "the scheduler to accept its configuration")
+        await polling.until_async(ready, "the scheduler to accept its configuration")
     finally:
         await process.stop(running)

@@ -1,6 +1,6 @@
 """`croupier settings`: validation errors by path, and the list of settings."""
 
-from tests.cli.asking import croupier
+from tests.cli.env import croupier
 
 BAD = "{logLevel: Loud, reservation: {ttl: soon}}"
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from croupier.api import kinds
-from croupier.kube.client import Selection
-from tests.cli import asking
-from tests.cli.asking import croupier
+from croupier.kube.client.api_client import Selection
+from tests.cli import env
+from tests.cli.env import croupier
 
 
 @pytest.fixture
@@ -17,10 +17,10 @@ def ask(cluster):
 
 
 async def test_copies_are_placed_until_the_cluster_is_full(api, crds, clean_cluster, ask):
-    await asking.node(api, "tried-1")
-    await asking.node(api, "tried-2")
-    await asking.ledger(api, "tried-1", {"a/one/u1": 60}, {})
-    half = yaml.safe_dump(asking.pod("team", ratio="50"))
+    await env.node(api, "tried-1")
+    await env.node(api, "tried-2")
+    await env.ledger(api, "tried-1", {"a/one/u1": 60}, {})
+    half = yaml.safe_dump(env.pod("team", ratio="50"))
     before = await api.list(kinds.NODE_RESERVATIONS)
 
     single = ask(stdin=half)
@@ -45,7 +45,7 @@ async def test_copies_are_placed_until_the_cluster_is_full(api, crds, clean_clus
 
 
 async def test_reads_the_pod_template_of_deployments_jobs_and_lists(api, crds, clean_cluster, ask):
-    await asking.node(api, "tried-1")
+    await env.node(api, "tried-1")
     spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": spec}
     deployment = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
@@ -64,8 +64,8 @@ async def test_reads_the_pod_template_of_deployments_jobs_and_lists(api, crds, c
 
 
 async def test_respects_the_node_selector(api, crds, clean_cluster, ask):
-    await asking.node(api, "tried-1")
-    body = asking.pod("team", gpus=1)
+    await env.node(api, "tried-1")
+    body = env.pod("team", gpus=1)
     body["spec"]["nodeSelector"] = {"disk": "fast"}
 
     answer = ask(stdin=yaml.safe_dump(body))

@@ -10,30 +10,30 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from croupier.kube import client, config
-from croupier.lab import borrowed
-from tests.controllers import world as worlds
-from tests.controllers.inventory_world import NODE_FEATURE_CRD, Stock
-from tests.controllers.world import World
+from croupier.kube.client import api_client, config
+from croupier_lab import shared_cluster
+from tests.controllers import ledger_env as worlds
+from tests.controllers.inventory_env import NODE_FEATURE_CRD, InventoryEnv
+from tests.controllers.ledger_env import LedgerEnv
 
 
 @pytest.fixture(scope="module")
 def shared_namespace(cluster: Any, crds: Any) -> Iterator[str]:
     """One namespace for all tests of a file."""
-    name = borrowed.create_namespace(cluster, "ledger-stories")
+    name = shared_cluster.create_namespace(cluster, "ledger-stories")
     yield name
-    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+    shared_cluster.delete_namespace(cluster, name, shared_cluster.namespaced(crds))
 
 
-@pytest_asyncio.fixture(params=worlds.BOTH)
+@pytest_asyncio.fixture(params=worlds.BOTH_MODES)
 async def world(
     cluster: Any, shared_namespace: str, request: pytest.FixtureRequest, pytestconfig: pytest.Config
-) -> AsyncIterator[World]:
+) -> AsyncIterator[LedgerEnv]:
     if pytestconfig.getoption("--kubeconfig"):
         request.getfixturevalue("clean_cluster")  # skips if other objects of our kinds exist
     async with (
-        client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
-        worlds.world(api, shared_namespace, request.param) as made,
+        api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api,
+        worlds.ledger_env(api, shared_namespace, request.param) as made,
     ):
         try:
             yield made
@@ -48,17 +48,17 @@ in_the_api_server = pytest.mark.parametrize("world", ["CRD"], indirect=True)
 @pytest.fixture(scope="module")
 def inventory_namespace(cluster: Any, crds: Any) -> Iterator[str]:
     """One namespace for Leases and NodeFeatures of all tests of a file, with the CRD of NFD installed."""
-    borrowed.install(cluster, {"nodefeatures": NODE_FEATURE_CRD})
-    name = borrowed.create_namespace(cluster, "inventory")
+    shared_cluster.install(cluster, {"nodefeatures": NODE_FEATURE_CRD})
+    name = shared_cluster.create_namespace(cluster, "inventory")
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @pytest_asyncio.fixture
-async def inventory_env(cluster: Any, inventory_namespace: str) -> AsyncIterator[Stock]:
+async def inventory_env(cluster: Any, inventory_namespace: str) -> AsyncIterator[InventoryEnv]:
     """Nodes and their cards, deleted after the test."""
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        made = Stock(api, inventory_namespace)
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+        made = InventoryEnv(api, inventory_namespace)
         try:
             yield made
         finally:

@@ -12,24 +12,24 @@ from croupier.api import kinds
 from croupier.cli import audit as verb
 from croupier.controllers.ledger import inspection
 from croupier.controllers.ledger.audit import Audit
-from croupier.core.ledgers.ledger import Part, Terms
-from croupier.lab.cluster import Cluster
-from tests.controllers import world as worlds
+from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier_lab.cluster import Cluster
+from tests.controllers import ledger_env as worlds
 from tests.controllers.conftest import in_the_api_server
-from tests.controllers.world import NODE, World, card
-from tests.kube.waiting import until_async
+from tests.controllers.ledger_env import NODE, LedgerEnv, card
+from tests.kube.polling import until_async
 
 COMMAND = typer.Typer()
 COMMAND.command()(verb.audit)
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 
 
-async def opened(world: World) -> None:
+async def opened(world: LedgerEnv) -> None:
     await world.node(gpu=2)
-    await world.book.open(NODE, worlds.bare())
+    await world.manager.open(NODE, worlds.empty_ledger())
 
 
-async def divergences(world: World) -> list[str]:
+async def divergences(world: LedgerEnv) -> list[str]:
     return [event for event in await world.events(NODE, "default") if "GPULedgerDivergence" in event]
 
 
@@ -39,32 +39,32 @@ async def croupier_audit(cluster: Cluster, *arguments: str) -> Result:
     return await asyncio.to_thread(lambda: CliRunner().invoke(COMMAND, typed))
 
 
-async def leak(world: World) -> None:
+async def leak(world: LedgerEnv) -> None:
     await world.plant(f"{world.namespace}/gone/0b1c", card(0))
 
 
-async def leak_of_a_reservation(world: World) -> None:
-    await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="gone"))
+async def leak_of_a_reservation(world: LedgerEnv) -> None:
+    await world.plant(f"{world.namespace}/a", card(0), terms=HoldTerms(reservation="gone"))
 
 
-async def ghost(world: World) -> None:
+async def ghost(world: LedgerEnv) -> None:
     await world.runs("a", card(0))
 
 
-async def foreign_ghost(world: World) -> None:
+async def foreign_ghost(world: LedgerEnv) -> None:
     await world.bind(await world.pod("a", gpus=1))
 
 
-async def wrong_card(world: World) -> None:
+async def wrong_card(world: LedgerEnv) -> None:
     await world.plant(await world.runs("a", card(0)), card(1))
 
 
-async def twice(world: World) -> None:
+async def twice(world: LedgerEnv) -> None:
     await world.plant(await world.runs("a", card(0)), card(0))
     await world.hold(f"{world.namespace}/a", card(1), seconds=3600)
 
 
-async def drift(world: World) -> None:
+async def drift(world: LedgerEnv) -> None:
     await world.offers(gpu=3)
 
 
@@ -86,10 +86,10 @@ async def test_safe_repairs_are_made_and_reported(world, plant, kind, after):
     await plant(world)
 
     async with world.works("audit only") as audit:
-        await audit.look_around()
+        await audit.run_once()
 
         await world.shows(after)
-        assert audit.notes.every() == {}
+        assert audit.findings.every() == {}
         assert world.metric("croupier_audit_repaired_total", kind) == 1
         assert world.metric("croupier_audit_findings", kind) == 0
 
@@ -100,7 +100,7 @@ async def test_safe_repairs_are_made_and_reported(world, plant, kind, after):
         assert event.startswith(f"GPULedgerDivergence: {kind}: ")
         assert event.endswith("; repaired")
 
-        await audit.look_around()
+        await audit.run_once()
         assert world.metric("croupier_audit_repaired_total", kind) == 1, "once is enough"
 
 
@@ -111,8 +111,8 @@ async def test_findings_without_safe_repair_are_reported_while_they_last(world):
 
     async with world.works("audit only") as audit:
         for _ in range(2):
-            await audit.look_around()
-        (finding,) = audit.notes.of(NODE)
+            await audit.run_once()
+        (finding,) = audit.findings.of(NODE)
         assert (finding.kind, "more than is free" in finding.message) == ("Overlap", True)
         assert world.metric("croupier_audit_findings", "Overlap") == 1
 
@@ -126,18 +126,18 @@ async def test_findings_without_safe_repair_are_reported_while_they_last(world):
 
 
 async def _clean(audit: Audit) -> bool:
-    await audit.look_around()
-    return not audit.notes.every()
+    await audit.run_once()
+    return not audit.findings.every()
 
 
 async def test_a_pod_missing_in_the_cache_is_no_leak(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0))
-    blind = worlds.World(world.api, "kube-system", world.book)
+    blind = worlds.LedgerEnv(world.api, "kube-system", world.manager)
 
     async with blind.works("audit only") as audit:
-        await audit.look_around()
+        await audit.run_once()
 
     assert world.cards() == HALF
 
@@ -146,11 +146,11 @@ async def test_a_reservation_missing_in_the_cache_is_no_leak(world):
     await opened(world)
     spec = {"podKey": f"{world.namespace}/a", "nodeName": NODE, "numCards": 1, "percentPerCard": 50}
     await world.create(kinds.RESERVATIONS, {"metadata": {"name": "rsv"}, "spec": spec})
-    await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="rsv"))
-    blind = worlds.World(world.api, "kube-system", world.book)
+    await world.plant(f"{world.namespace}/a", card(0), terms=HoldTerms(reservation="rsv"))
+    blind = worlds.LedgerEnv(world.api, "kube-system", world.manager)
 
     async with blind.works("audit only") as audit:
-        await audit.look_around()
+        await audit.run_once()
 
     assert world.cards() == HALF
 
@@ -169,7 +169,7 @@ async def test_the_node_reservation_status_has_the_findings(world):
 
         status = await until_async(counted, "the status")
         assert (status.cards, status.free.percent, status.free.cards) == (2, 120, 1)
-        await audit.look_around()
+        await audit.run_once()
 
         async def found() -> Any:
             record = await world.record()
@@ -181,7 +181,7 @@ async def test_the_node_reservation_status_has_the_findings(world):
         (condition,) = record.status.conditions
         assert (condition.type, condition.status) == ("Consistent", "False")
 
-        await audit.look_around()
+        await audit.run_once()
         assert (await world.record()) == record, "what it says already is not written again"
 
 
@@ -223,6 +223,6 @@ async def test_a_bind_in_flight_is_no_finding_for_the_command(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0))
-    await world.bind(pod, (Part(card(0), 50),))
+    await world.bind(pod, (CardGrant(card(0), 50),))
 
     assert (await inspection.inspect(world.api)).checked == ()

@@ -14,16 +14,16 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Event
 from croupier.controllers.pools import booking
-from croupier.controllers.pools.booking import EXPIRED, WAITING, BookingMetrics, Bookings, Settings
-from croupier.core.pods.request import POOL
+from croupier.controllers.pools.booking import EXPIRED, WAITING_PODS, BookingMetrics, BookingOptions, Bookings
+from croupier.core.pods.request_parser import POOL
 from croupier.core.pools.booking import TTL
 from croupier.core.pools.hints import POD_LABEL
-from croupier.kube import client, config
-from croupier.kube.client import Client, Deletion, Selection
-from croupier.kube.events import Recorder
-from croupier.lab import borrowed
-from tests.controllers.world import Watch, running, watched
-from tests.kube.waiting import until, until_async
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, DeleteOptions, Selection
+from croupier.kube.controller.events import EventRecorder
+from croupier_lab import shared_cluster
+from tests.controllers.ledger_env import FakeWatchClock, running, watched
+from tests.kube.polling import until, until_async
 
 TEAM = "booked-team"
 NODE = "booked-node"
@@ -31,10 +31,10 @@ WITHIN = 60.0
 
 
 @dataclass
-class Office:
+class BookingEnv:
     api: Client
     namespace: str
-    clock: Watch = field(default_factory=Watch)
+    clock: FakeWatchClock = field(default_factory=FakeWatchClock)
     ttl: timedelta = TTL
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     heard: list[str] = field(default_factory=list)
@@ -44,10 +44,10 @@ class Office:
     async def opens(self) -> AsyncIterator[Bookings]:
         """Run a new controller without history."""
         stop = asyncio.Event()
-        recorder = Recorder(self.api, booking.REPORTER, naming=booking.naming)
-        chosen = Selection(self.namespace, labels=WAITING.labels, fields=WAITING.fields)
+        recorder = EventRecorder(self.api, booking.REPORTER, naming=booking.event_name)
+        chosen = Selection(self.namespace, labels=WAITING_PODS.labels, fields=WAITING_PODS.fields)
         self.registry = CollectorRegistry()
-        settings = Settings(self.ttl, clock=self.clock, figures=BookingMetrics(self.registry))
+        settings = BookingOptions(self.ttl, clock=self.clock, metrics=BookingMetrics(self.registry))
         async with (
             watched(self.api, kinds.PODS, chosen) as pods,
             watched(self.api, kinds.GPU_POOLS, Selection()) as pools,
@@ -94,23 +94,23 @@ def _container(name: str, units: int) -> dict[str, Any]:
 
 @pytest.fixture
 def booking_namespace(cluster: Any, crds: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = borrowed.create_namespace(cluster, request.node.name)
+    name = shared_cluster.create_namespace(cluster, request.node.name)
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @pytest_asyncio.fixture
-async def env(cluster: Any, booking_namespace: str, clean_cluster: None) -> AsyncIterator[Office]:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+async def env(cluster: Any, booking_namespace: str, clean_cluster: None) -> AsyncIterator[BookingEnv]:
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
         await api.create(kinds.NODES, {"metadata": {"name": NODE}})
         pool = {"metadata": {"name": TEAM}, "spec": {"allocation": {"mode": "Exclusive"}}}
         await api.create(kinds.GPU_POOLS, pool)
-        yield Office(api, booking_namespace)
+        yield BookingEnv(api, booking_namespace)
         everything = Selection(booking_namespace)
-        await api.delete_collection(kinds.PODS, everything, how=Deletion(grace_seconds=0))
+        await api.delete_collection(kinds.PODS, everything, how=DeleteOptions(grace_seconds=0))
 
 
-async def test_booked_units_follow_the_pods(env: Office):
+async def test_booked_units_follow_the_pods(env: BookingEnv):
     async with env.opens() as bookings:
         await env.pod("plain", 2)
         await env.pod("many", 1, 1, early=5)
@@ -128,7 +128,7 @@ async def test_booked_units_follow_the_pods(env: Office):
         assert env.metric() == 0
 
 
-async def test_an_expiry_is_reported_once_across_leaders(env: Office):
+async def test_an_expiry_is_reported_once_across_leaders(env: BookingEnv):
     async with env.opens() as bookings:
         await env.pod("late", 3)
         await until(lambda: bookings.booked(TEAM) == 3, "it to be booked", WITHIN)
@@ -157,12 +157,12 @@ async def test_an_expiry_is_reported_once_across_leaders(env: Office):
     assert all(event.series is None for event in after)
 
 
-async def _all_told(env: Office) -> list[Event]:
+async def _all_told(env: BookingEnv) -> list[Event]:
     reported = await env.told()
     return reported if len(reported) >= 2 else []
 
 
-async def test_a_booking_expires_without_any_event(env: Office):
+async def test_a_booking_expires_without_any_event(env: BookingEnv):
     env.ttl = timedelta(seconds=2)
     async with env.opens() as bookings:
         await env.pod("late", 1)

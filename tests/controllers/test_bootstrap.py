@@ -12,31 +12,31 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Pod, micro_time
 from croupier.api.gpu import agent_report
-from croupier.api.gpu.agent_report import CardHealth
+from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.controllers.bootstrap import bootstrap
-from croupier.controllers.bootstrap import reading as bootstrap_snapshot
-from croupier.controllers.bootstrap.bootstrap import BootstrapController, Sources
+from croupier.controllers.bootstrap import node_snapshot as bootstrap_snapshot
+from croupier.controllers.bootstrap.bootstrap import BootstrapController, BootstrapInformers
 from croupier.controllers.bootstrap.metrics import BootstrapMetrics
-from croupier.controllers.bootstrap.pods import Images
-from croupier.controllers.bootstrap.services import Places
-from croupier.controllers.cards.reporters import Reporters
-from croupier.core.nodes.bootstrap import BEAT, DCGM, FRESH, GFD
-from croupier.kube import client, config
-from croupier.kube.client import Deletion, Selection
-from croupier.kube.clock import SystemClock
-from tests.controllers import card_stage
-from tests.controllers.card_stage import Stage
-from tests.controllers.world import running
-from tests.core.card_stories import Situation
-from tests.kube.waiting import until_async
+from croupier.controllers.bootstrap.service_manifests import ServiceImages
+from croupier.controllers.bootstrap.service_pods import ServicePodOptions
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.core.nodes.bootstrap import DCGM, GFD, HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import DeleteOptions, Selection
+from croupier.kube.client.clock import SystemClock
+from tests.controllers import card_env
+from tests.controllers.card_env import CardEnv
+from tests.controllers.ledger_env import running
+from tests.core.card_scenarios import CardSituation
+from tests.kube.polling import until_async
 
 WRITES = ("create", "update", "patch", "apply", "delete")
-SOUND = {"driver": "550.54", "cuda": "12.4", "toolkit": True, "monitored_by": "nvml", "beats": 3}
+HEALTHY_REPORT = {"driver": "550.54", "cuda": "12.4", "toolkit": True, "monitored_by": "nvml", "beats": 3}
 LABELS = {"nvidia.com/gpu.product": "H100"}
-BOTH = Images({GFD: "example/gfd:1", DCGM: "example/dcgm:1"})
+BOTH = ServiceImages({GFD: "example/gfd:1", DCGM: "example/dcgm:1"})
 
 
-class Hands(SystemClock):
+class AdvancingClock(SystemClock):
     """A clock that can be advanced."""
 
     def __init__(self) -> None:
@@ -47,20 +47,24 @@ class Hands(SystemClock):
 
 
 @dataclass
-class Ward:
+class BootstrapEnv:
     """A node with its card, and bootstrap controllers."""
 
-    stage: Stage
-    clock: Hands = field(default_factory=Hands)
+    stage: CardEnv
+    clock: AdvancingClock = field(default_factory=AdvancingClock)
     writes: Counter[str] = field(default_factory=Counter)
 
-    def controller(self, images: Images | None = None, *, home: str | None = None) -> BootstrapController:
+    def controller(
+        self, images: ServiceImages | None = None, *, home: str | None = None
+    ) -> BootstrapController:
         names = ("inventories", "devices", "nodes", "leases", "pods")
-        sources = Sources(**{name: self.stage.followed[name] for name in names})
-        places = Places(images or Images(), home or self.stage.namespace, believed=())
-        settings = bootstrap.Settings(places=places, clock=self.clock)
+        sources = BootstrapInformers(**{name: self.stage.followed[name] for name in names})
+        places = ServicePodOptions(
+            images or ServiceImages(), home or self.stage.namespace, trusted_namespaces=()
+        )
+        settings = bootstrap.BootstrapOptions(places=places, clock=self.clock)
         return BootstrapController(
-            sources, self.stage.api, reporters=Reporters(self.stage.api), settings=settings
+            sources, self.stage.api, recorders=CardEventRecorders(self.stage.api), settings=settings
         )
 
     async def reconciles(self, controller: BootstrapController, *, later: float = 0.0) -> dict[str, str]:
@@ -82,7 +86,7 @@ class Ward:
     async def has_driver(self) -> None:
         """Report a driver as the inventory does from labels, without an agent."""
         driver = {"version": "550.54", "toolkitInstalled": True}
-        clear = [card_stage.condition("InventoryIncomplete", False)]
+        clear = [card_env.condition("InventoryIncomplete", False)]
         status = {"driver": driver, "conditions": clear}
         who = "gpu-inventory-controller"
         await self.stage.status(kinds.GPU_NODE_INVENTORIES, self.stage.node, who, status)
@@ -119,12 +123,12 @@ class Ward:
 
     async def leave(self) -> None:
         for name in await self.pods(leaving=True):
-            how = Deletion(grace_seconds=0)
+            how = DeleteOptions(grace_seconds=0)
             await self.stage.api.delete(kinds.PODS, name, namespace=self.stage.namespace, how=how)
 
 
 @pytest_asyncio.fixture
-async def env(cluster: Any, crds: Any, shared_namespace: str) -> AsyncIterator[Ward]:
+async def env(cluster: Any, crds: Any, shared_namespace: str) -> AsyncIterator[BootstrapEnv]:
     writes: Counter[str] = Counter()
 
     def observe(verb: str, resource: str, code: int, seconds: float) -> None:
@@ -132,10 +136,10 @@ async def env(cluster: Any, crds: Any, shared_namespace: str) -> AsyncIterator[W
             writes[f"{verb} {resource}"] += 1
 
     async with (
-        client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
-        card_stage.stage(api, shared_namespace) as stage,
+        api_client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
+        card_env.card_env(api, shared_namespace) as stage,
     ):
-        made = Ward(stage, writes=writes)
+        made = BootstrapEnv(stage, writes=writes)
         await made.card_is("Ready", "Unassigned", "Free")
         try:
             yield made
@@ -143,15 +147,15 @@ async def env(cluster: Any, crds: Any, shared_namespace: str) -> AsyncIterator[W
             await made.leave()
 
 
-async def test_the_report_of_an_agent_makes_a_node_ready(env: Ward):
+async def test_the_report_of_an_agent_makes_a_node_ready(env: BootstrapEnv):
     controller = env.controller()
 
     assert (await env.reconciles(controller))["phase"] == "Validating"
-    await env.stage.reports(CardHealth(clean=1), **{**SOUND, "beats": 1})
+    await env.stage.reports(ReportedHealth(clean=1), **{**HEALTHY_REPORT, "beats": 1})
     assert (await env.reconciles(controller))["phase"] == "GFD"
     await env.labelled(LABELS)
     assert (await env.reconciles(controller))["MonitoringMissing"] == "Unknown FewHeartbeats"
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     state = await env.reconciles(controller)
 
     assert state["phase"] == "Ready"
@@ -162,10 +166,10 @@ async def test_the_report_of_an_agent_makes_a_node_ready(env: Ward):
     assert status.bootstrap.toolkit_ready
 
 
-async def test_a_heartbeat_without_news_writes_nothing(env: Ward):
+async def test_a_heartbeat_without_news_writes_nothing(env: BootstrapEnv):
     controller = env.controller()
     await env.labelled(LABELS)
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     await env.reconciles(controller)
     await env.beats()
     await env.stage.caught_up()
@@ -174,14 +178,14 @@ async def test_a_heartbeat_without_news_writes_nothing(env: Ward):
     result = await controller.reconcile(env.stage.node)
 
     assert env.writes == {}
-    assert result.again_after == 60.0
+    assert result.requeue_after == 60.0
 
 
-async def test_a_missing_driver_is_reported_with_degraded_workloads(env: Ward):
+async def test_a_missing_driver_is_reported_with_degraded_workloads(env: BootstrapEnv):
     controller = env.controller()
     await env.labelled(LABELS)
     await env.card_is("InUse", "Reserved", "InUse")
-    await env.stage.reports(CardHealth(), **{**SOUND, "driver": ""})
+    await env.stage.reports(ReportedHealth(), **{**HEALTHY_REPORT, "driver": ""})
 
     state = await env.reconciles(controller)
 
@@ -193,18 +197,18 @@ async def test_a_missing_driver_is_reported_with_degraded_workloads(env: Ward):
 def subscribe(controller: BootstrapController) -> Callable[[], None]:
     """Subscribe to heartbeats, as `run` does."""
     return controller._reports.subscribe(
-        lambda _: None, bootstrap_snapshot.word, heard=controller._hearts.heard
+        lambda _: None, bootstrap_snapshot.relevant_fields, heartbeat=controller._heartbeats.heartbeat
     )
 
 
-async def test_a_silent_agent_is_reported_also_by_a_new_leader(env: Ward):
+async def test_a_silent_agent_is_reported_also_by_a_new_leader(env: BootstrapEnv):
     """A restart does not change the state of a node with a recent heartbeat."""
     controller = env.controller()
     unsubscribe_old = subscribe(controller)
     await env.labelled(LABELS)
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     assert (await env.reconciles(controller))["phase"] == "Ready"
-    assert (await env.reconciles(controller, later=FRESH - 10))["phase"] == "Ready"
+    assert (await env.reconciles(controller, later=HEARTBEAT_TIMEOUT - 10))["phase"] == "Ready"
     assert (await env.reconciles(controller, later=20))["MonitoringMissing"] == "True NoHeartbeats"
     unsubscribe_old()
 
@@ -216,25 +220,25 @@ async def test_a_silent_agent_is_reported_also_by_a_new_leader(env: Ward):
     unsubscribe()
 
 
-async def test_a_stale_informer_does_not_make_an_agent_silent(env: Ward):
+async def test_a_stale_informer_does_not_make_an_agent_silent(env: BootstrapEnv):
     """The informer is stale, and the API server has a newer heartbeat."""
     controller = env.controller()
     await env.labelled(LABELS)
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     assert (await env.reconciles(controller))["phase"] == "Ready"
     leases = env.stage.followed["leases"].store
     (old,) = tuple(leases)
     await env.beats()
     await env.stage.caught_up()
     leases.put(old)
-    env.clock.ahead += FRESH + 1
+    env.clock.ahead += HEARTBEAT_TIMEOUT + 1
 
     await controller.reconcile(env.stage.node)
 
     assert (await env.state())["phase"] == "Ready"
 
 
-async def test_services_are_started_if_missing_and_removed_with_an_agent(env: Ward):
+async def test_services_are_started_if_missing_and_removed_with_an_agent(env: BootstrapEnv):
     controller = env.controller(BOTH)
     gfd, dcgm = f"{GFD}-{env.stage.node}", f"{DCGM}-{env.stage.node}"
     await env.has_driver()
@@ -245,8 +249,8 @@ async def test_services_are_started_if_missing_and_removed_with_an_agent(env: Wa
     await env.labelled(LABELS)
     await env.comes_up(dcgm)
     assert (await env.reconciles(controller))["phase"] == "Monitoring"
-    await env.reconciles(controller, later=BEAT)
-    assert (await env.reconciles(controller, later=BEAT))["phase"] == "Ready"
+    await env.reconciles(controller, later=HEARTBEAT_INTERVAL)
+    assert (await env.reconciles(controller, later=HEARTBEAT_INTERVAL))["phase"] == "Ready"
     status = (await env.stage.inventory()).status
     assert status.monitoring.dcgm_ready
     assert {load.name.partition("/")[2]: load.ready for load in status.bootstrap.workloads} == {
@@ -258,19 +262,19 @@ async def test_services_are_started_if_missing_and_removed_with_an_agent(env: Wa
         "phase"
     ] == "Ready"  # a new leader continues the count
 
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     assert (await env.reconciles(controller))["phase"] == "Ready"
     assert await env.pods() == {}
 
 
-async def test_a_service_is_replaced_after_a_change_of_its_image(env: Ward):
+async def test_a_service_is_replaced_after_a_change_of_its_image(env: BootstrapEnv):
     await env.has_driver()
-    await env.reconciles(env.controller(Images({DCGM: "example/dcgm:1"})))
+    await env.reconciles(env.controller(ServiceImages({DCGM: "example/dcgm:1"})))
     (old,) = (await env.pods()).values()
-    controller = env.controller(Images({DCGM: "example/dcgm:2"}))
+    controller = env.controller(ServiceImages({DCGM: "example/dcgm:2"}))
 
     await env.reconciles(controller)
-    how = Deletion(grace_seconds=0)  # no kubelet finishes the deletion here
+    how = DeleteOptions(grace_seconds=0)  # no kubelet finishes the deletion here
     await env.stage.api.delete(kinds.PODS, old.metadata.name, namespace=old.metadata.namespace, how=how)
     await env.reconciles(controller)
 
@@ -279,7 +283,7 @@ async def test_a_service_is_replaced_after_a_change_of_its_image(env: Ward):
     assert new.metadata.owner_references[0].kind == "GPUNodeInventory"
 
 
-async def test_without_an_image_nothing_is_started_and_the_condition_says_so(env: Ward):
+async def test_without_an_image_nothing_is_started_and_the_condition_says_so(env: BootstrapEnv):
     await env.has_driver()
 
     await env.reconciles(env.controller())
@@ -289,30 +293,30 @@ async def test_without_an_image_nothing_is_started_and_the_condition_says_so(env
     assert "it has no image" in messages["GFDReady"]
 
 
-async def test_services_of_others_count_only_in_trusted_namespaces(env: Ward):
+async def test_services_of_others_count_only_in_trusted_namespaces(env: BootstrapEnv):
     await env.has_driver()
     await env.theirs("their-exporter", "nvidia-dcgm-exporter")
     await env.comes_up("their-exporter")
 
     far = env.controller(home="elsewhere")
     assert (await env.reconciles(far))["MonitoringMissing"] == "Unknown NotChecked"
-    near = env.controller(Images({DCGM: "example/dcgm:1"}))
+    near = env.controller(ServiceImages({DCGM: "example/dcgm:1"}))
     assert (await env.reconciles(near))["MonitoringMissing"] == "Unknown FewHeartbeats"
     assert set(await env.pods()) == {"their-exporter"}
 
 
-async def test_an_unmanaged_node_has_no_conditions(env: Ward):
+async def test_an_unmanaged_node_has_no_conditions(env: BootstrapEnv):
     controller = env.controller()
-    await env.stage.reports(CardHealth(clean=3), **SOUND)
+    await env.stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
     await env.reconciles(controller)
 
-    await env.stage.judged(Situation(managed=False))
+    await env.stage.judged(CardSituation(managed=False))
     state = await env.reconciles(controller)
 
     assert state == {"phase": "Disabled", "InventoryIncomplete": "False Test", "ManagedDisabled": "True Test"}
 
 
-async def test_metrics_follow_the_nodes(env: Ward):
+async def test_metrics_follow_the_nodes(env: BootstrapEnv):
     registry = CollectorRegistry()
     BootstrapMetrics(registry, env.stage.followed["inventories"].store)
     node = {"node": env.stage.node}
@@ -327,17 +331,17 @@ async def test_metrics_follow_the_nodes(env: Ward):
     assert registry.get_sample_value("gpu_bootstrap_node_phase", {**node, "phase": "Validating"}) is None
 
 
-async def test_from_a_heartbeat_to_a_ready_card_and_back(env: Ward):
+async def test_from_a_heartbeat_to_a_ready_card_and_back(env: BootstrapEnv):
     """Both controllers run, each with its own fields."""
-    stage, reporters = env.stage, Reporters(env.stage.api)
+    stage, reporters = env.stage, CardEventRecorders(env.stage.api)
     names = ("inventories", "devices", "nodes", "leases", "pods")
-    sources = Sources(**{name: stage.followed[name] for name in names})
-    controller = BootstrapController(sources, stage.api, reporters=reporters)
+    sources = BootstrapInformers(**{name: stage.followed[name] for name in names})
+    controller = BootstrapController(sources, stage.api, recorders=reporters)
     await stage.status(
         kinds.GPU_NODE_INVENTORIES,
         stage.node,
         "gpu-inventory-controller",
-        {"conditions": [card_stage.condition("InventoryIncomplete", False)]},
+        {"conditions": [card_env.condition("InventoryIncomplete", False)]},
     )
     await env.card_is("Discovered", "Unassigned", "Free")
 
@@ -352,11 +356,11 @@ async def test_from_a_heartbeat_to_a_ready_card_and_back(env: Ward):
     async with running(reporters.run(stop)), running(cards.run(stop)), running(controller.run(stop)):
         await reaches("Validating", "Validating")
         await env.labelled(LABELS)
-        await stage.reports(CardHealth(clean=3), **SOUND)
+        await stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
         await reaches("Ready", "Ready")
-        await stage.reports(CardHealth(clean=3), **{**SOUND, "driver": ""})
+        await stage.reports(ReportedHealth(clean=3), **{**HEALTHY_REPORT, "driver": ""})
         await reaches("ValidatingFailed", "Faulted")
-        await stage.reports(CardHealth(clean=3), **SOUND)
+        await stage.reports(ReportedHealth(clean=3), **HEALTHY_REPORT)
         await reaches("Ready", "Ready")
 
         async def recorded() -> bool:

@@ -12,26 +12,26 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
-from croupier.api.gpu.agent_report import CardHealth
+from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.metrics import DeviceMetrics
-from croupier.controllers.cards.reporters import Reporters
-from croupier.core.ledgers.ledger import Card, Ledger
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.core.ledgers.ledger import Ledger, LedgerCard
 from croupier.core.pools.assignment import Approval
-from croupier.kube import client, config
-from croupier.kube.clock import SystemClock
-from croupier.kube.errors import Conflict
-from croupier.kube.store import Store
-from tests.controllers import card_stage
-from tests.controllers.card_stage import Stage
-from tests.controllers.world import running
-from tests.core import card_stories
-from tests.core.card_stories import Act, Situation, Story
-from tests.kube.waiting import until_async
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.client.errors import Conflict
+from tests.controllers import card_env
+from tests.controllers.card_env import CardEnv
+from tests.controllers.ledger_env import running
+from tests.core import card_scenarios
+from tests.core.card_scenarios import CardScenario, CardSituation, ScenarioStep
+from tests.kube.polling import until_async
 
-STORIES = {
+SCENARIOS = {
     name: story
-    for name, story in card_stories.stories().items()
+    for name, story in card_scenarios.scenarios().items()
     if name
     in {
         "first-life: a card is discovered, validated, assigned, used and released",
@@ -43,7 +43,7 @@ STORIES = {
         "approval: an assignment that names no pool",
     }
 }
-FIT = Situation(node="fit")
+FIT = CardSituation(node="fit")
 IN_A = replace(FIT, annotation="team-a", occupancy="Withdrawn")
 EXCLUSIVE = {"allocation": {"mode": "Exclusive"}}
 WRITES = ("create", "update", "patch", "apply", "delete")
@@ -55,25 +55,27 @@ def writes() -> Counter[str]:
 
 
 @pytest_asyncio.fixture
-async def stage(cluster: Any, crds: Any, shared_namespace: str, writes: Counter[str]) -> AsyncIterator[Stage]:
+async def stage(
+    cluster: Any, crds: Any, shared_namespace: str, writes: Counter[str]
+) -> AsyncIterator[CardEnv]:
     def observe(verb: str, resource: str, code: int, seconds: float) -> None:
         if verb in WRITES:
             writes[f"{verb} {resource}"] += 1
 
     async with (
-        client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
-        card_stage.stage(api, shared_namespace) as made,
+        api_client.connect(config.load(cluster.kubeconfig), field_manager="test", observe=observe) as api,
+        card_env.card_env(api, shared_namespace) as made,
     ):
         yield made
 
 
 def test_the_scenarios_exist():
-    assert len(STORIES) == 7
+    assert len(SCENARIOS) == 7
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_a_scenario(stage: Stage, story: Story):
-    reporters = Reporters(stage.api)
+@pytest.mark.parametrize("story", SCENARIOS.values(), ids=SCENARIOS)
+async def test_a_scenario(stage: CardEnv, story: CardScenario):
+    reporters = CardEventRecorders(stage.api)
     controller = stage.controller(
         reporters, Approval("Automatic" if story.approval == "Automatic" else "Manual")
     )
@@ -85,7 +87,7 @@ async def test_a_scenario(stage: Stage, story: Story):
             await check(stage, act)
 
 
-async def check(stage: Stage, act: Act) -> None:
+async def check(stage: CardEnv, act: ScenarioStep) -> None:
     device, wanted = await stage.device(), act.ending
     pool = device.status.pool_ref.name if device.status.pool_ref else ""
     assert (device.status.phase, pool) == (wanted.phase, wanted.pool), act.name
@@ -101,15 +103,15 @@ async def check(stage: Stage, act: Act) -> None:
         await told(stage, said)
 
 
-async def told(stage: Stage, said: str) -> None:
+async def told(stage: CardEnv, said: str) -> None:
     async def found() -> bool:
         return any(said in line for line in await stage.events())
 
     await until_async(found, f"an Event that says {said!r}", within=60)
 
 
-async def test_a_reconcile_without_changes_writes_nothing(stage: Stage, writes: Counter[str]):
-    controller = stage.controller(Reporters(stage.api))
+async def test_a_reconcile_without_changes_writes_nothing(stage: CardEnv, writes: Counter[str]):
+    controller = stage.controller(CardEventRecorders(stage.api))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(IN_A)
     await stage.rests(controller)
@@ -121,8 +123,8 @@ async def test_a_reconcile_without_changes_writes_nothing(stage: Stage, writes: 
     assert writes == {}
 
 
-async def test_a_whole_path_is_one_write(stage: Stage, writes: Counter[str]):
-    controller = stage.controller(Reporters(stage.api))
+async def test_a_whole_path_is_one_write(stage: CardEnv, writes: Counter[str]):
+    controller = stage.controller(CardEventRecorders(stage.api))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(IN_A)
     await stage.caught_up()
@@ -134,9 +136,9 @@ async def test_a_whole_path_is_one_write(stage: Stage, writes: Counter[str]):
     assert writes == {"apply gpudevices.gpu.deckhouse.io": 1, "apply gpunodeinventories.gpu.deckhouse.io": 1}
 
 
-async def test_fields_of_other_controllers_stay(stage: Stage):
+async def test_fields_of_other_controllers_stay(stage: CardEnv):
     await stage.becomes(replace(FIT, occupancy="InUse", incomplete="labels contradict each other"))
-    await stage.rests(stage.controller(Reporters(stage.api)))
+    await stage.rests(stage.controller(CardEventRecorders(stage.api)))
 
     device, inventory = await stage.device(), await stage.inventory()
     assert {one.type for one in device.status.conditions} >= {"Occupied", "ReadyForPooling", "Faulted"}
@@ -145,8 +147,8 @@ async def test_fields_of_other_controllers_stay(stage: Stage):
     assert inventory.status.bootstrap.phase == "Ready"
 
 
-async def test_an_ignored_card_loses_its_conditions(stage: Stage):
-    controller = stage.controller(Reporters(stage.api))
+async def test_an_ignored_card_loses_its_conditions(stage: CardEnv):
+    controller = stage.controller(CardEventRecorders(stage.api))
     await stage.becomes(FIT)
     await stage.rests(controller)
 
@@ -157,9 +159,9 @@ async def test_an_ignored_card_loses_its_conditions(stage: Stage):
     assert own == {"Ignored"}
 
 
-async def test_a_newer_annotation_of_a_user_is_not_overwritten(stage: Stage):
+async def test_a_newer_annotation_of_a_user_is_not_overwritten(stage: CardEnv):
     """The annotation is written only to the version of the card that was read."""
-    controller = stage.controller(Reporters(stage.api), Approval("Automatic"))
+    controller = stage.controller(CardEventRecorders(stage.api), Approval("Automatic"))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(FIT)
     await stage.caught_up()
@@ -177,10 +179,10 @@ async def test_a_newer_annotation_of_a_user_is_not_overwritten(stage: Stage):
     assert (await stage.device()).metadata.annotations[ASSIGNMENT] == "team-b"
 
 
-async def test_the_node_lists_its_pools(stage: Stage):
-    controller = stage.controller(Reporters(stage.api))
-    held = Card(stage.card, 0, "Exclusive", pool="team-a", holders={"ns/pod/uid": 100})
-    stage.shelf.put(Ledger(stage.node, (held,)))
+async def test_the_node_lists_its_pools(stage: CardEnv):
+    controller = stage.controller(CardEventRecorders(stage.api))
+    held = LedgerCard(stage.card, 0, "Exclusive", pool="team-a", holders={"ns/pod/uid": 100})
+    stage.fake_ledgers.put(Ledger(stage.node, (held,)))
     await stage.pools({"team-a": EXCLUSIVE})
     await stage.becomes(IN_A)
     await stage.rests(controller)
@@ -190,9 +192,9 @@ async def test_the_node_lists_its_pools(stage: Stage):
     assert line.since is not None
 
 
-async def test_every_relevant_change_triggers_a_reconcile(stage: Stage):
+async def test_every_relevant_change_triggers_a_reconcile(stage: CardEnv):
     """The running controller reacts to a pool, an agent report and an annotation."""
-    reporters = Reporters(stage.api)
+    reporters = CardEventRecorders(stage.api)
     controller = stage.controller(reporters)
 
     async def rests_in(phase: str) -> None:
@@ -209,9 +211,9 @@ async def test_every_relevant_change_triggers_a_reconcile(stage: Stage):
         await stage.people(replace(FIT, annotation="team-a"))
         await stage.occupied("Withdrawn")
         await rests_in("Assigned")
-        await stage.reports(CardHealth(healthy=False, reason="CriticalXID", message="XID 79", clean=0))
+        await stage.reports(ReportedHealth(healthy=False, reason="CriticalXID", message="XID 79", clean=0))
         await rests_in("Faulted")
-        await stage.reports(CardHealth(clean=3))
+        await stage.reports(ReportedHealth(clean=3))
         await rests_in("Assigned")
         await stage.pools({})
         await stage.occupied("Withdrawn")
@@ -219,19 +221,19 @@ async def test_every_relevant_change_triggers_a_reconcile(stage: Stage):
     await told(stage, "gpupool-controller GPUAnnotationMismatch")
 
 
-class Later(SystemClock):
+class LaterClock(SystemClock):
     """A clock 90 seconds after the timestamps of this environment."""
 
     def now(self) -> datetime:
-        return datetime.fromisoformat(card_stage.LONG_AGO) + timedelta(seconds=90)
+        return datetime.fromisoformat(card_env.LONG_AGO) + timedelta(seconds=90)
 
 
-async def test_metrics_follow_the_store(stage: Stage):
+async def test_metrics_follow_the_store(stage: CardEnv):
     registry = CollectorRegistry()
     store: Store[Any] = stage.followed["devices"].store
-    DeviceMetrics(registry, store, Later())
+    DeviceMetrics(registry, store, LaterClock())
     await stage.becomes(replace(FIT, occupancy="InUse"))
-    await stage.rests(stage.controller(Reporters(stage.api)))
+    await stage.rests(stage.controller(CardEventRecorders(stage.api)))
     await stage.caught_up()
 
     assert registry.get_sample_value("gpu_device_unassigned_total") == 1

@@ -13,25 +13,25 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import ASSIGNMENT
-from croupier.controllers.cards.cards import CardController, Sources
-from croupier.controllers.cards.reporters import Reporters
-from croupier.controllers.ledger import capacity, occupancy
-from croupier.controllers.ledger.capacity import CapacityController
-from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.cards.cards import CardController, CardInformers
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.ledger import card_sync, occupancy
+from croupier.controllers.ledger.card_sync import CardSyncController
+from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.core.ledgers import ledger
-from croupier.core.ledgers.ledger import Card
-from croupier.kube.client import Selection
-from croupier.kube.store import Change
-from tests.controllers.card_stage import Shelf, condition
-from tests.controllers.world import NODE, World, running, watched
-from tests.kube.waiting import until, until_async
+from croupier.core.ledgers.ledger import LedgerCard
+from croupier.kube.cache.store import ObjectChange
+from croupier.kube.client.api_client import Selection
+from tests.controllers.card_env import DeviceStore, condition
+from tests.controllers.ledger_env import NODE, LedgerEnv, running, watched
+from tests.kube.polling import until, until_async
 
 TRAINER = "team/trainer/1234"
 POOL = {"allocation": {"mode": "Exclusive"}}
 FIT = [condition(name, False) for name in ("DriverMissing", "ToolkitMissing", "MonitoringMissing")]
 
 
-async def fit_node(world: World) -> str:
+async def fit_node(world: LedgerEnv) -> str:
     """Create a ready node with one card; returns the card."""
     await world.node(gpu=1)
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
@@ -45,22 +45,22 @@ async def fit_node(world: World) -> str:
 
 
 @contextlib.asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
+async def at_work(world: LedgerEnv) -> AsyncIterator[list[GPUDevice]]:
     """Run the controllers of ledger, occupancy and cards; yields every observed state of a card."""
-    quick = occupancy.Settings(0.1, 0.05)
-    agents = Selection(world.namespace, labels=agent_report.LEASES)
-    reporters, stop = Reporters(world.api), asyncio.Event()
+    quick = occupancy.OccupancyOptions(0.1, 0.05)
+    agents = Selection(world.namespace, labels=agent_report.LEASE_SELECTOR)
+    reporters, stop = CardEventRecorders(world.api), asyncio.Event()
     async with world.sees() as sight, watched(world.api, kinds.LEASES, agents) as leases:
         seen = sight.sources
-        sources = Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
+        sources = CardInformers(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
         controllers: list[Any] = [
-            CapacityController(sight, world.book, capacity.Settings()),
-            Occupancy(sight, world.api, book=world.book, settings=quick),
-            CardController(sources, world.api, reporters=reporters, ledgers=Shelf()),
+            CardSyncController(sight, world.manager, card_sync.CardSyncOptions()),
+            OccupancyController(sight, world.api, manager=world.manager, settings=quick),
+            CardController(sources, world.api, recorders=reporters, ledgers=DeviceStore()),
         ]
         shown: list[GPUDevice] = []
 
-        def note(change: Change[GPUDevice]) -> None:
+        def note(change: ObjectChange[GPUDevice]) -> None:
             if change.new is not None:
                 shown.append(change.new)
 
@@ -72,11 +72,11 @@ async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
             yield shown
 
 
-async def assigned(world: World, card: str, pool: str | None) -> None:
+async def assigned(world: LedgerEnv, card: str, pool: str | None) -> None:
     await world.api.patch(kinds.GPU_DEVICES, card, {"metadata": {"annotations": {ASSIGNMENT: pool}}})
 
 
-async def reaches(world: World, card: str, phase: str, occupied: str) -> None:
+async def reaches(world: LedgerEnv, card: str, phase: str, occupied: str) -> None:
     async def reached() -> bool:
         status = (await world.api.get(kinds.GPU_DEVICES, card)).status
         reason = next((cond.reason for cond in status.conditions if cond.type == "Occupied"), "")
@@ -85,9 +85,9 @@ async def reaches(world: World, card: str, phase: str, occupied: str) -> None:
     await until_async(reached, f"{card} to be {phase} and {occupied}", within=60)
 
 
-async def ledgers(world: World, card: str, **about: Any) -> Card:
-    def matching() -> Card | None:
-        held = world.book.ledger(NODE)
+async def ledgers(world: LedgerEnv, card: str, **about: Any) -> LedgerCard:
+    def matching() -> LedgerCard | None:
+        held = world.manager.ledger(NODE)
         found = held.card(card) if held is not None else None
         fits = found is not None and all(getattr(found, name) == value for name, value in about.items())
         return found if fits else None
@@ -97,7 +97,7 @@ async def ledgers(world: World, card: str, **about: Any) -> Card:
     return found
 
 
-async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: World):
+async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: LedgerEnv):
     card = await fit_node(world)
     async with at_work(world) as shown:
         await reaches(world, card, "PendingAssignment", "Free")
@@ -107,7 +107,7 @@ async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: World):
         await assigned(world, card, "team-a")
         await ledgers(world, card, healthy=False, pool="", used=50)
 
-        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
         await reaches(world, card, "Assigned", "Free")
         await ledgers(world, card, healthy=True, pool="team-a", mode="Exclusive")
 
@@ -116,7 +116,7 @@ async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: World):
         await assigned(world, card, None)
         await ledgers(world, card, healthy=False, pool="team-a", used=100)
 
-        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
         await reaches(world, card, "PendingAssignment", "Free")
         await ledgers(world, card, healthy=True, pool="", mode="Percent")
     assert never_moved_while_held(shown)

@@ -12,29 +12,20 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.api.gpu import pooling
-from croupier.controllers.cards.cards import CardController, Sources
-from croupier.controllers.cards.reporters import Reporters
+from croupier.api.gpu import convert_pool
+from croupier.controllers.cards.cards import CardController, CardInformers
+from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.nodes.bootstrap import MISSING as ANSWERS
-from croupier.kube.client import Selection
-from tests.controllers import inventory_world as inventory_envs
-from tests.controllers.card_stage import Shelf, condition
-from tests.controllers.inventory_world import (
-    Shown,
-    Stock,
-    address,
-    bus,
-    gfd,
-    line,
-    pci,
-    report,
-)
-from tests.controllers.world import running, watched
-from tests.kube.waiting import until_async
+from croupier.kube.client.api_client import Selection
+from tests.controllers import inventory_env as inventory_envs
+from tests.controllers.card_env import DeviceStore, condition
+from tests.controllers.inventory_env import InventoryEnv, InventoryState, address, bus, gfd, line, pci, report
+from tests.controllers.ledger_env import running, watched
+from tests.kube.polling import until_async
 
-Tell = Callable[[Stock, str, CardModel], Coroutine[Any, Any, None]]
+Tell = Callable[[InventoryEnv, str, CardModel], Coroutine[Any, Any, None]]
 
 
 def labels(
@@ -42,7 +33,7 @@ def labels(
 ) -> Tell:
     """A node with the labels of GPU Feature Discovery and of NFD's rule, some of them changed."""
 
-    async def tell(inventory_env: Stock, node: str, model: CardModel) -> None:
+    async def tell(inventory_env: InventoryEnv, node: str, model: CardModel) -> None:
         found = {} if no_gfd else gfd(model, **told)
         cards = {} if no_pci else pci(model, **(nfd or {}))
         await inventory_env.node(node, {**found, **cards})
@@ -55,7 +46,7 @@ def feature(
 ) -> Tell:
     """A NodeFeature with the PCI bus and GPU Feature Discovery's labels; `node` are additional labels."""
 
-    async def tell(inventory_env: Stock, name: str, model: CardModel) -> None:
+    async def tell(inventory_env: InventoryEnv, name: str, model: CardModel) -> None:
         found = None if count is None else bus(model, count)
         await inventory_env.feature(name, found, gfd(model) if spec is None else spec)
         await inventory_env.node(name, node)
@@ -66,18 +57,18 @@ def feature(
 def agent(*, text: str | None = None, labels_too: Tell | None = None, **known: Any) -> Tell:
     """A node whose agent reports two cards, with additional labels."""
 
-    async def tell(inventory_env: Stock, node: str, model: CardModel) -> None:
+    async def tell(inventory_env: InventoryEnv, node: str, model: CardModel) -> None:
         await inventory_env.beat(report(node, model=model, **known), text)
         await (labels_too(inventory_env, node, model) if labels_too is not None else inventory_env.node(node))
 
     return tell
 
 
-async def plugin_only(inventory_env: Stock, node: str, model: CardModel) -> None:
+async def plugin_only(inventory_env: InventoryEnv, node: str, model: CardModel) -> None:
     await inventory_env.node(node, gpus=2)
 
 
-async def sign_only(inventory_env: Stock, node: str, model: CardModel) -> None:
+async def sign_only(inventory_env: InventoryEnv, node: str, model: CardModel) -> None:
     await inventory_env.node(node, {"feature.node.kubernetes.io/pci-10de.present": "true"})
 
 
@@ -177,7 +168,7 @@ async def test_valid_data_is_found_and_wrong_data_is_reported(inventory_env, mod
     told = {**RIGHT, **{case: tell for case, (tell, _, _) in chosen.items()}}
 
     # Before the controller runs: otherwise a card with labels would first be named by its index.
-    await inventory_envs.at_once(tell(inventory_env, node(case), model) for case, tell in told.items())
+    await inventory_envs.in_parallel(tell(inventory_env, node(case), model) for case, tell in told.items())
     async with inventory_env.works():
         shown = await inventory_env.show(expected)
 
@@ -187,10 +178,10 @@ async def test_valid_data_is_found_and_wrong_data_is_reported(inventory_env, mod
         found = shown[node(case)]
         assert words in found.incomplete.message, case
         for device in found.devices.values():
-            assert words in pooling.obstacle(device, found.inventory), f"{case}: kept out of pools"
+            assert words in convert_pool.obstacle(device, found.inventory), f"{case}: kept out of pools"
 
 
-def found_as_told(case: str, shown: Shown, cards: list[str], model: CardModel) -> None:
+def found_as_told(case: str, shown: InventoryState, cards: list[str], model: CardModel) -> None:
     status, device = shown.inventory.status, shown.devices[cards[1]]
     hardware = device.status.hardware
     assert status.hw.present, case
@@ -203,7 +194,7 @@ def found_as_told(case: str, shown: Shown, cards: list[str], model: CardModel) -
     assert (hardware.pci.vendor, hardware.pci.device) == ("10de", model.pci_device), case
     assert hardware.mig.capable == model.mig_capable, case
     assert device.metadata.labels["gpu.deckhouse.io/device-index"] == "1", case
-    assert "incomplete" not in pooling.obstacle(device, shown.inventory), case
+    assert "incomplete" not in convert_pool.obstacle(device, shown.inventory), case
 
 
 async def test_nodes_without_cards_get_no_inventory(inventory_env):
@@ -257,14 +248,14 @@ async def test_an_agent_distinguishes_mixed_models(inventory_env):
 
 
 @contextlib.asynccontextmanager
-async def cards_join(inventory_env: Stock, node: str) -> AsyncIterator[None]:
+async def cards_join(inventory_env: InventoryEnv, node: str) -> AsyncIterator[None]:
     """Run the card controller on a node that is ready except for its inventory."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def informer(kind: Any, selection: Selection) -> Any:
             return await stack.enter_async_context(watched(inventory_env.api, kind, selection))
 
-        sources = Sources(
+        sources = CardInformers(
             devices=await informer(kinds.GPU_DEVICES, Selection()),
             inventories=await informer(kinds.GPU_NODE_INVENTORIES, Selection()),
             pools=await informer(kinds.GPU_POOLS, Selection()),
@@ -272,13 +263,13 @@ async def cards_join(inventory_env: Stock, node: str) -> AsyncIterator[None]:
             leases=await informer(kinds.LEASES, Selection(inventory_env.namespace)),
         )
         joining = CardController(
-            sources, inventory_env.api, reporters=Reporters(inventory_env.api), ledgers=Shelf()
+            sources, inventory_env.api, recorders=CardEventRecorders(inventory_env.api), ledgers=DeviceStore()
         )
         await stack.enter_async_context(running(joining.run(asyncio.Event())))
         yield
 
 
-async def fit(inventory_env: Stock, node: str) -> None:
+async def fit(inventory_env: InventoryEnv, node: str) -> None:
     """Mark the node as ready, as the bootstrap controller does."""
     answers = [condition(name, False) for name in ANSWERS]
     body = {"metadata": {"name": node}, "status": {"bootstrap": {"phase": "Ready"}, "conditions": answers}}
@@ -309,10 +300,10 @@ async def test_a_card_joins_no_pool_before_its_labels_are_correct(inventory_env)
             await inventory_env.shows(node, card, reason=MISSING)
             await fit(inventory_env, node)
             await inventory_env.occupied(card, "Withdrawn")
-            await until_async(pending, "the card to wait", inventory_envs.PATIENCE)
+            await until_async(pending, "the card to wait", inventory_envs.TIMEOUT)
             assert not await serves()
 
             await inventory_env.relabel(node, gfd(count=1))
-            await until_async(serves, "the card to join", inventory_envs.PATIENCE)
+            await until_async(serves, "the card to join", inventory_envs.TIMEOUT)
     finally:
         await inventory_env.api.delete(kinds.GPU_POOLS, pool)

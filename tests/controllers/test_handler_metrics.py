@@ -5,20 +5,20 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.controllers.handler_metrics import HandlerErrors
-from croupier.kube.controller import Controller
-from croupier.kube.metrics import Metrics
-from croupier.kube.reconcile import DONE, Result, Terminal
-from tests.controllers.world import running
-from tests.kube.waiting import until
+from croupier.kube.controller.control_loop import Controller
+from croupier.kube.controller.reconcile import DONE, Result, TerminalError
+from croupier.kube.serving.metrics import ProcessMetrics
+from tests.controllers.ledger_env import running
+from tests.kube.polling import until
 
 
 async def test_failures_are_counted_and_successes_are_not():
     registry = CollectorRegistry()
-    gauge = HandlerErrors(registry).of("cards", Metrics(registry).controller("cards"))
+    gauge = HandlerErrors(registry).of("cards", ProcessMetrics(registry).controller("cards"))
 
     async def reconcile(key: str) -> Result:
         if key == "bad":
-            raise Terminal("nothing helps")
+            raise TerminalError("nothing helps")
         return DONE
 
     controller: Controller[str] = Controller("cards", reconcile, gauge=gauge)
@@ -28,7 +28,7 @@ async def test_failures_are_counted_and_successes_are_not():
         return registry.get_sample_value("croupier_reconciles_total", labels)
 
     async with running(controller.run(asyncio.Event())):
-        await until(lambda: controller._shift is not None, "the controller to start")
+        await until(lambda: controller._run is not None, "the controller to start")
         controller.add("good")
         controller.add("bad")
         await until(lambda: ended("done") and ended("terminal"), "both to be reconciled")

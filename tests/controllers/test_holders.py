@@ -6,20 +6,20 @@ import pytest
 
 from croupier.api.mps.allocation import HOLD_EXPIRED
 from croupier.controllers.ledger.holders import HolderController
-from croupier.core.ledgers.ledger import Part, Terms
-from croupier.kube.errors import Conflict
-from croupier.kube.events import Recorder
-from tests.controllers import world as worlds
-from tests.controllers.world import NODE, World, card
-from tests.kube.waiting import until, until_async
+from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier.kube.client.errors import Conflict
+from croupier.kube.controller.events import EventRecorder
+from tests.controllers import ledger_env as worlds
+from tests.controllers.ledger_env import NODE, LedgerEnv, card
+from tests.kube.polling import until, until_async
 
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 HALF = {card(0): (True, 50), card(1): (True, 0)}
 
 
-async def opened(world: World) -> None:
+async def opened(world: LedgerEnv) -> None:
     await world.node(gpu=2)
-    await world.book.open(NODE, worlds.bare())
+    await world.manager.open(NODE, worlds.empty_ledger())
 
 
 async def test_a_hold_is_promoted_when_its_pod_is_bound_and_freed_when_it_ends(world):
@@ -28,10 +28,10 @@ async def test_a_hold_is_promoted_when_its_pod_is_bound_and_freed_when_it_ends(w
         pod = await world.pod("a", cards="1", ratio="50")
         holder = world.holder(pod)
         await world.hold(holder, card(0))
-        await world.bind(pod, (Part(card(0), 50),))
+        await world.bind(pod, (CardGrant(card(0), 50),))
 
         await until(lambda: not world.ledger().held, "the hold to be Bound")
-        assert world.ledger().grant(holder) == (Part(card(0), 50),)
+        assert world.ledger().grant(holder) == (CardGrant(card(0), 50),)
         await world.ends("a")
         await world.shows(FREE)
 
@@ -43,7 +43,7 @@ async def test_the_holder_of_a_pod_that_is_deleted_is_freed(world):
             pod = await world.pod(name, cards="1", ratio="50")
             await world.hold(world.holder(pod), card(0))
             if bound:
-                await world.bind(pod, (Part(card(0), 50),))
+                await world.bind(pod, (CardGrant(card(0), 50),))
             await world.delete(name)
             await world.shows(FREE)
 
@@ -64,7 +64,7 @@ async def test_a_pod_of_the_same_name_does_not_inherit_the_hold(world):
         await world.delete("a")
         second = await world.pod("a", cards="1", ratio="50")
         await world.hold(world.holder(second), card(1))
-        await world.bind(second, (Part(card(1), 50),))
+        await world.bind(second, (CardGrant(card(1), 50),))
 
         await world.shows({card(0): (True, 0), card(1): (True, 50)})
         await until(lambda: not world.ledger().held, "the second to be Bound")
@@ -76,7 +76,7 @@ async def test_a_hold_whose_pod_is_bound_to_another_node_is_freed(world):
     async with world.works():
         pod = await world.pod("a", cards="1", ratio="50")
         await world.hold(world.holder(pod), card(0))
-        await world.bind(pod, (Part(card(0, "other"), 50),), "other")
+        await world.bind(pod, (CardGrant(card(0, "other"), 50),), "other")
 
         await world.shows(FREE)
 
@@ -84,7 +84,7 @@ async def test_a_hold_whose_pod_is_bound_to_another_node_is_freed(world):
 async def test_a_hold_for_a_pod_name_is_promoted_to_the_pod(world):
     await opened(world)
     async with world.works():
-        await world.plant(f"{world.namespace}/a", card(0), terms=Terms(reservation="rsv"))
+        await world.plant(f"{world.namespace}/a", card(0), terms=HoldTerms(reservation="rsv"))
         pod = await world.pod("a")
         await world.bind(pod)
 
@@ -104,7 +104,7 @@ async def test_a_hold_without_bind_expires_and_fences_its_pod(world):
 
         assert HOLD_EXPIRED in (await world.get("a")).metadata.annotations
         with pytest.raises(Conflict):
-            await world.bind(pod, (Part(card(0), 50),), fenced=True)
+            await world.bind(pod, (CardGrant(card(0), 50),), fenced=True)
 
         async def recorded() -> bool:
             return any(event.startswith("GPUReservationExpired") for event in await world.events("a"))
@@ -116,10 +116,10 @@ async def test_a_hold_of_a_bound_pod_does_not_expire_with_a_stale_cache(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     await world.hold(world.holder(pod), card(0), seconds=-5)
-    blind = worlds.World(world.api, "kube-system", world.book)
+    blind = worlds.LedgerEnv(world.api, "kube-system", world.manager)
 
     async with blind.works("holders"):
-        await world.bind(pod, (Part(card(0), 50),))
+        await world.bind(pod, (CardGrant(card(0), 50),))
         await until(lambda: not world.ledger().held, "the hold to be Bound")
         assert world.cards() == HALF
 
@@ -130,7 +130,7 @@ async def test_a_bound_pod_never_expires(world, skew):
     world.clock.ahead = skew
     async with world.works():
         pod = await world.pod("a", cards="1", ratio="50")
-        await world.bind(pod, (Part(card(0), 50),))
+        await world.bind(pod, (CardGrant(card(0), 50),))
         await world.hold(world.holder(pod), card(0))
         await until(lambda: not world.ledger().held, "the hold to be Bound")
         sentinel = await world.pod("b", cards="1", ratio="50")
@@ -152,10 +152,10 @@ async def test_a_concurrent_bind_is_promoted_and_not_expired(world):
     await opened(world)
     pod = await world.pod("a", cards="1", ratio="50")
     async with world.sees() as sight:
-        recorder = Recorder(world.api, "test")
-        steward = HolderController(sight, world.api, book=world.book, recorder=recorder)
+        recorder = EventRecorder(world.api, "test")
+        steward = HolderController(sight, world.api, manager=world.manager, recorder=recorder)
         await world.hold(world.holder(pod), card(0), seconds=-5)
-        await world.bind(pod, (Part(card(0), 50),))
+        await world.bind(pod, (CardGrant(card(0), 50),))
         await steward.reconcile(NODE)
 
     assert world.cards() == HALF

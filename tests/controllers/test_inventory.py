@@ -8,20 +8,20 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Lease, LeaseSpec, Node
-from croupier.api.gpu.agent_report import CardHealth
-from croupier.api.gpu.device import Cut, CutSlot, MIGType
+from croupier.api.gpu.agent_report import ReportedHealth
+from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGType
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.inventory.inventory import Settings
-from croupier.controllers.inventory.listening import Listening
+from croupier.controllers.inventory.agent_liveness import AgentLiveness
+from croupier.controllers.inventory.desired_status import NodeManagement
+from croupier.controllers.inventory.inventory import InventoryOptions
+from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
 from croupier.controllers.inventory.metrics import InventoryMetrics
-from croupier.controllers.inventory.reading import Look
-from croupier.controllers.inventory.writing import Management
-from croupier.kube.clock import SystemClock
-from croupier.kube.errors import NotFound, Unreachable
-from croupier.kube.store import Store
-from tests.controllers import inventory_world as inventory_envs
-from tests.controllers.inventory_world import Stock, address, gfd, line, pci, report
-from tests.kube.waiting import until_async
+from croupier.kube.cache.store import Store
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.client.errors import NotFound, Unreachable
+from tests.controllers import inventory_env as inventory_envs
+from tests.controllers.inventory_env import InventoryEnv, address, gfd, line, pci, report
+from tests.kube.polling import until_async
 
 NODE = "stocked"
 SYNCED = "InventorySynced"
@@ -32,38 +32,40 @@ def named(index: int, node: str = NODE) -> str:
     return f"{node}-{address(index).replace(':', '-').replace('.', '-')}"
 
 
-async def until_device(inventory_env: Stock, name: str, matches: Any, what: str) -> Any:
+async def until_device(inventory_env: InventoryEnv, name: str, matches: Any, what: str) -> Any:
     async def found() -> Any:
         device = (await inventory_env.devices(NODE)).get(name)
         return device if device is not None and matches(device) else None
 
-    return await until_async(found, what, inventory_envs.PATIENCE)
+    return await until_async(found, what, inventory_envs.TIMEOUT)
 
 
-async def until_silent(inventory_env: Stock, status: str, reason: str) -> None:
+async def until_silent(inventory_env: InventoryEnv, status: str, reason: str) -> None:
     async def reached() -> bool:
         found = await inventory_env.condition(NODE, "AgentSilent")
         return found is not None and (found.status, found.reason) == (status, reason)
 
-    await until_async(reached, f"AgentSilent to be {status}, {reason}", inventory_envs.PATIENCE)
+    await until_async(reached, f"AgentSilent to be {status}, {reason}", inventory_envs.TIMEOUT)
 
 
-async def versions(inventory_env: Stock) -> dict[str, str]:
+async def versions(inventory_env: InventoryEnv) -> dict[str, str]:
     shown = (await inventory_env.everything())[NODE]
     cards = {name: device.metadata.resource_version for name, device in shown.devices.items()}
     return {**cards, NODE: shown.inventory.metadata.resource_version}
 
 
 async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
-    slot = CutSlot(id="1g.10gb-0", profile="1g.10gb", start=0, size=1, uuid="MIG-1")
+    slot = DevicePartition(id="1g.10gb-0", profile="1g.10gb", start=0, size=1, uuid="MIG-1")
     told = line(
         0,
         numa_node=1,
         pcie_generation=5,
         pcie_width=16,
         types=(MIGType(name="1g.10gb", count=7, memory_mib=9728),),
-        cut=Cut(enabled=True, slots=(slot,), target="1g.10gb:1"),
-        health=CardHealth(healthy=False, reason="XID", message="fell off the bus", xid=79, temperature_c=61),
+        cut=DevicePartitioning(enabled=True, slots=(slot,), target="1g.10gb:1"),
+        health=ReportedHealth(
+            healthy=False, reason="XID", message="fell off the bus", xid=79, temperature_c=61
+        ),
     )
     await inventory_env.beat(report(NODE, told, line(1)))
     await inventory_env.node(NODE)
@@ -87,7 +89,7 @@ async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
         "570.124.06",
         True,
     )
-    assert inventory_envs.judged(inventory, "AgentSilent") == ("False", "Heard")
+    assert inventory_envs.condition_status(inventory, "AgentSilent") == ("False", "Heard")
 
 
 async def test_a_replaced_gpudevice_passes_on_user_annotations(inventory_env):
@@ -169,7 +171,7 @@ async def test_a_vanished_card_stays_while_it_is_held(inventory_env):
 
 
 async def test_an_agent_without_heartbeats_is_silent_until_the_next_one(inventory_env):
-    options = Settings(patience=1.0, gone=SOON)
+    options = InventoryOptions(timeout=1.0, removal_delay=SOON)
     told = report(NODE)
     await inventory_env.beat(told)
     await inventory_env.node(NODE)
@@ -181,7 +183,7 @@ async def test_an_agent_without_heartbeats_is_silent_until_the_next_one(inventor
         await until_silent(inventory_env, "False", "Heard")
         await until_silent(inventory_env, "True", "NoHeartbeat")
 
-    async with inventory_env.works(Settings(patience=3600.0)):
+    async with inventory_env.works(InventoryOptions(timeout=3600.0)):
         await inventory_env.relabel(NODE, {"changed": "true"})
         await inventory_env.shows(NODE, named(0), named(1))
         await until_silent(inventory_env, "True", "NoHeartbeat")
@@ -192,8 +194,8 @@ async def test_an_agent_without_heartbeats_is_silent_until_the_next_one(inventor
 
 
 async def test_heartbeats_without_news_write_nothing(inventory_env):
-    def warm(degrees: int, watts: str, beats: int = 3) -> CardHealth:
-        return CardHealth(temperature_c=degrees, clean=beats, metrics={"power": watts})
+    def warm(degrees: int, watts: str, beats: int = 3) -> ReportedHealth:
+        return ReportedHealth(temperature_c=degrees, clean=beats, metrics={"power": watts})
 
     await inventory_env.beat(report(NODE, line(0, health=warm(40, "300")), line(1)))
     await inventory_env.node(NODE)
@@ -225,7 +227,7 @@ async def test_fields_of_other_controllers_stay(inventory_env):
             subresource="status",
         )
         await inventory_env.occupied(named(0), "Free")
-        await inventory_env.beat(report(NODE, line(0, health=CardHealth(xid=13, clean=0)), line(1)))
+        await inventory_env.beat(report(NODE, line(0, health=ReportedHealth(xid=13, clean=0)), line(1)))
         device = await until_device(
             inventory_env, named(0), lambda device: device.status.health.xid == 13, "the XID"
         )
@@ -235,11 +237,11 @@ async def test_fields_of_other_controllers_stay(inventory_env):
 
 
 MANAGED = {
-    "by default": (Management(), {}, True),
-    "not with the label false": (Management(), {"gpu.deckhouse.io/enabled": "false"}, False),
-    "not without a label, if the default is off": (Management(by_default=False), {}, False),
+    "by default": (NodeManagement(), {}, True),
+    "not with the label false": (NodeManagement(), {"gpu.deckhouse.io/enabled": "false"}, False),
+    "not without a label, if the default is off": (NodeManagement(by_default=False), {}, False),
     "with the label, if the default is off": (
-        Management(label="own", by_default=False),
+        NodeManagement(label="own", by_default=False),
         {"own": "true"},
         True,
     ),
@@ -249,12 +251,14 @@ MANAGED = {
 @pytest.mark.parametrize(("management", "labels", "managed"), MANAGED.values(), ids=MANAGED)
 async def test_managed_nodes(inventory_env, management, labels, managed):
     await inventory_env.node(NODE, {**gfd(), **pci(), **labels})
-    async with inventory_env.works(Settings(management=management)):
+    async with inventory_env.works(InventoryOptions(management=management)):
         inventory = await inventory_env.shows(NODE, *(f"{NODE}-gpu-{index}" for index in range(2)))
         device = (await inventory_env.devices(NODE))[f"{NODE}-gpu-0"]
 
         assert device.status.managed is managed
-        assert inventory_envs.judged(inventory, "ManagedDisabled")[0] == ("False" if managed else "True")
+        assert inventory_envs.condition_status(inventory, "ManagedDisabled")[0] == (
+            "False" if managed else "True"
+        )
 
 
 async def test_a_partly_created_gpudevice_is_completed(inventory_env):
@@ -299,7 +303,7 @@ async def test_metrics_follow_the_node(inventory_env):
 async def test_labels_corrected_after_the_report_raise_no_alert(inventory_env):
     await inventory_env.beat(report(NODE))
     await inventory_env.node(NODE, {**gfd(), **pci()})
-    async with inventory_env.works(Settings(second_look=3600.0)):
+    async with inventory_env.works(InventoryOptions(confirmation_delay=3600.0)):
         before = inventory_envs.condition(
             await inventory_env.shows(NODE, named(0), named(1)), "InventoryIncomplete"
         )
@@ -314,7 +318,7 @@ async def test_labels_corrected_after_the_report_raise_no_alert(inventory_env):
             found = await inventory_env.condition(NODE, "ManagedDisabled")
             return found is not None and found.status == "True"
 
-        await until_async(seen, "the last change", inventory_envs.PATIENCE)
+        await until_async(seen, "the last change", inventory_envs.TIMEOUT)
         assert await inventory_env.condition(NODE) == before
         assert "GPUNodeFeatureMissing" not in await inventory_env.events(NODE)
 
@@ -322,13 +326,13 @@ async def test_labels_corrected_after_the_report_raise_no_alert(inventory_env):
 async def test_a_lasting_trouble_is_reported_after_the_confirmation_delay(inventory_env):
     await inventory_env.node(NODE, {**gfd(), **pci()})
     cards = [f"{NODE}-gpu-{index}" for index in range(2)]
-    async with inventory_env.works(Settings(second_look=0.3)):
+    async with inventory_env.works(InventoryOptions(confirmation_delay=0.3)):
         await inventory_env.shows(NODE, *cards)
         await inventory_env.relabel(NODE, {"nvidia.com/gpu.memory": "lots"})
         await inventory_env.shows(NODE, *cards, reason="NodeFeatureMissing")
 
 
-class Hand(SystemClock):
+class ManualClock(SystemClock):
     """A clock that is set by the test."""
 
     time = 0.0
@@ -352,8 +356,8 @@ DIRECTLY = {
 
 @pytest.mark.parametrize(("answer", "seconds", "silent"), DIRECTLY.values(), ids=DIRECTLY)
 async def test_the_lease_is_read_directly_before_an_agent_is_silent(answer, seconds, silent):
-    clock, node = Hand(), Node(metadata=ObjectMeta(name=NODE))
-    snapshot = Look(node, lease("1"), None, (), {}, None)
+    clock, node = ManualClock(), Node(metadata=ObjectMeta(name=NODE))
+    snapshot = InventorySnapshot(node, lease("1"), None, (), {}, None)
 
     async def read(_seen: Lease) -> Lease:
         clock.time += seconds
@@ -361,7 +365,7 @@ async def test_the_lease_is_read_directly_before_an_agent_is_silent(answer, seco
             raise answer
         return answer
 
-    liveness = Listening(read, clock, 40.0)
+    liveness = AgentLiveness(read, clock, 40.0)
 
     assert await liveness.silent(snapshot) is False
     clock.time = 41.0

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import Part, Refused
+from croupier.core.ledgers.ledger import CardGrant, Refusal
 from tests.controllers.conftest import in_the_api_server
-from tests.controllers.world import NODE, World, card
-from tests.kube.waiting import until, until_async
+from tests.controllers.ledger_env import NODE, LedgerEnv, card
+from tests.kube.polling import until, until_async
 
 DRAIN = "gpu.deckhouse.io/drain"
 ASSIGNMENT = "gpu.deckhouse.io/assignment"
 ALL = ("capacity", "holders", "occupancy")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
-async def says(world: World, device: str, reason: str) -> None:
+async def says(world: LedgerEnv, device: str, reason: str) -> None:
     last = ""
 
     async def look() -> bool:
@@ -29,25 +29,25 @@ async def says(world: World, device: str, reason: str) -> None:
         return last == reason
 
     try:
-        await until_async(look, f"{device} to be {reason}", PATIENCE)
+        await until_async(look, f"{device} to be {reason}", TIMEOUT)
     except AssertionError as error:
         raise AssertionError(f"{error}; it is {last}, {world.cards()}") from None
 
 
-async def note(world: World, device: str, **annotations: str | None) -> None:
+async def note(world: LedgerEnv, device: str, **annotations: str | None) -> None:
     notes = {{"drain": DRAIN, "assignment": ASSIGNMENT}[key]: value for key, value in annotations.items()}
     await world.api.patch(kinds.GPU_DEVICES, device, {"metadata": {"annotations": notes}})
 
 
-async def status(world: World, device: str, **fields: Any) -> None:
+async def status(world: LedgerEnv, device: str, **fields: Any) -> None:
     await world.api.patch(kinds.GPU_DEVICES, device, {"status": fields}, subresource="status")
 
 
-async def claimed(world: World, device: str) -> bool:
+async def claimed(world: LedgerEnv, device: str) -> bool:
     """Whether a new pod could get the card."""
-    answer = await world.book.reserve(f"{world.namespace}/new/9", NODE, 1, 10)
-    await world.book.release(f"{world.namespace}/new/9", NODE)
-    return not isinstance(answer, Refused) and any(part.card == device for part in answer)
+    answer = await world.manager.reserve(f"{world.namespace}/new/9", NODE, 1, 10)
+    await world.manager.release(f"{world.namespace}/new/9", NODE)
+    return not isinstance(answer, Refusal) and any(part.card == device for part in answer)
 
 
 async def test_a_drained_card_is_withdrawn_once_its_last_holder_is_gone(world):
@@ -75,34 +75,34 @@ async def test_a_drained_card_is_withdrawn_once_its_last_holder_is_gone(world):
 WAITING = {"enabled": True, "state": "Waiting", "target": "1g.10gb:7"}
 
 
-async def waits_for_its_cut(world: World, device: str) -> None:
+async def waits_for_its_cut(world: LedgerEnv, device: str) -> None:
     await status(world, device, cut=WAITING)
 
 
-async def drifted(world: World, device: str) -> None:
+async def drifted(world: LedgerEnv, device: str) -> None:
     await status(world, device, cut={"state": "Drifted"})
 
 
-async def enters_a_pool(world: World, device: str) -> None:
+async def enters_a_pool(world: LedgerEnv, device: str) -> None:
     await note(world, device, assignment="shared")
 
 
-async def faulted(world: World, device: str) -> None:
+async def faulted(world: LedgerEnv, device: str) -> None:
     await status(world, device, state="Faulted")
 
 
-async def vanished(world: World, device: str) -> None:
+async def vanished(world: LedgerEnv, device: str) -> None:
     condition = {"type": "Vanished", "status": "True", "reason": "NotOnTheBus", "message": ""}
     await status(world, device, conditions=[{**condition, "lastTransitionTime": "2030-01-01T00:00:00Z"}])
 
 
-async def ignored(world: World, device: str) -> None:
+async def ignored(world: LedgerEnv, device: str) -> None:
     await world.api.patch(
         kinds.GPU_DEVICES, device, {"metadata": {"labels": {"gpu.deckhouse.io/ignore": "true"}}}
     )
 
 
-async def its_agent_is_silent(world: World, device: str) -> None:
+async def its_agent_is_silent(world: LedgerEnv, device: str) -> None:
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
     condition = {"type": "AgentSilent", "status": "True", "reason": "NoHeartbeat", "message": ""}
     body = {"status": {"conditions": [{**condition, "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}
@@ -147,7 +147,7 @@ async def test_the_cards_of_a_paused_pool_are_withdrawn_and_follow_its_changes(w
             kinds.GPU_POOLS, "turns", {"spec": {"allocation": {"mode": "Exclusive", "timeSlice": None}}}
         )
         await pool_is("Exclusive", "False", "Done")
-        await until(lambda: world.ledger().cards[0].mode == "Exclusive", "the new mode", PATIENCE)
+        await until(lambda: world.ledger().cards[0].mode == "Exclusive", "the new mode", TIMEOUT)
         await note(world, device, assignment=None)
         await says(world, device, "Withdrawn")
 
@@ -180,7 +180,7 @@ async def test_the_holders_of_a_card_are_reported_by_its_final_name(world):
         await says(world, device, "InUse")
         await says(world, card(0), "Withdrawn")
 
-        assert world.ledger().grant(holder) == (Part(device, 50),)
+        assert world.ledger().grant(holder) == (CardGrant(device, 50),)
 
 
 @in_the_api_server

@@ -13,16 +13,16 @@ import pytest_asyncio
 from croupier.api import kinds
 from croupier.controllers.limits import status as wire
 from croupier.core import quantity
-from croupier.core.resizing import words as resize_words
-from croupier.core.resizing.resize import Change
-from croupier.kube import client, config
-from croupier.kube.client import PatchType, Selection
-from croupier.kube.errors import Invalid, NotFound
-from croupier.kube.identity import Key
-from croupier.kube.resource import Raw, Resource
-from croupier.lab import borrowed
-from tests.controllers.limits import NODE, Limits, container, patch_of
-from tests.kube.waiting import until_async
+from croupier.core.resizing import messages as resize_words
+from croupier.core.resizing.resize import LimitChange
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import PatchType, Selection
+from croupier.kube.client.errors import Invalid, NotFound
+from croupier.kube.client.identity import Key
+from croupier.kube.client.resource import Raw, Resource
+from croupier_lab import shared_cluster
+from tests.controllers.limits_env import NODE, LimitsEnv, container, patch_of
+from tests.kube.polling import until_async
 
 QUOTAS: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
 RANGES: Resource[Raw] = Resource("", "v1", "limitranges", "LimitRange", True, dict)
@@ -31,15 +31,15 @@ RANGES: Resource[Raw] = Resource("", "v1", "limitranges", "LimitRange", True, di
 @pytest.fixture(scope="module")
 def shared_namespace(cluster: Any, crds: Any) -> Iterator[str]:
     """One namespace for all tests of this file."""
-    name = borrowed.create_namespace(cluster, "limit-stories")
+    name = shared_cluster.create_namespace(cluster, "limit-stories")
     yield name
-    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+    shared_cluster.delete_namespace(cluster, name, shared_cluster.namespaced(crds))
 
 
 @pytest_asyncio.fixture
-async def limits(cluster: Any, shared_namespace: str) -> AsyncIterator[Limits]:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        made = Limits(api, shared_namespace)
+async def limits(cluster: Any, shared_namespace: str) -> AsyncIterator[LimitsEnv]:
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+        made = LimitsEnv(api, shared_namespace)
         await made.node(cpu="16", memory="32Gi", pods="110")
         yield made
         await api.delete(kinds.NODES, NODE)
@@ -51,7 +51,7 @@ async def limits(cluster: Any, shared_namespace: str) -> AsyncIterator[Limits]:
 async def test_a_limit_is_applied_when_the_kubelet_reports_it(limits):
     await limits.runs("web")
     async with limits.moved():
-        await limits.wish("web", "0.8")
+        await limits.set_limit("web", "0.8")
         await limits.has("web", main="800m")
         asked = await limits.becomes("web", "Pending", "Resizing: 800m was requested")
         assert (asked.status.applied_cpu_limit, asked.status.original_cpu_limit) == ("500m", "500m")
@@ -172,7 +172,7 @@ async def test_a_pod_that_cannot_be_resized_is_not_changed(limits, story):
     await limits.runs("odd", *containers, **extra)
     before = (await limits.get("odd")).spec
     async with limits.moved():
-        await limits.wish("odd", "700m")
+        await limits.set_limit("odd", "700m")
         allocation = await limits.becomes("odd", "Failed", sentence)
 
     assert (await limits.get("odd")).spec == before
@@ -196,7 +196,7 @@ async def test_an_opted_in_container_may_restart(limits):
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     await limits.runs("web", container(resizePolicy=policy), annotations={"mbcas.io/allow-restart": "true"})
     async with limits.moved():
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.has("web", main="700m")
         await limits.reports("web", restarts=1)
         await limits.becomes("web", "Applied")
@@ -205,7 +205,7 @@ async def test_an_opted_in_container_may_restart(limits):
 async def test_a_pending_pod_is_resized_when_it_runs(limits):
     await limits.pod("web")
     async with limits.moved():
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.becomes("web", "Pending", "PodPending: pod web is not running yet (on node no-kubelet)")
         await limits.reports("web")
         await limits.has("web", main="700m")
@@ -214,7 +214,7 @@ async def test_a_pending_pod_is_resized_when_it_runs(limits):
 async def test_deferred_in_progress_and_error_are_distinguished(limits):
     await limits.runs("web")
     async with limits.moved():
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.has("web", main="700m")
         await limits.condition("web", "PodResizePending", "Deferred", "Node didn't have enough resource: cpu")
         await limits.becomes("web", "Pending", "Deferred: Node didn't have enough resource: cpu")
@@ -229,7 +229,7 @@ async def test_deferred_in_progress_and_error_are_distinguished(limits):
 async def test_an_infeasible_limit_is_reset_and_retried(limits):
     await limits.runs("web")
     async with limits.moved():
-        await limits.wish("web", "64")
+        await limits.set_limit("web", "64")
         await limits.has("web", main="64")
         await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
         await limits.has("web", main="500m")
@@ -254,7 +254,7 @@ async def test_an_infeasible_limit_is_reset_and_retried(limits):
 async def test_a_kubelet_without_a_report_for_a_minute_is_named(limits):
     await limits.runs("web")
     async with limits.moved() as controller:
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.becomes("web", "Pending", "Resizing")
         limits.clock.ahead = timedelta(seconds=61)
         controller.controller.add(key(limits, "web"))
@@ -279,7 +279,7 @@ async def test_an_old_report_is_not_accepted(limits):
     """The kubelet still reports the old 700m; the report counts only after it has observed the new spec."""
     await limits.runs("web")
     async with limits.moved():
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.has("web", main="700m")
         await limits.becomes("web", "Pending", "Resizing")
         pod = await limits.get("web")
@@ -362,7 +362,7 @@ async def test_a_limit_refused_by_a_quota_is_set_when_the_quota_allows_it(limits
 
         await until_async(counted, "the quota to be counted")
         async with limits.moved():
-            await limits.wish("web", "2")
+            await limits.set_limit("web", "2")
             allocation = await limits.becomes("web", "Failed", "QuotaExceeded: ")
             assert "exceeded quota: cap" in allocation.status.reason
             assert allocation.status.applied_cpu_limit == "500m"
@@ -375,7 +375,7 @@ async def test_a_limit_range_refuses_a_limit(limits):
     await limits.runs("web")
     most = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
     async with existing(limits, RANGES, most), limits.moved():
-        await limits.wish("web", "2")
+        await limits.set_limit("web", "2")
         await limits.becomes("web", "Failed", "LimitRange: ")
 
 
@@ -383,7 +383,7 @@ async def test_requests_beyond_the_node_are_refused_by_the_api_server(limits):
     made = {"name": "main", "image": "none", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}
     await limits.runs("firm", made, labels={"mbcas.io/allow-guaranteed": "true"})
     async with limits.moved():
-        await limits.wish("firm", "64")
+        await limits.set_limit("firm", "64")
         await limits.becomes("firm", "Failed", "NodeCapacity: ")
         assert await limits.limits("firm") == {"main": "500m"}
 
@@ -414,15 +414,15 @@ async def test_missing_permission_to_resize_is_reported(limits, cluster):
         cluster.kubectl("apply", "-n", limits.namespace, "-f", "-", stdin=json.dumps(one))
     who = replace(config.load(cluster.kubeconfig), impersonate={"Impersonate-User": ("half",)})
     await limits.runs("web")
-    async with client.connect(who) as half, limits.moved(by=half):
-        await limits.wish("web", "700m")
+    async with api_client.connect(who) as half, limits.moved(by=half):
+        await limits.set_limit("web", "700m")
         allocation = await limits.becomes("web", "Failed", "NotPermitted: ")
         assert 'cannot patch resource "pods/resize"' in allocation.status.reason
 
 
 async def test_missing_replaced_and_finished_pods(limits):
     async with limits.moved():
-        await limits.wish("web", "700m")
+        await limits.set_limit("web", "700m")
         await limits.becomes(
             "web", "Failed", f"PodNotFound: pod web does not exist in namespace {limits.namespace}"
         )
@@ -434,13 +434,13 @@ async def test_missing_replaced_and_finished_pods(limits):
         await limits.runs("web", container("main", "100m", "400m"))
 
         async def gone_or_replaced() -> bool:
-            found = await limits.told("web")
+            found = await limits.get_allocation("web")
             return found is None or "PodReplaced: " in found.status.reason
 
         await until_async(gone_or_replaced, "the new pod to be distinguished")
 
         async def collected() -> bool:
-            return await limits.told("web") is None
+            return await limits.get_allocation("web") is None
 
         await until_async(collected, "it to go with its pod", within=60)
         assert await limits.limits("web") == {"main": "400m"}, "the recreated pod is not resized"
@@ -452,15 +452,15 @@ async def test_a_terminating_pod_is_not_changed(limits):
         await limits.applied("web", "700m", main="700m")
         await limits.delete("web")
         await limits.becomes("web", "Failed", "PodTerminating: pod web is being deleted")
-        await limits.wish("web", "900m")
+        await limits.set_limit("web", "900m")
         await limits.becomes("web", "Failed", "PodTerminating")
         assert await limits.limits("web") == {"main": "700m"}
     await limits.api.patch(kinds.PODS, "web", {"metadata": {"finalizers": None}}, namespace=limits.namespace)
 
 
 async def test_a_change_for_a_deleted_pod_does_not_reach_its_successor(limits):
-    seen = replace(wire.seen(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000")
-    patch = wire.resize(seen, Change({"main": quantity.parse("2")}))
+    seen = replace(wire.resize_pod(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000")
+    patch = wire.resize_patch(seen, LimitChange({"main": quantity.parse("2")}))
     with pytest.raises(Invalid) as refused:
         await limits.api.patch(
             kinds.PODS,
@@ -470,16 +470,16 @@ async def test_a_change_for_a_deleted_pod_does_not_reach_its_successor(limits):
             patch_type=PatchType.STRATEGIC,
             subresource="resize",
         )
-    assert resize_words.refused(refused.value.status, refused.value.message).word == "Conflict"
+    assert resize_words.refused(refused.value.status, refused.value.message).code == "Conflict"
     assert await limits.limits("web") == {"main": "500m"}
 
 
 async def test_the_older_allocation_takes_precedence_until_it_is_deleted(limits):
     await limits.runs("web")
     async with limits.moved():
-        await limits.wish("web", "700m", name="b-first")
+        await limits.set_limit("web", "700m", name="b-first")
         await limits.becomes("b-first", "Pending", "Resizing")
-        await limits.wish("web", "900m", name="a-second")
+        await limits.set_limit("web", "900m", name="a-second")
         await limits.becomes(
             "a-second",
             "Failed",
@@ -495,7 +495,7 @@ async def test_the_older_allocation_takes_precedence_until_it_is_deleted(limits)
 
 async def test_a_pod_of_another_namespace_is_refused(limits):
     async with limits.moved():
-        await limits.wish("coredns", "700m", namespace="kube-system")
+        await limits.set_limit("coredns", "700m", namespace="kube-system")
         await limits.becomes(
             "coredns",
             "Failed",
@@ -510,20 +510,20 @@ async def test_nothing_is_written_without_a_change(limits):
     async with limits.moved() as controller:
         await limits.applied("web", "700m", main="700m")
         for name in ("odd", "missing"):
-            await limits.wish(name, "700m")
+            await limits.set_limit(name, "700m")
             await limits.becomes(name, "Failed")
         before = await versions(limits)
         writes = limits.metric("mbcas_status_writes_total")
         for _ in range(60):  # one minute
             limits.clock.ahead += timedelta(seconds=1)
             for name in ("web", "odd", "missing"):
-                assert (await controller.reconcile(key(limits, name))).again_after is None
+                assert (await controller.reconcile(key(limits, name))).requeue_after is None
 
     assert await versions(limits) == before
     assert limits.metric("mbcas_status_writes_total") == writes
 
 
-async def versions(limits: Limits) -> set[str]:
+async def versions(limits: LimitsEnv) -> set[str]:
     here = Selection(limits.namespace)
     allocations = (await limits.api.list(kinds.POD_ALLOCATIONS, here)).items
     pods = (await limits.api.list(kinds.PODS, here)).items
@@ -531,12 +531,12 @@ async def versions(limits: Limits) -> set[str]:
     return {one.resource_version for one in found}
 
 
-def key(limits: Limits, name: str) -> Key:
+def key(limits: LimitsEnv, name: str) -> Key:
     return Key(limits.namespace, name)
 
 
 @contextlib.asynccontextmanager
-async def existing(limits: Limits, kind: Resource[Raw], spec: dict[str, Any]) -> AsyncIterator[None]:
+async def existing(limits: LimitsEnv, kind: Resource[Raw], spec: dict[str, Any]) -> AsyncIterator[None]:
     body = {"metadata": {"name": "cap"}, "spec": spec}
     await limits.api.create(kind, body, namespace=limits.namespace)
     try:

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.gpu.pool import POOL_FINALIZER
-from croupier.kube import config
-from croupier.kube.errors import NotFound
-from tests.controllers.pools import Pools, pools_of
+from croupier.kube.client import config
+from croupier.kube.client.errors import NotFound
+from tests.controllers.pool_env import PoolEnv, pool_env
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 TAINT = {"key": "gpu", "value": "team-a", "effect": "NoSchedule"}
@@ -20,12 +20,12 @@ FOREIGN = {"key": "maintenance", "value": "rack-7", "effect": "NoSchedule"}
 
 
 @pytest_asyncio.fixture
-async def pools(cluster: Any, shared_namespace: str) -> AsyncIterator[Pools]:
-    async with pools_of(config.load(cluster.kubeconfig), shared_namespace) as made:
+async def pools(cluster: Any, shared_namespace: str) -> AsyncIterator[PoolEnv]:
+    async with pool_env(config.load(cluster.kubeconfig), shared_namespace) as made:
         yield made
 
 
-async def test_the_status_of_a_pool(pools: Pools) -> None:
+async def test_the_status_of_a_pool(pools: PoolEnv) -> None:
     await pools.node("gpu-1", taints=(FOREIGN,))
     await pools.node("gpu-2")
     await pools.pool("team-a", scheduling={"taints": [TAINT]})
@@ -79,7 +79,7 @@ async def test_the_status_of_a_pool(pools: Pools) -> None:
         await pools.rests("team-a")
 
 
-async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: Pools) -> None:
+async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     first = await pools.card("gpu-1", 0, "team-a")
@@ -90,7 +90,7 @@ async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: Pools) -
 
     async with pools.works():
         await pools.becomes("team-a", "Available", "True Serving")
-        await pools.wishes("team-a", **MIG)
+        await pools.set_allocation("team-a", **MIG)
         await pools.becomes("team-a", "Maintenance", "True Draining")
         assert f"{pools.namespace}/trainer holds card {first}" in await pools.message("team-a", "Maintenance")
         assert (await pools.get("team-a")).status.allocation == await _allocation(pools, "Exclusive")
@@ -119,7 +119,7 @@ async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: Pools) -
         await pools.rests("team-a")
 
 
-async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools: Pools) -> None:
+async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     card = await pools.card("gpu-1", 0, "team-a")
@@ -127,7 +127,7 @@ async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools
 
     async with pools.works():
         await pools.becomes("team-a", "Available", "True Serving")
-        await pools.wishes("team-a", **MIG)
+        await pools.set_allocation("team-a", **MIG)
         await pools.becomes("team-a", "Maintenance", "True Draining")
         await pools.occupied(card, "Withdrawn")
         await pools.becomes("team-a", "Maintenance", "True Rebuilding")
@@ -151,7 +151,7 @@ async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools
         await pools.eventually(lambda: _recorded(pools, {"RolledBack", "Confirmed"}), "both Events")
 
 
-async def test_a_rollout_card_by_card(pools: Pools) -> None:
+async def test_a_rollout_card_by_card(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     free = await pools.card("gpu-1", 0, "team-a")
@@ -160,7 +160,9 @@ async def test_a_rollout_card_by_card(pools: Pools) -> None:
 
     async with pools.works():
         await pools.becomes("team-a", "Available", "True Serving")
-        await pools.wishes("team-a", mode="TimeSlice", timeSlice={"maxSlicesPerDevice": 4}, rollout="PerCard")
+        await pools.set_allocation(
+            "team-a", mode="TimeSlice", timeSlice={"maxSlicesPerDevice": 4}, rollout="PerCard"
+        )
         await pools.eventually(lambda: _drained(pools, free), "the free card to be drained")
         assert await pools.condition("team-a", "Maintenance") == "False PerCard"
         assert not await _drained(pools, busy)
@@ -183,7 +185,7 @@ async def test_a_rollout_card_by_card(pools: Pools) -> None:
         await pools.eventually(tidied, "the cards to follow their pool again")
 
 
-async def test_drift_closes_the_pool_until_the_repair_is_confirmed(pools: Pools) -> None:
+async def test_drift_closes_the_pool_until_the_repair_is_confirmed(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a", mode="MIG", allocation={"migProfile": "1g.10gb"})
     card = await pools.card("gpu-1", 0, "team-a")
@@ -206,7 +208,7 @@ async def test_drift_closes_the_pool_until_the_repair_is_confirmed(pools: Pools)
         assert await pools.condition("team-a", "Maintenance") == "False Serving"
 
 
-async def test_a_pool_is_deleted_without_leftovers_once_no_pod_holds_a_card(pools: Pools) -> None:
+async def test_a_pool_is_deleted_without_leftovers_once_no_pod_holds_a_card(pools: PoolEnv) -> None:
     await pools.node("gpu-1", taints=(FOREIGN,))
     await pools.pool("team-a", scheduling={"taints": [TAINT]})
     card = await pools.card("gpu-1", 0, "team-a")
@@ -246,7 +248,7 @@ async def test_a_pool_is_deleted_without_leftovers_once_no_pod_holds_a_card(pool
         assert pools.metric("gpupool_assignments", pool="team-a") is None
 
 
-async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: Pools) -> None:
+async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: PoolEnv) -> None:
     await pools.node("gpu-1", zone="a")
     await pools.card("gpu-1", 0)
     for name in ("team-a", "team-b"):
@@ -263,7 +265,7 @@ async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: 
             await pools.becomes(name, "Misconfigured", "False InOrder")
 
 
-async def test_after_the_deadline_the_pool_names_the_holders(pools: Pools) -> None:
+async def test_after_the_deadline_the_pool_names_the_holders(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
     card = await pools.card("gpu-1", 0, "team-a")
@@ -271,25 +273,25 @@ async def test_after_the_deadline_the_pool_names_the_holders(pools: Pools) -> No
 
     async with pools.works(deadline=timedelta(seconds=1)):
         await pools.becomes("team-a", "Available", "True Serving")
-        await pools.wishes("team-a", mode="MPS")
+        await pools.set_allocation("team-a", mode="MPS")
         await pools.becomes("team-a", "Maintenance", "True GPUModeChangeStuck")
         assert "trainer holds card" in await pools.message("team-a", "Maintenance")
         assert pools.metric("gpupool_mode_change_stuck", pool="team-a") == 1
         await pools.eventually(lambda: _recorded(pools, {"GPUModeChangeStuck"}), "the Event")
 
 
-async def test_a_missing_namespace_is_reported(pools: Pools) -> None:
+async def test_a_missing_namespace_is_reported(pools: PoolEnv) -> None:
     await pools.pool("team-a")
 
     async with pools.works(namespace="nowhere"):
         await pools.becomes("team-a", "Configured", "False NamespaceMissing")
 
 
-async def test_many_joining_cards_cause_few_writes(pools: Pools) -> None:
+async def test_many_joining_cards_cause_few_writes(pools: PoolEnv) -> None:
     calm, began = 1.0, asyncio.get_running_loop().time()
     await pools.node("gpu-1")
     await pools.pool("team-a")
-    async with pools.works(calm=calm):
+    async with pools.works(debounce=calm):
         cards = [await pools.card("gpu-1", index, "team-a") for index in range(30)]
 
         async def all_there() -> bool:
@@ -301,29 +303,29 @@ async def test_many_joining_cards_cause_few_writes(pools: Pools) -> None:
         assert pools.writes.count("gpupools.gpu.deckhouse.io") <= reconciles + by_users
 
 
-async def _allocation(pools: Pools, mode: str) -> Any:
+async def _allocation(pools: PoolEnv, mode: str) -> Any:
     found = (await pools.get("team-a")).status.allocation
     assert found is not None
     assert found.mode == mode
     return found
 
 
-async def _is(pools: Pools, mode: str) -> bool:
+async def _is(pools: PoolEnv, mode: str) -> bool:
     found = (await pools.get("team-a")).status.allocation
     return found is not None and found.mode == mode
 
 
-async def _recorded(pools: Pools, reasons: set[str], name: str = "team-a") -> bool:
+async def _recorded(pools: PoolEnv, reasons: set[str], name: str = "team-a") -> bool:
     return reasons <= await pools.events(name)
 
 
-async def _is_used_up(pools: Pools) -> bool:
+async def _is_used_up(pools: PoolEnv) -> bool:
     return not (await pools.get("team-a")).metadata.annotations
 
 
-async def _drained(pools: Pools, card: str) -> bool:
+async def _drained(pools: PoolEnv, card: str) -> bool:
     return "gpu.deckhouse.io/drain" in (await pools.device(card)).metadata.annotations
 
 
-async def _assigned(pools: Pools, card: str) -> str:
+async def _assigned(pools: PoolEnv, card: str) -> str:
     return (await pools.device(card)).metadata.annotations.get("gpu.deckhouse.io/assignment", "")

@@ -14,29 +14,29 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.api.gpu import GPUDevice, agent_report, pooling
+from croupier.api.gpu import GPUDevice, agent_report, convert_pool
 from croupier.api.gpu.device import ASSIGNMENT
-from croupier.api.gpu.pool import Allocation
+from croupier.api.gpu.pool import PoolAllocation
 from croupier.controllers.cards.cards import CardController
-from croupier.controllers.cards.cards import Sources as CardSources
-from croupier.controllers.cards.reporters import Reporters
-from croupier.controllers.ledger import capacity, occupancy
-from croupier.controllers.ledger.capacity import CapacityController
-from croupier.controllers.ledger.ledgers import Ledgers
-from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.cards.cards import CardInformers as CardSources
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.ledger import card_sync, occupancy
+from croupier.controllers.ledger.card_sync import CardSyncController
+from croupier.controllers.ledger.occupancy import OccupancyController
+from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import pool
-from croupier.controllers.pools import writing as pool_writing
+from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.pool import PoolController
 from croupier.core.ledgers import ledger
-from croupier.kube.client import Selection
-from croupier.kube.errors import ApiError, NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.store import Change
-from tests.controllers.card_stage import condition
-from tests.controllers.pools import TYPES, Bookings, cut, forget
+from croupier.kube.cache.store import ObjectChange
+from croupier.kube.client.api_client import Selection
+from croupier.kube.client.errors import ApiError, NotFound
+from croupier.kube.controller.events import EventRecorder
+from tests.controllers.card_env import condition
+from tests.controllers.ledger_env import NODE, LedgerEnv, running, watched
+from tests.controllers.pool_env import TYPES, FixedBookings, cut, forget
 from tests.controllers.test_cards_handshake import FIT
-from tests.controllers.world import NODE, World, running, watched
-from tests.kube.waiting import until, until_async
+from tests.kube.polling import until, until_async
 
 POOL = "team-a"
 TRAINER = "team/trainer/1234"
@@ -44,7 +44,7 @@ MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 TIMEOUT = 60.0
 
 
-async def two_cards(world: World) -> list[str]:
+async def two_cards(world: LedgerEnv) -> list[str]:
     """Create a ready node with two cards that are assigned to an Exclusive pool."""
     await world.node(gpu=2)
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
@@ -60,11 +60,11 @@ async def two_cards(world: World) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
+async def at_work(world: LedgerEnv) -> AsyncIterator[list[GPUDevice]]:
     """Run all controllers; yields every observed state of a card."""
-    agents = Selection(world.namespace, labels=agent_report.LEASES)
+    agents = Selection(world.namespace, labels=agent_report.LEASE_SELECTOR)
     ours = Selection(world.namespace, labels=pool_writing.LABEL)
-    reporters, recorder = Reporters(world.api), Recorder(world.api, pool.REPORTER)
+    reporters, recorder = CardEventRecorders(world.api), EventRecorder(world.api, pool.REPORTER)
     shown: list[GPUDevice] = []
     async with (
         world.sees() as sight,
@@ -73,20 +73,22 @@ async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
         watched(world.api, kinds.NODE_RESERVATIONS, Selection()) as records,
         contextlib.AsyncExitStack() as stack,
     ):
-        seen, ledgers = sight.sources, Ledgers(sight, records)
+        seen, ledgers = sight.sources, ReadOnlyLedgers(sight, records)
         card_sources = CardSources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
-        pool_sources = pool.Sources(
-            seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, Bookings()
+        pool_sources = pool.PoolInformers(
+            seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, FixedBookings()
         )
         controllers: list[Any] = [
-            CapacityController(sight, world.book, capacity.Settings()),
-            Occupancy(sight, world.api, book=world.book, settings=occupancy.Settings(0.1, 0.05)),
-            CardController(card_sources, world.api, reporters=reporters, ledgers=ledgers),
+            CardSyncController(sight, world.manager, card_sync.CardSyncOptions()),
+            OccupancyController(
+                sight, world.api, manager=world.manager, settings=occupancy.OccupancyOptions(0.1, 0.05)
+            ),
+            CardController(card_sources, world.api, recorders=reporters, ledgers=ledgers),
             PoolController(
                 pool_sources,
                 world.api,
                 recorder=recorder,
-                settings=pool.Settings(namespace=world.namespace, calm=0.05),
+                settings=pool.PoolControllerOptions(namespace=world.namespace, debounce=0.05),
             ),
             reporters,
             recorder,
@@ -99,12 +101,12 @@ async def at_work(world: World) -> AsyncIterator[list[GPUDevice]]:
     await forget(world.api, world.namespace, POOL)
 
 
-def _note(shown: list[GPUDevice], change: Change[GPUDevice]) -> None:
+def _note(shown: list[GPUDevice], change: ObjectChange[GPUDevice]) -> None:
     if change.new is not None:
         shown.append(change.new)
 
 
-async def agent(world: World) -> None:
+async def agent(world: LedgerEnv) -> None:
     """Repartition every card by its pool or its own annotation, after it is reported and withdrawn."""
     while True:
         with contextlib.suppress(NotFound, ApiError):
@@ -113,7 +115,9 @@ async def agent(world: World) -> None:
             )
             for name in json.loads(config.data["inventoryIDs"]):
                 device = await world.api.get(kinds.GPU_DEVICES, name)
-                allocation = pooling.own(device) or pooling.written(config.data["allocation"])
+                allocation = convert_pool.card_allocation(device) or convert_pool.decode_allocation(
+                    config.data["allocation"]
+                )
                 assert allocation is not None
                 if (wanted := next_cut(device, mig=allocation.mode == "MIG")) is not None:
                     status = {"status": {"cut": wanted}}
@@ -133,21 +137,21 @@ def next_cut(device: GPUDevice, *, mig: bool) -> dict[str, Any] | None:
     return asked if (now.target, now.state) != (asked["target"], asked["state"]) else None
 
 
-async def set_allocation(world: World, **allocation: Any) -> None:
+async def set_allocation(world: LedgerEnv, **allocation: Any) -> None:
     await world.api.patch(kinds.GPU_POOLS, POOL, {"spec": {"allocation": allocation}})
 
 
-async def is_(world: World, kind: str, wanted: str) -> None:
+async def is_(world: LedgerEnv, kind: str, wanted: str) -> None:
     async def reached() -> bool:
-        found = pooling.condition((await world.api.get(kinds.GPU_POOLS, POOL)).status.conditions, kind)
+        found = convert_pool.condition((await world.api.get(kinds.GPU_POOLS, POOL)).status.conditions, kind)
         return found is not None and f"{found.status} {found.reason}" == wanted
 
     await until_async(reached, f"the pool to be {kind} {wanted}", within=TIMEOUT)
 
 
-async def serves(world: World, card: str, **about: Any) -> None:
+async def serves(world: LedgerEnv, card: str, **about: Any) -> None:
     def matches() -> bool:
-        held = world.book.ledger(NODE)
+        held = world.manager.ledger(NODE)
         found = held.card(card) if held is not None else None
         return found is not None and all(getattr(found, name) == value for name, value in about.items())
 
@@ -155,7 +159,7 @@ async def serves(world: World, card: str, **about: Any) -> None:
 
 
 @pytest.mark.parametrize("world", ["CRD"], indirect=True)
-async def test_the_whole_pool_changes_after_its_last_pod(world: World) -> None:
+async def test_the_whole_pool_changes_after_its_last_pod(world: LedgerEnv) -> None:
     first, second = await two_cards(world)
     async with at_work(world) as shown:
         for card in (first, second):
@@ -167,9 +171,11 @@ async def test_the_whole_pool_changes_after_its_last_pod(world: World) -> None:
         for card in (first, second):
             await serves(world, card, mode="Exclusive", healthy=False)
         await until_async(lambda: _occupancy_is(world, second, "Withdrawn"), "the free card to wait", TIMEOUT)
-        assert (await world.api.get(kinds.GPU_POOLS, POOL)).status.allocation == Allocation(mode="Exclusive")
+        assert (await world.api.get(kinds.GPU_POOLS, POOL)).status.allocation == PoolAllocation(
+            mode="Exclusive"
+        )
 
-        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
         await is_(world, "Maintenance", "False Serving")
         for card in (first, second):
             await serves(world, card, mode="MIG", healthy=True, pool=POOL)
@@ -177,7 +183,7 @@ async def test_the_whole_pool_changes_after_its_last_pod(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["InMemory"], indirect=True)
-async def test_a_rollout_changes_one_card_while_the_other_is_held(world: World) -> None:
+async def test_a_rollout_changes_one_card_while_the_other_is_held(world: LedgerEnv) -> None:
     first, second = await two_cards(world)
     async with at_work(world) as shown:
         for card in (first, second):
@@ -190,13 +196,13 @@ async def test_a_rollout_changes_one_card_while_the_other_is_held(world: World) 
         await serves(world, first, mode="Exclusive", healthy=False, used=100)
         await is_(world, "Maintenance", "False PerCard")
 
-        await world.book.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
         await serves(world, first, mode="MIG", healthy=True)
         await is_(world, "Configured", "True Configured")
     assert changed_only_when_withdrawn(shown, 2)
 
 
-async def _occupancy_is(world: World, card: str, wanted: str) -> bool:
+async def _occupancy_is(world: LedgerEnv, card: str, wanted: str) -> bool:
     return _occupancy(await world.api.get(kinds.GPU_DEVICES, card)) == wanted
 
 

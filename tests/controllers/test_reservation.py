@@ -11,12 +11,12 @@ import yaml
 from croupier.api import kinds
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.ledger import Part, Terms
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from tests.controllers import office as offices
-from tests.controllers.office import Office
-from tests.kube.waiting import until_async
+from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from tests.controllers import reservation_env as offices
+from tests.controllers.reservation_env import ReservationEnv
+from tests.kube.polling import until_async
 
 PRINTED = """\
 apiVersion: mps.nvidia.com/v1
@@ -28,13 +28,13 @@ spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50
 
 @pytest_asyncio.fixture
 async def api(cluster: Any) -> AsyncIterator[Client]:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
         yield connected
 
 
 @pytest_asyncio.fixture(params=["InMemory", "CRD"])
-async def office(api, clean_cluster, namespace, request) -> AsyncIterator[Office]:
-    async with offices.office(api, namespace, request.param) as made:
+async def office(api, clean_cluster, namespace, request) -> AsyncIterator[ReservationEnv]:
+    async with offices.reservation_env(api, namespace, request.param) as made:
         yield made
 
 
@@ -128,8 +128,8 @@ async def test_a_reservation_lasts_as_long_as_its_pod(office):
             return found is not None and found.status.pod_uid == uid
 
         await until_async(bound, "the pod to be known")
-        assert list(office.book.ledger("node-1").reservations) == [f"{office.namespace}/train/{uid}"]
-        assert not office.book.ledger("node-1").held, "from now on no clock can free it"
+        assert list(office.manager.ledger("node-1").reservations) == [f"{office.namespace}/train/{uid}"]
+        assert not office.manager.ledger("node-1").held, "from now on no clock can free it"
 
         await office.pod_ends("train")
         ended = await office.becomes("train", "Released")
@@ -146,11 +146,11 @@ async def test_a_deleted_pod_has_ended(office):
         await office.pod("train")
 
         async def bound() -> bool:
-            return not office.book.ledger("node-1").held
+            return not office.manager.ledger("node-1").held
 
         await until_async(bound, "the pod to be bound in the ledger")
         await office.api.delete(
-            kinds.PODS, "train", namespace=office.namespace, how=client.Deletion(grace_seconds=0)
+            kinds.PODS, "train", namespace=office.namespace, how=api_client.DeleteOptions(grace_seconds=0)
         )
         await office.becomes("train", "Released")
         assert office.used() == [0, 0]
@@ -164,15 +164,15 @@ async def test_deleting_a_reservation_keeps_the_cards_of_a_running_pod(office):
         uid = await office.pod("train")
 
         async def bound() -> bool:
-            return not office.book.ledger("node-1").held
+            return not office.manager.ledger("node-1").held
 
         await until_async(bound, "the pod to be bound in the ledger")
         await office.delete("train")
         await office.vanishes("train")
 
         assert office.used() == [50, 50]
-        assert office.book.ledger("node-1").holders() == {f"{office.namespace}/train/{uid}"}
-        assert not office.book.ledger("node-1").reservations
+        assert office.manager.ledger("node-1").holders() == {f"{office.namespace}/train/{uid}"}
+        assert not office.manager.ledger("node-1").reservations
 
 
 async def test_an_unknown_node_and_a_node_without_cards(office):
@@ -255,8 +255,8 @@ async def test_a_finalizer_is_never_stuck(office):
         await office.ask("left-over")
         await office.becomes("left-over", "Reserved")
     await office.api.delete(kinds.NODES, "node-1")
-    await office.book.release(f"{office.namespace}/left-over", "node-1")
-    assert await office.book.close("node-1")
+    await office.manager.release(f"{office.namespace}/left-over", "node-1")
+    assert await office.manager.close("node-1")
     await office.delete("left-over")
     assert await office.get("left-over") is not None
 
@@ -289,12 +289,12 @@ async def test_a_new_controller_continues_after_a_crash_at_any_step(office):
 
     def hold(ledger: book.Ledger) -> book.Ledger:
         given = book.give(
-            ledger, f"{office.namespace}/held", (Part("node-1-5", 10),), Terms(reservation="held")
+            ledger, f"{office.namespace}/held", (CardGrant("node-1-5", 10),), HoldTerms(reservation="held")
         )
         assert isinstance(given, book.Ledger)
         return given
 
-    await office.book.amend("node-1", hold)
+    await office.manager.amend("node-1", hold)
     async with office.works():
         await office.becomes("guarded", "Reserved")
         found = await office.becomes("held", "Reserved")

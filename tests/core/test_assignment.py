@@ -9,24 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.pools import assignment
-from croupier.core.pools.assignment import NOBODY, Approval, Assignment, Card, Pool
-from croupier.core.pools.selection import Filter, Labelled, Selector, Traits
+from croupier.core.pools.assignment import (
+    MANUAL_APPROVAL,
+    Approval,
+    AssignableCard,
+    Assignment,
+    AssignmentPool,
+)
+from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 HERE = {"kubernetes.io/hostname": "node-1", "zone": "a"}
 AUTOMATIC = Approval("Automatic")
 
 
-def card(index: int = 0, **fields: Any) -> Card:
+def card(index: int = 0, **fields: Any) -> AssignableCard:
     labels = fields.pop("labels", {})
     profiles = frozenset(fields.pop("profiles", ()))
-    return Card(Traits(f"card-{index}", index, labels=labels, profiles=profiles), **fields)
+    return AssignableCard(CardTraits(f"card-{index}", index, labels=labels, profiles=profiles), **fields)
 
 
-def pool(name: str = "team-a", **fields: Any) -> Pool:
-    return Pool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
+def pool(name: str = "team-a", **fields: Any) -> AssignmentPool:
+    return AssignmentPool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
 
 
-def decide(subject: Card, *pools: Pool, approval: Approval = NOBODY) -> Assignment:
+def decide(
+    subject: AssignableCard, *pools: AssignmentPool, approval: Approval = MANUAL_APPROVAL
+) -> Assignment:
     return assignment.decide([subject], HERE, pools, approval)[subject.id]
 
 
@@ -49,23 +57,31 @@ def test_without_the_annotation_the_card_waits_with_a_hint() -> None:
 
 
 WITHOUT_A_PERSON = {
-    "the pool takes all cards": (pool(takes_all=True), NOBODY, True),
-    "the pool takes it by labels": (pool(takes=Labelled({"tier": "gold"})), NOBODY, True),
-    "the labels do not match the pool": (pool(takes=Labelled({"tier": "silver"})), NOBODY, False),
+    "the pool takes all cards": (pool(auto_assign_all=True), MANUAL_APPROVAL, True),
+    "the pool takes it by labels": (
+        pool(auto_assign_selector=LabelMatch({"tier": "gold"})),
+        MANUAL_APPROVAL,
+        True,
+    ),
+    "the labels do not match the pool": (
+        pool(auto_assign_selector=LabelMatch({"tier": "silver"})),
+        MANUAL_APPROVAL,
+        False,
+    ),
     "the module setting, for a pool without a rule": (pool(), AUTOMATIC, True),
-    "the module setting by labels": (pool(), Approval("Selector", Labelled({"tier": "gold"})), True),
-    "the module setting by other labels": (pool(), Approval("Selector", Labelled({"tier": "x"})), False),
+    "the module setting by labels": (pool(), Approval("Selector", LabelMatch({"tier": "gold"})), True),
+    "the module setting by other labels": (pool(), Approval("Selector", LabelMatch({"tier": "x"})), False),
     "the rule of the pool overrides the module setting": (
-        pool(takes=Labelled({"tier": "silver"})),
+        pool(auto_assign_selector=LabelMatch({"tier": "silver"})),
         AUTOMATIC,
         False,
     ),
-    "manual approval": (pool(), NOBODY, False),
+    "manual approval": (pool(), MANUAL_APPROVAL, False),
 }
 
 
 @pytest.mark.parametrize(("taker", "approval", "taken"), WITHOUT_A_PERSON.values(), ids=WITHOUT_A_PERSON)
-def test_automatic_assignment(taker: Pool, approval: Approval, taken: bool) -> None:
+def test_automatic_assignment(taker: AssignmentPool, approval: Approval, taken: bool) -> None:
     found = decide(card(labels={"tier": "gold"}), taker, approval=approval)
 
     assert (found.pool, found.annotation, found.auto) == (
@@ -74,7 +90,7 @@ def test_automatic_assignment(taker: Pool, approval: Approval, taken: bool) -> N
 
 
 def test_a_card_that_two_pools_would_take_goes_to_neither() -> None:
-    found = decide(card(), pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+    found = decide(card(), pool("team-a", auto_assign_all=True), pool("team-b", auto_assign_all=True))
 
     assert (found.pool, found.annotation, found.contested) == ("", None, ("team-a", "team-b"))
     assert reasons(found) == ["Declined", "Declined"]
@@ -82,13 +98,15 @@ def test_a_card_that_two_pools_would_take_goes_to_neither() -> None:
 
 
 def test_the_rule_of_a_pool_overrides_the_module_setting() -> None:
-    found = decide(card(), pool("team-a", takes_all=True), pool("team-b"), approval=AUTOMATIC)
+    found = decide(card(), pool("team-a", auto_assign_all=True), pool("team-b"), approval=AUTOMATIC)
 
     assert (found.pool, found.contested) == ("team-a", ())
 
 
 def test_the_annotation_overrides_two_automatic_pools() -> None:
-    found = decide(card(annotation="team-b"), pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+    found = decide(
+        card(annotation="team-b"), pool("team-a", auto_assign_all=True), pool("team-b", auto_assign_all=True)
+    )
 
     assert (found.pool, found.contested) == ("team-b", ())
 
@@ -96,7 +114,7 @@ def test_the_annotation_overrides_two_automatic_pools() -> None:
 def test_a_newer_pool_does_not_take_a_card_of_another_pool() -> None:
     member = card(annotation="team-a", pool="team-a")
 
-    found = decide(member, pool("team-a", takes_all=True), pool("team-b", takes_all=True))
+    found = decide(member, pool("team-a", auto_assign_all=True), pool("team-b", auto_assign_all=True))
 
     assert found == Assignment("team-a", auto=True)
 
@@ -108,8 +126,8 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize(("one", "why"), MISMATCHES.values(), ids=MISMATCHES)
-def test_an_invalid_annotation_is_removed(one: Card, why: str) -> None:
-    found = decide(one, pool(), pool("old", leaving=True))
+def test_an_invalid_annotation_is_removed(one: AssignableCard, why: str) -> None:
+    found = decide(one, pool(), pool("old", deleting=True))
 
     assert (found.pool, found.annotation) == ("", "")
     assert why in found.mismatch
@@ -118,23 +136,25 @@ def test_an_invalid_annotation_is_removed(one: Card, why: str) -> None:
 def test_a_pool_that_is_being_deleted_keeps_its_cards() -> None:
     member = card(annotation="old", pool="old")
 
-    assert decide(member, pool("old", leaving=True, devices=Selector(exclude=Filter(indexes=((0, 9),))))).pool
+    assert decide(
+        member, pool("old", deleting=True, devices=CardSelector(exclude=CardFilter(indexes=((0, 9),))))
+    ).pool
 
 
 def test_a_card_that_leaves_gets_no_pool_before_it_has_left() -> None:
-    found = decide(card(pool="team-a"), pool("team-a", takes_all=True))
+    found = decide(card(pool="team-a"), pool("team-a", auto_assign_all=True))
 
     assert found == Assignment()
 
 
 OUTSIDE = {
-    "another node": pool(nodes=Labelled({"zone": "b"})),
-    "another card": pool(devices=Selector(exclude=Filter(indexes=((0, 0),)))),
+    "another node": pool(nodes=LabelMatch({"zone": "b"})),
+    "another card": pool(devices=CardSelector(exclude=CardFilter(indexes=((0, 0),)))),
 }
 
 
 @pytest.mark.parametrize("narrow", OUTSIDE.values(), ids=OUTSIDE)
-def test_outside_the_selectors(narrow: Pool) -> None:
+def test_outside_the_selectors(narrow: AssignmentPool) -> None:
     assert reasons(decide(card(), narrow)) == ["NoPoolMatched"]
 
     given_by_hand = decide(card(annotation="team-a"), narrow)
@@ -158,13 +178,13 @@ OBSTACLES = {
 
 @pytest.mark.parametrize(("fields", "one", "why"), OBSTACLES.values(), ids=OBSTACLES)
 def test_an_obstacle_keeps_a_card_out_but_does_not_remove_a_member(
-    fields: dict[str, Any], one: Pool, why: str
+    fields: dict[str, Any], one: AssignmentPool, why: str
 ) -> None:
     for newcomer, taker in ((card(annotation="team-a", **fields), one), (card(**fields), one)):
         found = decide(newcomer, taker)
         assert (found.pool, reasons(found)) == ("", ["Declined"])
         assert why in found.pending[0].sentence
-    automatic = decide(card(**fields), replace(one, takes_all=True))
+    automatic = decide(card(**fields), replace(one, auto_assign_all=True))
     assert (automatic.pool, automatic.annotation, automatic.auto) == ("", None, True)
 
     assert decide(card(annotation="team-a", pool="team-a", **fields), one).pool == "team-a"
@@ -175,7 +195,7 @@ def test_a_card_with_unknown_profiles_is_assigned() -> None:
 
 
 def test_a_drained_card_is_assigned_only_by_annotation() -> None:
-    eager = pool(takes_all=True)
+    eager = pool(auto_assign_all=True)
 
     assert decide(card(drained=True), eager).pool == ""
     assert decide(card(drained=True, annotation="team-a"), eager).pool == "team-a"
@@ -189,12 +209,12 @@ def test_of_two_pools_with_one_resource_the_younger_gets_nothing() -> None:
     old = replace(pool("team-a"), resource="gpu.deckhouse.io/x", created=datetime(2026, 1, 1, tzinfo=UTC))
     young = replace(pool("team-b"), resource="gpu.deckhouse.io/x", created=datetime(2026, 2, 1, tzinfo=UTC))
 
-    assert assignment.elder_twin(young, [old, young]) == "team-a"
-    assert assignment.elder_twin(old, [old, young]) is None
+    assert assignment.older_duplicate(young, [old, young]) == "team-a"
+    assert assignment.older_duplicate(old, [old, young]) is None
     assert reasons(decide(card(annotation="team-b"), old, young)) == ["Declined"]
 
 
-def placed(cards: list[Card], *pools: Pool) -> dict[str, str]:
+def placed(cards: list[AssignableCard], *pools: AssignmentPool) -> dict[str, str]:
     found = assignment.decide(cards, HERE, pools)
     return {name: decision.pool for name, decision in found.items()}
 
@@ -202,7 +222,7 @@ def placed(cards: list[Card], *pools: Pool) -> dict[str, str]:
 def test_a_pool_takes_at_most_max_per_node_cards() -> None:
     four = [card(index) for index in range(4)]
 
-    assert placed(four, pool(takes_all=True, most_per_node=2)) == {
+    assert placed(four, pool(auto_assign_all=True, max_per_node=2)) == {
         "card-0": "team-a",
         "card-1": "team-a",
         "card-2": "",
@@ -213,7 +233,7 @@ def test_a_pool_takes_at_most_max_per_node_cards() -> None:
 def test_members_come_first_then_annotated_cards() -> None:
     cards = [card(0), card(1, annotation="team-a"), card(2, annotation="team-a", pool="team-a")]
 
-    assert placed(cards, pool(takes_all=True, most_per_node=2)) == {
+    assert placed(cards, pool(auto_assign_all=True, max_per_node=2)) == {
         "card-0": "",
         "card-1": "team-a",
         "card-2": "team-a",
@@ -224,7 +244,7 @@ def test_of_too_many_members_the_idle_ones_leave() -> None:
     member = {"annotation": "team-a", "pool": "team-a"}
     cards = [card(0, **member), card(1, busy=True, **member)]
 
-    found = assignment.decide(cards, HERE, [pool(most_per_node=1)])
+    found = assignment.decide(cards, HERE, [pool(max_per_node=1)])
 
     assert (found["card-0"].pool, found["card-0"].annotation) == ("", "")
     assert (found["card-1"].pool, found["card-1"].annotation) == ("team-a", None)
@@ -233,7 +253,7 @@ def test_of_too_many_members_the_idle_ones_leave() -> None:
 def test_a_leaving_card_occupies_its_place_but_removes_no_member() -> None:
     leaving, member = card(0, pool="team-a"), card(1, annotation="team-a", pool="team-a")
 
-    assert placed([leaving, member, card(2)], pool(takes_all=True, most_per_node=2)) == {
+    assert placed([leaving, member, card(2)], pool(auto_assign_all=True, max_per_node=2)) == {
         "card-0": "",
         "card-1": "team-a",
         "card-2": "",
@@ -260,27 +280,31 @@ some_pools = st.lists(
     st.builds(
         pool,
         st.sampled_from(["a", "b"]),
-        takes_all=st.booleans(),
-        most_per_node=st.none() | st.integers(1, 3),
-        leaving=st.booleans(),
+        auto_assign_all=st.booleans(),
+        max_per_node=st.none() | st.integers(1, 3),
+        deleting=st.booleans(),
     ),
     max_size=2,
     unique_by=lambda one: one.name,
 )
-approvals = st.sampled_from([NOBODY, AUTOMATIC])
+approvals = st.sampled_from([MANUAL_APPROVAL, AUTOMATIC])
 
 
 @given(some_cards, some_pools, approvals)
-def test_no_pool_gets_more_of_a_node_than_it_may(cards: list[Card], pools: list[Pool], how: Approval) -> None:
+def test_no_pool_gets_more_of_a_node_than_it_may(
+    cards: list[AssignableCard], pools: list[AssignmentPool], how: Approval
+) -> None:
     found = assignment.decide(cards, HERE, pools, how)
 
     for one in pools:
-        if one.most_per_node is not None and not one.leaving:
-            assert sum(1 for decision in found.values() if decision.pool == one.name) <= one.most_per_node
+        if one.max_per_node is not None and not one.deleting:
+            assert sum(1 for decision in found.values() if decision.pool == one.name) <= one.max_per_node
 
 
 @given(some_cards, some_pools, approvals)
-def test_every_card_has_a_pool_or_a_reason(cards: list[Card], pools: list[Pool], how: Approval) -> None:
+def test_every_card_has_a_pool_or_a_reason(
+    cards: list[AssignableCard], pools: list[AssignmentPool], how: Approval
+) -> None:
     found = assignment.decide(cards, HERE, pools, how)
 
     for one in cards:
@@ -292,7 +316,7 @@ def test_every_card_has_a_pool_or_a_reason(cards: list[Card], pools: list[Pool],
 
 @given(some_cards, some_pools, approvals)
 def test_decisions_are_stable_once_they_are_written(
-    cards: list[Card], pools: list[Pool], how: Approval
+    cards: list[AssignableCard], pools: list[AssignmentPool], how: Approval
 ) -> None:
     """Once annotations are written and cards have moved, nothing changes any more."""
     for _ in range(3):
@@ -305,6 +329,6 @@ def test_decisions_are_stable_once_they_are_written(
     assert [decision.pool for decision in again.values()] == [card.pool for card in cards]
 
 
-def moved(before: Card, decision: Assignment) -> Card:
+def moved(before: AssignableCard, decision: Assignment) -> AssignableCard:
     written = before.annotation if decision.annotation is None else decision.annotation
     return replace(before, annotation=written, pool=decision.pool)

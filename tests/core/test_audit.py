@@ -7,18 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.ledgers import audit, ledger
-from croupier.core.ledgers.audit import World
-from croupier.core.ledgers.capacity import Device, Report
-from croupier.core.ledgers.ledger import Grant, Ledger, Terms
-from croupier.core.pods.want import Shares
-from tests.core import stages
-from tests.core.stages import NODE, NOON, by_key, gpu, half, pci, plain, pledge, pod
+from croupier.core.ledgers.audit import AuditInputs
+from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger
+from croupier.core.ledgers.reported_cards import NodeCardReport, ReportedCard
+from croupier.core.pods.card_request import CardShares
+from tests.core import node_records
+from tests.core.node_records import (
+    NODE,
+    NOON,
+    by_key,
+    gpu,
+    half_of,
+    pci,
+    plugin_report,
+    pod,
+    reservation_hold,
+)
 
-MINE = pod(grant=half(gpu(0)))
+MINE = pod(grant=half_of(gpu(0)))
 
 
-def holding(*holders: tuple[str, Grant, Terms], report: Report | None = None) -> Ledger:
-    held = Ledger(NODE, stages.cards_of(report or plain()))
+def holding(*holders: tuple[str, Grant, HoldTerms], report: NodeCardReport | None = None) -> Ledger:
+    held = Ledger(NODE, node_records.cards_of(report or plugin_report()))
     for holder, grant, terms in holders:
         given = ledger.give(held, holder, grant, terms)
         assert isinstance(given, Ledger)
@@ -26,28 +36,36 @@ def holding(*holders: tuple[str, Grant, Terms], report: Report | None = None) ->
     return held
 
 
-def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, Grant, Terms]:
-    return holder, half(*cards, share=share), Terms(bound=True)
+def bound(holder: str, *cards: str, share: int = 50) -> tuple[str, Grant, HoldTerms]:
+    return holder, half_of(*cards, share=share), HoldTerms(bound=True)
 
 
-def world(held: Ledger, *pods, report: Report | None = None, pledges=(), reservations=()) -> World:
-    return World(held, report or plain(), by_key(*pods), {hold.pod: hold for hold in pledges}, reservations)
+def world(
+    held: Ledger, *pods, report: NodeCardReport | None = None, reservation_holds=(), reservations=()
+) -> AuditInputs:
+    return AuditInputs(
+        held,
+        report or plugin_report(),
+        by_key(*pods),
+        {hold.pod: hold for hold in reservation_holds},
+        reservations,
+    )
 
 
-def found(seen: World) -> list[tuple[str, str, bool]]:
+def found(seen: AuditInputs) -> list[tuple[str, str, bool]]:
     return [
         (
             divergence.finding.kind,
             divergence.finding.holder or divergence.finding.card,
             divergence.repair is not None,
         )
-        for divergence in audit.look(seen)
+        for divergence in audit.compare(seen)
     ]
 
 
-RESERVED = ("ns/a", half(gpu(0)), Terms(reservation="rsv-a"))
+RESERVED = ("ns/a", half_of(gpu(0)), HoldTerms(reservation="rsv-a"))
 FULL = bound("ns/b/1", gpu(0), share=100)
-B = pod("b", wants=(Shares(1),), grant=half(gpu(0), share=100))
+B = pod("b", wants=(CardShares(1),), grant=half_of(gpu(0), share=100))
 WORLDS = {
     "no differences": (world(holding(bound("ns/a/1", gpu(0))), MINE), []),
     "Leak: no such pod": (world(holding(bound("ns/a/1", gpu(0)))), [("Leak", "ns/a/1", True)]),
@@ -61,9 +79,12 @@ WORLDS = {
     ),
     "Leak: the Reservation does not exist": (world(holding(RESERVED)), [("Leak", "ns/a", True)]),
     "no Leak: the Reservation exists": (world(holding(RESERVED), reservations={"ns/rsv-a"}), []),
-    "no Leak: the hold has not expired": (world(holding(("ns/a", half(gpu(0)), Terms(until=NOON)))), []),
+    "no Leak: the hold has not expired": (
+        world(holding(("ns/a", half_of(gpu(0)), HoldTerms(until=NOON)))),
+        [],
+    ),
     "no Leak: held, and the pod is pending": (
-        world(holding(("ns/a/1", half(gpu(0)), Terms(until=NOON))), replace(MINE, node="")),
+        world(holding(("ns/a/1", half_of(gpu(0)), HoldTerms(until=NOON))), replace(MINE, node="")),
         [],
     ),
     "Ghost with an allocation": (world(holding(), MINE), [("Ghost", "ns/a/1", True)]),
@@ -72,9 +93,9 @@ WORLDS = {
         world(holding(), pod(wants=(), trouble="?", marked=True)),
         [("Ghost", "ns/a/1", False)],
     ),
-    "no Ghost: the pod requests no cards": (world(holding(), pod(wants=(), grant=half(gpu(0)))), []),
+    "no Ghost: the pod requests no cards": (world(holding(), pod(wants=(), grant=half_of(gpu(0)))), []),
     "no Ghost: the pod is about to take over its Reservation's hold": (
-        world(holding(RESERVED), MINE, reservations={"ns/rsv-a"}, pledges=(pledge(),)),
+        world(holding(RESERVED), MINE, reservations={"ns/rsv-a"}, reservation_holds=(reservation_hold(),)),
         [],
     ),
     "Overlap: pods use more than exists": (
@@ -83,7 +104,7 @@ WORLDS = {
     ),
     "Overlap: one pod under two names": (
         world(
-            holding(bound("ns/a/1", gpu(0)), ("ns/a", half(gpu(1)), Terms(until=NOON))),
+            holding(bound("ns/a/1", gpu(0)), ("ns/a", half_of(gpu(1)), HoldTerms(until=NOON))),
             MINE,
         ),
         [("Overlap", "ns/a", True)],
@@ -100,23 +121,23 @@ WORLDS = {
     "WrongCard twice: two pods are swapped": (
         world(
             holding(bound("ns/a/1", gpu(1), share=100), FULL),
-            pod("a", wants=(Shares(1),), grant=half(gpu(0), share=100)),
-            pod("b", wants=(Shares(1),), grant=half(gpu(1), share=100)),
+            pod("a", wants=(CardShares(1),), grant=half_of(gpu(0), share=100)),
+            pod("b", wants=(CardShares(1),), grant=half_of(gpu(1), share=100)),
         ),
         [("WrongCard", "ns/a/1", True), ("WrongCard", "ns/b/1", True)],
     ),
     "no WrongCard: the same card under another name": (
         world(
-            holding(bound("ns/a/1", pci(0)), report=Report(NODE, devices=(Device(pci(0), 0),))),
+            holding(bound("ns/a/1", pci(0)), report=NodeCardReport(NODE, devices=(ReportedCard(pci(0), 0),))),
             MINE,
-            report=Report(NODE, devices=(Device(pci(0), 0),)),
+            report=NodeCardReport(NODE, devices=(ReportedCard(pci(0), 0),)),
         ),
         [],
     ),
-    "Drift: an additional card": (world(holding(), report=plain(5)), [("Drift", gpu(4), True)]),
-    "Drift: a missing card": (world(holding(), report=plain(3)), [("Drift", gpu(3), True)]),
+    "Drift: an additional card": (world(holding(), report=plugin_report(5)), [("Drift", gpu(4), True)]),
+    "Drift: a missing card": (world(holding(), report=plugin_report(3)), [("Drift", gpu(3), True)]),
     "Drift: a held card is missing": (
-        world(holding(bound("ns/a/1", gpu(0))), MINE, report=plain(0)),
+        world(holding(bound("ns/a/1", gpu(0))), MINE, report=plugin_report(0)),
         [
             (kind, card, repairable)
             for kind, card, repairable in (
@@ -139,9 +160,9 @@ def test_differences_are_found(seen, findings):
 def test_only_differences_of_two_comparisons_are_confirmed():
     leak, ghost = world(holding(bound("ns/a/1", gpu(0)))), world(holding(), MINE)
 
-    assert audit.confirmed(audit.look(leak), audit.look(ghost)) == ()
+    assert audit.confirmed(audit.compare(leak), audit.compare(ghost)) == ()
     assert [
-        divergence.finding.kind for divergence in audit.confirmed(audit.look(leak), audit.look(leak))
+        divergence.finding.kind for divergence in audit.confirmed(audit.compare(leak), audit.compare(leak))
     ] == ["Leak"]
 
 
@@ -149,13 +170,13 @@ def test_swapped_pods_are_repaired_together():
     seen, _ = WORLDS["WrongCard twice: two pods are swapped"]
     after = mended(seen)
 
-    assert after.ledger.grant("ns/a/1") == half(gpu(0), share=100)
-    assert after.ledger.grant("ns/b/1") == half(gpu(1), share=100)
+    assert after.ledger.grant("ns/a/1") == half_of(gpu(0), share=100)
+    assert after.ledger.grant("ns/b/1") == half_of(gpu(1), share=100)
 
 
 def test_a_repair_does_nothing_if_the_difference_no_longer_exists():
-    (leak,) = audit.look(world(holding(bound("ns/a/1", gpu(0)))))
-    (ghost,) = audit.look(world(holding(), MINE))
+    (leak,) = audit.compare(world(holding(bound("ns/a/1", gpu(0)))))
+    (ghost,) = audit.compare(world(holding(), MINE))
     assert leak.repair is not None
     assert ghost.repair is not None
 
@@ -165,10 +186,10 @@ def test_a_repair_does_nothing_if_the_difference_no_longer_exists():
         assert audit.apply(held, ghost.repair) == held
 
 
-def mended(seen: World) -> World:
+def mended(seen: AuditInputs) -> AuditInputs:
     for _ in range(12):
         held = seen.ledger
-        for divergence in audit.look(seen):
+        for divergence in audit.compare(seen):
             held = held if divergence.repair is None else audit.apply(held, divergence.repair)
         if held == seen.ledger:
             return seen
@@ -177,24 +198,24 @@ def mended(seen: World) -> World:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> AuditInputs:
     """A ledger of some records, compared with other records."""
-    report = draw(stages.reports())
-    pledges = draw(stages.many_pledges())
-    other = draw(st.one_of(st.just(report), stages.reports()))
-    pods = draw(st.one_of(stages.honest(report), stages.many_pods()))
-    recorded = draw(st.one_of(st.just(pods), stages.many_pods()))
-    held = stages.rebuilt(*recorded, report=report, pledges=tuple(pledges))
+    report = draw(node_records.reports())
+    pledges = draw(node_records.reservation_holds())
+    other = draw(st.one_of(st.just(report), node_records.reports()))
+    pods = draw(st.one_of(node_records.placed_pods(report), node_records.many_pods()))
+    recorded = draw(st.one_of(st.just(pods), node_records.many_pods()))
+    held = node_records.rebuilt(*recorded, report=report, reservation_holds=tuple(pledges))
     kept = {f"ns/{hold.name}" for hold in pledges if draw(st.booleans())}
-    return world(held, *pods, report=other, pledges=pledges, reservations=kept)
+    return world(held, *pods, report=other, reservation_holds=pledges, reservations=kept)
 
 
 @given(worlds())
 def test_repairs_terminate_never_overcommit_and_never_take_from_a_live_pod(seen):
     after = mended(seen)
 
-    assert ledger.faults(after.ledger) == []
-    assert [divergence for divergence in audit.look(after) if divergence.repair is not None] == []
+    assert ledger.invariant_violations(after.ledger) == []
+    assert [divergence for divergence in audit.compare(after) if divergence.repair is not None] == []
     for live in after.live():
         if seen.ledger.grant(live.holder):
             assert after.ledger.grant(live.holder)
@@ -205,9 +226,9 @@ def test_repairs_terminate_never_overcommit_and_never_take_from_a_live_pod(seen)
             assert after.ledger.held[holder] == until
 
 
-@given(stages.reports(), st.data())
+@given(node_records.reports(), st.data())
 def test_consistent_inputs_have_no_findings(report, data):
-    pods = data.draw(stages.honest(report))
-    seen = world(stages.rebuilt(*pods, report=report), *pods, report=report)
+    pods = data.draw(node_records.placed_pods(report))
+    seen = world(node_records.rebuilt(*pods, report=report), *pods, report=report)
 
-    assert audit.look(seen) == ()
+    assert audit.compare(seen) == ()

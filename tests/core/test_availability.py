@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from croupier.core import quantity
-from croupier.core.availability import NOTHING, Availability, Occupant, Three
+from croupier.core.availability import NOTHING, AccountedPod, Availability, ResourceAmounts
 from croupier.core.quantity import ZERO
 
 GPU, SMALL, MEDIUM = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
@@ -23,12 +23,12 @@ def index(**nodes: Mapping[str, str]) -> Availability:
     return made
 
 
-def pod(number: int, node: str, requests: Mapping[str, str], *, uid: str = "") -> Occupant:
-    return Occupant(f"team/p{number}", uid or f"uid-{number}", node, amounts(requests))
+def pod(number: int, node: str, requests: Mapping[str, str], *, uid: str = "") -> AccountedPod:
+    return AccountedPod(f"team/p{number}", uid or f"uid-{number}", node, amounts(requests))
 
 
-def three(capacity: str, allocatable: str, allocated: str) -> Three:
-    return Three.of(*map(quantity.parse, (capacity, allocatable, allocated)))
+def three(capacity: str, allocatable: str, allocated: str) -> ResourceAmounts:
+    return ResourceAmounts.of(*map(quantity.parse, (capacity, allocatable, allocated)))
 
 
 def test_three_pods_with_a_gpu_each_leave_one_of_four():
@@ -47,7 +47,7 @@ def test_the_rest_is_available_on_node_1():
         shown.set_pod(pod(number, "node-1" if number < 10 else "node-2", {MEDIUM: "1"}))
 
     assert [shown.three(node, MEDIUM).available.whole for node in ("node-1", "node-2")] == [2, 0]
-    assert shown.most_free(MEDIUM) == quantity.parse("2")
+    assert shown.max_free(MEDIUM) == quantity.parse("2")
     assert shown.total(MEDIUM) == three("24", "24", "22")
 
 
@@ -127,33 +127,33 @@ def test_an_allocated_resource_still_exists():
     shown.set_pod(pod(1, "node-1", {MEDIUM: "1"}))
 
     assert shown.exists(MEDIUM)
-    assert shown.most_free(MEDIUM) == ZERO
+    assert shown.max_free(MEDIUM) == ZERO
 
 
 def test_a_cordoned_node_does_not_count_for_max_free():
     shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
-    assert shown.most_free(GPU) == quantity.parse("8")
+    assert shown.max_free(GPU) == quantity.parse("8")
 
     shown.set_node("node-1", amounts({GPU: "8"}), cordoned=True)
-    assert shown.most_free(GPU) == quantity.parse("4")
+    assert shown.max_free(GPU) == quantity.parse("4")
     assert shown.total(GPU) == three("12", "12", "0")  # the total includes it
 
     shown.set_node("node-1", amounts({GPU: "8"}))
-    assert shown.most_free(GPU) == quantity.parse("8")
+    assert shown.max_free(GPU) == quantity.parse("8")
 
 
 def test_unknown_resource_names_are_not_stored():
     shown = index(node_1={GPU: "1"})
 
     for number in range(1000):
-        assert shown.most_free(f"nvidia.com/mig-{number}") == ZERO
+        assert shown.max_free(f"nvidia.com/mig-{number}") == ZERO
 
     assert not shown._heaps
 
 
 def test_the_max_free_heap_stays_bounded():
     shown = index(node_1={GPU: "8"}, node_2={GPU: "4"})
-    assert shown.most_free(GPU) == quantity.parse("8")
+    assert shown.max_free(GPU) == quantity.parse("8")
 
     for number in range(1000):
         shown.set_pod(pod(number, "node-1", {GPU: "1"}))
@@ -161,7 +161,7 @@ def test_the_max_free_heap_stays_bounded():
             shown.drop_pod(f"uid-{number - 5}")
 
     assert len(shown._heaps.get(GPU, ())) < 100
-    assert shown.most_free(GPU) == quantity.parse("4")
+    assert shown.max_free(GPU) == quantity.parse("4")
 
 
 def test_fractions_in_every_notation_add_up_and_cancel_exactly():

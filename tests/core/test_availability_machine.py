@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core.availability import NOTHING, Availability, Occupant, Three
+from croupier.core.availability import NOTHING, AccountedPod, Availability, ResourceAmounts
 from croupier.core.quantity import NANO, ZERO, Quantity
 
 NODES = ("node-1", "node-2", "gpu-worker")
@@ -28,9 +28,11 @@ class Recounted(RuleBasedStateMachine):
         self.index = Availability()
         self.nodes: dict[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]] = {}
         self.cordoned: set[str] = set()
-        self.pods: dict[str, Occupant] = {}
+        self.pods: dict[str, AccountedPod] = {}
         self.born = 0
-        self.kept: list[tuple[Mapping[str, Mapping[str, Three]], dict[str, dict[str, Three]]]] = []
+        self.kept: list[
+            tuple[Mapping[str, Mapping[str, ResourceAmounts]], dict[str, dict[str, ResourceAmounts]]]
+        ] = []
 
     @rule(name=st.sampled_from(NODES), allocatable=REPORTED, reserved=REPORTED, cordoned=st.booleans())
     def a_node_reports(self, name, allocatable, reserved, cordoned):
@@ -60,19 +62,19 @@ class Recounted(RuleBasedStateMachine):
     def a_pod_is_bound(self, key, node, requests):
         """It may replace a pod with the same name whose deletion was not delivered."""
         self.born += 1
-        self._set(Occupant(key, f"uid-{self.born}", node, requests))
+        self._set(AccountedPod(key, f"uid-{self.born}", node, requests))
 
     @rule(key=NAMES, requests=AMOUNTS)
     def a_pod_changes(self, key, requests):
         if key in self.pods:
             was = self.pods[key]
-            self._set(Occupant(key, was.uid, was.node, requests))
+            self._set(AccountedPod(key, was.uid, was.node, requests))
 
     @rule(key=NAMES, node=st.sampled_from(NODES))
     def a_uid_moves_to_another_node(self, key, node):
         if key in self.pods:
             was = self.pods[key]
-            self._set(Occupant(key, was.uid, node, was.requests))
+            self._set(AccountedPod(key, was.uid, node, was.requests))
 
     @rule(key=NAMES)
     def nothing_changes(self, key):
@@ -92,19 +94,19 @@ class Recounted(RuleBasedStateMachine):
 
     @rule()
     def a_snapshot_is_kept(self):
-        picture = self.index.every()
+        picture = self.index.snapshot()
         self.kept.append((picture, {name: dict(account) for name, account in picture.items()}))
 
     @rule(resource=st.sampled_from(RESOURCES))
     def max_free_is_queried(self, resource):
         """From now on the index maintains it for this resource."""
-        self.index.most_free(resource)
+        self.index.max_free(resource)
 
-    def _set(self, pod: Occupant) -> None:
+    def _set(self, pod: AccountedPod) -> None:
         self.pods[pod.key] = pod
         self.index.set_pod(pod)
 
-    def recount(self) -> dict[str, dict[str, Three]]:
+    def recount(self) -> dict[str, dict[str, ResourceAmounts]]:
         counted = {}
         for name, (allocatable, capacity) in self.nodes.items():
             asked: dict[str, Quantity] = {}
@@ -112,7 +114,7 @@ class Recounted(RuleBasedStateMachine):
                 for resource, amount in pod.requests.items() if pod.node == name else ():
                     asked[resource] = asked.get(resource, ZERO) + amount
             counted[name] = {
-                resource: Three.of(
+                resource: ResourceAmounts.of(
                     capacity.get(resource, ZERO), allocatable.get(resource, ZERO), asked.get(resource, ZERO)
                 )
                 for resource in {*allocatable, *capacity, *asked}
@@ -122,7 +124,7 @@ class Recounted(RuleBasedStateMachine):
     @invariant()
     def all_amounts_equal_a_recount(self):
         counted = self.recount()
-        assert self.index.every() == counted
+        assert self.index.snapshot() == counted
         assert set(self.index.nodes()) == set(counted)
         assert {name for name in NODES if self.index.cordoned(name)} == self.cordoned
         assert set(self.index.resources()) == {
@@ -148,7 +150,7 @@ class Recounted(RuleBasedStateMachine):
                 account for name, account in counted if name not in self.cordoned and resource in account
             ]
             free = [account[resource].available for account in open_]
-            assert self.index.most_free(resource) == max(free, default=ZERO)
+            assert self.index.max_free(resource) == max(free, default=ZERO)
 
     @invariant()
     def snapshots_do_not_change(self):

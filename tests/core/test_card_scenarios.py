@@ -6,47 +6,47 @@ from typing import Any
 import msgspec
 import pytest
 
-from croupier.api.gpu import GPUPool, pooling
-from croupier.core.cards import course, lifecycle
-from croupier.core.cards.course import Course, Standing
-from croupier.core.cards.lifecycle import TABLE, CardFacts, Phase, Step, Trouble
-from croupier.core.pools.assignment import Approval, Assignment, Card
-from croupier.core.pools.selection import Traits
-from tests.core import card_stories
-from tests.core.card_stories import UNTOUCHED, Act, Situation, Story
+from croupier.api.gpu import GPUPool, convert_pool
+from croupier.core.cards import card_decision, lifecycle
+from croupier.core.cards.card_decision import CardDecision, CurrentCard
+from croupier.core.cards.lifecycle import TABLE, CardFacts, CardPhase, CardTrouble, TransitionTaken
+from croupier.core.pools.assignment import Approval, AssignableCard, Assignment
+from croupier.core.pools.selection import CardTraits
+from tests.core import card_scenarios
+from tests.core.card_scenarios import UNTOUCHED, CardScenario, CardSituation, ScenarioStep
 
-STORIES = card_stories.stories()
+SCENARIOS = card_scenarios.scenarios()
 CARD = "node-1-0000-65-00-0"
 
 
 @dataclass
-class Stage:
+class CardEnv:
     """One card with its stored state."""
 
     approval: Approval
-    phase: Phase = "Discovered"
+    phase: CardPhase = "Discovered"
     pool: str = ""
     annotation: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TransitionTaken] = field(default_factory=list)
     mismatch: str = ""
     written: str | None = None
     answer: Assignment = field(default_factory=Assignment)
 
-    def play(self, act: Act) -> None:
+    def play(self, act: ScenarioStep) -> None:
         self.steps, self.mismatch, self.written = [], "", None
         if "annotation" in act.said:
             self.annotation = act.situation.annotation
         if act.situation.pool != UNTOUCHED:
             self.pool = act.situation.pool
-        pools = [pooling.pool(_pool(name, spec)) for name, spec in act.pools.items()]
+        pools = [convert_pool.pool(_pool(name, spec)) for name, spec in act.pools.items()]
         for _ in range(5):
-            current = Standing(self.card(act.situation), self.phase, facts(act.situation))
-            decision = course.decide([current], {}, pools, self.approval)[CARD]
+            current = CurrentCard(self.card(act.situation), self.phase, facts(act.situation))
+            decision = card_decision.decide([current], {}, pools, self.approval)[CARD]
             if not self.carry_out(decision):
                 return
         raise AssertionError(f"{act.name}: the lifecycle does not terminate")
 
-    def carry_out(self, decision: Course) -> bool:
+    def carry_out(self, decision: CardDecision) -> bool:
         """Whether anything was written."""
         self.answer = decision.assignment
         self.steps += decision.steps
@@ -57,9 +57,9 @@ class Stage:
             return True
         return bool(decision.steps)
 
-    def card(self, now: Situation) -> Card:
-        return Card(
-            Traits(CARD, index=0, product="H100"),
+    def card(self, now: CardSituation) -> AssignableCard:
+        return AssignableCard(
+            CardTraits(CARD, index=0, product="H100"),
             annotation=self.annotation,
             pool=self.pool,
             excluded=now.ignored or not now.managed,
@@ -68,8 +68,8 @@ class Stage:
         )
 
 
-def facts(now: Situation) -> CardFacts:
-    failing = [Trouble(name, sentence) for name, sentence in now.failing.items()]
+def facts(now: CardSituation) -> CardFacts:
+    failing = [CardTrouble(name, sentence) for name, sentence in now.failing.items()]
     return CardFacts(
         managed=now.managed,
         ignored=now.ignored,
@@ -87,9 +87,9 @@ def _pool(name: str, spec: Any) -> GPUPool:
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUPool)
 
 
-def play(story: Story) -> list[Step]:
-    stage = Stage(Approval("Automatic" if story.approval == "Automatic" else "Manual"))
-    taken: list[Step] = []
+def play(story: CardScenario) -> list[TransitionTaken]:
+    stage = CardEnv(Approval("Automatic" if story.approval == "Automatic" else "Manual"))
+    taken: list[TransitionTaken] = []
     for act in story.acts:
         before = stage.phase
         stage.play(act)
@@ -98,7 +98,7 @@ def play(story: Story) -> list[Step]:
     return taken
 
 
-def check(stage: Stage, act: Act, before: Phase) -> None:
+def check(stage: CardEnv, act: ScenarioStep, before: CardPhase) -> None:
     wanted, steps = act.ending, stage.steps
     path = (before, *(step.end for step in steps if step.end != step.start)) if steps else ()
     assert (stage.phase, stage.pool) == (wanted.phase, wanted.pool), act.name
@@ -112,16 +112,16 @@ def check(stage: Stage, act: Act, before: Phase) -> None:
         assert wanted.by in ("", last.owner), act.name
         assert wanted.reason in ("", last.reason), act.name
         assert wanted.says in last.sentence, act.name
-        assert last.end in lifecycle.told(tuple(steps))
+        assert last.end in lifecycle.event_note(tuple(steps))
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_the_card_reaches_the_expected_state(story: Story):
+@pytest.mark.parametrize("story", SCENARIOS.values(), ids=SCENARIOS)
+def test_the_card_reaches_the_expected_state(story: CardScenario):
     play(story)
 
 
 def test_every_transition_is_taken_from_each_of_its_phases():
-    taken = {(step.start, TABLE.index(step.row)) for story in STORIES.values() for step in play(story)}
+    taken = {(step.start, TABLE.index(step.row)) for story in SCENARIOS.values() for step in play(story)}
     missing = [
         f"{start} -> {row.end or start}: {row.rule.words}"
         for index, row in enumerate(TABLE)

@@ -43,7 +43,7 @@ def test_products_are_valid_label_values(model):
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
 def test_every_profile_fits_as_often_as_its_row_says(model):
-    counted = {kind.name: mig.how_many(model.kinds, kind.name) for kind in model.kinds}
+    counted = {kind.name: mig.max_devices(model.kinds, kind.name) for kind in model.kinds}
 
     assert counted == {kind.name: kind.most for kind in model.kinds}
     assert model.mig_capable == bool(model.kinds)

@@ -7,44 +7,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.installation import diagnosis, diagnosis_cluster
-from croupier.core.installation.diagnosis import Complaint, Complaints, Definition, Versions, Workload
-from croupier.core.installation.diagnosis_cluster import (
-    Hook,
-    Lacking,
-    PoolState,
-    Scheduling,
-    Serving,
-    SettingsSeen,
-    Webhooks,
+from croupier.core.installation.diagnosis import (
+    InstallationProblem,
+    InstallationProblems,
+    InstalledCRD,
+    InstalledVersions,
+    WorkloadStatus,
 )
-from croupier.core.ledgers.finding import Finding
+from croupier.core.installation.diagnosis_cluster import (
+    MissingPermission,
+    NodeResources,
+    PoolConditions,
+    RegisteredWebhook,
+    SchedulingFacts,
+    SettingsSource,
+    WebhookFacts,
+)
+from croupier.core.ledgers.finding import LedgerFinding
 
 NOW = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
 WANTED = {"Mutating": ("fallback",)}
 
 
-def summary(complaints: Complaints) -> list[tuple[str, str]]:
+def summary(complaints: InstallationProblems) -> list[tuple[str, str]]:
     return [(complaint.severity, complaint.where) for complaint in complaints]
 
 
 VERSIONS = {
-    "good": (Versions("v1.34.2"), []),
-    "too old": (Versions("v1.30.9"), [("error", "API server")]),
-    "a vendor version": (Versions("v1.31.0+k3s1"), []),
-    "a vendor version with a plus sign": (Versions("v1.32+.4-eks"), []),
-    "unreadable": (Versions("main"), [("warning", "API server")]),
+    "good": (InstalledVersions("v1.34.2"), []),
+    "too old": (InstalledVersions("v1.30.9"), [("error", "API server")]),
+    "a vendor version": (InstalledVersions("v1.31.0+k3s1"), []),
+    "a vendor version with a plus sign": (InstalledVersions("v1.32+.4-eks"), []),
+    "unreadable": (InstalledVersions("main"), [("warning", "API server")]),
     "limits cannot be changed in place": (
-        Versions("v1.32.1", moves_limits=True),
+        InstalledVersions("v1.32.1", moves_limits=True),
         [("warning", "API server")],
     ),
-    "an old kubelet": (Versions("v1.34.2", {"a": "v1.29.0"}), [("warning", "nodes a")]),
-    "a kubelet ahead": (Versions("v1.33.2", {"a": "v1.34.0", "b": "v1.33.0"}), [("warning", "nodes a")]),
+    "an old kubelet": (InstalledVersions("v1.34.2", {"a": "v1.29.0"}), [("warning", "nodes a")]),
+    "a kubelet ahead": (
+        InstalledVersions("v1.33.2", {"a": "v1.34.0", "b": "v1.33.0"}),
+        [("warning", "nodes a")],
+    ),
     "an unfinished upgrade": (
-        Versions("v1.34.2", images={"x": "0.1", "y": "0.2"}),
+        InstalledVersions("v1.34.2", images={"x": "0.1", "y": "0.2"}),
         [("warning", "processes")],
     ),
     "another version of the command": (
-        Versions("v1.34.2", images={"x": "0.1"}, ours="0.2"),
+        InstalledVersions("v1.34.2", images={"x": "0.1"}, ours="0.2"),
         [("note", "processes")],
     ),
 }
@@ -62,18 +71,18 @@ NEWER = {
     "versions": [{"schema": {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}}}],
 }
 KINDS = {
-    "as installed by this version": ({"x": Definition(SPEC)}, []),
-    "with defaults of the API server": ({"x": Definition(ADDED)}, []),
+    "as installed by this version": ({"x": InstalledCRD(SPEC)}, []),
+    "with defaults of the API server": ({"x": InstalledCRD(ADDED)}, []),
     "missing": ({}, [("error", "CRD x")]),
-    "not served": ({"x": Definition(SPEC, established=False)}, [("error", "CRD x")]),
-    "of a newer version": ({"x": Definition(NEWER)}, [("warning", "CRD x")]),
-    "of an older version": ({"x": Definition({**SPEC, "versions": []})}, [("warning", "CRD x")]),
+    "not served": ({"x": InstalledCRD(SPEC, established=False)}, [("error", "CRD x")]),
+    "of a newer version": ({"x": InstalledCRD(NEWER)}, [("warning", "CRD x")]),
+    "of an older version": ({"x": InstalledCRD({**SPEC, "versions": []})}, [("warning", "CRD x")]),
 }
 
 
 @pytest.mark.parametrize(("found", "expected"), KINDS.values(), ids=KINDS)
 def test_crds(found, expected):
-    assert summary(diagnosis.definitions({"x": SPEC}, found)) == expected
+    assert summary(diagnosis.crds({"x": SPEC}, found)) == expected
 
 
 plain = st.recursive(
@@ -88,14 +97,14 @@ def test_equal_crds_have_no_differences(anything):
     assert not list(diagnosis.differences(anything, anything))
 
 
-def hooks(**changes: object) -> Webhooks:
+def hooks(**changes: object) -> WebhookFacts:
     seen: dict[str, object] = {
-        "hooks": {"Mutating": [Hook("fallback", NOW + timedelta(days=300))]},
+        "hooks": {"Mutating": [RegisteredWebhook("fallback", NOW + timedelta(days=300))]},
         "wanted": WANTED,
         "served_until": NOW + timedelta(days=30),
         "probe": "answered",
     }
-    return Webhooks(**{**seen, **changes})  # type: ignore[arg-type]  # a builder
+    return WebhookFacts(**{**seen, **changes})  # type: ignore[arg-type]  # a builder
 
 
 WEBHOOKS = {
@@ -106,11 +115,11 @@ WEBHOOKS = {
         [("error", "Mutating croupier-webhook")],
     ),
     "an invalid CA bundle": (
-        hooks(hooks={"Mutating": [Hook("fallback")]}),
+        hooks(hooks={"Mutating": [RegisteredWebhook("fallback")]}),
         [("error", "Mutating croupier-webhook")],
     ),
     "an expired CA": (
-        hooks(hooks={"Mutating": [Hook("fallback", NOW - timedelta(days=1))]}),
+        hooks(hooks={"Mutating": [RegisteredWebhook("fallback", NOW - timedelta(days=1))]}),
         [("error", "Mutating croupier-webhook")],
     ),
     "an expired certificate": (
@@ -122,9 +131,9 @@ WEBHOOKS = {
         [("warning", "certificate of the webhook")],
     ),
     "an unreadable certificate": (hooks(served_until=None), []),
-    "not reached": (hooks(probe="failed", told="refused"), [("error", "croupier webhook")]),
+    "not reached": (hooks(probe="failed", message="refused"), [("error", "croupier webhook")]),
     "not called": (hooks(probe="passed by"), [("error", "croupier webhook")]),
-    "not tried": (hooks(probe="not tried", told="quota"), [("note", "croupier webhook")]),
+    "not tried": (hooks(probe="not tried", message="quota"), [("note", "croupier webhook")]),
     "a policy is missing": (hooks(policies_missing=["p"]), [("warning", "ValidatingAdmissionPolicy p")]),
 }
 
@@ -135,11 +144,17 @@ def test_webhooks(seen, expected):
 
 
 SCHEDULERS = {
-    "well": (Scheduling(in_memory="extender", recorded=0), []),
-    "bound without the extender": (Scheduling(passed_by=["ns/p"]), [("error", "pods ns/p")]),
-    "not scheduled": (Scheduling(waiting=["a", "b", "c", "d"]), [("warning", "pods a, b, c and 1 more")]),
-    "a Lease that is not renewed": (Scheduling(keepers={"ns/l": "for 90 s"}), [("error", "Lease ns/l")]),
-    "two ledgers": (Scheduling(in_memory="extender", recorded=2), [("error", "ledger")]),
+    "well": (SchedulingFacts(in_memory="extender", recorded=0), []),
+    "bound without the extender": (SchedulingFacts(bypassed=["ns/p"]), [("error", "pods ns/p")]),
+    "not scheduled": (
+        SchedulingFacts(waiting=["a", "b", "c", "d"]),
+        [("warning", "pods a, b, c and 1 more")],
+    ),
+    "a Lease that is not renewed": (
+        SchedulingFacts(stale_leases={"ns/l": "for 90 s"}),
+        [("error", "Lease ns/l")],
+    ),
+    "two ledgers": (SchedulingFacts(in_memory="extender", recorded=2), [("error", "ledger")]),
 }
 
 
@@ -149,10 +164,10 @@ def test_schedulers(seen, expected):
 
 
 PLUGINS = {
-    "served": (Serving("n", ["r"], ["r"], ("True", "")), []),
-    "not served": (Serving("n", [], [], ("False", "the kubelet is away")), [("error", "node n")]),
-    "served, but not in the kubelet": (Serving("n", ["r"], [], ("True", "")), [("error", "node n")]),
-    "no agent": (Serving("n"), [("note", "node n")]),
+    "served": (NodeResources("n", ["r"], ["r"], ("True", "")), []),
+    "not served": (NodeResources("n", [], [], ("False", "the kubelet is away")), [("error", "node n")]),
+    "served, but not in the kubelet": (NodeResources("n", ["r"], [], ("True", "")), [("error", "node n")]),
+    "no agent": (NodeResources("n"), [("note", "node n")]),
 }
 
 
@@ -182,12 +197,12 @@ def test_agents(lives, silent, expected):
 
 def test_a_market_without_an_agent_is_a_problem_and_a_disabled_check_is_not():
     assert summary(diagnosis.markets({"n": ago(90), "m": ago(5)}, NOW)) == [("warning", "node n")]
-    assert not diagnosis.sick([diagnosis.resting("agents")])
+    assert not diagnosis.needs_action([diagnosis.skipped("agents")])
 
 
 def test_missing_or_unready_processes():
-    half, none = Workload("deployment/a", 2, 1), Workload("daemonset/b", 1, 0)
-    assert summary(diagnosis.processes([half, none, Workload("deployment/c", 1, 1)], "ns")) == [
+    half, none = WorkloadStatus("deployment/a", 2, 1), WorkloadStatus("daemonset/b", 1, 0)
+    assert summary(diagnosis.processes([half, none, WorkloadStatus("deployment/c", 1, 1)], "ns")) == [
         ("warning", "deployment/a"),
         ("error", "daemonset/b"),
     ]
@@ -195,14 +210,14 @@ def test_missing_or_unready_processes():
 
 
 def test_a_deployment_scaled_to_zero_has_a_remedy():
-    nowhere = Workload("daemonset/croupier-node", 0, 0)
-    (complaint,) = diagnosis.processes([Workload("deployment/webhook", 0, 0), nowhere], "ns")
+    nowhere = WorkloadStatus("daemonset/croupier-node", 0, 0)
+    (complaint,) = diagnosis.processes([WorkloadStatus("deployment/webhook", 0, 0), nowhere], "ns")
     assert (complaint.severity, complaint.where) == ("error", "deployment/webhook")
     assert complaint.remedy == "kubectl -n ns scale deployment/webhook --replicas=1"
 
 
 def test_ledger_findings_are_repaired_if_possible():
-    findings = [("n", Finding("Leak", "no pod"), True), ("n", Finding("Overlap", "twice"), False)]
+    findings = [("n", LedgerFinding("Leak", "no pod"), True), ("n", LedgerFinding("Overlap", "twice"), False)]
     leak, overlap = diagnosis_cluster.ledger(findings)
     assert (leak.severity, overlap.severity) == ("warning", "error")
     assert leak.remedy == "croupier audit n --fix"
@@ -210,23 +225,28 @@ def test_ledger_findings_are_repaired_if_possible():
 
 
 def test_pools_settings_and_permissions():
-    pool = PoolState("p", {"Misconfigured": "two claim one card", "Maintenance": "cut"})
-    assert summary(diagnosis_cluster.pools([pool, PoolState("q", {"Available": ""})])) == [
+    pool = PoolConditions("p", {"Misconfigured": "two claim one card", "Maintenance": "cut"})
+    assert summary(diagnosis_cluster.pools([pool, PoolConditions("q", {"Available": ""})])) == [
         ("error", "GPUPool p"),
         ("warning", "GPUPool p"),
     ]
-    bad, off = SettingsSeen("ConfigMap x", ["logLevel: no"]), SettingsSeen("ModuleConfig y", enabled=False)
+    bad, off = (
+        SettingsSource("ConfigMap x", ["logLevel: no"]),
+        SettingsSource("ModuleConfig y", enabled=False),
+    )
     assert summary(diagnosis_cluster.settings([bad, off])) == [
         ("error", "ConfigMap x"),
         ("note", "ModuleConfig y"),
         ("note", "settings"),
     ]
-    rights = diagnosis_cluster.rights([Lacking("a", "list", "pods"), Lacking("a", "watch", "pods")])
+    rights = diagnosis_cluster.permissions(
+        [MissingPermission("a", "list", "pods"), MissingPermission("a", "watch", "pods")]
+    )
     assert [right.what for right in rights] == ["it may not list, watch pods"]
 
 
 def test_notes_need_no_action_and_errors_come_first():
-    note, error = Complaint("note", "", "a", ""), Complaint("error", "", "b", "")
-    assert not diagnosis.sick([note])
-    assert diagnosis.sick([note, error])
+    note, error = InstallationProblem("note", "", "a", ""), InstallationProblem("error", "", "b", "")
+    assert not diagnosis.needs_action([note])
+    assert diagnosis.needs_action([note, error])
     assert diagnosis.ordered([note, error]) == (error, note)

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.ledgers import ledger, overview
-from croupier.core.ledgers.ledger import Card, Ledger, Part, Refused, Slot, Terms
-from croupier.core.ledgers.overview import Amount
-from croupier.core.placing import explain, nearness, placement, rehearsal
-from croupier.core.placing.explain import World
-from croupier.core.pods.eligible import Needs, NodeFacts
-from croupier.core.pods.pod import PodView
-from croupier.core.pods.want import Shares, Slots, Units
+from croupier.core.ledgers.ledger import CardGrant, HoldTerms, Ledger, LedgerCard, MigSlot, Refusal
+from croupier.core.ledgers.overview import FreeOfTotal
+from croupier.core.placement import explain, nearest_fit, placement, what_if
+from croupier.core.placement.explain import SchedulingInputs
+from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.pods.pod_view import PodView
+from croupier.core.pods.scheduler_filters import CandidateNode, NodeConstraints
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -22,16 +22,16 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 def node(name: str, *free: int) -> Ledger:
     """A node whose cards have these percentages free."""
     cards = (
-        Card(f"{name}-{index}", index, holders={"x/old/u0": 100 - left} if left < 100 else {})
+        LedgerCard(f"{name}-{index}", index, holders={"x/old/u0": 100 - left} if left < 100 else {})
         for index, left in enumerate(free)
     )
     return Ledger(name, tuple(cards))
 
 
-def world(*ledgers: Ledger, bare: tuple[str, ...] = (), closed: tuple[str, ...] = ()) -> World:
+def world(*ledgers: Ledger, bare: tuple[str, ...] = (), closed: tuple[str, ...] = ()) -> SchedulingInputs:
     names = [*(ledger_.node for ledger_ in ledgers), *bare, *closed]
-    return World(
-        {name: NodeFacts(name, cordoned=name in closed) for name in names},
+    return SchedulingInputs(
+        {name: CandidateNode(name, cordoned=name in closed) for name in names},
         {ledger_.node: ledger_ for ledger_ in ledgers},
         "BinPack",
     )
@@ -44,7 +44,7 @@ def pod(*wants, **changes) -> PodView:
 def test_equal_reasons_are_counted_together_as_the_scheduler_does():
     seen = world(node("a", 20), node("b", 30), bare=("c",), closed=("d",))
 
-    explanation = explain.explain(pod(Shares(1, 50)), Needs(), seen)
+    explanation = explain.explain(pod(CardShares(1, 50)), NodeConstraints(), seen)
 
     assert explanation.state == "Pending"
     assert explanation.sentence == (
@@ -62,7 +62,9 @@ def test_equal_reasons_are_counted_together_as_the_scheduler_does():
 
 
 def test_a_pod_that_fits_lists_the_best_node_first():
-    explanation = explain.explain(pod(Shares(1, 50)), Needs(), world(node("a", 100), node("b", 60)))
+    explanation = explain.explain(
+        pod(CardShares(1, 50)), NodeConstraints(), world(node("a", 100), node("b", 60))
+    )
 
     assert (explanation.state, explanation.fits) == ("Fits", ("b", "a"))
 
@@ -70,20 +72,20 @@ def test_a_pod_that_fits_lists_the_best_node_first():
 SAID = {
     "bad annotations": (pod(trouble="annotation x is bad"), "Unreadable", "annotation x is bad"),
     "without gpu.mps.io/ledger": (
-        pod(Shares(1), marked=False),
+        pod(CardShares(1), marked=False),
         "Unmarked",
         "the pod asks for 1 card; it does not request",
     ),
-    "finished": (pod(Shares(1), finished=True), "Finished", "has finished"),
+    "finished": (pod(CardShares(1), finished=True), "Finished", "has finished"),
     "only gpu.mps.io/ledger": (pod(), "Pending", "requests gpu.mps.io/ledger but asks for no cards"),
     "bound without cards": (pod(node="a", marked=False), "NoCards", "asks for no cards"),
-    "bound, not in the ledger": (pod(Shares(1), node="a"), "Bound", "the ledger has no cards for it"),
+    "bound, not in the ledger": (pod(CardShares(1), node="a"), "Bound", "the ledger has no cards for it"),
 }
 
 
 @pytest.mark.parametrize(("asked", "state", "said"), SAID.values(), ids=SAID)
 def test_explanations_of_other_pods(asked, state, said):
-    explanation = explain.explain(asked, Needs(), world(node("a", 100)))
+    explanation = explain.explain(asked, NodeConstraints(), world(node("a", 100)))
 
     assert explanation.state == state
     assert said in explanation.sentence
@@ -91,11 +93,14 @@ def test_explanations_of_other_pods(asked, state, said):
 
 def test_the_explanation_of_a_bound_pod_names_its_cards_and_reservation():
     given_to = ledger.give(
-        node("a", 100, 100), "team/job/u1", (Part("a-0", 50), Part("a-1", 50)), Terms(True, None, "mine")
+        node("a", 100, 100),
+        "team/job/u1",
+        (CardGrant("a-0", 50), CardGrant("a-1", 50)),
+        HoldTerms(True, None, "mine"),
     )
     assert isinstance(given_to, Ledger)
 
-    explanation = explain.explain(pod(Shares(2, 50), node="a"), Needs(), world(given_to))
+    explanation = explain.explain(pod(CardShares(2, 50), node="a"), NodeConstraints(), world(given_to))
 
     assert explanation.sentence == "the pod is bound to a and holds 50 % of card 0 and 50 % of card 1"
     assert explanation.seat is not None
@@ -103,12 +108,12 @@ def test_the_explanation_of_a_bound_pod_names_its_cards_and_reservation():
 
 
 def test_a_reservation_restricts_the_pod_to_its_node():
-    waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
+    waits = ledger.give(node("a", 100), "team/job", (CardGrant("a-0", 50),), HoldTerms(False, NOON, "mine"))
     assert isinstance(waits, Ledger)
     seen = world(waits, node("b", 100))
 
-    explanation = explain.explain(pod(Shares(1, 50)), Needs(), seen)
-    other = explain.explain(pod(Shares(1, 40)), Needs(), seen)
+    explanation = explain.explain(pod(CardShares(1, 50)), NodeConstraints(), seen)
+    other = explain.explain(pod(CardShares(1, 40)), NodeConstraints(), seen)
 
     assert (explanation.state, explanation.fits) == ("Fits", ("a",))
     assert explanation.seat is not None
@@ -120,25 +125,29 @@ def test_a_reservation_restricts_the_pod_to_its_node():
     )
 
 
-MIG = Card("a-2", 2, "MIG", slots=tuple(Slot(f"s{n}", "1g.10gb", n, 1, "x/y/z" * (n < 2)) for n in range(7)))
+MIG = LedgerCard(
+    "a-2", 2, "MIG", slots=tuple(MigSlot(f"s{n}", "1g.10gb", n, 1, "x/y/z" * (n < 2)) for n in range(7))
+)
 SMALLER = {
-    "fewer cards": (Shares(3), node("a", 100, 100, 20), ["2 cards", "20 % of 3 cards"]),
-    "a smaller share": (Shares(1, 80), node("a", 70), ["70 % of 1 card"]),
-    "fewer MIG devices": (Slots("1g.10gb", 6), Ledger("a", (MIG,)), ["5 × MIG 1g.10gb"]),
-    "nothing at all": (Shares(1, 50), node("a", 0), []),
-    "no pool of that name": (Units("p", 2), node("a", 100), []),
+    "fewer cards": (CardShares(3), node("a", 100, 100, 20), ["2 cards", "20 % of 3 cards"]),
+    "a smaller share": (CardShares(1, 80), node("a", 70), ["70 % of 1 card"]),
+    "fewer MIG devices": (MigDevices("1g.10gb", 6), Ledger("a", (MIG,)), ["5 × MIG 1g.10gb"]),
+    "nothing at all": (CardShares(1, 50), node("a", 0), []),
+    "no pool of that name": (PoolUnits("p", 2), node("a", 100), []),
 }
 
 
 @pytest.mark.parametrize(("want", "has", "smaller"), SMALLER.values(), ids=SMALLER)
 def test_the_largest_smaller_request_that_fits(want, has, smaller):
-    explanation = nearness.instead({"a": has}, (want,), "BinPack")
+    explanation = nearest_fit.smaller_requests({"a": has}, (want,), "BinPack")
 
     assert [str(request.wants[0]) for request in explanation] == smaller
 
 
 def test_copies_fill_the_cluster_and_the_next_one_is_explained():
-    played = rehearsal.play(pod(Shares(1, 50)), Needs(), world(node("a", 60), node("b", 100, 40)), 5)
+    played = what_if.simulate(
+        pod(CardShares(1, 50)), NodeConstraints(), world(node("a", 60), node("b", 100, 40)), 5
+    )
 
     assert [(place.node, place.grant[0].card) for place in played.places] == [
         ("a", "a-0"),
@@ -150,62 +159,66 @@ def test_copies_fill_the_cluster_and_the_next_one_is_explained():
 
 
 def test_the_first_copy_takes_the_cards_of_the_reservation():
-    waits = ledger.give(node("a", 100), "team/job", (Part("a-0", 50),), Terms(False, NOON, "mine"))
+    waits = ledger.give(node("a", 100), "team/job", (CardGrant("a-0", 50),), HoldTerms(False, NOON, "mine"))
     assert isinstance(waits, Ledger)
 
-    played = rehearsal.play(pod(Shares(1, 50)), Needs(), world(waits), 3)
+    played = what_if.simulate(pod(CardShares(1, 50)), NodeConstraints(), world(waits), 3)
 
-    assert [place.grant for place in played.places] == [(Part("a-0", 50),)] * 2
+    assert [place.grant for place in played.places] == [(CardGrant("a-0", 50),)] * 2
     assert played.stopped is not None
 
 
 WORLDS = st.lists(st.lists(st.integers(0, 100), max_size=4), max_size=5).map(
     lambda nodes: world(*(node(f"n{number}", *free) for number, free in enumerate(nodes)), bare=("bare",))
 )
-WANTS = st.builds(Shares, st.integers(1, 3), st.integers(1, 100))
+WANTS = st.builds(CardShares, st.integers(1, 3), st.integers(1, 100))
 
 
 @given(WORLDS, WANTS, st.integers(1, 12))
 def test_a_simulation_never_overcommits_and_stops_only_when_nothing_fits(seen, want, copies):
-    played = rehearsal.play(pod(want), Needs(), seen, copies)
+    played = what_if.simulate(pod(want), NodeConstraints(), seen, copies)
 
     ledgers = dict(seen.ledgers)
     for number, place in enumerate(played.places):
-        after = ledger.give(ledgers[place.node], f"t/p/{number}", place.grant, Terms(bound=True))
+        after = ledger.give(ledgers[place.node], f"t/p/{number}", place.grant, HoldTerms(bound=True))
         assert isinstance(after, Ledger), after
         ledgers[place.node] = after
-    assert all(not ledger.faults(after) for after in ledgers.values())
-    full = all(isinstance(placement.choose(after, (want,), "BinPack"), Refused) for after in ledgers.values())
+    assert all(not ledger.invariant_violations(after) for after in ledgers.values())
+    full = all(isinstance(placement.choose(after, (want,), "BinPack"), Refusal) for after in ledgers.values())
     assert (played.stopped is not None) == (len(played.places) < copies)
     assert played.stopped is None or full
 
 
 @given(WORLDS, WANTS)
 def test_explanations_agree_with_placement(seen, want):
-    explanation = explain.explain(pod(want), Needs(), seen)
+    explanation = explain.explain(pod(want), NodeConstraints(), seen)
 
     fits = {
         n
         for n, node_ledger in seen.ledgers.items()
-        if not isinstance(placement.choose(node_ledger, (want,), "BinPack"), Refused)
+        if not isinstance(placement.choose(node_ledger, (want,), "BinPack"), Refusal)
     }
     assert set(explanation.fits) == fits
     assert {name for group in explanation.refusals for name in group.nodes} == seen.nodes.keys() - fits
     for smaller in explanation.instead:
-        assert not isinstance(placement.choose(seen.ledgers[smaller.node], smaller.wants, "BinPack"), Refused)
+        assert not isinstance(placement.choose(seen.ledgers[smaller.node], smaller.wants, "BinPack"), Refusal)
         assert smaller.wants != (want,)
 
 
 def test_a_summary_counts_by_mode():
     cards = (
-        Card("a", 0, holders={"x/y/z": 60}),
-        Card("b", 1),
+        LedgerCard("a", 0, holders={"x/y/z": 60}),
+        LedgerCard("b", 1),
         MIG,
-        Card("d", 3, "TimeSlice", capacity=8, holders={"x/s/u": 3}),
-        Card("e", 4, healthy=False),
+        LedgerCard("d", 3, "TimeSlice", capacity=8, holders={"x/s/u": 3}),
+        LedgerCard("e", 4, healthy=False),
     )
     sums = overview.summary(Ledger("n", cards, held={"x/s/u": None}))
 
-    assert (sums.cards, sums.percent, sums.slices) == (Amount(1, 5), Amount(140, 300), Amount(5, 8))
-    assert sums.slots == {"1g.10gb": Amount(5, 7)}
-    assert (sums.sick, sums.holders, sums.held) == (1, 2, 1)
+    assert (sums.cards, sums.percent, sums.slices) == (
+        FreeOfTotal(1, 5),
+        FreeOfTotal(140, 300),
+        FreeOfTotal(5, 8),
+    )
+    assert sums.slots == {"1g.10gb": FreeOfTotal(5, 7)}
+    assert (sums.unhealthy, sums.holders, sums.held) == (1, 2, 1)

@@ -9,15 +9,15 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch, quantity
-from croupier.core.availability import Availability, Occupant
-from croupier.core.cards import profile
+from croupier.core.availability import AccountedPod, Availability
+from croupier.core.cards import profile_size
 from croupier.core.fallbacks import fallback
 from croupier.core.fallbacks import policy as fallback_policy
-from croupier.core.fallbacks.fallback import ANNOTATION, Denied, Fallback, Unchanged
-from croupier.core.fallbacks.policy import DIRECTION, DIRECTIONS, MIN_MEMORY, Policy
-from croupier.core.pods import podspec, request
-from croupier.core.pods.podspec import ContainerView, PodSpec
-from croupier.core.pods.request import GPU, MIG
+from croupier.core.fallbacks.fallback import ANNOTATION, FallbackChanges, FallbackDenied, FallbackUnchanged
+from croupier.core.fallbacks.policy import DIRECTION, DIRECTIONS, MIN_MEMORY, FallbackPolicy
+from croupier.core.pods import podspec_view, request_parser
+from croupier.core.pods.podspec_view import ContainerView, PodSpecView
+from croupier.core.pods.request_parser import GPU, MIG
 from croupier.core.quantity import ZERO
 
 PROFILES = (
@@ -53,7 +53,7 @@ class Cluster:
         for node, has in self.nodes.items():
             index.set_node(node, _quantities(has))
             held = _quantities(self.taken.get(node, {}))
-            index.set_pod(Occupant(f"others/{node}", node, node, held))
+            index.set_pod(AccountedPod(f"others/{node}", node, node, held))
         return index
 
 
@@ -67,7 +67,7 @@ clusters = st.builds(
     taken=st.dictionaries(st.sampled_from(("node-1", "node-2")), offers),
 )
 policies = st.builds(
-    Policy,
+    FallbackPolicy,
     direction=st.sampled_from(("nearest", "nearest", *DIRECTIONS)),
     min_memory=st.sampled_from([None if floor is None else quantity.parse(floor) for floor in FLOORS]),
     prefer_available=st.booleans(),
@@ -117,17 +117,21 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def read(pod: Any) -> PodSpec:
-    spec = podspec.read(pod)
-    assert isinstance(spec, PodSpec), spec
+def read(pod: Any) -> PodSpecView:
+    spec = podspec_view.read(pod)
+    assert isinstance(spec, PodSpecView), spec
     return spec
 
 
-def play(pod: dict[str, Any], cluster: Cluster, policy: Policy) -> tuple[Fallback, dict[str, Any]]:
+def play(
+    pod: dict[str, Any], cluster: Cluster, policy: FallbackPolicy
+) -> tuple[FallbackChanges, dict[str, Any]]:
     """The decision, with Unchanged as a Fallback without operations, and the pod afterwards."""
     decision = fallback.decide(read(pod), cluster.index, policy)
-    assert not isinstance(decision, Denied), decision
-    made = decision if isinstance(decision, Fallback) else Fallback((), warnings=decision.warnings)
+    assert not isinstance(decision, FallbackDenied), decision
+    made = (
+        decision if isinstance(decision, FallbackChanges) else FallbackChanges((), warnings=decision.warnings)
+    )
     event(
         "rewritten"
         if made.rewrites
@@ -153,7 +157,9 @@ def others(pod: dict[str, Any]) -> Any:
         found = one.pop("resources") or {}
         for key in ("requests", "limits"):
             named = found.pop(key, None) or {}
-            one[key] = {name: value for name, value in named.items() if not request.concerns(name)}
+            one[key] = {
+                name: value for name, value in named.items() if not request_parser.is_card_resource(name)
+            }
         one["rest of resources"] = found
     return annotations, rest
 
@@ -163,7 +169,7 @@ def test_a_second_pass_changes_nothing(pod, cluster, policy):
     decision, after = play(pod, cluster, policy)
 
     again = fallback.decide(read(after), cluster.index, policy)
-    assert again == Unchanged(() if decision.rewrites else decision.warnings)
+    assert again == FallbackUnchanged(() if decision.rewrites else decision.warnings)
 
 
 @given(pods(), clusters, policies)
@@ -219,7 +225,7 @@ def test_the_number_is_kept_or_scaled_to_the_memory(pod, cluster, policy):
         extra = sum(one.given - one.asked for one in own)
         assert _devices(then) == _devices(before) + extra
     for rewrite in decision.rewrites:
-        asked, given = profile.read(rewrite.source), profile.read(rewrite.target)
+        asked, given = profile_size.parse(rewrite.source), profile_size.parse(rewrite.target)
         assert asked is not None
         if policy.quantities == "keep" or given is None:
             assert rewrite.given == rewrite.asked
@@ -240,22 +246,22 @@ def test_the_replacement_equals_that_of_a_simple_search(pod, cluster, policy, wh
     policy = replace(policy, prefer_available=False, when_nothing_fits=when_nothing_fits)
     spec, index = read(pod), cluster.index
     own = fallback_policy.policy_of(spec.annotations, policy)
-    assert isinstance(own, Policy)
+    assert isinstance(own, FallbackPolicy)
     asked = {name for view in spec.containers for name, amount in view.asks.items() if amount and name != GPU}
     found = {name: next(_search(name, index, own), None) for name in asked if not index.exists(name)}
 
     decision = fallback.decide(spec, index, policy)
 
     if all(found.values()):
-        assert not isinstance(decision, Denied)
-        rewrites = decision.rewrites if isinstance(decision, Fallback) else ()
+        assert not isinstance(decision, FallbackDenied)
+        rewrites = decision.rewrites if isinstance(decision, FallbackChanges) else ()
         assert {rewrite.source: rewrite.target for rewrite in rewrites} == found
     else:
-        assert isinstance(decision, Denied) == (when_nothing_fits == "Deny")
-        assert not isinstance(decision, Fallback) or not decision.rewrites
+        assert isinstance(decision, FallbackDenied) == (when_nothing_fits == "Deny")
+        assert not isinstance(decision, FallbackChanges) or not decision.rewrites
 
 
-def _search(resource: str, index: Availability, policy: Policy) -> Iterator[str]:
+def _search(resource: str, index: Availability, policy: FallbackPolicy) -> Iterator[str]:
     """All existing and allowed replacements, in an order written by hand."""
     floor, place = policy.min_memory or ZERO, PROFILES.index(resource.removeprefix(MIG))
     ladder = [one for one in range(len(PROFILES)) if quantity.parse(f"{MEMORY[one]}Gi") >= floor]
@@ -285,7 +291,7 @@ def test_a_free_replacement_is_preferred(containers, cluster, policy):
         }
     }
     order = list(_search(missing, cluster.index, policy))
-    free = [one for one in order if cluster.index.most_free(one).whole >= asked + (own if one == held else 0)]
+    free = [one for one in order if cluster.index.max_free(one).whole >= asked + (own if one == held else 0)]
 
     decision, _ = play(pod, cluster, policy)
 

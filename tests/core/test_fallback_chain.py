@@ -3,16 +3,16 @@
 import pytest
 
 from croupier.core.availability import Availability
-from croupier.core.cards import profile
-from croupier.core.cards.profile import Profile
+from croupier.core.cards import profile_size
+from croupier.core.cards.profile_size import ProfileSize
 from croupier.core.fallbacks import chain as fallback_chain
-from croupier.core.fallbacks.policy import Policy
-from croupier.core.pods.request import GPU, MIG
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.core.pods.request_parser import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
 
 
-def named(name: str) -> Profile:
-    found = profile.read(MIG + name.replace("+", "."))
+def named(name: str) -> ProfileSize:
+    found = profile_size.parse(MIG + name.replace("+", "."))
     assert found is not None
     return found
 
@@ -25,7 +25,7 @@ def offer(*names: str) -> Availability:
 
 
 def chain(asked: str, *offered: str, **policy: object) -> list[str]:
-    found = fallback_chain.candidates(named(asked), offer(*offered), Policy(**policy))  # type: ignore[arg-type]  # by name
+    found = fallback_chain.candidates(named(asked), offer(*offered), FallbackPolicy(**policy))  # type: ignore[arg-type]  # by name
     return [one.profile.name if one.profile else "gpu" for one in found]
 
 
@@ -43,7 +43,7 @@ def test_profiles_rank_by_slices_then_memory_then_extras():
     ranked = sorted((named(name) for name in IN_ORDER), key=lambda one: (one.slices, one.memory, one.extras))
 
     assert sorted(ranked) == ranked
-    whole = [one.name for one in sorted(ranked) if one.is_its_own]
+    whole = [one.name for one in sorted(ranked) if one.is_exclusive]
     assert whole == [name for name in IN_ORDER if "c." not in name]
 
 
@@ -59,7 +59,7 @@ NO_PROFILE = (
 
 @pytest.mark.parametrize("resource", NO_PROFILE, ids=lambda resource: resource[:40] or "nothing")
 def test_other_resources_have_no_rank(resource):
-    assert profile.read(resource) is None
+    assert profile_size.parse(resource) is None
 
 
 H100 = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "gpu")
@@ -94,6 +94,6 @@ def test_a_resource_without_allocatable_is_not_a_candidate():
     index = offer("2g.20gb")
     index.set_node("node-2", {f"{MIG}1g.10gb": Quantity(0), GPU: Quantity(0)})
 
-    found = fallback_chain.candidates(named("3g.40gb"), index, Policy())
+    found = fallback_chain.candidates(named("3g.40gb"), index, FallbackPolicy())
 
     assert [one.resource for one in found] == [f"{MIG}2g.20gb"]

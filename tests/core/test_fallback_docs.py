@@ -7,13 +7,13 @@ import pytest
 
 from croupier.core import jsonpatch
 from croupier.core.availability import Availability
-from croupier.core.cards import profile
+from croupier.core.cards import profile_size
 from croupier.core.fallbacks import fallback
-from croupier.core.fallbacks.fallback import Fallback, Unchanged
-from croupier.core.fallbacks.policy import DIRECTIONS, Policy
-from croupier.core.pods import podspec
-from croupier.core.pods.podspec import PodSpec
-from croupier.core.pods.request import GPU, MIG
+from croupier.core.fallbacks.fallback import FallbackChanges, FallbackUnchanged
+from croupier.core.fallbacks.policy import DIRECTIONS, FallbackPolicy
+from croupier.core.pods import podspec_view
+from croupier.core.pods.podspec_view import PodSpecView
+from croupier.core.pods.request_parser import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/fallback.md").read_text()
@@ -33,9 +33,9 @@ def counts(cell: str) -> dict[str, int]:
     return {resource(name): int(count) for name, count in re.findall(r"`([^`]+): (\d+)`", cell)}
 
 
-def policy(cell: str) -> Policy:
+def policy(cell: str) -> FallbackPolicy:
     words = re.findall(r"`([^`]+)`", cell)
-    return Policy(
+    return FallbackPolicy(
         direction=next((direction for direction in DIRECTIONS if direction in words), "nearest"),
         quantities="scale" if "scale" in words else "keep",
         min_memory=next((parse(word) for word in words if word.endswith("Gi")), None),
@@ -53,24 +53,24 @@ def test_an_example_is_correct(asks, offers, by, gets, annotation):
     index = Availability()
     index.set_node("node-1", {resource(name): Quantity(NANO) for name in re.findall(r"`([^`]+)`", offers)})
     pod = {"spec": {"containers": [{"name": "main", "resources": {"limits": counts(asks)}}]}}
-    spec = podspec.read(pod)
-    assert isinstance(spec, PodSpec)
+    spec = podspec_view.read(pod)
+    assert isinstance(spec, PodSpecView)
 
     decision = fallback.decide(spec, index, policy(by))
 
-    assert isinstance(decision, Fallback | Unchanged)
-    made = decision if isinstance(decision, Fallback) else Fallback(())
-    after = podspec.read(jsonpatch.apply(pod, made.operations))
-    assert isinstance(after, PodSpec)
+    assert isinstance(decision, FallbackChanges | FallbackUnchanged)
+    made = decision if isinstance(decision, FallbackChanges) else FallbackChanges(())
+    after = podspec_view.read(jsonpatch.apply(pod, made.operations))
+    assert isinstance(after, PodSpecView)
     assert {name: amount.whole for name, amount in after.containers[0].asks.items()} == counts(gets)
     assert made.annotation == annotation.strip("`")
-    assert bool(isinstance(decision, Unchanged) and decision.warnings) == ("waits" in gets)
+    assert bool(isinstance(decision, FallbackUnchanged) and decision.warnings) == ("waits" in gets)
 
 
 def test_profiles_rank_as_documented():
     found = re.search(r"extras: `([^`]+)`", PAGE)
     assert found is not None
-    ladder = [profile.read(resource(name)) for name in found[1].split(" < ")]
+    ladder = [profile_size.parse(resource(name)) for name in found[1].split(" < ")]
 
     assert all(one is not None for one in ladder)
     assert sorted(one for one in ladder if one is not None) == ladder

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from croupier.core import jsonpatch, quantity
-from croupier.core.availability import Availability, Occupant
+from croupier.core.availability import AccountedPod, Availability
 from croupier.core.fallbacks import fallback
-from croupier.core.fallbacks.fallback import Denied, Fallback, Unchanged
-from croupier.core.fallbacks.policy import Policy
-from croupier.core.pods import podspec
-from croupier.core.pods.podspec import PodSpec
-from tests.core import fallback_stories
-from tests.core.fallback_stories import Act, Ending, Part
+from croupier.core.fallbacks.fallback import FallbackChanges, FallbackDenied, FallbackUnchanged
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.core.pods import podspec_view
+from croupier.core.pods.podspec_view import PodSpecView
+from tests.core import fallback_scenarios
+from tests.core.fallback_scenarios import ExpectedResult, FallbackCase, PodCase
 
-STORIES = fallback_stories.stories()
+STORIES = fallback_scenarios.scenarios()
 PARTS = {
     f"{name}: {part.name}": (story.policy, act, part)
     for name, story in STORIES.items()
@@ -23,37 +23,37 @@ PARTS = {
 }
 
 
-def cluster(act: Act) -> Availability:
+def cluster(act: FallbackCase) -> Availability:
     index = Availability()
     for node, amounts in act.nodes.items():
         index.set_node(node, {name: quantity.parse(str(count)) for name, count in amounts.items()})
     for node, amounts in act.taken.items():
         held = {name: quantity.parse(str(count)) for name, count in amounts.items()}
-        index.set_pod(Occupant(f"others/{node}", f"uid-{node}", node, held))
+        index.set_pod(AccountedPod(f"others/{node}", f"uid-{node}", node, held))
     return index
 
 
-def read(pod: Any) -> PodSpec:
-    spec = podspec.read(pod)
-    assert isinstance(spec, PodSpec), spec
+def read(pod: Any) -> PodSpecView:
+    spec = podspec_view.read(pod)
+    assert isinstance(spec, PodSpecView), spec
     return spec
 
 
 @pytest.mark.parametrize(("policy", "act", "part"), PARTS.values(), ids=PARTS)
-def test_the_pod_has_the_expected_result(policy: Policy, act: Act, part: Part):
+def test_the_pod_has_the_expected_result(policy: FallbackPolicy, act: FallbackCase, part: PodCase):
     decision = fallback.decide(read(part.pod), cluster(act), policy)
 
     if part.ending.refused is not None:
-        assert isinstance(decision, Denied), decision
+        assert isinstance(decision, FallbackDenied), decision
         assert part.ending.refused in decision.sentence
     else:
-        assert not isinstance(decision, Denied), decision
+        assert not isinstance(decision, FallbackDenied), decision
         _ends(part, decision)
 
 
-def _ends(part: Part, decision: Fallback | Unchanged) -> None:
-    after = jsonpatch.apply(part.pod, decision.operations if isinstance(decision, Fallback) else ())
-    told: Ending = part.ending
+def _ends(part: PodCase, decision: FallbackChanges | FallbackUnchanged) -> None:
+    after = jsonpatch.apply(part.pod, decision.operations if isinstance(decision, FallbackChanges) else ())
+    told: ExpectedResult = part.ending
     spec = read(after)
 
     assert {

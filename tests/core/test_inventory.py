@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import features, inventory
-from croupier.core.cards.features import Profile, Scan
-from croupier.core.cards.inventory import Card, Told
+from croupier.core.cards.features import NodeFeatureScan, ProfileFeatures
+from croupier.core.cards.inventory import AgentCards, DiscoveredCard
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 GFD = {
@@ -32,7 +32,7 @@ LABELS = {**GFD, **pci()}
 BUS = ({"vendor": "10de", "device": "2330", "class": "0302"},) * 2
 
 
-def card(index: int = 0, **known) -> Card:
+def card(index: int = 0, **known) -> DiscoveredCard:
     told = {
         "vendor": "10de",
         "device": "2330",
@@ -40,19 +40,19 @@ def card(index: int = 0, **known) -> Card:
         "memory_mib": 81559,
         "uuid": f"GPU-{index}",
     }
-    return Card(index, f"0000:{index:02x}:00.0", **{**told, **known})
+    return DiscoveredCard(index, f"0000:{index:02x}:00.0", **{**told, **known})
 
 
-def agent(*cards: Card, **known) -> Told:
-    return Told(cards or (card(0), card(1)), **{"driver": "570", **known})
+def agent(*cards: DiscoveredCard, **known) -> AgentCards:
+    return AgentCards(cards or (card(0), card(1)), **{"driver": "570", **known})
 
 
 AGREED = {
     "by labels": (None, LABELS, None),
-    "by a scan of the bus": (None, GFD, Scan(devices=BUS)),
-    "by NodeFeature alone": (None, {}, Scan(GFD, BUS)),
+    "by a scan of the bus": (None, GFD, NodeFeatureScan(devices=BUS)),
+    "by NodeFeature alone": (None, {}, NodeFeatureScan(GFD, BUS)),
     "by the agent alone": (agent(), {}, None),
-    "by all sources": (agent(), LABELS, Scan(GFD, BUS)),
+    "by all sources": (agent(), LABELS, NodeFeatureScan(GFD, BUS)),
     "with the product label of a shared card": (
         agent(),
         {**LABELS, "nvidia.com/gpu.product": f"{PRODUCT}-SHARED"},
@@ -79,32 +79,32 @@ AGREED = {
 
 @pytest.mark.parametrize(("told", "labels", "scan"), AGREED.values(), ids=AGREED)
 def test_two_cards_with_consistent_sources(told, labels, scan):
-    seen = inventory.see(told, features.read(labels, scan))
+    seen = inventory.discover(told, features.read(labels, scan))
 
     assert [one.index for one in seen.cards] == [0, 1]
     assert {one.memory_mib for one in seen.cards} & {81559, 81251}
     assert (seen.reason, seen.message, seen.troubles) == ("InventorySynced", "", ())
-    assert seen.whole
+    assert seen.is_complete
 
 
 def test_no_source_with_a_card():
-    seen = inventory.see(None, features.read({"kubernetes.io/os": "linux"}))
+    seen = inventory.discover(None, features.read({"kubernetes.io/os": "linux"}))
 
-    assert (seen.cards, seen.reason, seen.whole) == ((), "NoDevicesDiscovered", False)
+    assert (seen.cards, seen.reason, seen.is_complete) == ((), "NoDevicesDiscovered", False)
 
 
 def test_an_agent_without_cards_is_trusted_unless_it_has_no_driver():
-    none = inventory.see(Told((), driver="570"), features.read({}))
-    blind = inventory.see(Told(()), features.read({}))
+    none = inventory.discover(AgentCards((), driver="570"), features.read({}))
+    blind = inventory.discover(AgentCards(()), features.read({}))
 
-    assert (none.reason, none.whole) == ("NoDevicesDiscovered", True)
-    assert (blind.reason, blind.whole) == ("NodeFeatureMissing", False)
+    assert (none.reason, none.is_complete) == ("NoDevicesDiscovered", True)
+    assert (blind.reason, blind.is_complete) == ("NodeFeatureMissing", False)
 
 
 def test_all_troubles_are_reported_together():
     wrong = {"nvidia.com/gpu.memory": "lots", "nvidia.com/mig.capable": "perhaps"}
     told = features.read({**LABELS, **wrong, "gpu.deckhouse.io/device.01.class": "0403"})
-    message = inventory.see(None, told).message
+    message = inventory.discover(None, told).message
 
     for words in (
         "gpu.memory is 'lots'",
@@ -116,16 +116,16 @@ def test_all_troubles_are_reported_together():
 
 
 def test_cards_that_are_only_counted_are_listed_and_incomplete():
-    seen = inventory.see(None, features.read(GFD))
+    seen = inventory.discover(None, features.read(GFD))
 
     assert [one.index for one in seen.cards] == [0, 1]
-    assert not seen.whole
+    assert not seen.is_complete
     assert "no source lists the cards" in seen.message
 
 
 GONE_OR_NOT = {
-    "a scan is complete": (None, {}, Scan({}, BUS[:1]), True),
-    "a scan that contradicts the count is not": (None, GFD, Scan({}, BUS[:1]), False),
+    "a scan is complete": (None, {}, NodeFeatureScan({}, BUS[:1]), True),
+    "a scan that contradicts the count is not": (None, GFD, NodeFeatureScan({}, BUS[:1]), False),
     "labels are complete if the count agrees": (
         None,
         {**GFD, "nvidia.com/gpu.count": "1", **pci(1)},
@@ -134,13 +134,13 @@ GONE_OR_NOT = {
     ),
     "labels without a count are not": (None, pci(1), None, False),
     "an agent is complete, whatever labels say": (agent(card(0)), LABELS, None, True),
-    "an unreadable report is not": (Told(readable=False), LABELS, None, False),
+    "an unreadable report is not": (AgentCards(readable=False), LABELS, None, False),
 }
 
 
 @pytest.mark.parametrize(("reported", "labels", "scan", "complete"), GONE_OR_NOT.values(), ids=GONE_OR_NOT)
 def test_which_sources_are_complete(reported, labels, scan, complete):
-    assert inventory.see(reported, features.read(labels, scan)).whole == complete
+    assert inventory.discover(reported, features.read(labels, scan)).is_complete == complete
 
 
 DISAGREED = {
@@ -150,7 +150,11 @@ DISAGREED = {
         None,
         "gpu.count is 3, but the node's agent sees 2",
     ),
-    "fewer cards by a scan": ({}, Scan({}, BUS[:1]), "NodeFeature lists 1 card, but the node's agent sees 2"),
+    "fewer cards by a scan": (
+        {},
+        NodeFeatureScan({}, BUS[:1]),
+        "NodeFeature lists 1 card, but the node's agent sees 2",
+    ),
     "another PCI device": ({**GFD, **pci(2, "dead")}, None, "PCI device dead is listed"),
     "another model": ({**LABELS, "nvidia.com/gpu.product": "Tesla-T4"}, None, "gpu.product is Tesla-T4"),
     "another memory size": ({**LABELS, "nvidia.com/gpu.memory": "40000"}, None, "gpu.memory is 40000"),
@@ -160,7 +164,7 @@ DISAGREED = {
 
 @pytest.mark.parametrize(("labels", "scan", "words"), DISAGREED.values(), ids=DISAGREED)
 def test_contradictions_to_the_agent_are_reported(labels, scan, words):
-    seen = inventory.see(agent(), features.read(labels, scan))
+    seen = inventory.discover(agent(), features.read(labels, scan))
 
     assert seen.reason == "NodeFeatureMissing"
     assert words in seen.message
@@ -170,12 +174,12 @@ def test_contradictions_to_the_agent_are_reported(labels, scan, words):
 def test_a_missing_index_is_reported():
     told = {key: value for key, value in {**GFD, **pci(3)}.items() if ".01." not in key}
 
-    assert "gpu.deckhouse.io/device.01.*" in inventory.see(None, features.read(told)).message
+    assert "gpu.deckhouse.io/device.01.*" in inventory.discover(None, features.read(told)).message
 
 
 def test_an_inconsistent_report_is_reported():
     twins = agent(card(0), card(0, product=""), card(2, memory_mib=None))
-    message = inventory.see(twins, features.read({})).message
+    message = inventory.discover(twins, features.read({})).message
 
     assert "2 cards with index 0" in message
     assert "2 cards with PCI address 0000:00:00.0" in message
@@ -207,7 +211,10 @@ def test_profiles_are_read_with_driver_names():
         "nvidia.com/mig-1g.10gb.count": "7",
     }
 
-    assert features.read(told).profiles == {"1g.10gb": Profile(9728, 16), "1g.10gb+me": Profile(9728, 0)}
+    assert features.read(told).profiles == {
+        "1g.10gb": ProfileFeatures(9728, 16),
+        "1g.10gb+me": ProfileFeatures(9728, 0),
+    }
 
 
 @pytest.mark.parametrize(
@@ -225,11 +232,15 @@ KEYS = st.sampled_from(sorted({*LABELS, "nvidia.com/mig.strategy", "nvidia.com/g
 VALUES = st.one_of(st.sampled_from(["2", "true", "10de", "0302", "81559", PRODUCT, "0"]), st.text(max_size=8))
 ANY_LABELS = st.dictionaries(KEYS, VALUES)
 DEVICES = st.dictionaries(st.sampled_from(["vendor", "device", "class"]), VALUES)
-SCANS = st.one_of(st.none(), st.builds(Scan, ANY_LABELS, st.one_of(st.none(), st.lists(DEVICES).map(tuple))))
+SCANS = st.one_of(
+    st.none(), st.builds(NodeFeatureScan, ANY_LABELS, st.one_of(st.none(), st.lists(DEVICES).map(tuple)))
+)
 AGENTS = st.one_of(
     st.none(),
     st.builds(
-        Told, st.lists(st.builds(card, st.integers(0, 3)), max_size=4).map(tuple), st.sampled_from(["", "5"])
+        AgentCards,
+        st.lists(st.builds(card, st.integers(0, 3)), max_size=4).map(tuple),
+        st.sampled_from(["", "5"]),
     ),
 )
 
@@ -237,7 +248,7 @@ AGENTS = st.one_of(
 @given(ANY_LABELS, SCANS, AGENTS, st.integers(0, 3))
 def test_an_inventory_is_synced_only_without_troubles(labels, scan, told, offered):
     read = features.read(labels, scan)
-    seen = inventory.see(told, read, offered)
+    seen = inventory.discover(told, read, offered)
 
     assert (seen.reason == "InventorySynced") == (bool(seen.cards) and not seen.troubles)
     assert bool(seen.message) == (seen.reason != "InventorySynced")
@@ -249,7 +260,7 @@ def test_an_inventory_is_synced_only_without_troubles(labels, scan, told, offere
 @given(st.permutations(sorted(LABELS)), st.sampled_from(sorted(set(LABELS))))
 def test_every_missing_required_label_is_reported(order, left_out):
     told = {key: LABELS[key] for key in order if key != left_out}
-    seen = inventory.see(None, features.read(told))
+    seen = inventory.discover(None, features.read(told))
 
     assert seen.reason == "NodeFeatureMissing"
     assert left_out.rpartition(".")[0] in seen.message

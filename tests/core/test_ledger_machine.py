@@ -11,17 +11,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from croupier.core.cards import card as naming
+from croupier.core.cards import card_name as naming
+from croupier.core.ledgers import change_layout
 from croupier.core.ledgers import claim as claims
 from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers import recut
-from croupier.core.ledgers.claim import Claim, Taken
-from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part, Refused, Terms
-from croupier.core.pods.want import Shares, Wants
-from tests.core import worlds
-from tests.core.worlds import CARDS, LAYOUTS, NODE, NOON, STRATEGIES
+from croupier.core.ledgers.claim import CardClaim, Granted
+from croupier.core.ledgers.ledger import CardGrant, Grant, HoldTerms, Ledger, LedgerCard, Refusal
+from croupier.core.pods.card_request import CardRequest, CardShares
+from tests.core import ledger_builders
+from tests.core.ledger_builders import CARDS, LAYOUTS, NODE, NOON, STRATEGIES
 
-NUMBERS = {name: n for n in range(4) for name in (worlds.place(n), naming.indexed_id(NODE, n))}
+NUMBERS = {name: n for n in range(4) for name in (ledger_builders.card_id(n), naming.indexed_id(NODE, n))}
 PODS = st.integers(0, 5).map(lambda n: f"ns/pod-{n}")
 TIMES = st.sampled_from([None, *(NOON + timedelta(seconds=seconds) for seconds in (-30, 30, 120))])
 STRATEGY = st.sampled_from(STRATEGIES)
@@ -37,7 +37,7 @@ def has(grant: Grant) -> Has:
 
 class Node(RuleBasedStateMachine):
     @initialize(cards=st.tuples(*CARDS))
-    def opens(self, cards: tuple[Card, ...]) -> None:
+    def opens(self, cards: tuple[LedgerCard, ...]) -> None:
         self.start = dict(enumerate(cards))
         self.cards = dict(self.start)
         self.absent: set[int] = set()
@@ -46,33 +46,33 @@ class Node(RuleBasedStateMachine):
         self.model: dict[str, Has] = {}
         self.until: dict[str, datetime | None] = {}
         self.reservations: dict[str, str] = {}
-        self.ledger = recut.recut(Ledger(NODE), self._report())
+        self.ledger = change_layout.apply_report(Ledger(NODE), self._report())
         self.before = self.ledger
 
-    def _report(self) -> list[Card]:
+    def _report(self) -> list[LedgerCard]:
         """Without an inventory the cards are only counted."""
         there = [self.cards[number] for number in self.cards if number not in self.absent]
         if self.indexed:
-            return [Card(naming.indexed_id(NODE, card.index), card.index) for card in there]
+            return [LedgerCard(naming.indexed_id(NODE, card.index), card.index) for card in there]
         return there
 
     def _reported(self) -> None:
         report = self._report()
-        self.ledger = recut.recut(self.ledger, report)
-        assert recut.recut(self.ledger, report) is self.ledger
+        self.ledger = change_layout.apply_report(self.ledger, report)
+        assert change_layout.apply_report(self.ledger, report) is self.ledger
         for card in report:
             ours = self.ledger.card(card.id)
             assert ours is not None
             assert ours.healthy == card.healthy
-            assert not ours.is_free or recut.same_shape(ours, card)
+            assert not ours.is_free or change_layout.same_layout(ours, card)
 
-    def _claimed(self, claim: Claim, strategy) -> bool:
+    def _claimed(self, claim: CardClaim, strategy) -> bool:
         answer = claims.decide(self.ledger, claim, strategy)
-        assert isinstance(answer, Refused) == isinstance(claims.rank(self.ledger, claim, strategy), Refused)
-        if isinstance(answer, Refused):
+        assert isinstance(answer, Refusal) == isinstance(claims.rank(self.ledger, claim, strategy), Refusal)
+        if isinstance(answer, Refusal):
             return False
         again = claims.decide(answer.ledger, claim, strategy)
-        assert isinstance(again, Taken)
+        assert isinstance(again, Granted)
         assert again.ledger is answer.ledger
         assert again.grant == answer.grant == answer.ledger.grant(claim.holder)
         if claim.holder in self.model:
@@ -85,13 +85,13 @@ class Node(RuleBasedStateMachine):
         self.ledger = answer.ledger
         return True
 
-    def _prolonged(self, claim: Claim) -> None:
+    def _prolonged(self, claim: CardClaim) -> None:
         """A repeated claim extends the hold and never shortens it."""
         until, wanted = self.until.get(claim.holder), claim.terms.until
         if until is not None and wanted is not None and not claim.terms.bound:
             self.until[claim.holder] = max(until, wanted)
 
-    def _given(self, claim: Claim) -> None:
+    def _given(self, claim: CardClaim) -> None:
         self.model[claim.holder] = has(self.ledger.grant(claim.holder))
         if not claim.terms.bound:
             self.until[claim.holder] = claim.terms.until
@@ -106,24 +106,26 @@ class Node(RuleBasedStateMachine):
         pod=PODS, uid=st.integers(0, 1), bound=st.booleans(), until=TIMES, strategy=STRATEGY, data=st.data()
     )
     def claim(self, pod, uid, bound, until, strategy, data) -> None:
-        wants: Wants = tuple(
-            worlds.asked(self.ledger, data.draw) for _ in range(data.draw(st.integers(1, 2)))
+        wants: CardRequest = tuple(
+            ledger_builders.request_item(self.ledger, data.draw) for _ in range(data.draw(st.integers(1, 2)))
         )
         if pod in self.model:
             return
-        claim = Claim(f"{pod}/uid-{uid}", wants, Terms(bound, until))
+        claim = CardClaim(f"{pod}/uid-{uid}", wants, HoldTerms(bound, until))
         if self._claimed(claim, strategy):
             self._given(claim)
 
-    @rule(pod=PODS, cards=st.integers(1, 2), percent=worlds.PERCENT, until=TIMES, strategy=STRATEGY)
+    @rule(pod=PODS, cards=st.integers(1, 2), percent=ledger_builders.PERCENT, until=TIMES, strategy=STRATEGY)
     def reserve(self, pod, cards, percent, until, strategy) -> None:
-        claim = Claim(pod, (Shares(cards, percent),), Terms(until=until, reservation=f"of-{pod[3:]}"))
+        claim = CardClaim(
+            pod, (CardShares(cards, percent),), HoldTerms(until=until, reservation=f"of-{pod[3:]}")
+        )
         if self._claimed(claim, strategy):
             self._given(claim)
 
     @rule(
         pod=PODS,
-        wants=st.sampled_from([(), (), (Shares(1, 50),), (Shares(7, 3),)]),
+        wants=st.sampled_from([(), (), (CardShares(1, 50),), (CardShares(7, 3),)]),
         bound=st.booleans(),
         until=TIMES,
     )
@@ -131,8 +133,8 @@ class Node(RuleBasedStateMachine):
         """The pod of a Reservation appears."""
         if pod not in self.model or f"{pod}/uid-0" in self.model:
             return
-        reserved, fits = self.model[pod], not wants or wants == (Shares(1, 50),)
-        claim = Claim(f"{pod}/uid-0", wants, Terms(bound, until))
+        reserved, fits = self.model[pod], not wants or wants == (CardShares(1, 50),)
+        claim = CardClaim(f"{pod}/uid-0", wants, HoldTerms(bound, until))
         if not self._claimed(claim, "Spread"):
             return
         assert fits
@@ -152,11 +154,13 @@ class Node(RuleBasedStateMachine):
             return
         slots = tuple(slot.id for slot in card.slots if data.draw(st.booleans()))
         share = 0 if card.mode == "MIG" else card.capacity - sum(card.holders.values()) + spare
-        after = book.give(self.ledger, f"{pod}/uid-0", (Part(card.id, share, slots),), Terms(bound=True))
-        if not isinstance(after, Refused):
+        after = book.give(
+            self.ledger, f"{pod}/uid-0", (CardGrant(card.id, share, slots),), HoldTerms(bound=True)
+        )
+        if not isinstance(after, Refusal):
             assert card.healthy
             self.ledger = after
-            self._given(Claim(f"{pod}/uid-0", (), Terms(bound=True)))
+            self._given(CardClaim(f"{pod}/uid-0", (), HoldTerms(bound=True)))
 
     @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0", "/uid-1"]))
     def release(self, pod, uid) -> None:
@@ -182,7 +186,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(pod=PODS, uid=st.sampled_from(["", "/uid-0"]), until=TIMES)
     def prolong(self, pod, uid, until) -> None:
-        self.ledger = book.prolong(self.ledger, f"{pod}{uid}", until)
+        self.ledger = book.extend(self.ledger, f"{pod}{uid}", until)
         if f"{pod}{uid}" in self.until:
             self.until[f"{pod}{uid}"] = until
 
@@ -195,7 +199,7 @@ class Node(RuleBasedStateMachine):
     def is_partitioned_finer_or_coarser(self, number, layout, slices) -> None:
         card = self.cards[number]
         if card.mode == "MIG":
-            self.cards[number] = replace(card, slots=worlds.cut(number, layout).slots)
+            self.cards[number] = replace(card, slots=ledger_builders.mig(number, layout).slots)
         elif card.mode == "TimeSlice":
             self.cards[number] = replace(card, capacity=slices)
         self._reported()
@@ -229,7 +233,7 @@ class Node(RuleBasedStateMachine):
 
     @invariant()
     def has_no_invariant_violations(self) -> None:
-        assert not book.faults(self.ledger)
+        assert not book.invariant_violations(self.ledger)
         for card in self.ledger.cards:
             used = sum(card.holders.values())
             assert used <= (0 if card.mode == "MIG" else card.capacity)
@@ -261,7 +265,7 @@ class Node(RuleBasedStateMachine):
         for holder in list(self.model):
             self.ledger = book.release(self.ledger, holder)
         self.cards, self.absent, self.indexed = dict(self.start), set(), False
-        self.ledger = recut.recut(self.ledger, self._report())
+        self.ledger = change_layout.apply_report(self.ledger, self._report())
 
         assert not self.ledger.held
         assert not self.ledger.reservations

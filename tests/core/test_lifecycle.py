@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from croupier.api.gpu.device import STATE_OF_PHASE
 from croupier.core.cards import lifecycle
-from croupier.core.cards.lifecycle import CLEAN, STATES, CardFacts, Occupancy, Phase, Trouble
+from croupier.core.cards.lifecycle import CLEAN, STATES, CardFacts, CardPhase, CardTrouble, Occupancy
 
-PHASES: tuple[Phase, ...] = get_args(Phase)
+PHASES: tuple[CardPhase, ...] = get_args(CardPhase)
 POOLS = ("", "team-a", "team-b")
-BROKEN = Trouble("CriticalXID", "XID 79 was reported")
-NO_DRIVER = Trouble("DriverMissing", "no driver is loaded")
+BROKEN = CardTrouble("CriticalXID", "XID 79 was reported")
+NO_DRIVER = CardTrouble("DriverMissing", "no driver is loaded")
 FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
 
 facts_of_cards = st.builds(
@@ -37,17 +37,17 @@ facts_of_cards = st.builds(
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_the_lifecycle_terminates(phase, facts):
     """No path is longer than the number of phases plus the changes of pools."""
-    steps = lifecycle.walk(phase, facts)
+    steps = lifecycle.advance(phase, facts)
 
     assert len(steps) <= len(PHASES) + 2
     if steps:
         after = replace(facts, pool=steps[-1].pool)
-        assert lifecycle.walk(steps[-1].end, after) == ()
+        assert lifecycle.advance(steps[-1].end, after) == ()
 
 
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_steps_form_a_path(phase, facts):
-    for step in lifecycle.walk(phase, facts):
+    for step in lifecycle.advance(phase, facts):
         assert step.start == phase
         assert step.sentence
         phase = step.end
@@ -55,7 +55,7 @@ def test_steps_form_a_path(phase, facts):
 
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_a_card_changes_its_pool_only_when_it_is_withdrawn(phase, facts):
-    steps = lifecycle.walk(phase, facts)
+    steps = lifecycle.advance(phase, facts)
 
     if steps and steps[-1].pool != facts.pool:
         assert facts.occupancy == "Withdrawn"
@@ -65,7 +65,7 @@ def test_a_card_changes_its_pool_only_when_it_is_withdrawn(phase, facts):
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_a_serving_card_has_a_pool(phase, facts):
     """The CRD validation requires this for Assigned."""
-    steps = lifecycle.walk(phase, facts)
+    steps = lifecycle.advance(phase, facts)
     rests, pool = (steps[-1].end, steps[-1].pool) if steps else (phase, facts.pool)
 
     if rests in ("Assigned", "Reserved", "InUse"):
@@ -74,7 +74,7 @@ def test_a_serving_card_has_a_pool(phase, facts):
 
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_a_faulted_card_is_isolated_but_a_used_one_not_for_its_node(phase, facts):
-    steps = lifecycle.walk(phase, facts)
+    steps = lifecycle.advance(phase, facts)
     rests = steps[-1].end if steps else phase
 
     if facts.fault is not None and not facts.set_aside:
@@ -88,7 +88,7 @@ def test_a_faulted_card_is_isolated_but_a_used_one_not_for_its_node(phase, facts
 @given(st.sampled_from(PHASES), facts_of_cards)
 def test_a_card_that_is_set_aside_is_not_faulted_and_joins_no_pool(phase, facts):
     facts = replace(facts, ignored=True)
-    steps = lifecycle.walk(phase, facts)
+    steps = lifecycle.advance(phase, facts)
 
     assert (steps[-1].end if steps else phase) not in ("Faulted", "Ready", "PendingAssignment", "Validating")
     assert all(step.pool in ("", facts.pool) for step in steps)
@@ -101,7 +101,7 @@ def test_an_obstacle_keeps_a_card_out_of_pools(phase, facts):
     """Without an obstacle the card joins as soon as it is withdrawn."""
     free = replace(facts, pool="", wanted="team-a", occupancy="Withdrawn")
     told = lifecycle.obstacle(phase, free)
-    steps = lifecycle.walk(phase, free)
+    steps = lifecycle.advance(phase, free)
     joined = bool(steps) and steps[-1].pool == "team-a"
 
     assert joined == (told == "")
@@ -132,10 +132,10 @@ PATHS = {
 
 @pytest.mark.parametrize(("phase", "facts", "note"), PATHS.values(), ids=PATHS)
 def test_the_event_note_contains_the_path(phase, facts, note):
-    assert lifecycle.told(lifecycle.walk(phase, facts)) == note
+    assert lifecycle.event_note(lifecycle.advance(phase, facts)) == note
 
 
 def test_braces_in_a_sentence_are_not_formatted():
-    odd = replace(FIT, fault=Trouble("Odd", "the driver said {pool} and {0}"))
+    odd = replace(FIT, fault=CardTrouble("Odd", "the driver said {pool} and {0}"))
 
-    assert lifecycle.walk("Ready", odd)[-1].sentence == "the driver said {pool} and {0}"
+    assert lifecycle.advance("Ready", odd)[-1].sentence == "the driver said {pool} and {0}"

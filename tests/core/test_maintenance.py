@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from croupier.core.pools import maintenance, sharing
-from croupier.core.pools.change import Change, Facts, Member, Step
-from croupier.core.pools.sharing import Cut, Sharing
+from croupier.core.pools.sharing import ReportedLayout, Sharing
+from croupier.core.pools.sharing_change import MemberStep, PoolFacts, PoolMember, SharingChange
 
 WHOLE = Sharing("Exclusive")
 SMALL = Sharing("MIG", profile="1g.10gb")
@@ -15,23 +15,25 @@ MEDIUM = Sharing("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1)))
 FITS = {"1g.10gb": 7, "2g.20gb": 3, "3g.30gb": 2}
 
 
-def cut(layout: Sharing = WHOLE, state: str = "Applied", target: str = "", message: str = "") -> Cut:
+def cut(
+    layout: Sharing = WHOLE, state: str = "Applied", target: str = "", message: str = ""
+) -> ReportedLayout:
     profiles = {"1g.10gb": 7} if layout == SMALL else dict(layout.layout)
-    return Cut(state, profiles, target or sharing.spelled(profiles) or "whole", message)
+    return ReportedLayout(state, profiles, target or sharing.layout_text(profiles) or "whole", message)
 
 
-def card(name: str = "card-0", **fields: Any) -> Member:
-    plain = Member(name, follows=WHOLE, occupancy="Withdrawn", cut=cut(), fits=FITS)
+def card(name: str = "card-0", **fields: Any) -> PoolMember:
+    plain = PoolMember(name, desired_sharing=WHOLE, occupancy="Withdrawn", cut=cut(), fits=FITS)
     return replace(plain, **fields)
 
 
-def pool(*members: Member, **fields: Any) -> Facts:
-    plain = Facts(wanted=WHOLE, carried=WHOLE, members=members)
+def pool(*members: PoolMember, **fields: Any) -> PoolFacts:
+    plain = PoolFacts(wanted=WHOLE, applied=WHOLE, members=members)
     return replace(plain, **fields)
 
 
 def test_a_new_pool_applies_its_allocation_at_once() -> None:
-    found = maintenance.decide(pool(wanted=SMALL, carried=None))
+    found = maintenance.decide(pool(wanted=SMALL, applied=None))
 
     assert (found.sharing, found.maintenance.holds, found.configured.holds) == (SMALL, False, True)
 
@@ -58,7 +60,7 @@ NOT_YET = {
 
 
 @pytest.mark.parametrize(("one", "closed"), NOT_YET.values(), ids=NOT_YET)
-def test_no_card_is_changed_while(one: Member, closed: bool) -> None:
+def test_no_card_is_changed_while(one: PoolMember, closed: bool) -> None:
     found = maintenance.decide(pool(one, card("card-1"), wanted=SMALL, closed=closed))
 
     assert (found.sharing, found.change, found.maintenance.reason) == (WHOLE, None, "Draining")
@@ -67,13 +69,15 @@ def test_no_card_is_changed_while(one: Member, closed: bool) -> None:
 def test_the_cards_are_changed_once_all_are_withdrawn() -> None:
     found = maintenance.decide(pool(card(), wanted=SMALL, closed=True))
 
-    assert (found.sharing, found.change) == (SMALL, Change(WHOLE, SMALL))
+    assert (found.sharing, found.change) == (SMALL, SharingChange(WHOLE, SMALL))
     assert (found.maintenance.holds, found.maintenance.reason) == (True, "Rebuilding")
 
 
 def test_the_pool_opens_when_the_last_card_has_its_layout() -> None:
-    done, other = card(follows=SMALL, cut=cut(SMALL)), card("card-1", follows=SMALL)
-    rebuilding = pool(done, other, wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL), closed=True)
+    done, other = card(desired_sharing=SMALL, cut=cut(SMALL)), card("card-1", desired_sharing=SMALL)
+    rebuilding = pool(
+        done, other, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True
+    )
 
     still = maintenance.decide(rebuilding)
     opened = maintenance.decide(replace(rebuilding, members=(done,)))
@@ -83,11 +87,11 @@ def test_the_pool_opens_when_the_last_card_has_its_layout() -> None:
 
 
 def test_unavailable_cards_do_not_keep_a_pool_closed() -> None:
-    lost = card("card-1", follows=SMALL, out=True)
-    rebuilt = card(follows=SMALL, cut=cut(SMALL))
+    lost = card("card-1", desired_sharing=SMALL, unavailable=True)
+    rebuilt = card(desired_sharing=SMALL, cut=cut(SMALL))
 
     found = maintenance.decide(
-        pool(rebuilt, lost, wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL), closed=True)
+        pool(rebuilt, lost, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
     )
 
     assert not found.maintenance.holds
@@ -115,19 +119,19 @@ FAILED = "the change to MIG 1g.10gb failed (card card-0: the driver refused)"
 
 
 def test_a_failed_change_is_rolled_back() -> None:
-    broken = card(follows=SMALL, cut=BROKEN)
-    rebuilt = card("card-1", follows=SMALL, cut=cut(SMALL))
+    broken = card(desired_sharing=SMALL, cut=BROKEN)
+    rebuilt = card("card-1", desired_sharing=SMALL, cut=cut(SMALL))
 
     found = maintenance.decide(
-        pool(broken, rebuilt, wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL), closed=True)
+        pool(broken, rebuilt, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
     )
 
-    assert (found.sharing, found.change) == (WHOLE, Change(WHOLE, SMALL, FAILED))
+    assert (found.sharing, found.change) == (WHOLE, SharingChange(WHOLE, SMALL, FAILED))
     assert (found.maintenance.holds, found.maintenance.reason) == (True, "RollingBack")
 
 
 def test_the_pool_opens_with_the_old_allocation_and_does_not_retry() -> None:
-    back = pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True)
+    back = pool(card(), wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED), closed=True)
 
     found = maintenance.decide(back)
     later = maintenance.decide(replace(back, change=found.change, closed=False))
@@ -145,7 +149,7 @@ TRIES_AGAIN = {
 
 @pytest.mark.parametrize("fields", TRIES_AGAIN.values(), ids=TRIES_AGAIN)
 def test_the_change_is_retried_when(fields: dict[str, Any]) -> None:
-    refused = pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL, FAILED, over=True))
+    refused = pool(card(), wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED, over=True))
 
     found = maintenance.decide(replace(refused, **fields))
 
@@ -153,10 +157,10 @@ def test_the_change_is_retried_when(fields: dict[str, Any]) -> None:
 
 
 def test_a_failure_of_another_target_does_not_count() -> None:
-    stale = card(follows=SMALL, cut=cut(WHOLE, "Failed", target="3g.30gb:2"))
+    stale = card(desired_sharing=SMALL, cut=cut(WHOLE, "Failed", target="3g.30gb:2"))
 
     found = maintenance.decide(
-        pool(stale, wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL), closed=True)
+        pool(stale, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
     )
 
     assert found.maintenance.reason == "Rebuilding"
@@ -165,36 +169,46 @@ def test_a_failure_of_another_target_does_not_count() -> None:
 def test_a_card_that_fails_the_rollback_does_not_keep_the_pool_closed() -> None:
     broken = card(cut=cut(MEDIUM, "Failed", target="whole"))
 
-    found = maintenance.decide(pool(broken, wanted=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True))
+    found = maintenance.decide(
+        pool(broken, wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED), closed=True)
+    )
 
     assert (found.maintenance.holds, found.configured.reason) == (False, "RolledBack")
 
 
 CUT_OFF = {
     "before the status was written": (
-        pool(card(), wanted=SMALL, change=Change(WHOLE, SMALL), closed=True),
+        pool(card(), wanted=SMALL, change=SharingChange(WHOLE, SMALL), closed=True),
         SMALL,
     ),
     "before the status was rolled back": (
-        pool(card(cut=BROKEN), wanted=SMALL, carried=SMALL, change=Change(WHOLE, SMALL, FAILED), closed=True),
+        pool(
+            card(cut=BROKEN),
+            wanted=SMALL,
+            applied=SMALL,
+            change=SharingChange(WHOLE, SMALL, FAILED),
+            closed=True,
+        ),
         WHOLE,
     ),
 }
 
 
 @pytest.mark.parametrize(("left", "sharing_"), CUT_OFF.values(), ids=CUT_OFF)
-def test_a_new_leader_continues_an_interrupted_reconcile(left: Facts, sharing_: Sharing) -> None:
+def test_a_new_leader_continues_an_interrupted_reconcile(left: PoolFacts, sharing_: Sharing) -> None:
     assert maintenance.decide(left).sharing == sharing_
 
 
 def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:
     drifted = pool(
-        card(follows=SMALL, cut=cut(MEDIUM, "Drifted"), occupancy="InUse"), wanted=SMALL, carried=SMALL
+        card(desired_sharing=SMALL, cut=cut(MEDIUM, "Drifted"), occupancy="InUse"),
+        wanted=SMALL,
+        applied=SMALL,
     )
     mended = replace(
-        drifted, members=(card(follows=SMALL, cut=cut(SMALL)),), misconfigured="Drifted", closed=True
+        drifted, members=(card(desired_sharing=SMALL, cut=cut(SMALL)),), misconfigured="Drifted", closed=True
     )
-    half = replace(mended, members=(card(follows=SMALL, cut=cut(MEDIUM, "Waiting")),))
+    half = replace(mended, members=(card(desired_sharing=SMALL, cut=cut(MEDIUM, "Waiting")),))
 
     found, repairing, waiting, over = (
         maintenance.decide(one)
@@ -214,9 +228,9 @@ def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:
 
 def test_a_confirmation_before_the_repair_does_not_count() -> None:
     half = pool(
-        card(follows=SMALL, cut=cut(MEDIUM, "Waiting")),
+        card(desired_sharing=SMALL, cut=cut(MEDIUM, "Waiting")),
         wanted=SMALL,
-        carried=SMALL,
+        applied=SMALL,
         misconfigured="Drifted",
         confirmed=True,
     )
@@ -225,9 +239,11 @@ def test_a_confirmation_before_the_repair_does_not_count() -> None:
 
 
 def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
-    broken = card(follows=SMALL, cut=cut(MEDIUM, "Failed", target="1g.10gb:7", message="the driver refused"))
-    mended = card("card-1", follows=SMALL, cut=cut(SMALL))
-    facts = pool(broken, mended, wanted=SMALL, carried=SMALL, misconfigured="Drifted", closed=True)
+    broken = card(
+        desired_sharing=SMALL, cut=cut(MEDIUM, "Failed", target="1g.10gb:7", message="the driver refused")
+    )
+    mended = card("card-1", desired_sharing=SMALL, cut=cut(SMALL))
+    facts = pool(broken, mended, wanted=SMALL, applied=SMALL, misconfigured="Drifted", closed=True)
 
     found = maintenance.decide(facts)
 
@@ -252,7 +268,7 @@ def test_conflicts_with_other_pools_need_no_confirmation(fields: dict[str, Any],
 
 
 def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:
-    busy = pool(card(occupancy="InUse", holdings=("ml/x holds card card-0",)), leaving=True, closed=True)
+    busy = pool(card(occupancy="InUse", holdings=("ml/x holds card card-0",)), deleting=True, closed=True)
 
     waits = maintenance.decide(busy)
     goes = maintenance.decide(replace(busy, members=(card(),)))
@@ -261,7 +277,7 @@ def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:
     assert goes.release
 
 
-def rolling(*members: Member, **fields: Any) -> Facts:
+def rolling(*members: PoolMember, **fields: Any) -> PoolFacts:
     return pool(*members, wanted=SMALL, per_card=True, **fields)
 
 
@@ -271,51 +287,55 @@ def test_a_rollout_keeps_the_pool_open_and_changes_free_cards_first() -> None:
     found = maintenance.decide(rolling(busy, free))
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, False, "PerCard")
-    assert found.steps == (Step("card-1", SMALL, drained=True),)
+    assert found.steps == (MemberStep("card-1", SMALL, drained=True),)
     assert found.configured.sentence == "0 of 2 cards are changed from Exclusive to MIG 1g.10gb"
 
 
 def test_a_card_serves_again_once_it_has_its_layout() -> None:
-    changing = card(follows=SMALL, ahead=True, drained=True)
+    changing = card(desired_sharing=SMALL, has_own_sharing=True, drained=True)
     done = replace(changing, cut=cut(SMALL))
 
     assert maintenance.decide(rolling(changing, card("card-1", occupancy="InUse"))).steps == ()
     found = maintenance.decide(rolling(done, card("card-1", occupancy="InUse")))
-    assert found.steps == (Step("card-0", SMALL, drained=False),)
+    assert found.steps == (MemberStep("card-0", SMALL, drained=False),)
 
 
 @pytest.mark.parametrize("occupancy", ["Free", "InUse", ""])
 def test_a_card_stays_drained_until_the_ledger_has_withdrawn_it(occupancy: str) -> None:
-    changing = card(follows=SMALL, ahead=True, drained=True, cut=cut(SMALL), occupancy=occupancy)
+    changing = card(
+        desired_sharing=SMALL, has_own_sharing=True, drained=True, cut=cut(SMALL), occupancy=occupancy
+    )
 
     assert maintenance.decide(rolling(changing)).steps == ()
 
 
 def test_when_all_cards_have_changed_the_pool_adopts_their_sharing() -> None:
-    done = card(follows=SMALL, ahead=True, cut=cut(SMALL), occupancy="Free")
+    done = card(desired_sharing=SMALL, has_own_sharing=True, cut=cut(SMALL), occupancy="Free")
 
     found = maintenance.decide(rolling(done))
-    later = maintenance.decide(rolling(done, carried=SMALL))
+    later = maintenance.decide(rolling(done, applied=SMALL))
 
     assert (found.sharing, found.steps, found.configured.holds) == (SMALL, (), True)
-    assert later.steps == (Step("card-0", None, drained=False),)
+    assert later.steps == (MemberStep("card-0", None, drained=False),)
 
 
 def test_a_failed_card_rolls_back_all_changed_cards() -> None:
-    broken = card(follows=SMALL, ahead=True, drained=True, cut=BROKEN)
-    changed = card("card-1", follows=SMALL, ahead=True, cut=cut(SMALL), occupancy="Free")
+    broken = card(desired_sharing=SMALL, has_own_sharing=True, drained=True, cut=BROKEN)
+    changed = card("card-1", desired_sharing=SMALL, has_own_sharing=True, cut=cut(SMALL), occupancy="Free")
 
     found = maintenance.decide(rolling(broken, changed))
 
-    assert (found.sharing, found.change) == (WHOLE, Change(WHOLE, SMALL, FAILED))
-    assert found.steps == (Step("card-0", None, drained=True),)
+    assert (found.sharing, found.change) == (WHOLE, SharingChange(WHOLE, SMALL, FAILED))
+    assert found.steps == (MemberStep("card-0", None, drained=True),)
 
-    mended = replace(broken, follows=WHOLE, ahead=False, drained=False, cut=cut(), occupancy="Free")
+    mended = replace(
+        broken, desired_sharing=WHOLE, has_own_sharing=False, drained=False, cut=cut(), occupancy="Free"
+    )
     again = maintenance.decide(rolling(mended, changed, change=found.change))
-    assert again.steps == (Step("card-1", None, drained=True),)
+    assert again.steps == (MemberStep("card-1", None, drained=True),)
 
     back = replace(mended, id="card-1", drained=True, occupancy="Withdrawn")
     last = maintenance.decide(rolling(mended, back, change=found.change))
-    assert last.steps == (Step("card-1", None, drained=False),)
+    assert last.steps == (MemberStep("card-1", None, drained=False),)
     over = maintenance.decide(rolling(mended, replace(back, drained=False), change=found.change))
     assert (over.steps, over.configured.reason) == ((), "RolledBack")

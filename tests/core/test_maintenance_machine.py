@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from croupier.core.pools import maintenance, sharing
-from croupier.core.pools.change import Change, Facts, Member, Outcome
-from croupier.core.pools.sharing import Cut, Sharing
+from croupier.core.pools.sharing import ReportedLayout, Sharing
+from croupier.core.pools.sharing_change import PoolDecision, PoolFacts, PoolMember, SharingChange
 
 FITS = {"1g": 7, "3g": 2}
 SHARINGS = (
@@ -46,20 +46,20 @@ class Device:
     """The sharing at the time of the allocation; None while no pod holds the card."""
     withdrawn_in_book: bool = False
     occupancy: str = "Free"
-    out: bool = False
+    unavailable: bool = False
 
 
 class Pools(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.wanted = self.carried = SHARINGS[0]
+        self.wanted = self.applied = SHARINGS[0]
         self.per_card = False
-        self.change: Change | None = None
+        self.change: SharingChange | None = None
         self.maintenance = self.misconfigured = False
         self.reason = ""
         self.confirmed = False
         self.fails = False
-        self.last: Outcome | None = None
+        self.last: PoolDecision | None = None
         self.cards = {f"card-{number}": Device() for number in range(CARDS)}
         self.troubles: set[str] = set()
 
@@ -68,13 +68,13 @@ class Pools(RuleBasedStateMachine):
         """Not every run has every fault, or no change would ever get far."""
         self.troubles = troubles
 
-    def follows(self, card: Device) -> Sharing:
-        return card.own or self.carried
+    def desired_sharing(self, card: Device) -> Sharing:
+        return card.own or self.applied
 
     def is_withheld(self, card: Device) -> bool:
-        right = card.profiles == layout(self.follows(card))
+        right = card.profiles == layout(self.desired_sharing(card))
         closed = self.maintenance or self.misconfigured
-        return closed or card.drained or card.out or card.state != "Applied" or not right
+        return closed or card.drained or card.unavailable or card.state != "Applied" or not right
 
     # What people do.
 
@@ -90,7 +90,7 @@ class Pools(RuleBasedStateMachine):
     def take(self, number: int) -> None:
         card = self.cards[f"card-{number}"]
         if not card.withdrawn_in_book and card.given_as is None and not self.is_withheld(card):
-            card.given_as = self.follows(card)
+            card.given_as = self.desired_sharing(card)
 
     @rule(number=st.integers(0, CARDS - 1))
     def leave(self, number: int) -> None:
@@ -107,13 +107,13 @@ class Pools(RuleBasedStateMachine):
     @rule(number=st.integers(0, CARDS - 1))
     def drift(self, number: int) -> None:
         card = self.cards[f"card-{number}"]
-        if card.state == "Applied" and card.profiles == layout(self.follows(card)):
+        if card.state == "Applied" and card.profiles == layout(self.desired_sharing(card)):
             card.profiles, card.state = {"1g": 2}, "Drifted"
 
     @precondition(lambda self: "fault" in self.troubles)
-    @rule(number=st.integers(0, CARDS - 1), out=st.booleans())
-    def fault(self, number: int, out: bool) -> None:
-        self.cards[f"card-{number}"].out = out
+    @rule(number=st.integers(0, CARDS - 1), unavailable=st.booleans())
+    def fault(self, number: int, unavailable: bool) -> None:
+        self.cards[f"card-{number}"].unavailable = unavailable
 
     # What the machinery does, each in its own time.
 
@@ -129,12 +129,12 @@ class Pools(RuleBasedStateMachine):
     @rule()
     def agents(self) -> None:
         for card in self.cards.values():
-            if not card.out:
+            if not card.unavailable:
                 self.cut(card)
 
     def cut(self, card: Device) -> None:
-        wanted = layout(self.follows(card))
-        aimed = sharing.spelled(wanted) or "whole"
+        wanted = layout(self.desired_sharing(card))
+        aimed = sharing.layout_text(wanted) or "whole"
         if card.profiles == wanted:
             card.state, card.target = "Applied", aimed
         elif card.occupancy != "Withdrawn" or card.given_as is not None or not self.is_withheld(card):
@@ -148,10 +148,10 @@ class Pools(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         found = maintenance.decide(self.facts())
-        if found.sharing != self.carried:
+        if found.sharing != self.applied:
             rides = [card for card in self.cards.values() if card.own is None]
             assert all(card.given_as is None for card in rides), "a pool changed under a holder"
-        self.carried, self.change = found.sharing, found.change
+        self.applied, self.change = found.sharing, found.change
         self.maintenance, self.misconfigured = found.maintenance.holds, found.misconfigured.holds
         self.reason = found.misconfigured.reason if found.misconfigured.holds else ""
         for step in found.steps:
@@ -159,10 +159,10 @@ class Pools(RuleBasedStateMachine):
         self.confirmed = False
         self.last = found
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> PoolFacts:
+        return PoolFacts(
             wanted=self.wanted,
-            carried=self.carried,
+            applied=self.applied,
             change=self.change,
             per_card=self.per_card,
             members=tuple(self.member(name, card) for name, card in self.cards.items()),
@@ -171,16 +171,16 @@ class Pools(RuleBasedStateMachine):
             confirmed=self.confirmed,
         )
 
-    def member(self, name: str, card: Device) -> Member:
-        return Member(
+    def member(self, name: str, card: Device) -> PoolMember:
+        return PoolMember(
             name,
-            follows=self.follows(card),
-            ahead=card.own is not None,
+            desired_sharing=self.desired_sharing(card),
+            has_own_sharing=card.own is not None,
             occupancy=card.occupancy,
-            cut=Cut(card.state, card.profiles, card.target),
+            cut=ReportedLayout(card.state, card.profiles, card.target),
             fits=FITS,
             drained=card.drained,
-            out=card.out,
+            unavailable=card.unavailable,
             holdings=("ml/p holds it",) if card.given_as is not None else (),
         )
 
@@ -191,7 +191,7 @@ class Pools(RuleBasedStateMachine):
                 drifted = card.profiles == {"1g": 2}
                 assert drifted or card.profiles == layout(card.given_as)
 
-    @precondition(lambda self: not any(card.out for card in self.cards.values()))
+    @precondition(lambda self: not any(card.unavailable for card in self.cards.values()))
     @rule()
     def it_comes_to_rest(self) -> None:
         """No more disturbances: holders end, agents work, and the change is confirmed."""
@@ -208,9 +208,9 @@ class Pools(RuleBasedStateMachine):
         assert not self.misconfigured
         assert self.last.steps == ()
         assert not any(card.own or card.drained for card in self.cards.values())
-        assert all(card.profiles == layout(self.carried) for card in self.cards.values())
+        assert all(card.profiles == layout(self.applied) for card in self.cards.values())
         refused = self.change is not None and self.change.failed
-        assert self.carried == (self.change.before if self.change and refused else self.wanted)
+        assert self.applied == (self.change.before if self.change and refused else self.wanted)
         assert replace(self.last, change=self.change) == maintenance.decide(self.facts())
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from croupier.core.market import clearing
-from croupier.core.market.clearing import Bid, Part
+from croupier.core.market.clearing import Bid, ContainerBid
 
 WEIGHTS = st.one_of(st.integers(1, 4), st.sampled_from([10, 1_000, 12_345]))
 
@@ -198,12 +198,24 @@ def test_slack_is_spread_above_demand_by_weight():
 
 
 PARTS = {
-    "in proportion to the originals": ([Part("a", 100), Part("b", 300)], 200, {"a": 50, "b": 150}),
-    "a single container gets all": ([Part("a", 100)], 70, {"a": 70}),
-    "a floor is kept": ([Part("a", 100, floor=90), Part("b", 300)], 200, {"a": 90, "b": 110}),
-    "the last quantum by name": ([Part("a", 1), Part("b", 1)], 3, {"a": 2, "b": 1}),
-    "demand comes first": ([Part("a", 100, demand=80), Part("b", 300)], 100, {"a": 85, "b": 15}),
-    "floors above the limit": ([Part("a", 1, floor=5), Part("b", 1, floor=5)], 6, {"a": 5, "b": 5}),
+    "in proportion to the originals": (
+        [ContainerBid("a", 100), ContainerBid("b", 300)],
+        200,
+        {"a": 50, "b": 150},
+    ),
+    "a single container gets all": ([ContainerBid("a", 100)], 70, {"a": 70}),
+    "a floor is kept": ([ContainerBid("a", 100, floor=90), ContainerBid("b", 300)], 200, {"a": 90, "b": 110}),
+    "the last quantum by name": ([ContainerBid("a", 1), ContainerBid("b", 1)], 3, {"a": 2, "b": 1}),
+    "demand comes first": (
+        [ContainerBid("a", 100, demand=80), ContainerBid("b", 300)],
+        100,
+        {"a": 85, "b": 15},
+    ),
+    "floors above the limit": (
+        [ContainerBid("a", 1, floor=5), ContainerBid("b", 1, floor=5)],
+        6,
+        {"a": 5, "b": 5},
+    ),
 }
 
 
@@ -217,7 +229,7 @@ def test_a_limit_is_split_over_containers(parts, limit, expected):
     st.integers(0, 2000),
 )
 def test_a_split_sums_to_the_limit(rows, limit):
-    parts = [Part(f"c{index}", *row) for index, row in enumerate(rows)]
+    parts = [ContainerBid(f"c{index}", *row) for index, row in enumerate(rows)]
     split = clearing.split(limit, parts)
 
     assert sum(split.values()) == max(limit, sum(part.floor for part in parts))

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.core.market import ticking
-from croupier.core.market.policy import Policy
-from croupier.core.market.seen import Decision, Move, Observation, Round, State
+from croupier.core.market.model import MarketDecision, MarketState, NodeObservation, SetLimit, TickResult
+from croupier.core.market.policy import MarketPolicy
 from croupier.core.market.units import SECOND
-from tests.core.market_floor import STRICT, Floor, Guest, held, moves
+from tests.core.market_env import STRICT, MarketEnv, MarketTestPod, held, moves
 
 CAPACITY = 400
 
 
 @st.composite
-def market_pods(draw: st.DrawFn) -> list[Guest]:
+def market_pods(draw: st.DrawFn) -> list[MarketTestPod]:
     found = []
     for number in range(draw(st.integers(1, 5))):
         request = draw(st.integers(1, 40))
@@ -27,7 +27,7 @@ def market_pods(draw: st.DrawFn) -> list[Guest]:
             annotations["paused"] = "true"
         limit = request + draw(st.integers(0, 60))
         found.append(
-            Guest(f"pod-{number}", draw(st.integers(0, 300)), request, limit, annotations=annotations)
+            MarketTestPod(f"pod-{number}", draw(st.integers(0, 300)), request, limit, annotations=annotations)
         )
     return found
 
@@ -43,10 +43,10 @@ changes = st.lists(
 )
 
 
-def happen(env: Floor, change: tuple[str, int, int]) -> None:
+def happen(env: MarketEnv, change: tuple[str, int, int]) -> None:
     what, who, amount = change
-    names = sorted(env.guests)
-    guest = env.guests[names[who % len(names)]]
+    names = sorted(env.pods)
+    guest = env.pods[names[who % len(names)]]
     match what:
         case "want":
             guest.wants = amount
@@ -67,21 +67,21 @@ def happen(env: Floor, change: tuple[str, int, int]) -> None:
 class TickRecord:
     """A tick: the state and the held CPU before it, the observation, and the result."""
 
-    state: State
+    state: MarketState
     held: int
-    seen: Observation
-    done: Round
+    seen: NodeObservation
+    done: TickResult
 
 
-def play(env: Floor, story: list[tuple[str, int, int]], check: Callable[[TickRecord], None]) -> None:
+def play(env: MarketEnv, story: list[tuple[str, int, int]], check: Callable[[TickRecord], None]) -> None:
     """Play the events, with `check` after every tick."""
     tick, observe, seen = env.tick, env.observe, []
 
-    def observed() -> Observation:
+    def observed() -> NodeObservation:
         seen.append(observe())
         return seen[-1]
 
-    def ticked() -> Round:
+    def ticked() -> TickResult:
         state, before = env.state, held(env)
         done = tick()
         check(TickRecord(state, before, seen[-1], done))
@@ -93,11 +93,11 @@ def play(env: Floor, story: list[tuple[str, int, int]], check: Callable[[TickRec
         happen(env, change)
 
 
-def made_now(one: Decision, env: Floor, record: TickRecord) -> bool:
+def made_now(one: MarketDecision, env: MarketEnv, record: TickRecord) -> bool:
     """Whether it was decided at this tick and is not a repetition."""
-    if not isinstance(one, Move):
+    if not isinstance(one, SetLimit):
         return False
-    order = record.done.state.records[one.uid].order
+    order = record.done.state.records[one.uid].pending_write
     return order is not None and order.at == env.now
 
 
@@ -105,7 +105,7 @@ def made_now(one: Decision, env: Floor, record: TickRecord) -> bool:
 @given(market_pods(), changes, st.booleans())
 def test_a_repeated_tick_changes_nothing(crowd, story, strict):
     """Idempotence: a second tick on the same observation at the same time changes nothing."""
-    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
+    env = MarketEnv(*crowd, capacity=CAPACITY, policy=STRICT if strict else MarketPolicy())
 
     def check(record: TickRecord) -> None:
         again = ticking.tick(record.done.state, record.seen, env.policy, env.now)
@@ -123,7 +123,7 @@ def test_held_cpu_never_exceeds_the_supply_in_strict_mode(crowd, story):
 
     Pods may start with more than that; then no tick increases the sum.
     """
-    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT)
+    env = MarketEnv(*crowd, capacity=CAPACITY, policy=STRICT)
 
     def check(record: TickRecord) -> None:
         assert held(env) <= max(CAPACITY, record.held)
@@ -135,13 +135,13 @@ def test_held_cpu_never_exceeds_the_supply_in_strict_mode(crowd, story):
 @given(market_pods(), changes, st.booleans())
 def test_no_change_violates_a_bound_or_a_cool_down(crowd, story, strict):
     """Floors, caps, at most double, at least half; 10 s before a raise and 60 s before a decrease."""
-    env = Floor(*crowd, capacity=CAPACITY, policy=STRICT if strict else Policy())
+    env = MarketEnv(*crowd, capacity=CAPACITY, policy=STRICT if strict else MarketPolicy())
 
     def check(record: TickRecord) -> None:
         for decision in record.done.decisions:
-            if not isinstance(decision, Move) or not made_now(decision, env, record):
+            if not isinstance(decision, SetLimit) or not made_now(decision, env, record):
                 continue
-            guest = env.guests[decision.key.removeprefix("team/")]
+            guest = env.pods[decision.key.removeprefix("team/")]
             assert guest.request <= decision.limit <= max(CAPACITY, guest.original)
             assert decision.before / 2 <= decision.limit <= 2 * decision.before
             known = record.state.records.get(decision.uid)
@@ -156,7 +156,7 @@ def test_no_change_violates_a_bound_or_a_cool_down(crowd, story, strict):
 @settings(max_examples=25)
 @given(market_pods(), st.randoms(use_true_random=False))
 def test_the_order_of_the_observed_pods_does_not_matter(crowd, dice):
-    env = Floor(*crowd, capacity=CAPACITY)
+    env = MarketEnv(*crowd, capacity=CAPACITY)
     env.run(5)
     seen = env.observe()
     mixed = replace(seen, pods=tuple(dice.sample(seen.pods, len(seen.pods))))
@@ -169,10 +169,10 @@ def test_the_order_of_the_observed_pods_does_not_matter(crowd, dice):
 @settings(max_examples=25)
 @given(market_pods(), changes)
 def test_a_paused_pod_is_never_changed(crowd, story):
-    env = Floor(*crowd, capacity=CAPACITY)
+    env = MarketEnv(*crowd, capacity=CAPACITY)
 
     def check(record: TickRecord) -> None:
         for move in moves(record.done.decisions):
-            assert "paused" not in env.guests[move.key.removeprefix("team/")].annotations
+            assert "paused" not in env.pods[move.key.removeprefix("team/")].annotations
 
     play(env, story, check)

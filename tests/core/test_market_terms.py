@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.core.market import silence, terms
-from croupier.core.market.terms import Shape, Terms, Unfit
+from croupier.core.market import limit_restore, terms
+from croupier.core.market.terms import Ineligible, MarketTerms, PodShape
 from croupier.core.market.units import SECOND
 
 CAPACITY = 800
-PLAIN = Shape("team", request=20, original=100, labels={terms.MANAGED: "true"})
+PLAIN = PodShape("team", request=20, original=100, labels={terms.MANAGED: "true"})
 
 
-def read(shape: Shape = PLAIN, **annotations: str) -> Terms | Unfit:
+def read(shape: PodShape = PLAIN, **annotations: str) -> MarketTerms | Ineligible:
     noted = {f"mbcas.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
     return terms.read(
         replace(shape, annotations=noted), capacity=CAPACITY, protected=frozenset({"kube-system"})
@@ -20,7 +20,7 @@ def read(shape: Shape = PLAIN, **annotations: str) -> Terms | Unfit:
 
 
 def test_the_default_is_latency_between_the_request_and_the_capacity():
-    assert read() == Terms(book="latency", weight=20_000, floor=20, cap=CAPACITY)
+    assert read() == MarketTerms(book="latency", weight=20_000, floor=20, cap=CAPACITY)
 
 
 READ = {
@@ -39,7 +39,7 @@ READ = {
 @pytest.mark.parametrize(("annotations", "changed"), READ.values(), ids=READ)
 def test_annotations_of_owners(annotations, changed):
     plain = read()
-    assert isinstance(plain, Terms)
+    assert isinstance(plain, MarketTerms)
     assert read(**annotations) == replace(plain, **changed)
 
 
@@ -79,8 +79,8 @@ BAD = {
 def test_an_invalid_annotation_makes_the_pod_ineligible(annotations, sentence):
     unfit = read(**annotations)
 
-    assert isinstance(unfit, Unfit)
-    assert unfit.word == "BadAnnotation"
+    assert isinstance(unfit, Ineligible)
+    assert unfit.code == "BadAnnotation"
     assert sentence in unfit.sentence
     assert "\n" not in unfit.sentence
 
@@ -104,36 +104,36 @@ NEVER = {
 def test_ineligible_pods(shape, reason):
     unfit = read(shape)
 
-    assert isinstance(unfit, Unfit)
-    assert unfit.word == reason
+    assert isinstance(unfit, Ineligible)
+    assert unfit.code == reason
     assert str(unfit).startswith(f"{reason}: ")
 
 
 def test_a_podallocation_by_hand_needs_no_label_but_a_resizable_pod():
-    assert terms.unmovable(replace(PLAIN, labels={})) is None
-    assert terms.unmovable(replace(PLAIN, labels={}, kind="static")) is not None
+    assert terms.not_resizable(replace(PLAIN, labels={})) is None
+    assert terms.not_resizable(replace(PLAIN, labels={}, kind="static")) is not None
 
 
 def test_owners_can_opt_in_to_more():
     guaranteed = replace(PLAIN, qos="Guaranteed", request=100, restarting=("main",))
     allowed = read(guaranteed, allow_guaranteed="true", allow_restart="true")
 
-    assert isinstance(allowed, Terms)
+    assert isinstance(allowed, MarketTerms)
     assert allowed.floor == 50, "requests change with limits, but not below half of the original"
     told = read(guaranteed, allow_guaranteed="true", allow_restart="true", min_cpu="100m")
-    assert isinstance(told, Terms)
+    assert isinstance(told, MarketTerms)
     assert told.floor == 10
 
 
 def test_a_pod_one_step_from_guaranteed_stays_one_step_away():
     pinned = read(replace(PLAIN, memory_pinned=True))
 
-    assert isinstance(pinned, Terms)
+    assert isinstance(pinned, MarketTerms)
     assert pinned.floor == PLAIN.request + 1
 
 
 def test_original_limits_are_restored_after_the_agent_timeout():
     minutes = 60 * SECOND
-    assert silence.limit(50, 100, silent_for=2 * minutes) == 50
-    assert silence.limit(50, 100, silent_for=2 * minutes + 1) == 100
-    assert silence.limit(150, 100, silent_for=60 * minutes) == 150
+    assert limit_restore.restored_limit(50, 100, silent_for=2 * minutes) == 50
+    assert limit_restore.restored_limit(50, 100, silent_for=2 * minutes + 1) == 100
+    assert limit_restore.restored_limit(150, 100, silent_for=60 * minutes) == 150

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import Kind, Layout, Piece
-from croupier.core.ledgers.ledger import Refused
-from tests.core.layouts import kinds, laid, placed
+from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
+from croupier.core.ledgers.ledger import Refusal
+from tests.core.mig_builders import layout, placements, profiles
 
 CUT = [model for model in catalogue.MODELS if model.kinds]
 
@@ -44,30 +44,30 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize(("model", "text"), POSSIBLE.values(), ids=POSSIBLE)
 def test_possible_layouts_are_placed(model, text):
-    assert mig.of(piece.profile for piece in placed(model, text)) == laid(text)
-    assert mig.spelled(laid(text)) == text
+    assert mig.layout_of(piece.profile for piece in placements(model, text)) == layout(text)
+    assert mig.layout_text(layout(text)) == text
 
 
 def test_the_documented_example_has_the_placements_of_the_ledger():
-    pieces = placed("SIM-70GB", "2g.20gb:2,3g.30gb:1")
+    pieces = placements("SIM-70GB", "2g.20gb:2,3g.30gb:1")
 
     assert [piece.id for piece in pieces] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
 
 
 @pytest.mark.parametrize(("model", "text", "sentence"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_impossible_layouts_are_refused_with_the_reason(model, text, sentence):
-    refused = mig.place(kinds(model), laid(text))
+    refused = mig.place(profiles(model), layout(text))
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Refusal)
     assert sentence in str(refused)
 
 
 def test_enough_slices_at_wrong_starts_are_refused_with_the_starts():
     """Memory slices 3 and 7 are free, so two small devices would fit by number."""
     odd = (
-        Kind("1g.10gb", 1, (0, 1), 1, most=4),
-        Kind("3g.30gb", 3, (0, 4), 3, most=2),
-        Kind("7g.70gb", 7, (0,), 7),
+        MigProfile("1g.10gb", 1, (0, 1), 1, most=4),
+        MigProfile("3g.30gb", 3, (0, 4), 3, most=2),
+        MigProfile("7g.70gb", 7, (0,), 7),
     )
 
     refused = mig.place(odd, (("3g.30gb", 2), ("1g.10gb", 1)))
@@ -79,7 +79,7 @@ def test_enough_slices_at_wrong_starts_are_refused_with_the_starts():
 
 
 def test_a_similar_profile_is_suggested():
-    refused = mig.place(kinds("H100"), (("3g.30gb", 1),))
+    refused = mig.place(profiles("H100"), (("3g.30gb", 1),))
 
     assert "did you mean 3g.40gb?" in str(refused)
 
@@ -101,10 +101,10 @@ FILLED = {
 def test_fill_a_card_with_one_profile(which, number):
     model, profile = which
 
-    assert mig.how_many(kinds(model), profile) == number
+    assert mig.max_devices(profiles(model), profile) == number
 
 
-def fits_by_force(kinds: tuple[Kind, ...], layout: Layout) -> bool:
+def fits_by_force(kinds: tuple[MigProfile, ...], layout: Layout) -> bool:
     """Try every combination of starts: slow, but obviously correct."""
     by_name = {kind.name: kind for kind in kinds}
     if any(number > by_name[profile].most for profile, number in layout):
@@ -116,7 +116,7 @@ def fits_by_force(kinds: tuple[Kind, ...], layout: Layout) -> bool:
     return any(_apart(by_name, layout, chosen) for chosen in product(*choices))
 
 
-def _apart(by_name: dict[str, Kind], layout: Layout, chosen: tuple[tuple[int, ...], ...]) -> bool:
+def _apart(by_name: dict[str, MigProfile], layout: Layout, chosen: tuple[tuple[int, ...], ...]) -> bool:
     taken = [
         slice_
         for (profile, _), starts in zip(layout, chosen, strict=True)
@@ -136,7 +136,7 @@ def made_up_kinds(draw):
         compute, memory = int(name[0]), int(name[3])
         starts = draw(st.sets(st.integers(0, 8 - memory), min_size=1))
         most = draw(st.integers(1, 8))
-        made.append(Kind(name, memory, tuple(sorted(starts)), compute, most=most))
+        made.append(MigProfile(name, memory, tuple(sorted(starts)), compute, most=most))
     return tuple(made)
 
 
@@ -157,7 +157,7 @@ def test_placement_equals_brute_force(wish):
     assert isinstance(found, tuple) == fits_by_force(known, layout)
     if isinstance(found, tuple):
         by_name = {kind.name: kind for kind in known}
-        assert mig.of(piece.profile for piece in found) == layout
+        assert mig.layout_of(piece.profile for piece in found) == layout
         assert all(piece.start in by_name[piece.profile].starts for piece in found)
         assert all(piece.size == by_name[piece.profile].memory_slices for piece in found)
         slices = [one for piece in found for one in piece.slices]
@@ -170,9 +170,9 @@ def test_layout_text_and_parse_are_inverse(wish):
     _, layout = wish
     pieces = sum(number for _, number in layout)
 
-    read = mig.parse(mig.spelled(layout))
+    read = mig.parse(mig.layout_text(layout))
 
-    assert read == layout if pieces <= mig.MOST_PIECES else isinstance(read, Refused)
+    assert read == layout if pieces <= mig.MAX_DEVICES else isinstance(read, Refusal)
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_invalid_layout_texts_are_refused(text):
 
 def test_resource_names_write_extras_with_a_dot():
     assert mig.resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
-    assert Piece("2g.20gb", 4, 2).id == "2g.20gb-4"
+    assert MigPlacement("2g.20gb", 4, 2).id == "2g.20gb-4"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from croupier.core.ledgers.ledger import Card, Ledger, Refused
-from croupier.core.placing import placement
-from croupier.core.pods.want import Shares, Slots, Units
-from tests.core.worlds import STRATEGIES, cut, exclusive, indexes, node, shared, sliced
+from croupier.core.ledgers.ledger import Ledger, LedgerCard, Refusal
+from croupier.core.placement import placement
+from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
+from tests.core.ledger_builders import STRATEGIES, exclusive, indexes, mig, node, shared, time_sliced
 
 MANY = 64  # holders with 1 % each
 
@@ -13,132 +13,137 @@ CARDS = {
     "BinPack fills the fullest card that fits": (
         "BinPack",
         [shared(0), shared(1, 60), shared(2, 80)],
-        Shares(1, 30),
+        CardShares(1, 30),
         [1],
     ),
     "BinPack prefers a used card to an unused one with less capacity": (
         "BinPack",
         [shared(0, capacity=80), shared(1, 10)],
-        Shares(1, 30),
+        CardShares(1, 30),
         [1],
     ),
-    "BinPack uses exclusive cards for whole cards": ("BinPack", [shared(0), exclusive(1)], Shares(1), [1]),
+    "BinPack uses exclusive cards for whole cards": (
+        "BinPack",
+        [shared(0), exclusive(1)],
+        CardShares(1),
+        [1],
+    ),
     "Spread takes the emptiest card": (
         "Spread",
         [shared(0, 10), shared(1, 60), shared(2, 5)],
-        Shares(1, 30),
+        CardShares(1, 30),
         [2],
     ),
-    "Spread uses exclusive cards for whole cards": ("Spread", [shared(0), exclusive(1)], Shares(1), [1]),
+    "Spread uses exclusive cards for whole cards": ("Spread", [shared(0), exclusive(1)], CardShares(1), [1]),
     "LeastFragmentation fills a card up": (
         "LeastFragmentation",
         [shared(0), shared(1, 60), shared(2, 70)],
-        Shares(1, 30),
+        CardShares(1, 30),
         [2],
     ),
     "LeastFragmentation leaves a usable rest": (
         "LeastFragmentation",
         [shared(0, 50), shared(1, 40)],
-        Shares(1, 30),
+        CardShares(1, 30),
         [1],
     ),
     "LeastFragmentation keeps an unused card whole": (
         "LeastFragmentation",
         [shared(0), shared(1, 20), shared(2)],
-        Shares(2, 30),
+        CardShares(2, 30),
         [0, 1],
     ),
-    "shares are of different cards": ("BinPack", [shared(0), shared(1)], Shares(2, 50), [0, 1]),
+    "shares are of different cards": ("BinPack", [shared(0), shared(1)], CardShares(2, 50), [0, 1]),
     "the first of equal MIG cards": (
         "Spread",
-        [cut(2), cut(1), cut(3)],
-        Slots("1g.10gb", 1),
+        [mig(2), mig(1), mig(3)],
+        MigDevices("1g.10gb", 1),
         [1],
     ),
     "the first of equal time-sliced cards": (
         "BinPack",
-        [sliced(2, pool="red"), sliced(1, pool="red")],
-        Units("red", 1),
+        [time_sliced(2, pool="red"), time_sliced(1, pool="red")],
+        PoolUnits("red", 1),
         [1],
     ),
-    "the first card of equal ones": ("Spread", [shared(2), shared(1), shared(3)], Shares(1, 50), [1]),
-    "never an unhealthy card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], Shares(1, 50), [1]),
+    "the first card of equal ones": ("Spread", [shared(2), shared(1), shared(3)], CardShares(1, 50), [1]),
+    "never an unhealthy card": ("BinPack", [shared(0, 50, healthy=False), shared(1)], CardShares(1, 50), [1]),
     "never a card of another pool": (
         "Spread",
         [shared(0, pool="red"), shared(1, 50)],
-        Shares(1, 50),
+        CardShares(1, 50),
         [1],
     ),
     "never a card outside the requested pool": (
         "BinPack",
         [shared(0, 50), shared(1, pool="red")],
-        Shares(1, 50, "red"),
+        CardShares(1, 50, "red"),
         [1],
     ),
     "units of an exclusive pool are cards": (
         "BinPack",
         [exclusive(0, pool="red"), exclusive(1, pool="red")],
-        Units("red", 2),
+        PoolUnits("red", 2),
         [0, 1],
     ),
     "units of a percent pool are percent of one card": (
         "BinPack",
         [shared(0, 50, pool="red"), shared(1, pool="red")],
-        Units("red", 60),
+        PoolUnits("red", 60),
         [1],
     ),
     "hundreds of a percent pool are whole cards": (
         "BinPack",
         [shared(0, pool="red"), shared(1, 1, pool="red"), shared(2, pool="red")],
-        Units("red", 200),
+        PoolUnits("red", 200),
         [0, 2],
     ),
     "BinPack puts slices onto one card, the fullest": (
         "BinPack",
-        [sliced(0, pool="red"), sliced(1, 2, pool="red"), sliced(2, 1, pool="red")],
-        Units("red", 2),
+        [time_sliced(0, pool="red"), time_sliced(1, 2, pool="red"), time_sliced(2, 1, pool="red")],
+        PoolUnits("red", 2),
         [1],
     ),
     "BinPack puts slices that fit nowhere onto few cards": (
         "BinPack",
-        [sliced(0, 3, pool="red"), sliced(1, pool="red"), sliced(2, 3, pool="red")],
-        Units("red", 5),
+        [time_sliced(0, 3, pool="red"), time_sliced(1, pool="red"), time_sliced(2, 3, pool="red")],
+        PoolUnits("red", 5),
         [0, 1],
     ),
     "Spread puts slices onto many cards": (
         "Spread",
-        [sliced(0, pool="red"), sliced(1, 1, pool="red")],
-        Units("red", 3),
+        [time_sliced(0, pool="red"), time_sliced(1, 1, pool="red")],
+        PoolUnits("red", 3),
         [0, 1],
     ),
     "units of a MIG pool are devices of any profile": (
         "BinPack",
-        [cut(0, "mixed", taken=(0, 4, 5), pool="red"), cut(1, "large", pool="red")],
-        Units("red", 2),
+        [mig(0, "mixed", taken=(0, 4, 5), pool="red"), mig(1, "large", pool="red")],
+        PoolUnits("red", 2),
         [0, 1],
     ),
     "BinPack takes a MIG device of the fullest card": (
         "BinPack",
-        [cut(0), cut(1, taken=(0, 1, 2)), cut(2, taken=(0,))],
-        Slots("1g.10gb", 1),
+        [mig(0), mig(1, taken=(0, 1, 2)), mig(2, taken=(0,))],
+        MigDevices("1g.10gb", 1),
         [1],
     ),
     "Spread takes MIG devices of the emptiest cards": (
         "Spread",
-        [cut(0, taken=(0, 1)), cut(1), cut(2)],
-        Slots("1g.10gb", 2),
+        [mig(0, taken=(0, 1)), mig(1), mig(2)],
+        MigDevices("1g.10gb", 2),
         [1, 2],
     ),
     "LeastFragmentation takes a MIG device where no larger one could be": (
         "LeastFragmentation",
-        [cut(0, taken=(0, 1, 2, 3)), cut(1, taken=(0, 2, 4, 5))],
-        Slots("1g.10gb", 1),
+        [mig(0, taken=(0, 1, 2, 3)), mig(1, taken=(0, 2, 4, 5))],
+        MigDevices("1g.10gb", 1),
         [1],
     ),
     "a mixed pool is tried mode by mode": (
         "BinPack",
-        [exclusive(0, pool="red", taken=True), sliced(1, pool="red")],
-        Units("red", 1),
+        [exclusive(0, pool="red", taken=True), time_sliced(1, pool="red")],
+        PoolUnits("red", 1),
         [1],
     ),
 }
@@ -150,16 +155,16 @@ def test_selected_cards(strategy, cards, want, expected):
 
     grant = placement.choose(ledger, (want,), strategy)
 
-    assert not isinstance(grant, Refused), grant
+    assert not isinstance(grant, Refusal), grant
     assert sorted(indexes(ledger, grant)) == expected
 
 
 def test_least_fragmentation_takes_the_slot_that_prevents_no_larger_device():
-    ledger = node(cut(0, taken=(2,)))
+    ledger = node(mig(0, taken=(2,)))
 
-    grant = placement.choose(ledger, (Slots("1g.10gb", 1),), "LeastFragmentation")
+    grant = placement.choose(ledger, (MigDevices("1g.10gb", 1),), "LeastFragmentation")
 
-    assert not isinstance(grant, Refused)
+    assert not isinstance(grant, Refusal)
     assert grant[0].slots == ("1g.10gb-3",)
 
 
@@ -167,56 +172,61 @@ NODES = {
     "BinPack: a share goes to a used card": (
         "BinPack",
         [[shared(0)], [shared(0, 20)]],
-        Shares(1, 30),
+        CardShares(1, 30),
         1,
     ),
     "BinPack: a share goes where least is left": (
         "BinPack",
         [[shared(0, 20)], [shared(0, 60)]],
-        Shares(1, 30),
+        CardShares(1, 30),
         1,
     ),
     "BinPack: whole cards go where fewest are left": (
         "BinPack",
         [[shared(0), shared(1)], [shared(0), shared(1, 100)]],
-        Shares(1),
+        CardShares(1),
         1,
     ),
-    "Spread: a share goes to the emptiest card": ("Spread", [[shared(0, 20)], [shared(0)]], Shares(1, 30), 1),
+    "Spread: a share goes to the emptiest card": (
+        "Spread",
+        [[shared(0, 20)], [shared(0)]],
+        CardShares(1, 30),
+        1,
+    ),
     "Spread: whole cards go to the emptiest node": (
         "Spread",
         [[shared(0), shared(1, 50)], [shared(0), shared(1)]],
-        Shares(1),
+        CardShares(1),
         1,
     ),
     "LeastFragmentation: a whole card goes to the fragmented node": (
         "LeastFragmentation",
         [[shared(n) for n in range(4)], [shared(n) for n in range(3)]],
-        Shares(1),
+        CardShares(1),
         1,
     ),
     "LeastFragmentation: a whole card does not split a group of four": (
         "LeastFragmentation",
         [[shared(n) for n in range(4)], [shared(n) for n in range(5)]],
-        Shares(1),
+        CardShares(1),
         1,
     ),
     "LeastFragmentation: a share goes to the card it fills": (
         "LeastFragmentation",
         [[shared(0, 60), shared(1)], [shared(0, 70)]],
-        Shares(1, 30),
+        CardShares(1, 30),
         1,
     ),
     "LeastFragmentation: a MIG device goes to the fragmented node": (
         "LeastFragmentation",
-        [[cut(0)], [cut(0, taken=(0,))]],
-        Slots("1g.10gb", 1),
+        [[mig(0)], [mig(0, taken=(0,))]],
+        MigDevices("1g.10gb", 1),
         1,
     ),
     "Spread: slices go to the emptiest card": (
         "Spread",
-        [[sliced(0, 2, pool="red")], [sliced(0, 1, pool="red")]],
-        Units("red", 1),
+        [[time_sliced(0, 2, pool="red")], [time_sliced(0, 1, pool="red")]],
+        PoolUnits("red", 1),
         1,
     ),
 }
@@ -227,7 +237,7 @@ def test_selected_node(strategy, worlds, want, best):
     ranks = []
     for cards in worlds:
         rank = placement.rank(node(*cards), (want,), strategy)
-        assert not isinstance(rank, Refused), rank
+        assert not isinstance(rank, Refusal), rank
         ranks.append(rank)
 
     assert ranks.index(min(ranks)) == best
@@ -235,59 +245,59 @@ def test_selected_node(strategy, worlds, want, best):
 
 
 REFUSALS = {
-    "no cards": ([], Shares(1), "has no cards", ""),
-    "none outside pools": ([shared(0, pool="red")], Shares(1), "has no card outside pools", ""),
-    "none of the pool": ([shared(0)], Units("red", 1), "has no card of pool red", ""),
+    "no cards": ([], CardShares(1), "has no cards", ""),
+    "none outside pools": ([shared(0, pool="red")], CardShares(1), "has no card outside pools", ""),
+    "none of the pool": ([shared(0)], PoolUnits("red", 1), "has no card of pool red", ""),
     "only unhealthy cards": (
         [shared(0, healthy=False)],
-        Shares(1),
+        CardShares(1),
         "has no healthy card",
         "card 0 is not healthy",
     ),
-    "no such profile": ([cut(0, "large")], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
-    "no MIG card": ([shared(0)], Slots("1g.10gb", 1), "has no MIG 1g.10gb", ""),
-    "only MIG cards": ([cut(0)], Shares(1), "has no card that is allocated whole", ""),
-    "only exclusive cards": ([exclusive(0)], Shares(1, 50), "has no card that is shared by percent", ""),
+    "no such profile": ([mig(0, "large")], MigDevices("1g.10gb", 1), "has no MIG 1g.10gb", ""),
+    "no MIG card": ([shared(0)], MigDevices("1g.10gb", 1), "has no MIG 1g.10gb", ""),
+    "only MIG cards": ([mig(0)], CardShares(1), "has no card that is allocated whole", ""),
+    "only exclusive cards": ([exclusive(0)], CardShares(1, 50), "has no card that is shared by percent", ""),
     "too little capacity": (
         [shared(0, 70), shared(1), shared(2, 100)],
-        Shares(2, 50),
+        CardShares(2, 50),
         "needs 2 cards with 50 % free but has 1",
         "card 0 is short by 20 %, card 2 is short by 50 %",
     ),
     "one unhealthy card": (
         [shared(0, healthy=False), shared(1, 1)],
-        Shares(1),
+        CardShares(1),
         "needs 1 free card but has 0",
         "card 0 is not healthy, card 1 is short by 1 %",
     ),
     "too few slots": (
-        [cut(0, taken=(0, 1, 2, 3, 4))],
-        Slots("1g.10gb", 3),
+        [mig(0, taken=(0, 1, 2, 3, 4))],
+        MigDevices("1g.10gb", 3),
         "needs 3 free MIG 1g.10gb but has 2",
         "card 0 has 2 of 7 free",
     ),
     "too few slices": (
-        [sliced(0, 3, pool="red")],
-        Units("red", 2),
+        [time_sliced(0, 3, pool="red")],
+        PoolUnits("red", 2),
         "needs 2 free time slices of pool red but has 1",
         "card 0 has 1 of 4 slices free",
     ),
     "too few cards of the pool": (
         [exclusive(0, pool="red", taken=True)],
-        Units("red", 1),
+        PoolUnits("red", 1),
         "needs 1 free card of pool red but has 0",
         "card 0 is short by 100 %",
     ),
     "neither a part of a card nor whole cards": (
         [shared(0, pool="red"), shared(1, pool="red")],
-        Units("red", 150),
+        PoolUnits("red", 150),
         "150 % is neither a part of one card nor a number of whole cards; set gpu.mps.io/cards to the number"
         " of cards and gpu.mps.io/ratio to the percent of each",
         "",
     ),
     "the maximum number of holders": (
         [shared(0, *([1] * MANY))],
-        Shares(1, 10),
+        CardShares(1, 10),
         "needs 1 card with 10 % free but has 0",
         "card 0 has 64 holders, which is the maximum",
     ),
@@ -297,24 +307,24 @@ REFUSALS = {
 @pytest.mark.parametrize(("cards", "want", "reason", "detail"), REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_refusals(cards, want, reason, detail, strategy):
-    assert placement.choose(node(*cards), (want,), strategy) == Refused(reason, detail)
-    assert placement.rank(node(*cards), (want,), strategy) == Refused(reason, detail)
+    assert placement.choose(node(*cards), (want,), strategy) == Refusal(reason, detail)
+    assert placement.rank(node(*cards), (want,), strategy) == Refusal(reason, detail)
 
 
 def test_an_empty_request_is_refused():
-    assert placement.choose(node(shared(0)), (), "Spread") == Refused("asks for no cards")
+    assert placement.choose(node(shared(0)), (), "Spread") == Refusal("asks for no cards")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_several_items_get_different_cards_or_nothing(strategy):
-    wants = (Shares(1, 20), Shares(1, 70))
+    wants = (CardShares(1, 20), CardShares(1, 70))
 
     grant = placement.choose(node(shared(0, 20), shared(1, 50)), wants, strategy)
     refused = placement.choose(node(shared(0)), wants, strategy)
 
-    assert not isinstance(grant, Refused)
+    assert not isinstance(grant, Refusal)
     assert [part.share for part in grant] == [70, 20]
-    assert refused == Refused(
+    assert refused == Refusal(
         "needs 1 card with 20 % free but has 0", "card 0 is used by another part of the request"
     )
 
@@ -322,22 +332,22 @@ def test_several_items_get_different_cards_or_nothing(strategy):
 def test_units_of_one_pool_add_up():
     ledger = node(shared(0, pool="red"))
 
-    grant = placement.choose(ledger, (Units("red", 30), Units("red", 30)), "BinPack")
+    grant = placement.choose(ledger, (PoolUnits("red", 30), PoolUnits("red", 30)), "BinPack")
 
-    assert not isinstance(grant, Refused)
+    assert not isinstance(grant, Refusal)
     assert [part.share for part in grant] == [60]
 
 
 def test_slots_of_several_items_can_share_a_card_and_are_in_its_order():
-    ledger = node(cut(0, "mixed"))
+    ledger = node(mig(0, "mixed"))
 
-    grant = placement.choose(ledger, (Slots("2g.20gb", 1), Slots("1g.10gb", 2)), "BinPack")
+    grant = placement.choose(ledger, (MigDevices("2g.20gb", 1), MigDevices("1g.10gb", 2)), "BinPack")
 
-    assert not isinstance(grant, Refused)
+    assert not isinstance(grant, Refusal)
     assert [part.slots for part in grant] == [("1g.10gb-4", "1g.10gb-5", "2g.20gb-6")]
 
 
 def test_a_card_without_address_is_placed_like_any_other():
-    ledger = Ledger("node-1", (Card("node-1-gpu-0", 0),))
+    ledger = Ledger("node-1", (LedgerCard("node-1-gpu-0", 0),))
 
-    assert not isinstance(placement.choose(ledger, (Shares(1),), "Spread"), Refused)
+    assert not isinstance(placement.choose(ledger, (CardShares(1),), "Spread"), Refusal)

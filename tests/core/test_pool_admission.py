@@ -9,18 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch
-from croupier.core.pods.eligible import Needs, NodeFacts, Requirement, Taint, Toleration, obstacle
-from croupier.core.pods.request import CARDS, GPU, POOL, RATIO
+from croupier.core.pods.request_parser import CARDS, GPU, POOL, RATIO
+from croupier.core.pods.scheduler_filters import (
+    CandidateNode,
+    NodeConstraints,
+    NodeLabelRequirement,
+    NodeTaint,
+    PodToleration,
+    rejection,
+)
 from croupier.core.pools import admission as pool_admission
-from croupier.core.pools.admission import Admitted, Asker, Denied, Pool, Subjects, Unconcerned
+from croupier.core.pools.admission import (
+    AdmissionPool,
+    NoPoolRequested,
+    PodRequester,
+    PoolAccess,
+    PoolAdmitted,
+    PoolDenied,
+)
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": f"{NODE_LABEL}team-a", "operator": "Exists"}
-ALICE = Asker("ml", "trainer", "alice", ("ml-people", "system:authenticated"))
+ALICE = PodRequester("ml", "trainer", "alice", ("ml-people", "system:authenticated"))
 CONTROLLER = replace(ALICE, user="system:serviceaccount:kube-system:job-controller", groups=("a", "b"))
-TEAM_A = Pool("team-a", total=8, unit="Card")
+TEAM_A = AdmissionPool("team-a", total=8, unit="Card")
 
 Raw = dict[str, Any]
 
@@ -37,14 +51,14 @@ def container(name: str, pools: dict[str, Any]) -> Raw:
     return {"name": name, "resources": {"limits": amounts, "requests": amounts}}
 
 
-def decide(asked: Raw, *pools: Pool, asker: Asker = ALICE, request_id: str = "id-1") -> Any:
+def decide(asked: Raw, *pools: AdmissionPool, asker: PodRequester = ALICE, request_id: str = "id-1") -> Any:
     known = {one.name: one for one in pools or (TEAM_A,)}
     return pool_admission.decide(asked, asker, known.get, request_id=request_id)
 
 
-def admitted(asked: Raw, *pools: Pool, asker: Asker = ALICE) -> Raw:
+def admitted(asked: Raw, *pools: AdmissionPool, asker: PodRequester = ALICE) -> Raw:
     decision = decide(asked, *pools, asker=asker)
-    assert isinstance(decision, Admitted), decision
+    assert isinstance(decision, PoolAdmitted), decision
     after: Raw = jsonpatch.apply(asked, decision.operations)
     return after
 
@@ -59,32 +73,32 @@ def affinity(*alternatives: Raw) -> Raw:
 
 
 WAYS_IN = {
-    "everyone": Subjects(),
-    "its namespace": Subjects(namespaces=frozenset(("other", "ml"))),
-    "its service account": Subjects(accounts=frozenset(("ml/trainer",))),
-    "a group of its creator": Subjects(groups=frozenset(("ml-people",))),
-    "any of several": Subjects(frozenset(("other",)), frozenset(("x/y",)), frozenset(("ml-people",))),
+    "everyone": PoolAccess(),
+    "its namespace": PoolAccess(namespaces=frozenset(("other", "ml"))),
+    "its service account": PoolAccess(accounts=frozenset(("ml/trainer",))),
+    "a group of its creator": PoolAccess(groups=frozenset(("ml-people",))),
+    "any of several": PoolAccess(frozenset(("other",)), frozenset(("x/y",)), frozenset(("ml-people",))),
 }
 STRANGERS = {
-    "another namespace": Subjects(namespaces=frozenset(("other",))),
-    "an account of that name elsewhere": Subjects(accounts=frozenset(("other/trainer",))),
-    "another account of the namespace": Subjects(accounts=frozenset(("ml/default",))),
-    "another group": Subjects(groups=frozenset(("ops",))),
-    "a group named like the namespace": Subjects(groups=frozenset(("ml",))),
-    "a namespace named like the group": Subjects(namespaces=frozenset(("ml-people",))),
+    "another namespace": PoolAccess(namespaces=frozenset(("other",))),
+    "an account of that name elsewhere": PoolAccess(accounts=frozenset(("other/trainer",))),
+    "another account of the namespace": PoolAccess(accounts=frozenset(("ml/default",))),
+    "another group": PoolAccess(groups=frozenset(("ops",))),
+    "a group named like the namespace": PoolAccess(groups=frozenset(("ml",))),
+    "a namespace named like the group": PoolAccess(namespaces=frozenset(("ml-people",))),
 }
 
 
 @pytest.mark.parametrize("access", WAYS_IN.values(), ids=WAYS_IN)
 def test_pods_with_access(access):
-    assert isinstance(decide(pod(), replace(TEAM_A, access=access)), Admitted)
+    assert isinstance(decide(pod(), replace(TEAM_A, access=access)), PoolAdmitted)
 
 
 @pytest.mark.parametrize("access", STRANGERS.values(), ids=STRANGERS)
 def test_pods_without_access(access):
     decision = decide(pod(), replace(TEAM_A, access=access))
 
-    assert isinstance(decision, Denied)
+    assert isinstance(decision, PoolDenied)
     assert decision.sentence.startswith(
         "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer"
     )
@@ -102,7 +116,7 @@ def test_a_deployment_learns_that_user_groups_do_not_apply():
     )
 
 
-MAINTAINED = pool_admission.closed("team-a", {"Maintenance": "2 pods still run."}, leaving=False)
+MAINTAINED = pool_admission.closed_reason("team-a", {"Maintenance": "2 pods still run."}, deleting=False)
 REFUSED = {
     "two pools": (
         pod({"team-a": 1}, {"team-b": 1}),
@@ -174,9 +188,11 @@ REFUSED = {
 @pytest.mark.parametrize(("asked", "pool", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_refusals(asked, pool, sentence):
     kept = deepcopy(asked)
-    decision = decide(asked, replace(pool, taints=(Taint("a", "NoSchedule"),)), Pool("team-b", total=8))
+    decision = decide(
+        asked, replace(pool, taints=(NodeTaint("a", "NoSchedule"),)), AdmissionPool("team-b", total=8)
+    )
 
-    assert isinstance(decision, Denied), decision
+    assert isinstance(decision, PoolDenied), decision
     assert decision.sentence.startswith(sentence)
     assert asked == kept
 
@@ -191,7 +207,7 @@ UNCONCERNED = {
 
 @pytest.mark.parametrize("asked", UNCONCERNED.values(), ids=UNCONCERNED)
 def test_pods_without_a_pool(asked):
-    assert decide(asked) == Unconcerned()
+    assert decide(asked) == NoPoolRequested()
 
 
 def test_access_is_checked_before_the_state_of_the_pool():
@@ -219,11 +235,11 @@ CLOSED = {
 
 @pytest.mark.parametrize(("conditions", "deleting", "sentence"), CLOSED.values(), ids=CLOSED)
 def test_when_a_pool_is_closed(conditions, deleting, sentence):
-    assert pool_admission.closed("a", conditions, leaving=deleting) == sentence
+    assert pool_admission.closed_reason("a", conditions, deleting=deleting) == sentence
 
 
 def test_added_hints():
-    dear = Taint("gpu", "NoSchedule", "dear")
+    dear = NodeTaint("gpu", "NoSchedule", "dear")
 
     after = admitted(pod(), replace(TEAM_A, taints=(dear,), spread_over=ZONE))
 
@@ -265,7 +281,7 @@ def test_existing_spread_constraints_and_tolerations_are_kept():
 
     after = admitted(
         pod(topologySpreadConstraints=[said], tolerations=tolerates),
-        replace(TEAM_A, taints=(Taint("gpu", "NoExecute"),), spread_over=ZONE),
+        replace(TEAM_A, taints=(NodeTaint("gpu", "NoExecute"),), spread_over=ZONE),
     )
 
     assert after["spec"]["topologySpreadConstraints"] == [said]
@@ -281,7 +297,7 @@ def test_an_existing_request_id_is_replaced():
 def test_a_pool_with_unknown_capacity_admits_with_a_warning():
     decision = decide(pod({"team-a": 100}), replace(TEAM_A, total=None))
 
-    assert isinstance(decision, Admitted)
+    assert isinstance(decision, PoolAdmitted)
     assert decision.warnings == (
         "the capacity of pool team-a is not known yet; the pod waits until the pool has cards",
     )
@@ -301,7 +317,7 @@ EXPRESSIONS = st.builds(
 )
 TERMS = st.fixed_dictionaries({}, optional={"matchExpressions": st.lists(EXPRESSIONS, max_size=2)})
 EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
-TAINTS = st.builds(Taint, st.sampled_from(["gpu", "team"]), EFFECTS, VALUES)
+TAINTS = st.builds(NodeTaint, st.sampled_from(["gpu", "team"]), EFFECTS, VALUES)
 TOLERATIONS = st.fixed_dictionaries(
     {},
     optional={
@@ -328,7 +344,7 @@ POOLS = st.builds(
     st.sampled_from(["", ZONE]),
 )
 NODES = st.builds(
-    lambda labels, taints: NodeFacts("n", labels, tuple(taints)),
+    lambda labels, taints: CandidateNode("n", labels, tuple(taints)),
     st.dictionaries(KEYS, VALUES, max_size=3),
     st.lists(TAINTS, max_size=2),
 )
@@ -337,12 +353,12 @@ NODES = st.builds(
 @given(PODS, POOLS)
 def test_the_decision_is_idempotent(asked, pool):
     decision = decide(asked, pool)
-    if isinstance(decision, Denied):
+    if isinstance(decision, PoolDenied):
         return
 
     after = jsonpatch.apply(asked, decision.operations)
 
-    assert decide(after, pool) == Admitted("team-a")
+    assert decide(after, pool) == PoolAdmitted("team-a")
 
 
 @given(PODS, POOLS)
@@ -351,7 +367,7 @@ def test_nothing_in_the_pod_is_removed(asked, pool):
     decision = decide(asked, pool)
 
     assert asked == kept
-    if isinstance(decision, Admitted):
+    if isinstance(decision, PoolAdmitted):
         after = jsonpatch.apply(asked, decision.operations)
         rest = {"affinity", "tolerations", "topologySpreadConstraints"}
         assert {k: v for k, v in after["spec"].items() if k not in rest} == {
@@ -364,33 +380,33 @@ def test_nothing_in_the_pod_is_removed(asked, pool):
 @given(PODS, POOLS, NODES)
 def test_an_admitted_pod_matches_only_nodes_of_its_pool(asked, pool, node):
     decision = decide(asked, pool)
-    if isinstance(decision, Denied):
+    if isinstance(decision, PoolDenied):
         return
     after = jsonpatch.apply(asked, decision.operations)
     of_the_pool = replace(node, labels={**node.labels, OURS["key"]: ""})
     tainted = replace(of_the_pool, taints=(*node.taints, *pool.taints))
 
     if OURS["key"] not in node.labels:
-        assert obstacle(node, needs(after))
-    assert bool(obstacle(tainted, needs(after))) == bool(obstacle(of_the_pool, _tolerating(asked, pool)))
+        assert rejection(node, needs(after))
+    assert bool(rejection(tainted, needs(after))) == bool(rejection(of_the_pool, _tolerating(asked, pool)))
 
 
-def needs(found: Raw) -> Needs:
+def needs(found: Raw) -> NodeConstraints:
     spec = found["spec"]
     required = (spec.get("affinity") or {}).get("nodeAffinity", {}).get(REQUIRED)
-    return Needs(
+    return NodeConstraints(
         selector=spec.get("nodeSelector") or {},
         terms=None
         if required is None
         else tuple(
             tuple(
-                Requirement(one["key"], one["operator"], tuple(one.get("values", ())))
+                NodeLabelRequirement(one["key"], one["operator"], tuple(one.get("values", ())))
                 for one in term.get("matchExpressions", ())
             )
             for term in required["nodeSelectorTerms"]
         ),
         tolerations=tuple(
-            Toleration(
+            PodToleration(
                 one.get("key", ""), one.get("operator", "Equal"), one.get("value", ""), one.get("effect", "")
             )
             for one in spec.get("tolerations") or ()
@@ -398,8 +414,8 @@ def needs(found: Raw) -> Needs:
     )
 
 
-def _tolerating(asked: Raw, pool: Pool) -> Needs:
+def _tolerating(asked: Raw, pool: AdmissionPool) -> NodeConstraints:
     """The node constraints of the pod itself, with tolerations of the taints of the pool."""
     said = needs(asked)
-    ours = tuple(Toleration(one.key, "Equal", one.value, one.effect) for one in pool.taints)
+    ours = tuple(PodToleration(one.key, "Equal", one.value, one.effect) for one in pool.taints)
     return replace(said, tolerations=said.tolerations + ours)

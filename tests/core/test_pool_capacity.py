@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers.ledger import Card, Slot
+from croupier.core.ledgers.ledger import LedgerCard, MigSlot
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools.capacity import Capacity, Line
+from croupier.core.pools.capacity import Capacity, CountedCard
 
-WHOLE = Card("card-0", 0, mode="Exclusive", pool="a")
-SHARED = Card("card-1", 1, mode="Percent", pool="a", holders={"ml/half/1": 50})
-SLICED = Card("card-2", 2, mode="TimeSlice", capacity=8, pool="a", holders={"ml/x/2": 1, "ml/y/3": 2})
-CUT = Card(
+WHOLE = LedgerCard("card-0", 0, mode="Exclusive", pool="a")
+SHARED = LedgerCard("card-1", 1, mode="Percent", pool="a", holders={"ml/half/1": 50})
+SLICED = LedgerCard("card-2", 2, mode="TimeSlice", capacity=8, pool="a", holders={"ml/x/2": 1, "ml/y/3": 2})
+CUT = LedgerCard(
     "card-3",
     3,
     mode="MIG",
     pool="a",
-    slots=(Slot("1g.10gb-0", "1g.10gb", 0, 1, "ml/z/4"), Slot("1g.10gb-1", "1g.10gb", 1, 1)),
+    slots=(MigSlot("1g.10gb-0", "1g.10gb", 0, 1, "ml/z/4"), MigSlot("1g.10gb-1", "1g.10gb", 1, 1)),
 )
 TAKEN = replace(WHOLE, holders={"ml/whole/5": 100})
 
@@ -32,27 +32,27 @@ UNITS = {
 
 
 @pytest.mark.parametrize(("card", "total", "used"), UNITS.values(), ids=UNITS)
-def test_each_mode_has_its_unit(card: Card, total: int, used: int) -> None:
-    assert pool_capacity.count([Line(card)]) == Capacity(total, used)
+def test_each_mode_has_its_unit(card: LedgerCard, total: int, used: int) -> None:
+    assert pool_capacity.count([CountedCard(card)]) == Capacity(total, used)
 
 
 def test_booked_units_are_not_available() -> None:
-    found = pool_capacity.count([Line(SLICED)], booked=4)
+    found = pool_capacity.count([CountedCard(SLICED)], booked=4)
 
     assert (found.total, found.used, found.booked, found.available) == (8, 3, 4, 1)
 
 
 def test_overbooking_is_a_deficit() -> None:
-    found = pool_capacity.count([Line(SLICED)], booked=7)
+    found = pool_capacity.count([CountedCard(SLICED)], booked=7)
 
     assert (found.available, found.deficit) == (0, 2)
 
 
 def test_an_unavailable_card_counts_with_its_held_units() -> None:
-    found = pool_capacity.count([Line(TAKEN, serves=False), Line(replace(WHOLE, id="card-9"))])
+    found = pool_capacity.count([CountedCard(TAKEN, serves=False), CountedCard(replace(WHOLE, id="card-9"))])
 
     assert (found.total, found.used, found.available) == (2, 1, 1)
-    assert pool_capacity.count([Line(WHOLE, serves=False)]) == Capacity()
+    assert pool_capacity.count([CountedCard(WHOLE, serves=False)]) == Capacity()
 
 
 LOW = {
@@ -79,11 +79,11 @@ def test_holdings_as_sentences() -> None:
         "ml/y holds 2 slices of card card-2",
         "ml/z holds MIG device 1g.10gb-0 of card card-3",
     ]
-    assert pool_capacity.listed(said[:2] * 4).endswith("and 3 more")
+    assert pool_capacity.shortened_list(said[:2] * 4).endswith("and 3 more")
 
 
 some_cards = st.builds(
-    lambda capacity, shares: Card(
+    lambda capacity, shares: LedgerCard(
         "card",
         0,
         capacity=max(capacity, sum(shares)),
@@ -94,8 +94,8 @@ some_cards = st.builds(
 )
 
 
-@given(st.lists(st.builds(Line, some_cards, serves=st.booleans()), max_size=8), st.integers(0, 300))
-def test_available_units_are_the_free_units_of_serving_cards(lines: list[Line], booked: int) -> None:
+@given(st.lists(st.builds(CountedCard, some_cards, serves=st.booleans()), max_size=8), st.integers(0, 300))
+def test_available_units_are_the_free_units_of_serving_cards(lines: list[CountedCard], booked: int) -> None:
     found = pool_capacity.count(lines, booked)
 
     free = sum(line.card.capacity - line.card.used for line in lines if line.serves)

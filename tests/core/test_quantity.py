@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import quantity
-from croupier.core.quantity import LARGEST, NANO, InvalidQuantityError, Quantity, Style
+from croupier.core.quantity import MAX_NANOS, NANO, InvalidQuantityError, Quantity, Style
 
 CANONICAL = {
     "a thousand milli are one": ("1000m", "1"),
@@ -72,7 +72,7 @@ def test_steps_of_ten_milli():
     ]
 
 
-amounts = st.builds(Quantity, st.integers(-LARGEST, LARGEST), st.sampled_from(Style))
+amounts = st.builds(Quantity, st.integers(-MAX_NANOS, MAX_NANOS), st.sampled_from(Style))
 decimals = st.from_regex(r"[0-9]{1,12}(\.[0-9]{0,9})?", fullmatch=True)
 
 

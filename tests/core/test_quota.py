@@ -4,7 +4,7 @@ import pytest
 
 from croupier.core import quantity
 from croupier.core.pods import quota
-from croupier.core.pods.quota import Limits, Stop
+from croupier.core.pods.quota import QuotaRefusal, QuotaUsage
 
 GPUS = "requests.nvidia.com/gpu"
 POOLED = "requests.gpu.deckhouse.io/team-a"
@@ -18,8 +18,8 @@ TWICE = (
 )
 
 
-def limits(hard: dict[str, int], used: dict[str, int]) -> Limits:
-    return Limits(*({name: quantity.parse(str(n)) for name, n in part.items()} for part in (hard, used)))
+def limits(hard: dict[str, int], used: dict[str, int]) -> QuotaUsage:
+    return QuotaUsage(*({name: quantity.parse(str(n)) for name, n in part.items()} for part in (hard, used)))
 
 
 SAID = {
@@ -68,7 +68,7 @@ SAID = {
 def test_sentences(refusal, now, sentence):
     stop = quota.read(refusal)
 
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, QuotaRefusal)
     assert quota.sentence(stop, now) == sentence
 
 

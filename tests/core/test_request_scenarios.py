@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import request
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import request_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = {
@@ -22,10 +22,10 @@ CASES = {
 def test_the_request_is_parsed_or_refused(case: dict[str, Any]):
     requests = {name: quantity.parse(written) for name, written in case.get("requests", {}).items()}
 
-    read = request.read(requests, case.get("annotations", {}))
+    read = request_parser.read(requests, case.get("annotations", {}))
 
     if "refused" in case:
-        assert read == Refused(case["refused"])
+        assert read == Refusal(case["refused"])
     else:
-        assert not isinstance(read, Refused), read
+        assert not isinstance(read, Refusal), read
         assert [str(want) for want in read] == case["wants"]

@@ -5,72 +5,82 @@ from dataclasses import replace
 import pytest
 
 from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers import reservation, verdict
+from croupier.core.ledgers import reservation, reservation_status
 from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reservation import CHANGES, PHASE, Told
-from tests.core.reservations import (
+from croupier.core.ledgers.reservation import PHASE, PHASE_CHANGES, LastReservationStatus
+from tests.core.reservation_builders import (
     HOLDER,
     POD,
-    after,
-    at,
-    by,
+    after_noon,
     cards,
-    holds,
-    looked_at,
-    rsv,
-    runs,
-    scene,
-    waits,
+    decided,
+    held_by,
+    inputs,
+    reservation_request,
+    running_pod,
+    waiting_pod,
+    with_ended_pods,
+    with_holder,
 )
 
-GRANTED = Told("Reserved", "Granted")
-BOUND = Told("Reserved", "PodBound")
+GRANTED = LastReservationStatus("Reserved", "Granted")
+BOUND = LastReservationStatus("Reserved", "PodBound")
 
 
 def test_it_holds_cards_for_a_pod_that_does_not_exist_yet():
-    ledger, outcomes, judged = after(cards(), scene(rsv()))
+    ledger, outcomes, judged = decided(cards(), inputs(reservation_request()))
 
     assert outcomes["mine"].phase == "Reserved"
     assert outcomes["mine"].message == "holds 50 % of card node-1-0 and 50 % of card node-1-1 of node-1"
     assert ledger is not None
     assert ledger.reservations == {POD: "mine"}
     assert ledger.held == {POD: None}
-    assert judged.again_after is None
+    assert judged.requeue_after is None
 
 
 def test_without_the_finalizer_it_holds_nothing_and_needs_the_finalizer():
-    what = scene(rsv(guarded=False))
+    what = inputs(reservation_request(has_finalizer=False))
 
-    ledger, outcomes, _ = after(cards(), what)
+    ledger, outcomes, _ = decided(cards(), what)
 
     assert (ledger, outcomes) == (cards(), {})
-    assert reservation.unguarded(cards(), what, "BinPack") == ("default/mine",)
+    assert reservation.without_finalizer(cards(), what, "BinPack") == ("default/mine",)
 
 
 REFUSED = {
     "too little capacity": (
-        holds(cards(), "a/b/c", 80),
-        scene(rsv()),
+        with_holder(cards(), "a/b/c", 80),
+        inputs(reservation_request()),
         "InsufficientCapacity",
         ["node-1 cannot provide 50 % of 2 cards: ", "short by 30 %", "; available on node-2, node-3"],
     ),
     "too few cards": (
         cards(1),
-        scene(rsv()),
+        inputs(reservation_request()),
         "InsufficientCapacity",
         ["node-1 cannot provide 50 % of 2 cards", "available on"],
     ),
-    "no cards": (cards(0), scene(rsv()), "NoCards", ["node-1 has no cards; available on node-2, node-3"]),
-    "no ledger": (None, scene(rsv()), "NoCards", ["node-1 has no cards; available on node-2, node-3"]),
+    "no cards": (
+        cards(0),
+        inputs(reservation_request()),
+        "NoCards",
+        ["node-1 has no cards; available on node-2, node-3"],
+    ),
+    "no ledger": (
+        None,
+        inputs(reservation_request()),
+        "NoCards",
+        ["node-1 has no cards; available on node-2, node-3"],
+    ),
     "not available on any node": (
         cards(2),
-        scene(rsv(cards=3)),
+        inputs(reservation_request(cards=3)),
         "InsufficientCapacity",
         ["node-1 cannot provide 50 % of 3 cards", "not available on any other node"],
     ),
     "a pod of another namespace": (
         cards(),
-        scene(rsv(pod="other/my-pod")),
+        inputs(reservation_request(pod="other/my-pod")),
         "WrongNamespace",
         [
             "podKey other/my-pod is in another namespace:",
@@ -78,14 +88,14 @@ REFUSED = {
         ],
     ),
     "the pod already holds other cards": (
-        holds(cards(), HOLDER, 20),
-        scene(rsv(), pods=(runs(),)),
+        with_holder(cards(), HOLDER, 20),
+        inputs(reservation_request(), pods=(running_pod(),)),
         "PodHoldsOther",
         ["pod default/my-pod already has 20 % of card node-1-0", "not 50 % of 2 cards"],
     ),
     "another Reservation for the pod": (
-        holds(cards(), POD, 20, terms=by("first")),
-        scene(rsv("first", percent=20, age=9), rsv()),
+        with_holder(cards(), POD, 20, terms=held_by("first")),
+        inputs(reservation_request("first", percent=20, age=9), reservation_request()),
         "AlreadyReserved",
         ["pod default/my-pod already has cards of node-1 through Reservation first"],
     ),
@@ -94,61 +104,78 @@ REFUSED = {
 
 @pytest.mark.parametrize(("ledger", "what", "reason", "sentences"), REFUSED.values(), ids=REFUSED)
 def test_refusals(ledger, what, reason, sentences):
-    settled, outcomes, judged = after(
+    settled, outcomes, judged = decided(
         ledger, what, (cards(2, "node-3"), cards(2, "node-2"), cards(1, "node-4"))
     )
 
     assert (outcomes["mine"].phase, outcomes["mine"].reason) == ("Failed", reason)
     assert [text for text in sentences if text not in outcomes["mine"].message] == []
     assert settled is ledger or settled == ledger
-    assert judged.again_after is not None, "it must be checked again"
+    assert judged.requeue_after is not None, "it must be checked again"
 
 
 def test_a_node_that_does_not_exist():
-    _, outcomes, _ = after(None, scene(rsv()), (cards(2, "node-2"),), exists=False)
+    _, outcomes, _ = decided(None, inputs(reservation_request()), (cards(2, "node-2"),), exists=False)
 
     assert outcomes["mine"].reason == "UnknownNode"
     assert outcomes["mine"].message == "node node-1 does not exist; available on node-2"
 
 
 def test_a_reservation_on_a_deleted_node_fails_and_is_released():
-    before = holds(cards(), POD, terms=by())
+    before = with_holder(cards(), POD, terms=held_by())
 
-    ledger, outcomes, _ = after(before, scene(rsv(told=GRANTED)), exists=False)
+    ledger, outcomes, _ = decided(before, inputs(reservation_request(last_status=GRANTED)), exists=False)
 
     assert outcomes["mine"].reason == "UnknownNode"
     assert ledger == cards()
 
 
 WHO_GOES_FIRST = {
-    "the older": ([rsv("old", pod="default/a", age=9), rsv("new", pod="default/b")], ["old"]),
+    "the older": (
+        [reservation_request("old", pod="default/a", age=9), reservation_request("new", pod="default/b")],
+        ["old"],
+    ),
     "the higher priority": (
-        [rsv("old", pod="default/a", age=9), rsv("urgent", pod="default/b", priority=1)],
+        [
+            reservation_request("old", pod="default/a", age=9),
+            reservation_request("urgent", pod="default/b", priority=1),
+        ],
         ["urgent"],
     ),
     "the smaller one, if the higher priority does not fit": (
-        [rsv("huge", cards=3, pod="default/a", priority=9), rsv("small", cards=1, pod="default/b")],
+        [
+            reservation_request("huge", cards=3, pod="default/a", priority=9),
+            reservation_request("small", cards=1, pod="default/b"),
+        ],
         ["small"],
     ),
-    "of equals the first by name": ([rsv("b", pod="default/b"), rsv("a", pod="default/a")], ["a"]),
+    "of equals the first by name": (
+        [reservation_request("b", pod="default/b"), reservation_request("a", pod="default/a")],
+        ["a"],
+    ),
 }
 
 
 @pytest.mark.parametrize(("asked", "granted"), WHO_GOES_FIRST.values(), ids=WHO_GOES_FIRST)
 def test_the_order_of_reservations(asked, granted):
-    half_taken = holds(cards(), "a/b/c", 40)
+    half_taken = with_holder(cards(), "a/b/c", 40)
 
-    _, outcomes, _ = after(half_taken, scene(*asked))
+    _, outcomes, _ = decided(half_taken, inputs(*asked))
 
     assert [name for name, outcome in outcomes.items() if outcome.phase == "Reserved"] == granted
 
 
 def test_released_cards_are_granted_in_the_same_step():
-    full = holds(cards(), POD, 100, terms=by("old"))
-    waiting = rsv("next", percent=100, pod="default/next", told=Told("Failed", "InsufficientCapacity"))
+    full = with_holder(cards(), POD, 100, terms=held_by("old"))
+    waiting = reservation_request(
+        "next",
+        percent=100,
+        pod="default/next",
+        last_status=LastReservationStatus("Failed", "InsufficientCapacity"),
+    )
 
-    ledger, outcomes, judged = after(
-        full, scene(rsv("old", percent=100, deleted=True, told=GRANTED), waiting)
+    ledger, outcomes, judged = decided(
+        full, inputs(reservation_request("old", percent=100, deleted=True, last_status=GRANTED), waiting)
     )
 
     assert outcomes["next"].phase == "Reserved"
@@ -158,22 +185,47 @@ def test_released_cards_are_granted_in_the_same_step():
 
 
 ENDS = {
-    "expired": (by(until=at(120)), rsv(ttl=120, told=GRANTED), (), "Expired"),
-    "expired while pending": (None, rsv(ttl=120, told=Told("Failed", "NoCards")), (), "Expired"),
-    "the pod ended": (by(bound=True), rsv(told=BOUND), (runs(finished=True),), "PodEnded"),
-    "the pod ended before it was seen running": (
-        by(bound=True),
-        rsv(told=GRANTED),
-        (runs(finished=True),),
+    "expired": (
+        held_by(until=after_noon(120)),
+        reservation_request(ttl=120, last_status=GRANTED),
+        (),
+        "Expired",
+    ),
+    "expired while pending": (
+        None,
+        reservation_request(ttl=120, last_status=LastReservationStatus("Failed", "NoCards")),
+        (),
+        "Expired",
+    ),
+    "the pod ended": (
+        held_by(bound=True),
+        reservation_request(last_status=BOUND),
+        (running_pod(finished=True),),
         "PodEnded",
     ),
-    "the pod ended and its hold was released": (None, rsv(told=GRANTED), (runs(finished=True),), "PodEnded"),
-    "the pod is gone and its hold was released": (None, rsv(told=BOUND), (), "PodEnded"),
-    "the pod is gone": (by(bound=True), rsv(told=GRANTED), (), "PodEnded"),
+    "the pod ended before it was seen running": (
+        held_by(bound=True),
+        reservation_request(last_status=GRANTED),
+        (running_pod(finished=True),),
+        "PodEnded",
+    ),
+    "the pod ended and its hold was released": (
+        None,
+        reservation_request(last_status=GRANTED),
+        (running_pod(finished=True),),
+        "PodEnded",
+    ),
+    "the pod is gone and its hold was released": (
+        None,
+        reservation_request(last_status=BOUND),
+        (),
+        "PodEnded",
+    ),
+    "the pod is gone": (held_by(bound=True), reservation_request(last_status=GRANTED), (), "PodEnded"),
     "another pod has the name": (
-        by(bound=True),
-        rsv(told=BOUND),
-        (waits(uid="uid-2"),),
+        held_by(bound=True),
+        reservation_request(last_status=BOUND),
+        (waiting_pod(uid="uid-2"),),
         "PodEnded",
     ),
 }
@@ -182,30 +234,50 @@ ENDS = {
 @pytest.mark.parametrize(("terms", "asked", "pods", "reason"), ENDS.values(), ids=ENDS)
 def test_it_ends(terms, asked, pods, reason):
     holder = POD if terms is None or terms.until else HOLDER
-    before = cards() if terms is None else holds(cards(), holder, terms=terms)
+    before = cards() if terms is None else with_holder(cards(), holder, terms=terms)
 
-    ledger, outcomes, judged = after(before, scene(asked, pods=pods, seconds=121), gone=(HOLDER,))
+    ledger, outcomes, judged = decided(before, inputs(asked, pods=pods, seconds=121), gone=(HOLDER,))
 
     assert outcomes["mine"].phase == "Released"
     assert outcomes["mine"].reason == reason
     assert ledger == cards()
-    assert judged.again_after is None
+    assert judged.requeue_after is None
 
 
 def test_the_message_of_an_expiry():
-    _, outcomes, _ = after(cards(), scene(rsv(ttl=120), seconds=120))
+    _, outcomes, _ = decided(cards(), inputs(reservation_request(ttl=120), seconds=120))
 
     assert outcomes["mine"].message == "expired after 120 s without a bound pod"
 
 
 LIVES = {
-    "without ttl, forever": (by(), rsv(told=GRANTED), ()),
-    "within its time": (by(until=at(200000)), rsv(ttl=86400, told=GRANTED), ()),
-    "while its pod runs": (by(bound=True), rsv(ttl=1, told=BOUND), (runs(),)),
-    "while its pod runs and is not promoted yet": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (runs(),)),
-    "while its pod is being bound": (by(until=at(1)), rsv(ttl=1, told=GRANTED), (waits(),)),
-    "while its pod is not in the cache": (by(bound=True), rsv(told=GRANTED), ()),
-    "regardless of its status": (by(), rsv(told=Told("Released", "Expired")), ()),
+    "without ttl, forever": (held_by(), reservation_request(last_status=GRANTED), ()),
+    "within its time": (
+        held_by(until=after_noon(200000)),
+        reservation_request(ttl=86400, last_status=GRANTED),
+        (),
+    ),
+    "while its pod runs": (
+        held_by(bound=True),
+        reservation_request(ttl=1, last_status=BOUND),
+        (running_pod(),),
+    ),
+    "while its pod runs and is not promoted yet": (
+        held_by(until=after_noon(1)),
+        reservation_request(ttl=1, last_status=GRANTED),
+        (running_pod(),),
+    ),
+    "while its pod is being bound": (
+        held_by(until=after_noon(1)),
+        reservation_request(ttl=1, last_status=GRANTED),
+        (waiting_pod(),),
+    ),
+    "while its pod is not in the cache": (held_by(bound=True), reservation_request(last_status=GRANTED), ()),
+    "regardless of its status": (
+        held_by(),
+        reservation_request(last_status=LastReservationStatus("Released", "Expired")),
+        (),
+    ),
 }
 
 
@@ -213,27 +285,33 @@ LIVES = {
 def test_it_keeps_its_cards(name):
     terms, asked, pods = LIVES[name]
     on_the_way = terms.bound or "being bound" in name
-    before = holds(cards(), HOLDER if on_the_way else POD, terms=terms)
+    before = with_holder(cards(), HOLDER if on_the_way else POD, terms=terms)
 
-    ledger, outcomes, _ = after(before, scene(asked, pods=pods, seconds=3600))
+    ledger, outcomes, _ = decided(before, inputs(asked, pods=pods, seconds=3600))
 
     assert outcomes["mine"].phase == "Reserved"
     assert ledger is not None
     assert [card.used for card in ledger.cards] == [50, 50]
 
 
-@pytest.mark.parametrize("before", [cards(), holds(cards(), "a/b/c", 80), None], ids=["free", "full", "none"])
+@pytest.mark.parametrize(
+    "before", [cards(), with_holder(cards(), "a/b/c", 80), None], ids=["free", "full", "none"]
+)
 @pytest.mark.parametrize("reason", ["Expired", "PodEnded"])
 def test_released_is_final(before, reason):
-    ledger, outcomes, judged = after(before, scene(rsv(told=Told("Released", reason))))
+    ledger, outcomes, judged = decided(
+        before, inputs(reservation_request(last_status=LastReservationStatus("Released", reason)))
+    )
 
-    assert (ledger, outcomes, judged.again_after) == (before, {}, None)
+    assert (ledger, outcomes, judged.requeue_after) == (before, {}, None)
 
 
 def test_a_pod_bound_by_another_scheduler_takes_over_the_hold():
-    before = holds(cards(), POD, terms=by(until=at(120)))
+    before = with_holder(cards(), POD, terms=held_by(until=after_noon(120)))
 
-    ledger, outcomes, _ = after(before, scene(rsv(ttl=120, told=GRANTED), pods=(runs(),)))
+    ledger, outcomes, _ = decided(
+        before, inputs(reservation_request(ttl=120, last_status=GRANTED), pods=(running_pod(),))
+    )
 
     assert outcomes["mine"].reason == "PodBound"
     assert outcomes["mine"].pod_uid == "uid-1"
@@ -243,16 +321,18 @@ def test_a_pod_bound_by_another_scheduler_takes_over_the_hold():
 
 
 def test_the_status_mirrors_the_cards_of_a_running_pod():
-    before = holds(cards(), HOLDER)
+    before = with_holder(cards(), HOLDER)
 
-    ledger, outcomes, _ = after(before, scene(rsv(), pods=(runs(),)))
+    ledger, outcomes, _ = decided(before, inputs(reservation_request(), pods=(running_pod(),)))
 
     assert outcomes["mine"].reason == "PodBound"
     assert ledger == replace(before, reservations={HOLDER: "mine"})
 
 
 def test_a_running_pod_without_cards_gets_them_bound():
-    ledger, outcomes, _ = after(cards(), scene(rsv(ttl=1), pods=(runs(),), seconds=60))
+    ledger, outcomes, _ = decided(
+        cards(), inputs(reservation_request(ttl=1), pods=(running_pod(),), seconds=60)
+    )
 
     assert outcomes["mine"].reason == "PodBound"
     assert ledger is not None
@@ -261,7 +341,7 @@ def test_a_running_pod_without_cards_gets_them_bound():
 
 
 def test_a_finished_pod_of_that_name_is_not_its_pod():
-    ledger, outcomes, _ = after(cards(), scene(rsv(), pods=(runs(finished=True),)))
+    ledger, outcomes, _ = decided(cards(), inputs(reservation_request(), pods=(running_pod(finished=True),)))
 
     assert outcomes["mine"].reason == "Granted"
     assert ledger is not None
@@ -270,16 +350,18 @@ def test_a_finished_pod_of_that_name_is_not_its_pod():
 
 NEVER_CAME = {
     "gone before it was bound": ((), (HOLDER,)),
-    "finished before it was bound": ((runs(node="", finished=True),), ()),
-    "bound elsewhere": ((runs(node="node-2"),), ()),
+    "finished before it was bound": ((running_pod(node="", finished=True),), ()),
+    "bound elsewhere": ((running_pod(node="node-2"),), ()),
 }
 
 
 @pytest.mark.parametrize(("pods", "gone"), NEVER_CAME.values(), ids=NEVER_CAME)
 def test_if_its_pod_is_not_bound_here_it_waits_for_the_next_one(pods, gone):
-    before = holds(cards(), HOLDER, terms=by())
+    before = with_holder(cards(), HOLDER, terms=held_by())
 
-    ledger, outcomes, _ = after(before, scene(rsv(told=GRANTED), pods=pods), gone=gone)
+    ledger, outcomes, _ = decided(
+        before, inputs(reservation_request(last_status=GRANTED), pods=pods), gone=gone
+    )
 
     assert outcomes["mine"].reason == "Granted"
     assert ledger is not None
@@ -287,31 +369,37 @@ def test_if_its_pod_is_not_bound_here_it_waits_for_the_next_one(pods, gone):
 
 
 def test_a_changed_ttl_changes_the_expiry():
-    before = holds(cards(), POD, terms=by(until=at(60)))
+    before = with_holder(cards(), POD, terms=held_by(until=after_noon(60)))
 
-    longer, _, judged = after(before, scene(rsv(ttl=120, told=GRANTED), seconds=30))
-    forever, _, _ = after(before, scene(rsv(told=GRANTED)))
+    longer, _, judged = decided(before, inputs(reservation_request(ttl=120, last_status=GRANTED), seconds=30))
+    forever, _, _ = decided(before, inputs(reservation_request(last_status=GRANTED)))
 
     assert longer is not None
-    assert longer.held == {POD: at(120)}
-    assert judged.again_after == 90
+    assert longer.held == {POD: after_noon(120)}
+    assert judged.requeue_after == 90
     assert forever is not None
     assert forever.held == {POD: None}
 
 
 DELETED = {
-    "releases a waiting hold": (by(), POD, None),
-    "leaves a running pod its cards": (by(bound=True), HOLDER, {}),
-    "leaves the cards to a pod that is being bound, for a while": (by(), HOLDER, {HOLDER: at(120)}),
-    "does not extend an expiry": (by(until=at(5)), HOLDER, {HOLDER: at(5)}),
+    "releases a waiting hold": (held_by(), POD, None),
+    "leaves a running pod its cards": (held_by(bound=True), HOLDER, {}),
+    "leaves the cards to a pod that is being bound, for a while": (
+        held_by(),
+        HOLDER,
+        {HOLDER: after_noon(120)},
+    ),
+    "does not extend an expiry": (held_by(until=after_noon(5)), HOLDER, {HOLDER: after_noon(5)}),
 }
 
 
 @pytest.mark.parametrize(("terms", "holder", "held"), DELETED.values(), ids=DELETED)
 def test_a_deletion(terms, holder, held):
-    before = holds(cards(), holder, terms=terms)
+    before = with_holder(cards(), holder, terms=terms)
 
-    ledger, outcomes, judged = after(before, scene(rsv(deleted=True, told=GRANTED), pods=(waits(),)))
+    ledger, outcomes, judged = decided(
+        before, inputs(reservation_request(deleted=True, last_status=GRANTED), pods=(waiting_pod(),))
+    )
 
     assert outcomes == {}
     assert judged.free == {"default/mine"}
@@ -321,7 +409,7 @@ def test_a_deletion(terms, holder, held):
 
 
 def test_a_deletion_needs_no_ledger():
-    _, _, judged = after(None, scene(rsv(deleted=True, told=GRANTED)))
+    _, _, judged = decided(None, inputs(reservation_request(deleted=True, last_status=GRANTED)))
 
     assert judged.free == {"default/mine"}
 
@@ -329,25 +417,25 @@ def test_a_deletion_needs_no_ledger():
 def test_a_reservation_without_ledger_keeps_its_status():
     """The in-memory ledger is rebuilt from the status at the start."""
     for status in (GRANTED, BOUND):
-        _, outcomes, judged = after(None, scene(rsv(told=status)))
+        _, outcomes, judged = decided(None, inputs(reservation_request(last_status=status)))
 
         assert outcomes == {}
-        assert judged.again_after == verdict.PATIENCE
+        assert judged.requeue_after == reservation_status.POLL_INTERVAL
 
 
 def test_the_hold_of_a_deleted_reservation_is_released():
-    before = holds(cards(), POD, terms=by("gone"))
-    what = scene()
+    before = with_holder(cards(), POD, terms=held_by("gone"))
+    what = inputs()
 
-    assert reservation.strangers(before, ()) == (POD,)
-    assert reservation.settle(before, what, "BinPack") == before, "not before the deletion is verified"
-    assert reservation.settle(before, replace(what, orphans=frozenset({POD})), "BinPack") == cards()
+    assert reservation.unknown_reservations(before, ()) == (POD,)
+    assert reservation.apply(before, what, "BinPack") == before, "not before the deletion is verified"
+    assert reservation.apply(before, replace(what, orphans=frozenset({POD})), "BinPack") == cards()
 
 
 def test_a_new_reservation_of_the_same_name_does_not_inherit_the_hold():
-    before = holds(cards(), POD, 20, terms=by())
+    before = with_holder(cards(), POD, 20, terms=held_by())
 
-    ledger, outcomes, _ = after(before, scene(rsv(cards=1, percent=100)))
+    ledger, outcomes, _ = decided(before, inputs(reservation_request(cards=1, percent=100)))
 
     assert [part.share for part in outcomes["mine"].grant] == [100]
     assert ledger is not None
@@ -355,45 +443,47 @@ def test_a_new_reservation_of_the_same_name_does_not_inherit_the_hold():
 
 
 def test_new_figures_of_a_refusal_are_debounced():
-    status = Told("Failed", "InsufficientCapacity", "it was otherwise", since=at(0))
-    full = holds(cards(), "a/b/c", 80)
+    status = LastReservationStatus("Failed", "InsufficientCapacity", "it was otherwise", since=after_noon(0))
+    full = with_holder(cards(), "a/b/c", 80)
 
-    _, soon, judged = after(full, scene(rsv(told=status), seconds=3))
-    _, later, _ = after(full, scene(rsv(told=status), seconds=10))
+    _, soon, judged = decided(full, inputs(reservation_request(last_status=status), seconds=3))
+    _, later, _ = decided(full, inputs(reservation_request(last_status=status), seconds=10))
 
     assert soon == {}
-    assert judged.again_after == verdict.CALM.total_seconds()
+    assert judged.requeue_after == reservation_status.MESSAGE_DEBOUNCE.total_seconds()
     assert "short by 30 %" in later["mine"].message
 
 
 def test_only_verified_endings_count():
-    before = holds(cards(), HOLDER, terms=by(bound=True))
+    before = with_holder(cards(), HOLDER, terms=held_by(bound=True))
 
-    assert reservation.endings(before, {}) == (frozenset(), (HOLDER,))
-    assert reservation.endings(before, {POD: runs(finished=True)}) == (frozenset({HOLDER}), ())
-    assert reservation.endings(before, {POD: runs(uid="uid-2")}) == (frozenset(), (HOLDER,))
-    assert looked_at(before, scene()).over == frozenset()
+    assert reservation.ended_holders(before, {}) == (frozenset(), (HOLDER,))
+    assert reservation.ended_holders(before, {POD: running_pod(finished=True)}) == (frozenset({HOLDER}), ())
+    assert reservation.ended_holders(before, {POD: running_pod(uid="uid-2")}) == (frozenset(), (HOLDER,))
+    assert with_ended_pods(before, inputs()).over == frozenset()
 
 
 def test_a_hold_that_a_bind_extended_is_not_shortened():
-    before = holds(cards(), HOLDER, terms=by(until=at(200)))
+    before = with_holder(cards(), HOLDER, terms=held_by(until=after_noon(200)))
 
-    ledger, _, _ = after(before, scene(rsv(ttl=60, told=GRANTED), pods=(waits(),)))
+    ledger, _, _ = decided(
+        before, inputs(reservation_request(ttl=60, last_status=GRANTED), pods=(waiting_pod(),))
+    )
 
     assert ledger == before
 
 
 def test_every_reason_has_a_phase_and_every_phase_its_changes():
-    assert set(PHASE.values()) | {"Pending"} == set(CHANGES)
-    assert not CHANGES["Released"]
+    assert set(PHASE.values()) | {"Pending"} == set(PHASE_CHANGES)
+    assert not PHASE_CHANGES["Released"]
 
 
 def test_a_hold_that_was_taken_over_in_a_newer_ledger_does_not_expire():
     """The change may be applied to a newer ledger in which the pod has just taken over the hold."""
-    what = scene(rsv(ttl=60, told=GRANTED), pods=(waits(),), seconds=61)
-    seen = holds(cards(), POD, terms=by(until=at(60)))
+    what = inputs(reservation_request(ttl=60, last_status=GRANTED), pods=(waiting_pod(),), seconds=61)
+    seen = with_holder(cards(), POD, terms=held_by(until=after_noon(60)))
     newer = book.rename(seen, POD, HOLDER)
     assert isinstance(newer, Ledger)
 
-    assert reservation.settle(seen, what, "BinPack") == cards()
-    assert reservation.settle(newer, what, "BinPack") == newer
+    assert reservation.apply(seen, what, "BinPack") == cards()
+    assert reservation.apply(newer, what, "BinPack") == newer

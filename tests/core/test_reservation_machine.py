@@ -6,13 +6,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core.ledgers import claim, reservation, verdict
+from croupier.core.ledgers import claim, reservation, reservation_status
 from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.claim import Claim, Taken
-from croupier.core.ledgers.ledger import Ledger, Terms
-from croupier.core.ledgers.reservation import CHANGES, Asked, Told
-from croupier.core.pods.pod import PodView
-from tests.core.reservations import NODE, at, cards, looked_at, rsv, scene
+from croupier.core.ledgers.claim import CardClaim, Granted
+from croupier.core.ledgers.ledger import HoldTerms, Ledger
+from croupier.core.ledgers.reservation import PHASE_CHANGES, LastReservationStatus, ReservationRequest
+from croupier.core.pods.pod_view import PodView
+from tests.core.reservation_builders import (
+    NODE,
+    after_noon,
+    cards,
+    inputs,
+    reservation_request,
+    with_ended_pods,
+)
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 PODS = st.sampled_from(["default/p", "default/q", "default/r"])
@@ -24,7 +31,7 @@ class Node(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = cards(3)
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, ReservationRequest] = {}
         self.pods: dict[str, PodView] = {}
         self.seconds = 0.0
         self.born = 0
@@ -39,15 +46,22 @@ class Node(RuleBasedStateMachine):
     )
     def create(self, name, pod, count, percent, ttl, priority):
         if name not in self.asked:
-            self.asked[name] = rsv(
-                name, count, percent, pod=pod, ttl=ttl, priority=priority, age=-self.seconds, guarded=False
+            self.asked[name] = reservation_request(
+                name,
+                count,
+                percent,
+                pod=pod,
+                ttl=ttl,
+                priority=priority,
+                age=-self.seconds,
+                has_finalizer=False,
             )
 
     @rule(name=NAMES)
     def delete(self, name):
         if name in self.asked:
             self.asked[name] = replace(self.asked[name], deleted=True)
-            if not self.asked[name].guarded:
+            if not self.asked[name].has_finalizer:
                 del self.asked[name]
 
     @rule(name=NAMES, ttl=st.none() | st.integers(1, 90))
@@ -67,9 +81,11 @@ class Node(RuleBasedStateMachine):
         view = self.pods.get(pod)
         if view is not None and not view.node and not view.finished:
             taken = claim.decide(
-                self.ledger, Claim(view.holder, (), Terms(until=at(self.seconds + 60))), "BinPack"
+                self.ledger,
+                CardClaim(view.holder, (), HoldTerms(until=after_noon(self.seconds + 60))),
+                "BinPack",
             )
-            self.ledger = taken.ledger if isinstance(taken, Taken) else self.ledger
+            self.ledger = taken.ledger if isinstance(taken, Granted) else self.ledger
 
     @rule(pod=PODS, node=st.sampled_from([NODE, "node-2"]))
     def pod_is_bound(self, pod, node):
@@ -92,8 +108,8 @@ class Node(RuleBasedStateMachine):
 
     @rule(percent=st.integers(1, 100))
     def another_pod_takes(self, percent):
-        grant = (book.Part(self.ledger.cards[0].id, percent),)
-        given = book.give(self.ledger, "other/pod/uid", grant, Terms(bound=True))
+        grant = (book.CardGrant(self.ledger.cards[0].id, percent),)
+        given = book.give(self.ledger, "other/pod/uid", grant, HoldTerms(bound=True))
         self.ledger = given if isinstance(given, Ledger) else self.ledger
 
     @rule()
@@ -107,34 +123,34 @@ class Node(RuleBasedStateMachine):
 
     def look(self, lost: set[str]) -> None:
         what = self.scene()
-        for key in reservation.unguarded(self.ledger, what, "BinPack"):
+        for key in reservation.without_finalizer(self.ledger, what, "BinPack"):
             name = key.partition("/")[2]
             if name not in lost:
-                self.asked[name] = replace(self.asked[name], guarded=True)
+                self.asked[name] = replace(self.asked[name], has_finalizer=True)
         what = replace(what, reservations=tuple(self.asked.values()))
         running = self.running()
-        self.ledger = reservation.settle(self.ledger, what, "BinPack")
+        self.ledger = reservation.apply(self.ledger, what, "BinPack")
         assert self.running().items() >= running.items(), "a running pod lost its cards"
-        assert reservation.settle(self.ledger, what, "BinPack") == self.ledger
-        judged = verdict.judge(self.ledger, what, {}, "BinPack")
+        assert reservation.apply(self.ledger, what, "BinPack") == self.ledger
+        judged = reservation_status.decide(self.ledger, what, {}, "BinPack")
         for key, outcome in judged.outcomes.items():
             name = key.partition("/")[2]
-            old = self.asked[name].told
+            old = self.asked[name].last_status
             if name in lost:
                 continue
             if (old.phase, old.reason) != (outcome.phase, outcome.reason):
-                assert outcome.phase in CHANGES[old.phase], f"{old} became {outcome}"
-            status = Told(outcome.phase, outcome.reason, outcome.message, what.now)
-            self.asked[name] = replace(self.asked[name], told=status)
+                assert outcome.phase in PHASE_CHANGES[old.phase], f"{old} became {outcome}"
+            status = LastReservationStatus(outcome.phase, outcome.reason, outcome.message, what.now)
+            self.asked[name] = replace(self.asked[name], last_status=status)
         for key in judged.free:
             if key.partition("/")[2] not in lost:
                 del self.asked[key.partition("/")[2]]
 
-    def scene(self) -> reservation.Scene:
-        gone = tuple(reservation.endings(self.ledger, self.pods)[1])
-        orphans = frozenset(reservation.strangers(self.ledger, self.asked.values()))
-        what = scene(*self.asked.values(), pods=tuple(self.pods.values()), seconds=self.seconds)
-        return replace(looked_at(self.ledger, what, gone), orphans=orphans)
+    def scene(self) -> reservation.ReservationInputs:
+        gone = tuple(reservation.ended_holders(self.ledger, self.pods)[1])
+        orphans = frozenset(reservation.unknown_reservations(self.ledger, self.asked.values()))
+        what = inputs(*self.asked.values(), pods=tuple(self.pods.values()), seconds=self.seconds)
+        return replace(with_ended_pods(self.ledger, what, gone), orphans=orphans)
 
     def running(self) -> dict[str, book.Grant]:
         """The grants of the pods that run here."""
@@ -143,11 +159,11 @@ class Node(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_is_valid(self):
-        assert book.faults(self.ledger) == []
+        assert book.invariant_violations(self.ledger) == []
 
     @invariant()
     def no_reservation_holds_without_finalizer(self):
-        guarded = {request.name for request in self.asked.values() if request.guarded}
+        guarded = {request.name for request in self.asked.values() if request.has_finalizer}
         waiting = {name for holder, name in self.ledger.reservations.items() if holder.count("/") == 1}
         assert waiting <= guarded
 
@@ -161,7 +177,7 @@ class Node(RuleBasedStateMachine):
 
         holding = set(self.ledger.reservations.values())
         assert {
-            request.name for request in self.asked.values() if request.told.phase == "Reserved"
+            request.name for request in self.asked.values() if request.last_status.phase == "Reserved"
         } == holding
         self.everything_can_be_given_back()
 

@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 
 from croupier.core import quantity
 from croupier.core.market import units
-from croupier.core.market.terms import Shape
+from croupier.core.market.terms import PodShape
 from croupier.core.quantity import Quantity
+from croupier.core.resizing import messages as resize_words
 from croupier.core.resizing import resize
-from croupier.core.resizing import words as resize_words
-from croupier.core.resizing.seen import Condition, Container, Pod, Scene, Told, Wish
+from croupier.core.resizing.model import (
+    DesiredLimit,
+    LastStatus,
+    ResizeCondition,
+    ResizeContainer,
+    ResizeInputs,
+    ResizePod,
+)
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
@@ -23,28 +30,30 @@ def cpu(millis: int) -> Quantity:
     return quantity.millis(millis)
 
 
-def pod(*containers: Container, **changes: Any) -> Pod:
-    held = containers or (Container("main", cpu(500), cpu(100), cpu(500)),)
+def pod(*containers: ResizeContainer, **changes: Any) -> ResizePod:
+    held = containers or (ResizeContainer("main", cpu(500), cpu(100), cpu(500)),)
     request = sum(units.at_least(one.request) for one in held)
-    shape = Shape("default", request, original=sum(units.at_least(one.limit) for one in held))
-    return replace(Pod("uid-1", held, shape, node="node-1"), **changes)
+    shape = PodShape("default", request, original=sum(units.at_least(one.limit) for one in held))
+    return replace(ResizePod("uid-1", held, shape, node="node-1"), **changes)
 
 
-def wish(millis: int = 500, **changes: Any) -> Wish:
-    made = Wish("default", "web", "web", cpu(millis), NOW - timedelta(hours=1), pod_namespace="default")
+def desired_limit(millis: int = 500, **changes: Any) -> DesiredLimit:
+    made = DesiredLimit(
+        "default", "web", "web", cpu(millis), NOW - timedelta(hours=1), pod_namespace="default"
+    )
     return replace(made, **changes)
 
 
-def told(word: str = "Resizing", millis: int = 500, **changes: Any) -> Told:
-    phase: Any = {"Enforced": "Applied"}.get(word, "Failed" if word in resize_words.RETRIED else "Pending")
-    made = Told(phase, word, "", "uid-1", cpu(millis), 1, {"main": cpu(500)}, restarts=0, attempted=NOW)
+def last_status(code: str = "Resizing", millis: int = 500, **changes: Any) -> LastStatus:
+    phase: Any = {"Enforced": "Applied"}.get(code, "Failed" if code in resize_words.RETRIED else "Pending")
+    made = LastStatus(phase, code, "", "uid-1", cpu(millis), 1, {"main": cpu(500)}, restarts=0, attempted=NOW)
     return replace(made, **changes)
 
 
 amounts = st.integers(0, 40).map(lambda steps: cpu(steps * 50))
 limits = st.integers(1, 40).map(lambda steps: cpu(steps * 50))
 conditions = st.none() | st.builds(
-    Condition,
+    ResizeCondition,
     st.sampled_from(["Deferred", "Infeasible", "Error", ""]),
     st.just("why"),
     st.integers(0, 3),
@@ -52,12 +61,12 @@ conditions = st.none() | st.builds(
 
 
 @st.composite
-def containers(draw: Any) -> tuple[Container, ...]:
+def containers(draw: Any) -> tuple[ResizeContainer, ...]:
     held = []
     for name in draw(st.sampled_from([("a",), ("a", "b"), ("a", "b", "c")])):
         limit = draw(limits)
         held.append(
-            Container(
+            ResizeContainer(
                 name,
                 limit,
                 request=min(limit, draw(amounts)),
@@ -72,7 +81,7 @@ def containers(draw: Any) -> tuple[Container, ...]:
 
 
 @st.composite
-def scenes(draw: Any) -> Scene:
+def resize_inputs(draw: Any) -> ResizeInputs:
     held = draw(containers())
     kept = pod(
         *held,
@@ -94,9 +103,9 @@ def scenes(draw: Any) -> Scene:
     )
     total = Quantity(sum(one.limit.nanos for one in held))
     desired = draw(st.just(total) | st.just(total) | limits)
-    before = Told(
+    before = LastStatus(
         draw(st.sampled_from(["Pending", "Applied", "Failed"])),
-        draw(st.sampled_from(["", "Recorded", *sorted(resize_words.ASKED | resize_words.RETRIED)])),
+        draw(st.sampled_from(["", "Recorded", *sorted(resize_words.SET_AFTER_WRITE | resize_words.RETRIED)])),
         "earlier",
         draw(st.sampled_from(["", "uid-1", "uid-1", "uid-1", "uid-0"])),
         draw(st.sampled_from([None, desired, desired, cpu(50)])),
@@ -105,33 +114,33 @@ def scenes(draw: Any) -> Scene:
         restarts=draw(st.sampled_from([None, 0, 1, kept.restarts, kept.restarts])),
         attempted=draw(st.sampled_from([None, NOW, NOW - timedelta(seconds=61)])),
     )
-    made = wish(
-        told=before,
+    made = desired_limit(
+        last_status=before,
         desired=desired,
         pod_namespace=draw(st.sampled_from(["default", "default", "default", "kube-system"])),
         owner=draw(st.sampled_from(["", "uid-1", "uid-1", "uid-0"])),
         node=draw(st.sampled_from(["", "node-1", "node-1", "node-2"])),
     )
     seen = draw(st.sampled_from([True, True, True, True, True, False]))
-    return Scene(made, replace(kept, shape=shape) if seen else None, NOW, due=draw(st.booleans()))
+    return ResizeInputs(made, replace(kept, shape=shape) if seen else None, NOW, due=draw(st.booleans()))
 
 
-def proven(scene: Scene) -> bool:
+def proven(scene: ResizeInputs) -> bool:
     """Every rule for Applied.
 
     Restarts count from our last change of this pod; before the first change there is nothing to compare with.
     """
-    asked, seen = scene.wish, scene.pod
+    asked, seen = scene.desired_limit, scene.pod
     return (
         seen is not None
         and asked.pod_namespace == asked.namespace
         and asked.node in ("", seen.node)
         and asked.owner in ("", seen.uid)
-        and asked.told.uid in ("", seen.uid)
+        and asked.last_status.uid in ("", seen.uid)
         and seen.phase == "Running"
         and not seen.terminating
         and all(container.state == "" for container in seen.containers)
-        and (asked.told.uid != seen.uid or asked.told.restarts in (None, seen.restarts))
+        and (asked.last_status.uid != seen.uid or asked.last_status.restarts in (None, seen.restarts))
         and seen.observed >= seen.generation
         and seen.pending is None
         and seen.in_progress is None
@@ -140,46 +149,94 @@ def proven(scene: Scene) -> bool:
     )
 
 
-@given(scenes())
+@given(resize_inputs())
 def test_applied_is_never_set_without_a_report(scene):
     if resize.decide(scene).verdict.phase == "Applied":
         assert proven(scene)
 
 
-def holding(**changes: Any) -> Pod:
+def holding(**changes: Any) -> ResizePod:
     """A pod that has the desired limit, with some changes."""
     return pod(**{"generation": 2, "observed": 2, **changes})
 
 
-def main(**changes: Any) -> Container:
-    return replace(Container("main", cpu(500), cpu(100), cpu(500)), **changes)
+def main(**changes: Any) -> ResizeContainer:
+    return replace(ResizeContainer("main", cpu(500), cpu(100), cpu(500)), **changes)
 
 
-SPOILT: dict[str, tuple[Wish, Pod, str]] = {
-    "an earlier pod": (wish(told=told(uid="uid-0")), holding(), "PodReplaced"),
-    "owned by an earlier pod": (wish(told=told(), owner="uid-0"), holding(), "PodReplaced"),
-    "another namespace": (wish(told=told(), pod_namespace="b"), holding(), "NamespaceMismatch"),
-    "the agent of another node": (wish(told=told(), node="node-2"), holding(), "WrongNode"),
-    "not running yet": (wish(told=told()), holding(phase="Pending"), "PodPending"),
-    "finished": (wish(told=told()), holding(phase="Failed"), "PodFinished"),
-    "being deleted": (wish(told=told()), holding(terminating=True), "PodTerminating"),
-    "pod-level resources": (wish(told=told()), holding(pod_level=True), "PodLevelResources"),
+SPOILT: dict[str, tuple[DesiredLimit, ResizePod, str]] = {
+    "an earlier pod": (desired_limit(last_status=last_status(uid="uid-0")), holding(), "PodReplaced"),
+    "owned by an earlier pod": (
+        desired_limit(last_status=last_status(), owner="uid-0"),
+        holding(),
+        "PodReplaced",
+    ),
+    "another namespace": (
+        desired_limit(last_status=last_status(), pod_namespace="b"),
+        holding(),
+        "NamespaceMismatch",
+    ),
+    "the agent of another node": (
+        desired_limit(last_status=last_status(), node="node-2"),
+        holding(),
+        "WrongNode",
+    ),
+    "not running yet": (desired_limit(last_status=last_status()), holding(phase="Pending"), "PodPending"),
+    "finished": (desired_limit(last_status=last_status()), holding(phase="Failed"), "PodFinished"),
+    "being deleted": (desired_limit(last_status=last_status()), holding(terminating=True), "PodTerminating"),
+    "pod-level resources": (
+        desired_limit(last_status=last_status()),
+        holding(pod_level=True),
+        "PodLevelResources",
+    ),
     "a container that does not run": (
-        wish(told=told()),
+        desired_limit(last_status=last_status()),
         holding(containers=(main(state="CrashLoopBackOff"),)),
         "NotRunning",
     ),
-    "a restart": (wish(told=told()), holding(containers=(main(restarts=1),)), "Restarted"),
-    "another spec": (wish(told=told()), holding(containers=(main(limit=cpu(600)),)), "ForeignWriter"),
-    "not observed": (wish(told=told()), holding(observed=1), "Resizing"),
-    "deferred": (wish(told=told()), holding(pending=Condition("Deferred")), "Deferred"),
-    "infeasible": (wish(told=told()), holding(pending=Condition("Infeasible")), "Infeasible"),
-    "in progress": (wish(told=told()), holding(in_progress=Condition()), "InProgress"),
-    "in error": (wish(told=told()), holding(in_progress=Condition("Error")), "KubeletError"),
-    "another report": (wish(told=told()), holding(containers=(main(reported=cpu(400)),)), "Resizing"),
-    "no report": (wish(told=told()), holding(containers=(main(reported=None),)), "Resizing"),
+    "a restart": (
+        desired_limit(last_status=last_status()),
+        holding(containers=(main(restarts=1),)),
+        "Restarted",
+    ),
+    "another spec": (
+        desired_limit(last_status=last_status()),
+        holding(containers=(main(limit=cpu(600)),)),
+        "ForeignWriter",
+    ),
+    "not observed": (desired_limit(last_status=last_status()), holding(observed=1), "Resizing"),
+    "deferred": (
+        desired_limit(last_status=last_status()),
+        holding(pending=ResizeCondition("Deferred")),
+        "Deferred",
+    ),
+    "infeasible": (
+        desired_limit(last_status=last_status()),
+        holding(pending=ResizeCondition("Infeasible")),
+        "Infeasible",
+    ),
+    "in progress": (
+        desired_limit(last_status=last_status()),
+        holding(in_progress=ResizeCondition()),
+        "InProgress",
+    ),
+    "in error": (
+        desired_limit(last_status=last_status()),
+        holding(in_progress=ResizeCondition("Error")),
+        "KubeletError",
+    ),
+    "another report": (
+        desired_limit(last_status=last_status()),
+        holding(containers=(main(reported=cpu(400)),)),
+        "Resizing",
+    ),
+    "no report": (
+        desired_limit(last_status=last_status()),
+        holding(containers=(main(reported=None),)),
+        "Resizing",
+    ),
     "no report for a minute": (
-        wish(told=told(attempted=NOW - timedelta(seconds=60))),
+        desired_limit(last_status=last_status(attempted=NOW - timedelta(seconds=60))),
         holding(containers=(main(reported=None),)),
         "QuotaNotEnforced",
     ),
@@ -188,40 +245,40 @@ SPOILT: dict[str, tuple[Wish, Pod, str]] = {
 
 @pytest.mark.parametrize(("asked", "seen", "reason"), SPOILT.values(), ids=SPOILT)
 def test_each_rule_alone_prevents_applied(asked, seen, reason):
-    assert decided(wish(told=told()), holding()).verdict.phase == "Applied"
+    assert decided(desired_limit(last_status=last_status()), holding()).verdict.phase == "Applied"
 
     verdict = decided(asked, seen).verdict
 
-    assert (verdict.word, verdict.phase == "Applied") == (reason, False)
+    assert (verdict.code, verdict.phase == "Applied") == (reason, False)
 
 
 def test_an_infeasible_limit_is_reset_to_the_applied_limit():
-    asked = wish(900, told=told(millis=900))
-    seen = holding(containers=(main(limit=cpu(900)),), pending=Condition("Infeasible", "too much", 2))
+    asked = desired_limit(900, last_status=last_status(millis=900))
+    seen = holding(containers=(main(limit=cpu(900)),), pending=ResizeCondition("Infeasible", "too much", 2))
     found = decided(asked, seen)
-    assert found.change == resize.Change({"main": cpu(500)}, back=True)
+    assert found.change == resize.LimitChange({"main": cpu(500)}, back=True)
 
-    again = decided(replace(asked, told=told("Infeasible", 900)), seen, due=False)
+    again = decided(replace(asked, last_status=last_status("Infeasible", 900)), seen, due=False)
     assert again.change is None, "a refused reset is retried with backoff, too"
 
 
-@given(scenes())
+@given(resize_inputs())
 def test_a_change_is_valid_and_equals_the_desired_limit(scene):
     decision = resize.decide(scene)
     change, seen = decision.change, scene.pod
     if change is None:
         return
     assert seen is not None
-    assert scene.wish.is_of(seen.uid)
-    assert scene.wish.namespace == scene.wish.pod_namespace
-    assert scene.wish.node in ("", seen.node)
+    assert scene.desired_limit.is_of(seen.uid)
+    assert scene.desired_limit.namespace == scene.desired_limit.pod_namespace
+    assert scene.desired_limit.node in ("", seen.node)
     assert seen.shape.qos != "BestEffort"
     assert bool(change.requests) == (seen.shape.qos == "Guaranteed")
     if change.back:
         assert change.limits == {container.name: container.reported for container in seen.containers}
         return
-    assert change.sum == scene.wish.desired
-    assert scene.wish.told.originals, "the original limit is recorded first"
+    assert change.sum == scene.desired_limit.desired
+    assert scene.desired_limit.last_status.originals, "the original limit is recorded first"
     assert all(limit.nanos > 0 and limit.is_multiple_of(cpu(10)) for limit in change.limits.values())
     assert (
         any(change.limits[container.name] != container.limit for container in seen.containers)
@@ -233,41 +290,43 @@ def test_a_change_is_valid_and_equals_the_desired_limit(scene):
         assert stays or not seen.shape.memory_pinned, "it would become Guaranteed"
 
 
-@given(scenes())
+@given(resize_inputs())
 def test_the_reason_fits_into_the_status(scene):
     verdict = resize.decide(scene).verdict
-    assert verdict.word.isalnum()
-    assert verdict.word[0].isupper()
-    assert verdict.reason.startswith(f"{verdict.word}: ")
+    assert verdict.code.isalnum()
+    assert verdict.code[0].isupper()
+    assert verdict.reason.startswith(f"{verdict.code}: ")
     assert "\n" not in verdict.reason
     assert len(verdict.reason) <= 1024
 
 
-@given(scenes())
+@given(resize_inputs())
 def test_a_repeated_decision_changes_nothing(scene):
     """Nothing is written without a change; a failure is not retried before it is due."""
     first = resize.decide(scene)
     if first.change is not None or first.again == 0.0 or scene.pod is None:
         return
-    again = replace(scene, wish=replace(scene.wish, told=written(scene, first)), due=False)
+    again = replace(
+        scene, desired_limit=replace(scene.desired_limit, last_status=written(scene, first)), due=False
+    )
     second = resize.decide(again)
 
     assert second.change is None
-    assert second.verdict == first.verdict or first.verdict.word == "ForeignWriter"
+    assert second.verdict == first.verdict or first.verdict.code == "ForeignWriter"
     assert not second.attempted
 
 
-def written(scene: Scene, decision: resize.Decision) -> Told:
+def written(scene: ResizeInputs, decision: resize.ResizeDecision) -> LastStatus:
     """The status as written."""
-    before, verdict = scene.wish.told, decision.verdict
+    before, verdict = scene.desired_limit.last_status, decision.verdict
     keeps = before.uid == decision.uid and before.originals
-    return Told(
+    return LastStatus(
         verdict.phase,
-        verdict.word,
+        verdict.code,
         verdict.sentence,
         decision.uid,
-        scene.wish.desired,
-        scene.wish.generation,
+        scene.desired_limit.desired,
+        scene.desired_limit.generation,
         before.originals if keeps else decision.originals,
         restarts=decision.restarts,
         attempted=scene.now if decision.attempted else before.attempted,
@@ -296,9 +355,9 @@ def test_every_refusal_of_the_api_server_has_a_code_and_is_retried(answer, reaso
     status, message = answer
     verdict = resize_words.refused(status, message)
 
-    assert (verdict.phase, verdict.word) == ("Failed", reason)
+    assert (verdict.phase, verdict.code) == ("Failed", reason)
     assert verdict.retried
-    assert resize_words.refused(status, message, [{"reason": "NodeCapacity"}]).word == "NodeCapacity"
+    assert resize_words.refused(status, message, [{"reason": "NodeCapacity"}]).code == "NodeCapacity"
 
 
 def test_a_long_message_is_shortened_to_one_line():
@@ -308,57 +367,63 @@ def test_a_long_message_is_shortened_to_one_line():
     assert "\n" not in verdict.reason
 
 
-def decided(asked: Wish, seen: Pod | None, **changes: Any) -> resize.Decision:
-    return resize.decide(replace(Scene(asked, seen, NOW), **changes))
+def decided(asked: DesiredLimit, seen: ResizePod | None, **changes: Any) -> resize.ResizeDecision:
+    return resize.decide(replace(ResizeInputs(asked, seen, NOW), **changes))
 
 
 def test_the_original_limit_is_recorded_before_the_first_change():
-    first = decided(wish(800), pod())
-    assert (first.change, first.originals, first.verdict.word) == (None, {"main": cpu(500)}, "Recorded")
+    first = decided(desired_limit(800), pod())
+    assert (first.change, first.originals, first.verdict.code) == (None, {"main": cpu(500)}, "Recorded")
 
-    second = decided(wish(800, told=told("Recorded", 800)), pod())
+    second = decided(desired_limit(800, last_status=last_status("Recorded", 800)), pod())
     assert second.change is not None
     assert second.change.limits == {"main": cpu(800)}
 
 
 def test_a_changed_spec_is_attributed_to_another_writer():
-    for word in resize_words.ASKED:
-        found = decided(wish(800, told=told(word, 800)), pod())
-        assert (found.verdict.word, found.change) == ("ForeignWriter", None)
+    for word in resize_words.SET_AFTER_WRITE:
+        found = decided(desired_limit(800, last_status=last_status(word, 800)), pod())
+        assert (found.verdict.code, found.change) == ("ForeignWriter", None)
 
 
 def test_a_new_desired_limit_is_not_delayed_by_the_old_backoff():
-    asked = wish(800, generation=2, told=told("Infeasible", 6400))
+    asked = desired_limit(800, generation=2, last_status=last_status("Infeasible", 6400))
 
     assert decided(asked, pod(), due=False).change is not None
 
 
 def test_a_condition_of_an_earlier_spec_is_ignored_until_the_kubelet_observes_the_new_one():
-    stale = Condition("Infeasible", "too much", generation=1)
+    stale = ResizeCondition("Infeasible", "too much", generation=1)
 
     unseen = pod(generation=2, observed=1, pending=stale)
-    assert decided(wish(500, told=told()), unseen).verdict.word == "Resizing"
+    assert decided(desired_limit(500, last_status=last_status()), unseen).verdict.code == "Resizing"
     seen = pod(generation=2, observed=2, pending=stale)
-    assert decided(wish(500, told=told()), seen).verdict.word == "Infeasible", (
+    assert decided(desired_limit(500, last_status=last_status()), seen).verdict.code == "Infeasible", (
         "the change was of another field"
     )
 
 
 def test_an_older_allocation_of_a_deleted_pod_has_no_precedence():
-    dead = wish(900, name="dead", owner="uid-0", created=NOW - timedelta(days=1))
+    dead = desired_limit(900, name="dead", owner="uid-0", created=NOW - timedelta(days=1))
 
-    assert decided(wish(500, told=told()), pod(), rivals=(dead,)).verdict.phase == "Applied"
+    assert (
+        decided(desired_limit(500, last_status=last_status()), pod(), rivals=(dead,)).verdict.phase
+        == "Applied"
+    )
 
 
 def test_an_older_allocation_of_another_node_has_no_precedence():
-    reaching = wish(900, name="reaching", node="node-2", created=NOW - timedelta(days=1))
+    reaching = desired_limit(900, name="reaching", node="node-2", created=NOW - timedelta(days=1))
 
-    assert decided(wish(500, told=told()), pod(), rivals=(reaching,)).verdict.phase == "Applied"
+    assert (
+        decided(desired_limit(500, last_status=last_status()), pod(), rivals=(reaching,)).verdict.phase
+        == "Applied"
+    )
 
 
 def test_of_two_allocations_of_the_same_second_the_active_one_has_precedence():
-    working, newcomer = wish(500, name="z", told=told()), wish(900, name="a")
+    working, newcomer = desired_limit(500, name="z", last_status=last_status()), desired_limit(900, name="a")
 
     assert decided(working, pod(), rivals=(newcomer,)).verdict.phase == "Applied"
     late = decided(newcomer, pod(), rivals=(working,))
-    assert (late.verdict.word, late.originals) == ("DuplicateAllocation", {"main": cpu(500)})
+    assert (late.verdict.code, late.originals) == ("DuplicateAllocation", {"main": cpu(500)})

@@ -14,11 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from croupier.core import quantity
 from croupier.core.market import units
-from croupier.core.market.terms import Shape
+from croupier.core.market.terms import PodShape
 from croupier.core.quantity import Quantity
 from croupier.core.resizing import resize
-from croupier.core.resizing.resize import Change, Decision
-from croupier.core.resizing.seen import Condition, Container, Pod, Scene, Told, Wish
+from croupier.core.resizing.model import (
+    DesiredLimit,
+    LastStatus,
+    ResizeCondition,
+    ResizeContainer,
+    ResizeInputs,
+    ResizePod,
+)
+from croupier.core.resizing.resize import LimitChange, ResizeDecision
 
 START = datetime(2030, 1, 31, 12, tzinfo=UTC)
 MOST = quantity.millis(4000)
@@ -31,17 +38,21 @@ class PodAllocationMachine(RuleBasedStateMachine):
         sizes = {"app": 400, "log": 100}
         self.came_with = {name: quantity.millis(size) for name, size in sizes.items()}
         held = tuple(
-            Container(name, limit, quantity.millis(50), limit) for name, limit in self.came_with.items()
+            ResizeContainer(name, limit, quantity.millis(50), limit) for name, limit in self.came_with.items()
         )
-        self.pod = Pod("uid", held, Shape("default", request=10, original=50), node="node-1")
-        self.wish = Wish("default", "web", "web", quantity.millis(500), START, pod_namespace="default")
+        self.pod = ResizePod("uid", held, PodShape("default", request=10, original=50), node="node-1")
+        self.desired_limit = DesiredLimit(
+            "default", "web", "web", quantity.millis(500), START, pod_namespace="default"
+        )
         self.now = START
         self.changes = 0
 
     @rule(millis=st.integers(10, 600).map(lambda steps: steps * 10))
     def somebody_wishes(self, millis: int) -> None:
         desired = quantity.millis(millis)
-        self.wish = replace(self.wish, desired=desired, generation=self.wish.generation + 1)
+        self.desired_limit = replace(
+            self.desired_limit, desired=desired, generation=self.desired_limit.generation + 1
+        )
 
     @rule(millis=st.integers(1, 40).map(lambda steps: steps * 50), name=st.sampled_from(["app", "log"]))
     def a_stranger_writes(self, millis: int, name: str) -> None:
@@ -53,7 +64,7 @@ class PodAllocationMachine(RuleBasedStateMachine):
 
     @rule(due=st.booleans(), crash=st.sampled_from(["", "", "", "before the change", "before the status"]))
     def we_look(self, due: bool, crash: str) -> None:
-        decision = resize.decide(Scene(self.wish, self.pod, self.now, due=due))
+        decision = resize.decide(ResizeInputs(self.desired_limit, self.pod, self.now, due=due))
         if crash == "before the change":
             return
         if decision.change is not None:
@@ -61,15 +72,15 @@ class PodAllocationMachine(RuleBasedStateMachine):
         if crash == "before the status":
             return
         if decision.verdict.phase == "Applied":
-            assert self.pod.reported == self.wish.desired
-        self.wish = replace(self.wish, told=self._told(decision))
+            assert self.pod.reported == self.desired_limit.desired
+        self.desired_limit = replace(self.desired_limit, last_status=self._told(decision))
 
     @rule()
     def the_kubelet_looks(self) -> None:
         asked = sum((container.limit for container in self.pod.containers), Quantity(0))
         generation = self.pod.generation
         if asked > MOST:
-            no = Condition("Infeasible", "too much", generation)
+            no = ResizeCondition("Infeasible", "too much", generation)
             self.pod = replace(self.pod, observed=generation, pending=no)
             return
         self.pod = replace(self.pod, observed=generation, pending=None)
@@ -83,7 +94,7 @@ class PodAllocationMachine(RuleBasedStateMachine):
     def what_it_came_with_is_not_forgotten(self) -> None:
         """After our first change; another writer may have come before it."""
         if self.changes:
-            originals = self.wish.told.originals
+            originals = self.desired_limit.last_status.originals
             assert originals
             assert self.first in (None, originals)
             self.first = originals
@@ -96,19 +107,19 @@ class PodAllocationMachine(RuleBasedStateMachine):
             self.we_look(due=True, crash="")
             self.the_kubelet_looks()
         self.we_look(due=False, crash="")
-        told, changes = self.wish.told, self.changes
+        told, changes = self.desired_limit.last_status, self.changes
         assert self.pod.reported is not None
-        if self.wish.desired > MOST:
-            assert told.word == "Infeasible"
+        if self.desired_limit.desired > MOST:
+            assert told.code == "Infeasible"
             assert self.pod.reported <= MOST
             return
         assert told.phase == "Applied", told
-        assert self.pod.reported == self.wish.desired
+        assert self.pod.reported == self.desired_limit.desired
         self.we_look(due=True, crash="")
-        assert (self.wish.told, self.changes) == (told, changes), "nothing more changes"
+        assert (self.desired_limit.last_status, self.changes) == (told, changes), "nothing more changes"
 
-    def _changed(self, change: Change) -> None:
-        assert self.wish.told.originals
+    def _changed(self, change: LimitChange) -> None:
+        assert self.desired_limit.last_status.originals
         self.changes += 1
         assert change.back or all(units.at_least(limit) >= 5 for limit in change.limits.values())
         self._write(dict(change.limits))
@@ -119,18 +130,18 @@ class PodAllocationMachine(RuleBasedStateMachine):
         if self.pod.containers != before:
             self.pod = replace(self.pod, generation=self.pod.generation + 1)
 
-    def _each(self, change: Callable[[Container], Container]) -> None:
+    def _each(self, change: Callable[[ResizeContainer], ResizeContainer]) -> None:
         self.pod = replace(self.pod, containers=tuple(change(container) for container in self.pod.containers))
 
-    def _told(self, decision: Decision) -> Told:
-        before, verdict = self.wish.told, decision.verdict
-        return Told(
+    def _told(self, decision: ResizeDecision) -> LastStatus:
+        before, verdict = self.desired_limit.last_status, decision.verdict
+        return LastStatus(
             verdict.phase,
-            verdict.word,
+            verdict.code,
             verdict.sentence,
             decision.uid,
-            self.wish.desired,
-            self.wish.generation,
+            self.desired_limit.desired,
+            self.desired_limit.generation,
             before.originals or decision.originals,
             restarts=decision.restarts,
             attempted=self.now if decision.attempted else before.attempted,

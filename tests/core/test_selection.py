@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.pools import selection
-from croupier.core.pools.selection import Filter, Labelled, Requirement, Selector, Traits
+from croupier.core.pools.selection import (
+    CardFilter,
+    CardSelector,
+    CardTraits,
+    LabelMatch,
+    SelectorRequirement,
+)
 
 
-def h100(**fields: Any) -> Traits:
+def h100(**fields: Any) -> CardTraits:
     plain: dict[str, Any] = {
         "id": "node-1-0000-65-00-0",
         "index": 2,
@@ -20,71 +26,71 @@ def h100(**fields: Any) -> Traits:
         "profiles": frozenset({"1g.10gb", "2g.20gb"}),
         "mig_capable": True,
     }
-    return Traits(**{**plain, **fields})
+    return CardTraits(**{**plain, **fields})
 
 
 BY_EVERY_FIELD = {
-    "its id": (Filter(ids=frozenset({"node-1-0000-65-00-0"})), {"id": "node-1-0000-66-00-0"}),
-    "its PCI device": (Filter(pci=frozenset({"10de/2330"})), {"pci": "10de/20b0"}),
-    "a range of indexes": (Filter(indexes=((0, 1), (2, 2))), {"index": 3}),
-    "an unknown index": (Filter(indexes=((0, 9),)), {"index": None}),
-    "its labels": (Filter(labels={"tier": "gold"}), {"labels": {"tier": "silver"}}),
-    "its product": (Filter(products=frozenset({"NVIDIA-H100-80GB-HBM3"})), {"product": "Tesla-T4"}),
-    "all profiles named": (Filter(profiles=frozenset({"1g.10gb"})), {"profiles": frozenset({"2g.20gb"})}),
-    "its MIG capability": (Filter(mig_capable=True), {"mig_capable": False}),
-    "an unknown property": (Filter(mig_capable=True), {"mig_capable": None}),
+    "its id": (CardFilter(ids=frozenset({"node-1-0000-65-00-0"})), {"id": "node-1-0000-66-00-0"}),
+    "its PCI device": (CardFilter(pci=frozenset({"10de/2330"})), {"pci": "10de/20b0"}),
+    "a range of indexes": (CardFilter(indexes=((0, 1), (2, 2))), {"index": 3}),
+    "an unknown index": (CardFilter(indexes=((0, 9),)), {"index": None}),
+    "its labels": (CardFilter(labels={"tier": "gold"}), {"labels": {"tier": "silver"}}),
+    "its product": (CardFilter(products=frozenset({"NVIDIA-H100-80GB-HBM3"})), {"product": "Tesla-T4"}),
+    "all profiles named": (CardFilter(profiles=frozenset({"1g.10gb"})), {"profiles": frozenset({"2g.20gb"})}),
+    "its MIG capability": (CardFilter(mig_capable=True), {"mig_capable": False}),
+    "an unknown property": (CardFilter(mig_capable=True), {"mig_capable": None}),
 }
 
 
 @pytest.mark.parametrize(("asked", "other"), BY_EVERY_FIELD.values(), ids=BY_EVERY_FIELD)
-def test_each_field_selects_cards(asked: Filter, other: dict[str, Any]) -> None:
-    assert selection.selects(Selector(include=asked), h100())
-    assert not selection.selects(Selector(include=asked), h100(**other))
-    assert not selection.selects(Selector(exclude=asked), h100())
-    assert selection.selects(Selector(exclude=asked), h100(**other))
+def test_each_field_selects_cards(asked: CardFilter, other: dict[str, Any]) -> None:
+    assert selection.selects(CardSelector(include=asked), h100())
+    assert not selection.selects(CardSelector(include=asked), h100(**other))
+    assert not selection.selects(CardSelector(exclude=asked), h100())
+    assert selection.selects(CardSelector(exclude=asked), h100(**other))
 
 
 def test_include_needs_all_of_its_fields_and_exclude_only_one() -> None:
-    both = Filter(pci=frozenset({"10de/2330"}), products=frozenset({"Tesla-T4"}))
+    both = CardFilter(pci=frozenset({"10de/2330"}), products=frozenset({"Tesla-T4"}))
 
-    assert not selection.selects(Selector(include=both), h100())
-    assert not selection.selects(Selector(exclude=both), h100())
+    assert not selection.selects(CardSelector(include=both), h100())
+    assert not selection.selects(CardSelector(exclude=both), h100())
 
 
 def test_exclusion_overrides_inclusion() -> None:
-    gold = Filter(labels={"tier": "gold"})
+    gold = CardFilter(labels={"tier": "gold"})
 
-    assert not selection.selects(Selector(include=gold, exclude=gold), h100())
+    assert not selection.selects(CardSelector(include=gold, exclude=gold), h100())
 
 
 LABELS = {
-    "no requirement": (Labelled(), True),
-    "an equal label": (Labelled({"zone": "a"}), True),
-    "another value": (Labelled({"zone": "b"}), False),
-    "a label it lacks": (Labelled({"rack": "1"}), False),
-    "In": (Labelled({}, (Requirement("zone", "In", ("a", "b")),)), True),
-    "In, of a label it lacks": (Labelled({}, (Requirement("rack", "In", ("1",)),)), False),
-    "NotIn": (Labelled({}, (Requirement("zone", "NotIn", ("a",)),)), False),
-    "NotIn, of a label it lacks": (Labelled({}, (Requirement("rack", "NotIn", ("1",)),)), True),
-    "Exists": (Labelled({}, (Requirement("zone", "Exists"),)), True),
-    "DoesNotExist": (Labelled({}, (Requirement("zone", "DoesNotExist"),)), False),
-    "several requirements": (Labelled({"zone": "a"}, (Requirement("rack", "Exists"),)), False),
-    "an unknown operator": (Labelled({}, (Requirement("zone", "Gt", ("0",)),)), False),
+    "no requirement": (LabelMatch(), True),
+    "an equal label": (LabelMatch({"zone": "a"}), True),
+    "another value": (LabelMatch({"zone": "b"}), False),
+    "a label it lacks": (LabelMatch({"rack": "1"}), False),
+    "In": (LabelMatch({}, (SelectorRequirement("zone", "In", ("a", "b")),)), True),
+    "In, of a label it lacks": (LabelMatch({}, (SelectorRequirement("rack", "In", ("1",)),)), False),
+    "NotIn": (LabelMatch({}, (SelectorRequirement("zone", "NotIn", ("a",)),)), False),
+    "NotIn, of a label it lacks": (LabelMatch({}, (SelectorRequirement("rack", "NotIn", ("1",)),)), True),
+    "Exists": (LabelMatch({}, (SelectorRequirement("zone", "Exists"),)), True),
+    "DoesNotExist": (LabelMatch({}, (SelectorRequirement("zone", "DoesNotExist"),)), False),
+    "several requirements": (LabelMatch({"zone": "a"}, (SelectorRequirement("rack", "Exists"),)), False),
+    "an unknown operator": (LabelMatch({}, (SelectorRequirement("zone", "Gt", ("0",)),)), False),
 }
 
 
 @pytest.mark.parametrize(("selector", "matches"), LABELS.values(), ids=LABELS)
-def test_labels(selector: Labelled, matches: bool) -> None:
-    assert selection.labelled({"zone": "a"}, selector) is matches
+def test_labels(selector: LabelMatch, matches: bool) -> None:
+    assert selection.matches_labels({"zone": "a"}, selector) is matches
 
 
 def test_a_range_has_a_dash_and_includes_both_ends() -> None:
-    assert selection.span("0-1") == (0, 1)
-    assert selection.span("3") == (3, 3)
+    assert selection.parse_range("0-1") == (0, 1)
+    assert selection.parse_range("3") == (3, 3)
 
 
 cards = st.builds(
-    Traits,
+    CardTraits,
     id=st.sampled_from(["a", "b"]),
     index=st.none() | st.integers(0, 3),
     pci=st.sampled_from(["", "10de/2330", "10de/20b0"]),
@@ -93,7 +99,7 @@ cards = st.builds(
     mig_capable=st.sampled_from([None, True, False]),
 )
 filters = st.builds(
-    Filter,
+    CardFilter,
     ids=st.frozensets(st.sampled_from(["a", "b"])),
     pci=st.frozensets(st.sampled_from(["10de/2330", "10de/20b0"])),
     indexes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=2).map(tuple),
@@ -104,8 +110,10 @@ filters = st.builds(
 
 
 @given(cards, filters, filters)
-def test_excluding_more_never_selects_more(card: Traits, include: Filter, exclude: Filter) -> None:
-    if selection.selects(Selector(include, exclude), card):
-        assert selection.selects(Selector(include), card)
-        assert selection.selects(Selector(exclude=exclude), card)
-        assert not selection.selects(Selector(include, include), card) or include == Filter()
+def test_excluding_more_never_selects_more(
+    card: CardTraits, include: CardFilter, exclude: CardFilter
+) -> None:
+    if selection.selects(CardSelector(include, exclude), card):
+        assert selection.selects(CardSelector(include), card)
+        assert selection.selects(CardSelector(exclude=exclude), card)
+        assert not selection.selects(CardSelector(include, include), card) or include == CardFilter()

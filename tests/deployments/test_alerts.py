@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from croupier.lab import places
+from croupier_lab import user_dirs
 
 ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "deployments/monitoring/prometheus-rule.yaml").read_text())["spec"]["groups"]
@@ -37,7 +37,7 @@ OTHERS = {"kube_node_status_allocatable"}
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    unpacked = places.cache() / "prometheus/usr/bin/promtool"
+    unpacked = user_dirs.cache() / "prometheus/usr/bin/promtool"
     path = shutil.which("promtool") or shutil.which(unpacked)
     if path is None:
         pytest.skip("needs promtool: `make setup` downloads the Debian package prometheus")

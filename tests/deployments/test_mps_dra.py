@@ -12,14 +12,14 @@ import pytest_asyncio
 import yaml
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import Card, Ledger
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.errors import Forbidden, Invalid
-from croupier.lab.lab import Lab
+from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import Forbidden, Invalid
+from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
-from tests.controllers import office as offices
-from tests.kube.waiting import until_async
+from tests.controllers import reservation_env as reservation_envs
+from tests.kube.polling import until_async
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 ALLOCATION = "gpu.mps.io/allocation"
@@ -41,7 +41,7 @@ async def installed(private_lab: Any) -> AsyncIterator[tuple[Lab, Client]]:
     lab.kubectl("apply", "-k", str(FOLDER))
     lab.kubectl("wait", "--for=condition=Established", "crd/reservations.mps.nvidia.com")
     lab.kubectl("create", "serviceaccount", "default")  # there is no controller manager
-    async with client.connect(config.load(lab.kubeconfig)) as api:
+    async with api_client.connect(config.load(lab.kubeconfig)) as api:
         yield lab, api
 
 
@@ -49,7 +49,7 @@ def acting_as(lab: Lab, account: str) -> Any:
     user = f"system:serviceaccount:d8-gpu-operator:{account}"
     groups = ("system:serviceaccounts", "system:serviceaccounts:d8-gpu-operator", "system:authenticated")
     headers = {"Impersonate-User": (user,), "Impersonate-Group": groups}
-    return client.connect(replace(config.load(lab.kubeconfig), impersonate=headers))
+    return api_client.connect(replace(config.load(lab.kubeconfig), impersonate=headers))
 
 
 def pod(name: str, **annotations: str) -> dict[str, Any]:
@@ -141,18 +141,18 @@ async def test_permissions_of_the_manager(installed):
     await api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
     async with (
         acting_as(lab, "croupier-manager") as manager,
-        offices.office(manager, "default", "CRD") as office,
+        reservation_envs.reservation_env(manager, "default", "CRD") as env,
     ):
-        ledger = Ledger("node-1", tuple(Card(f"node-1-{index}", index) for index in range(2)))
-        await office.book.open("node-1", ledger)
-        async with office.works():
-            office.api = api
-            await office.ask("mine")
-            await office.becomes("mine", "Reserved")
-            await office.told("mine", "Reserved")
-            await office.delete("mine")
-            await office.vanishes("mine")
-        assert office.used() == [0, 0]
+        ledger = Ledger("node-1", tuple(LedgerCard(f"node-1-{index}", index) for index in range(2)))
+        await env.manager.open("node-1", ledger)
+        async with env.works():
+            env.api = api
+            await env.ask("mine")
+            await env.becomes("mine", "Reserved")
+            await env.told("mine", "Reserved")
+            await env.delete("mine")
+            await env.vanishes("mine")
+        assert env.used() == [0, 0]
         for forbidden in (
             manager.delete(kinds.PODS, "any", namespace="default"),
             manager.list(kinds.CONFIG_MAPS),
@@ -171,10 +171,10 @@ async def test_permissions_of_the_extender(installed):
     holder = f"default/placed/{made.metadata.uid}"
     async with (
         acting_as(lab, "croupier-extender") as extender,
-        offices.office(extender, "default", "CRD") as office,
+        reservation_envs.reservation_env(extender, "default", "CRD") as env,
     ):
-        await office.book.open("node-1", Ledger("node-1", (Card("node-1-0", 0),)))
-        await office.book.reserve(holder, "node-1", 1, 50)
+        await env.manager.open("node-1", Ledger("node-1", (LedgerCard("node-1-0", 0),)))
+        await env.manager.reserve(holder, "node-1", 1, 50)
         fence = {"metadata": {"annotations": {"gpu.mps.io/hold-expired": "now"}}}
         await extender.patch(kinds.PODS, "placed", fence, namespace="default")
         binding = {
@@ -184,8 +184,8 @@ async def test_permissions_of_the_extender(installed):
             "target": {"kind": "Node", "name": "node-1"},
         }
         await extender.create(kinds.PODS, binding, namespace="default", name="placed", subresource="binding")
-        assert office.used() == [50]
-        await office.book.release(holder, "node-1")
-        assert office.used() == [0]
+        assert env.used() == [50]
+        await env.manager.release(holder, "node-1")
+        assert env.used() == [0]
         with pytest.raises(Forbidden):
             await extender.create(kinds.PODS, pod("own"), namespace="default")

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from croupier.admission import protection
-from croupier.lab.cluster import Cluster
+from croupier_lab.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2] / "deployments"
 

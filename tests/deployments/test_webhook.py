@@ -10,19 +10,19 @@ from typing import Any
 import pytest_asyncio
 import yaml
 
-from croupier.admission import configurations, policy
-from croupier.admission.configurations import Service, Wish
-from croupier.lab import dealer, fleet, nodes
-from croupier.lab.controlplane import PARTS
-from croupier.lab.dealer import EXTENDER, MANAGER, NAMESPACE, WEBHOOK
-from croupier.lab.lab import Lab
-from croupier.lab.progress import Plain
+from croupier.admission import configurations, mark_policy
+from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
+from croupier_lab import croupier_processes, fleet, nodes
+from croupier_lab.controlplane import COMPONENTS
+from croupier_lab.croupier_processes import EXTENDER, MANAGER, NAMESPACE, WEBHOOK
+from croupier_lab.lab import Lab
+from croupier_lab.progress import LogProgress
 from tests.cli.command import CROUPIER
-from tests.kube.waiting import until
+from tests.kube.polling import until
 
 ROOT = Path(__file__).resolve().parents[2] / "deployments"
 FOLDER = ROOT / "webhook"
-QUIET = Plain(lambda _: None)
+QUIET = LogProgress(lambda _: None)
 ACCOUNTS = {WEBHOOK: "gpu-admission-webhook", EXTENDER: EXTENDER, MANAGER: MANAGER}
 
 TRAINING_JOB = """
@@ -49,11 +49,13 @@ def documents(name: str = "*") -> list[dict[str, Any]]:
 
 
 def test_the_policy_matches_the_code():
-    assert documents("require-mark") == policy.documents()
+    assert documents("require-mark") == mark_policy.documents()
 
 
 def test_the_configurations_match_the_command():
-    assert documents("configurations") == configurations.documents(Wish(Service(NAMESPACE)))
+    assert documents("configurations") == configurations.documents(
+        WebhookConfigurationOptions(ServiceTarget(NAMESPACE))
+    )
 
 
 def test_the_process_accepts_its_arguments_and_matches_the_service():
@@ -64,7 +66,7 @@ def test_the_process_accepts_its_arguments_and_matches_the_service():
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {f"--listen=:{ports['webhook']}", f"--health=:{ports['health']}"} <= set(container["args"])
 
-    service, registered = found["Service"], Service(NAMESPACE)
+    service, registered = found["Service"], ServiceTarget(NAMESPACE)
     assert (service["metadata"]["name"], service["metadata"]["namespace"]) == (registered.name, NAMESPACE)
     assert service["spec"]["ports"] == [{"name": "webhook", "port": registered.port, "targetPort": "webhook"}]
     labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -94,7 +96,7 @@ def test_no_wildcards_and_pods_and_nodes_are_read_only():
     assert read_only == [["list", "watch"]]
 
 
-class Day:
+class WebhookDeploymentEnv:
     """A lab with item node, in which every process uses its own account."""
 
     def __init__(self, lab: Lab) -> None:
@@ -155,19 +157,19 @@ class Day:
 
 
 @pytest_asyncio.fixture
-async def day(private_lab: Any) -> AsyncIterator[Day]:
-    lab = await private_lab(parts=PARTS)
+async def day(private_lab: Any) -> AsyncIterator[WebhookDeploymentEnv]:
+    lab = await private_lab(parts=COMPONENTS)
     for folder in (ROOT / "mps-dra", FOLDER):
         lab.kubectl("apply", "-k", str(folder))
     await fleet.create(lab, nodes.fleet(0, cards=None, named=["gpu-worker=SIM-70GB:4"]), QUIET)
-    made = Day(lab)
+    made = WebhookDeploymentEnv(lab)
     made.reach_by_url()
     speaking = {name: made.account(account) for name, account in ACCOUNTS.items()}
-    await dealer.join(lab, "CRD", QUIET, webhook=True, kubeconfigs=speaking)
+    await croupier_processes.start_croupier(lab, "CRD", QUIET, webhook=True, kubeconfigs=speaking)
     yield made
 
 
-async def test_fallback_marking_and_permissions(day: Day):
+async def test_fallback_marking_and_permissions(day: WebhookDeploymentEnv):
     lab = day.lab
     again = lab.kubectl("apply", "-f", str(FOLDER / "require-mark.yaml"), "--dry-run=server").stdout
     assert all(line.split(" (")[0].endswith("unchanged") for line in again.splitlines())
@@ -194,7 +196,7 @@ async def test_fallback_marking_and_permissions(day: Day):
     lab.kill(WEBHOOK)
     another = TRAINING_JOB.replace("training-job", "another")
     plain = TRAINING_JOB.replace("training-job", "plain").replace("nvidia.com/mig-2g.20gb", "cpu")
-    assert policy.unmarked("nvidia.com/mig-2g.20gb") in day.try_to("create", stdin=another)
+    assert mark_policy.unmarked("nvidia.com/mig-2g.20gb") in day.try_to("create", stdin=another)
     assert "pod/plain created" in day.try_to("create", stdin=plain)
 
     assert day.may("list", "nodes")

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from croupier.lab import binaries
-from croupier.lab.binaries import Sources
+from croupier_lab import binaries
+from croupier_lab.binaries import BinarySources
 from tests.docs import blocks
 from tests.docs.blocks import ROOT, Block
 from tests.docs.shell import Shell
@@ -52,8 +52,8 @@ def reader(tmp_path_factory, pytestconfig) -> Iterator[Shell]:
 
 def _kubectl(home: Path) -> Path:
     """The folder of the kubectl that matches the lab."""
-    from croupier.lab import record
-    from croupier.lab.lab import Lab
+    from croupier_lab import record
+    from croupier_lab.lab import Lab
 
     state = record.load(home / "labs/default")
     assert state is not None
@@ -105,7 +105,7 @@ def test_the_values_of_an_install_guide_match_the_chart(page):
 
 async def test_an_installation_works_as_printed(private_lab, tmp_path):
     """Without nodes; tests/install covers an installation with nodes."""
-    helm = binaries.search(["helm"], Sources()).found.get("helm")
+    helm = binaries.search(["helm"], BinarySources()).found.get("helm")
     if helm is None:
         pytest.skip("helm is missing: run croupier lab build --helm")
     lab = await private_lab()

@@ -2,7 +2,7 @@
 
 import typer
 
-from croupier.cli.lab import app, up
+from croupier_lab.cli.lab import app, up
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/lab.md").read_text()

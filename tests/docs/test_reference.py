@@ -5,10 +5,10 @@ import re
 import pytest
 
 from croupier.api import crds
-from croupier.cli.reference import __main__ as reference
-from croupier.cli.reference import kinds, metrics
 from tests.docs import blocks
 from tests.docs.blocks import ROOT
+from tools.reference import __main__ as reference
+from tools.reference import kinds, metrics
 
 OURS = re.compile(r"^(croupier|gpu|gpupool|mbcas|reservations)_[a-z_]+$")
 SERIES = re.compile(r"_(bucket|sum|count)$")
@@ -43,7 +43,7 @@ def test_every_field_has_a_description():
 
 
 def test_no_metric_has_two_meanings():
-    every = metrics.every()
+    every = metrics.all_metrics()
     names = [metric.name for metric in every]
 
     assert {"gpupool_capacity_available", "reservations_total", "croupier_store_relists_total"} <= set(names)
@@ -52,7 +52,7 @@ def test_no_metric_has_two_meanings():
 
 
 def test_metrics_that_pages_name_exist():
-    known = {metric.name for metric in metrics.every()}
+    known = {metric.name for metric in metrics.all_metrics()}
     named = {
         (f"{page.relative_to(ROOT)}:{number}", word)
         for page in blocks.pages()
@@ -65,7 +65,7 @@ def test_metrics_that_pages_name_exist():
 
 
 def test_metrics_that_alert_rules_use_exist():
-    known = {metric.name for metric in metrics.every()}
+    known = {metric.name for metric in metrics.all_metrics()}
     rules = (ROOT / "deployments/monitoring/prometheus-rule.yaml").read_text()
     used = set(re.findall(r"\b(?:croupier|gpu|gpupool|mbcas)_[a-z_]+", rules))
     used = {name for name in used if "_io_" not in name}  # resources, as kube-state-metrics labels them
@@ -84,4 +84,4 @@ def test_an_unreadable_metric_is_reported(tmp_path, monkeypatch):
     with pytest.raises(
         metrics.UnreadableMetricError, match=r"kube/odd.py:2: the name and help of a metric must be literals"
     ):
-        metrics.every()
+        metrics.all_metrics()

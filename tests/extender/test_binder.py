@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from croupier.api import kinds, pods
+from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import HOLD_EXPIRED
-from croupier.core.ledgers.claim import Claim
-from croupier.core.ledgers.ledger import Ledger, Terms
-from croupier.core.pods.want import Shares
-from croupier.extender import asked as asking
+from croupier.core.ledgers.claim import CardClaim
+from croupier.core.ledgers.ledger import HoldTerms, Ledger
+from croupier.core.pods.card_request import CardShares
+from croupier.extender import pod_request as asking
 from croupier.extender.binder import Binder
-from croupier.extender.index import Index
+from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.protocol import ExtenderBindingArgs
-from croupier.kube import client
-from croupier.kube.client import Client, Deletion
-from croupier.kube.clock import SystemClock
-from croupier.kube.errors import Unreachable
-from croupier.kube.sender import Patience
-from tests.extender.conftest import crd_book
-from tests.extender.table import Table
-from tests.extender.world import ledger
+from croupier.kube.client import api_client
+from croupier.kube.client.api_client import Client, DeleteOptions
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.client.errors import Unreachable
+from croupier.kube.client.retry import RetryOptions
+from tests.extender.builders import ledger
+from tests.extender.conftest import crd_manager
+from tests.extender.env import ExtenderEnv
 
 NODE = "node-1"
 HALF = {"cards": "1", "ratio": "50", "scheduler": "unused"}
@@ -33,9 +33,9 @@ HALF = {"cards": "1", "ratio": "50", "scheduler": "unused"}
 class Clerk:
     """A ranking and a binder of one environment."""
 
-    def __init__(self, table: Table, *, api: Client | None = None, book: Any = None) -> None:
+    def __init__(self, table: ExtenderEnv, *, api: Client | None = None, book: Any = None) -> None:
         manager, clock = book or table.manager, SystemClock()
-        self.index = Index(manager, clock, strategy=lambda _wants: "BinPack")
+        self.index = NodeRanking(manager, clock, strategy=lambda _wants: "BinPack")
         self.binder = Binder(api or table.api, manager, self.index, clock, ttl=timedelta(seconds=120))
 
     def filter(self, pod: Pod) -> None:
@@ -47,30 +47,30 @@ class Clerk:
         )
 
 
-async def opened(table: Table, node: str = NODE, cards: int = 2) -> None:
+async def opened(table: ExtenderEnv, node: str = NODE, cards: int = 2) -> None:
     await table.manager.open(node, ledger(node, cards))
 
 
-def book(table: Table, node: str = NODE) -> Ledger:
+def book(table: ExtenderEnv, node: str = NODE) -> Ledger:
     ledger = table.manager.ledger(node)
     assert ledger is not None
     return ledger
 
 
-async def bound_as_held(table: Table, pod: Pod) -> None:
+async def bound_as_held(table: ExtenderEnv, pod: Pod) -> None:
     """The pod is bound to the node with exactly its grant in the ledger."""
-    now = pods.view(await table.api.get(kinds.PODS, pod.metadata.name, namespace=table.namespace))
+    now = convert_pod.view(await table.api.get(kinds.PODS, pod.metadata.name, namespace=table.namespace))
     assert now.node == NODE
     assert now.grant == book(table).grant(now.holder) != ()
 
 
-def nothing_left(table: Table) -> None:
+def nothing_left(table: ExtenderEnv) -> None:
     assert book(table).holders() == set()
     assert book(table).held == {}
 
 
 @pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "without filter"])
-async def test_a_bound_pod_has_its_grant_as_allocation(bare: Table, filtered: bool):
+async def test_a_bound_pod_has_its_grant_as_allocation(bare: ExtenderEnv, filtered: bool):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     if filtered:
@@ -83,7 +83,7 @@ async def test_a_bound_pod_has_its_grant_as_allocation(bare: Table, filtered: bo
     assert book(bare).held == {}
 
 
-async def test_concurrent_binds_of_one_pod_are_one_bind(bare: Table):
+async def test_concurrent_binds_of_one_pod_are_one_bind(bare: ExtenderEnv):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
 
@@ -95,7 +95,7 @@ async def test_concurrent_binds_of_one_pod_are_one_bind(bare: Table):
     assert book(bare).cards[0].used + book(bare).cards[1].used == 50
 
 
-async def test_concurrent_binds_to_two_nodes_end_on_one_node(bare: Table):
+async def test_concurrent_binds_to_two_nodes_end_on_one_node(bare: ExtenderEnv):
     await opened(bare)
     await opened(bare, "node-2")
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
@@ -108,11 +108,11 @@ async def test_concurrent_binds_to_two_nodes_end_on_one_node(bare: Table):
     assert book(bare, "node-2").holders() == set()
 
 
-async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(bare: Table):
+async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(bare: ExtenderEnv):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     clerk.filter(pod)
-    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=DeleteOptions(grace_seconds=0))
 
     assert await clerk.bind(pod) == f"pod {bare.namespace}/p is gone"
 
@@ -120,12 +120,12 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing(bare: Table)
 
 
 @pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "without filter"])
-async def test_a_new_pod_of_the_same_name_is_not_bound(bare: Table, filtered: bool):
+async def test_a_new_pod_of_the_same_name_is_not_bound(bare: ExtenderEnv, filtered: bool):
     await opened(bare)
     clerk, old = Clerk(bare), await bare.pod("p", **HALF)
     if filtered:
         clerk.filter(old)
-    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=DeleteOptions(grace_seconds=0))
     new = await bare.pod("p", **HALF)
 
     assert "was replaced by a pod with UID" in await clerk.bind(old)
@@ -141,7 +141,7 @@ async def test_a_new_pod_of_the_same_name_is_not_bound(bare: Table, filtered: bo
     ids=["elsewhere", "here"],
 )
 async def test_the_binding_of_another_scheduler_wins_and_our_hold_is_released(
-    bare: Table, target: str, said: str
+    bare: ExtenderEnv, target: str, said: str
 ):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
@@ -159,7 +159,7 @@ async def test_the_binding_of_another_scheduler_wins_and_our_hold_is_released(
     nothing_left(bare)
 
 
-async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_attempt(bare: Table):
+async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_attempt(bare: ExtenderEnv):
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     clerk.filter(pod)
@@ -171,18 +171,18 @@ async def test_a_pod_that_changed_after_filter_is_bound_in_the_second_attempt(ba
     await bound_as_held(bare, pod)
 
 
-async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: Table):
+async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: ExtenderEnv):
     """The bind is frozen between hold and Binding while its hold expires and is claimed by another pod."""
     await opened(bare, cards=1)
     clerk, pod = Clerk(bare), await bare.pod("p", cards="1", ratio="100", scheduler="unused")
     clerk.filter(pod)
-    sleeper = clerk.binder.promised(ExtenderBindingArgs("p", bare.namespace, pod.metadata.uid, NODE))
+    sleeper = clerk.binder.assumed_request(ExtenderBindingArgs("p", bare.namespace, pod.metadata.uid, NODE))
     assert sleeper is not None
     await clerk.binder.hold(sleeper, NODE, 0)
     fence = {"metadata": {"annotations": {HOLD_EXPIRED: "now"}}}
     await bare.api.patch(kinds.PODS, "p", fence, namespace=bare.namespace)
     await bare.manager.release(sleeper.holder, NODE)
-    await bare.manager.claim(NODE, Claim("team/other/uid", (Shares(1),), Terms(bound=True)))
+    await bare.manager.claim(NODE, CardClaim("team/other/uid", (CardShares(1),), HoldTerms(bound=True)))
 
     assert await clerk.bind(pod) == "needs 1 free card but has 0: card 0 is short by 100 %"
 
@@ -190,23 +190,23 @@ async def test_a_binding_for_a_hold_that_was_fenced_claims_again(bare: Table):
     assert book(bare).holders() == {"team/other/uid"}
 
 
-async def test_full_and_unknown_nodes_are_refused(bare: Table):
+async def test_full_and_unknown_nodes_are_refused(bare: ExtenderEnv):
     await opened(bare, cards=1)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
-    await bare.manager.claim(NODE, Claim("team/other/uid", (Shares(1),), Terms(bound=True)))
+    await bare.manager.claim(NODE, CardClaim("team/other/uid", (CardShares(1),), HoldTerms(bound=True)))
 
     assert (await clerk.bind(pod)).startswith("needs 1 card with 50 % free but has 0")
     assert await clerk.bind(pod, "node-9") == "the ledger has no node node-9"
     assert book(bare).holders() == {"team/other/uid"}
 
 
-async def test_a_reservation_is_taken_over_and_gets_its_hold_back_when_the_pod_is_gone(bare: Table):
+async def test_a_reservation_is_taken_over_and_gets_its_hold_back_when_the_pod_is_gone(bare: ExtenderEnv):
     await opened(bare)
     waiting = f"{bare.namespace}/p"
-    await bare.manager.claim(NODE, Claim(waiting, (Shares(1, 50),), Terms(reservation="by-hand")))
+    await bare.manager.claim(NODE, CardClaim(waiting, (CardShares(1, 50),), HoldTerms(reservation="by-hand")))
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
     clerk.filter(pod)
-    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=Deletion(grace_seconds=0))
+    await bare.api.delete(kinds.PODS, "p", namespace=bare.namespace, how=DeleteOptions(grace_seconds=0))
 
     assert "is gone" in await clerk.bind(pod)
 
@@ -234,10 +234,10 @@ def of_binding(verb: str, resource: str) -> bool:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_lost_answer_to_an_executed_binding_is_success(bare: Table, times: int):
+async def test_a_lost_answer_to_an_executed_binding_is_success(bare: ExtenderEnv, times: int):
     await opened(bare)
     pod = await bare.pod("p", **HALF)
-    async with client.connect(bare.api.config, observe=Loss(of_binding, times)) as deaf:
+    async with api_client.connect(bare.api.config, observe=Loss(of_binding, times)) as deaf:
         clerk = Clerk(bare, api=deaf)
 
         assert await clerk.bind(pod) == ""
@@ -247,13 +247,13 @@ async def test_a_lost_answer_to_an_executed_binding_is_success(bare: Table, time
     assert book(bare).held == {}
 
 
-async def test_if_the_outcome_is_unknown_the_hold_stays(bare: Table):
+async def test_if_the_outcome_is_unknown_the_hold_stays(bare: ExtenderEnv):
     """The TTL and the holder controller resolve it later."""
     await opened(bare)
     pod = await bare.pod("p", **HALF)
     always = Loss(lambda _verb, resource: resource == "pods", times=10_000)
-    patience = Patience(tries=1)
-    async with client.connect(bare.api.config, observe=always, patience=patience) as deaf:
+    patience = RetryOptions(tries=1)
+    async with api_client.connect(bare.api.config, observe=always, retry=patience) as deaf:
         clerk = Clerk(bare, api=deaf)
         clerk.filter(pod)
 
@@ -275,7 +275,7 @@ class Refusal:
             raise Unreachable("cut off on the way")
 
 
-async def test_bindings_that_never_arrive_are_rolled_back_and_fenced(bare: Table):
+async def test_bindings_that_never_arrive_are_rolled_back_and_fenced(bare: ExtenderEnv):
     await opened(bare)
     pod = await bare.pod("p", **HALF)
     clerk = Clerk(bare, api=bare.api.fenced(Refusal(times=3)))
@@ -289,7 +289,7 @@ async def test_bindings_that_never_arrive_are_rolled_back_and_fenced(bare: Table
     assert await clerk.bind(pod) == ""
 
 
-async def test_a_rollback_does_not_release_a_hold_that_was_claimed_again(bare: Table):
+async def test_a_rollback_does_not_release_a_hold_that_was_claimed_again(bare: ExtenderEnv):
     """Another extender is binding the same pod and owns the hold."""
     await opened(bare)
     clerk, pod = Clerk(bare), await bare.pod("p", **HALF)
@@ -299,14 +299,14 @@ async def test_a_rollback_does_not_release_a_hold_that_was_claimed_again(bare: T
     assert ours is not None
     await clerk.binder.hold(asked, NODE, 1)
 
-    await clerk.binder.let_go(ours, NODE)
+    await clerk.binder.release_hold(ours, NODE)
 
     assert book(bare).holders() == {asked.holder}
 
 
 async def test_two_extenders_never_allocate_the_same_capacity(api: Client, floor: str):
-    async with crd_book(api) as one, crd_book(api) as two:
-        table = Table(api, one, floor)
+    async with crd_manager(api) as one, crd_manager(api) as two:
+        table = ExtenderEnv(api, one, floor)
         await opened(table, cards=2)
         clerks = [Clerk(table, book=manager) for manager in (one, two)]
         made = [await table.pod(f"p{n}", cards="1", ratio="40", scheduler="unused") for n in range(8)]

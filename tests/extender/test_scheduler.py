@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from croupier.api import kinds
-from croupier.core.ledgers.claim import Claim
-from croupier.core.ledgers.ledger import Terms
-from croupier.core.pods.want import Shares
-from croupier.extender.configuration import Files, Wish
-from croupier.kube.serving import TLS
-from croupier.lab import certificates, ports, process
-from croupier.lab.certificates import Identity
-from croupier.lab.lab import Lab
-from tests.extender import table as tables
-from tests.extender.table import Table
+from croupier.core.ledgers.claim import CardClaim
+from croupier.core.ledgers.ledger import HoldTerms
+from croupier.core.pods.card_request import CardShares
+from croupier.extender.scheduler_config import SchedulerConfigOptions, SchedulerTLSFiles
+from croupier.kube.serving.http_server import TLS
+from croupier_lab import certificates, ports, process
+from croupier_lab.certificates import CertificateSubject
+from croupier_lab.lab import Lab
+from tests.extender import env as tables
+from tests.extender.env import ExtenderEnv
 
 
-async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: Table):
+async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: ExtenderEnv):
     node = await table.node("node-1")
     async with table.extender():
         pod = await table.pod("trainer", cards="2", ratio="50")
@@ -33,17 +33,19 @@ async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: Table):
         await table.settled(node)
 
 
-async def test_over_tls_with_the_certificates_of_both(table: Table, lab: Lab, tmp_path: Path):
+async def test_over_tls_with_the_certificates_of_both(table: ExtenderEnv, lab: Lab, tmp_path: Path):
     """As `croupier scheduler-config` prints it for an extender on the network."""
     now = datetime.now(UTC)
     certificates.create(tmp_path, now=now)
-    ours = certificates.issue(tmp_path, Identity("extender", "extender", hosts=("127.0.0.1",)), now=now)
-    theirs = certificates.issue(tmp_path, Identity("scheduler", "kube-scheduler"), now=now)
+    ours = certificates.issue(
+        tmp_path, CertificateSubject("extender", "extender", hosts=("127.0.0.1",)), now=now
+    )
+    theirs = certificates.issue(tmp_path, CertificateSubject("scheduler", "kube-scheduler"), now=now)
     authority = tmp_path / "ca.crt"
     (table.port,) = ports.free(1, chance=random.Random())  # noqa: S311  # ports, not a secret
-    files = Files(str(authority), str(theirs.certificate), str(theirs.key))
-    wish = Wish(url=f"https://127.0.0.1:{table.port}", files=files)
-    hired = tables.hire(lab, tmp_path, wish, name="careful")
+    files = SchedulerTLSFiles(str(authority), str(theirs.certificate), str(theirs.key))
+    wish = SchedulerConfigOptions(url=f"https://127.0.0.1:{table.port}", files=files)
+    hired = tables.start_scheduler(lab, tmp_path, wish, name="careful")
     try:
         node = await table.node("node-1")
         async with table.extender(tls=TLS(ours.certificate, ours.key, authority)):
@@ -54,7 +56,7 @@ async def test_over_tls_with_the_certificates_of_both(table: Table, lab: Lab, tm
         await process.stop(hired.process)
 
 
-async def test_forty_pods_go_onto_one_node(table: Table):
+async def test_forty_pods_go_onto_one_node(table: ExtenderEnv):
     node = await table.node("node-1", cards=8)
     async with table.extender():
         async with asyncio.TaskGroup() as creating:
@@ -70,7 +72,7 @@ async def test_forty_pods_go_onto_one_node(table: Table):
         assert len(table.holders(node)) == 40
 
 
-async def test_whole_cards_and_percentages_share_a_node(table: Table):
+async def test_whole_cards_and_percentages_share_a_node(table: ExtenderEnv):
     node = await table.node("node-1", cards=3)
     async with table.extender():
         await table.pod("whole", gpus=1)
@@ -86,7 +88,7 @@ async def test_whole_cards_and_percentages_share_a_node(table: Table):
         assert sorted(card.used for card in ledger.cards) == [50, 100, 100]
 
 
-async def test_a_too_large_request_is_unschedulable_with_our_message(table: Table):
+async def test_a_too_large_request_is_unschedulable_with_our_message(table: ExtenderEnv):
     await table.node("node-1", cards=2)
     await table.node("node-2", cards=2)
     await table.node("cpu-only", cards=0)
@@ -101,7 +103,7 @@ async def test_a_too_large_request_is_unschedulable_with_our_message(table: Tabl
         ), said
 
 
-async def test_invalid_annotations_are_refused_with_one_reason(table: Table):
+async def test_invalid_annotations_are_refused_with_one_reason(table: ExtenderEnv):
     await table.node("node-1")
     await table.node("node-2")
     async with table.extender():
@@ -114,7 +116,7 @@ async def test_invalid_annotations_are_refused_with_one_reason(table: Table):
         ), said
 
 
-async def test_an_unschedulable_pod_is_placed_when_cards_become_free(table: Table):
+async def test_an_unschedulable_pod_is_placed_when_cards_become_free(table: ExtenderEnv):
     node = await table.node("node-1", cards=1)
     async with table.extender():
         await table.pod("first", gpus=1)
@@ -128,10 +130,10 @@ async def test_an_unschedulable_pod_is_placed_when_cards_become_free(table: Tabl
         assert (await table.placed("second", within=60))[0] == node
 
 
-async def test_a_pod_goes_to_the_node_of_its_reservation(table: Table):
+async def test_a_pod_goes_to_the_node_of_its_reservation(table: ExtenderEnv):
     await table.node("node-1")
     there = await table.node("node-2")
-    claim = Claim(f"{table.namespace}/guest", (Shares(1, 50),), Terms(reservation="by-hand"))
+    claim = CardClaim(f"{table.namespace}/guest", (CardShares(1, 50),), HoldTerms(reservation="by-hand"))
     await table.manager.claim(there, claim)
     async with table.extender():
         await table.pod("guest", cards="1", ratio="50")
@@ -139,7 +141,7 @@ async def test_a_pod_goes_to_the_node_of_its_reservation(table: Table):
         assert (await table.placed("guest"))[0] == there
 
 
-async def test_without_the_extender_only_pods_with_the_ledger_resource_wait(table: Table):
+async def test_without_the_extender_only_pods_with_the_ledger_resource_wait(table: ExtenderEnv):
     node = await table.node("node-1")
     await table.pod("ours", cards="1", ratio="50")
     await table.pod("theirs", marked=False)
@@ -156,12 +158,12 @@ async def test_without_the_extender_only_pods_with_the_ledger_resource_wait(tabl
         assert granted
 
 
-async def test_nothing_is_placed_before_the_ledgers_are_loaded(table: Table):
+async def test_nothing_is_placed_before_the_ledgers_are_loaded(table: ExtenderEnv):
     await table.node("node-1")
     known = False
-    from croupier.extender.server import Surroundings
+    from croupier.extender.server import ExtenderDependencies
 
-    async with table.extender(around=Surroundings(ready=lambda: known)):
+    async with table.extender(dependencies=ExtenderDependencies(ready=lambda: known)):
         await table.pod("early", cards="1", ratio="50")
         await table.sentence("early", "the ledger is not loaded yet")
 
@@ -170,7 +172,7 @@ async def test_nothing_is_placed_before_the_ledgers_are_loaded(table: Table):
         assert (await table.placed("early", within=60))[0] == "node-1"
 
 
-async def test_a_pod_is_placed_as_soon_as_a_node_gains_the_missing_resource(table: Table):
+async def test_a_pod_is_placed_as_soon_as_a_node_gains_the_missing_resource(table: ExtenderEnv):
     """kube-scheduler alone would retry after five minutes, because no node has the ledger resource."""
     node = await table.node("node-1")
     async with table.extender(), table.sleepers():

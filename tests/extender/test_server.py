@@ -12,14 +12,15 @@ import pytest
 import pytest_asyncio
 
 from croupier.extender import server
-from croupier.extender.server import Extender, Surroundings
-from croupier.kube import client, posting, serving
-from croupier.kube.config import Config
-from croupier.kube.serving import TLS, Address, BadCertificate, CannotListen, Listen
-from croupier.lab import certificates
-from croupier.lab.certificates import Identity
+from croupier.extender.server import Extender, ExtenderDependencies
+from croupier.kube.client import api_client
+from croupier.kube.client.config import Config
+from croupier.kube.serving import http_server, post_app
+from croupier.kube.serving.http_server import TLS, Address, BadCertificate, CannotListen, ListenOptions
+from croupier_lab import certificates
+from croupier_lab.certificates import CertificateSubject
+from tests.extender.builders import in_memory_manager, ledger
 from tests.extender.test_protocol import GARBAGE, METADATA, POD
-from tests.extender.world import book, ledger
 
 LOOPBACK = Address("127.0.0.1", 0)
 JSON = {"Content-Type": "application/json"}
@@ -33,15 +34,20 @@ class Count:
         self.outcomes.append((verb, outcome))
 
 
-async def extender(listen: Listen, around: Surroundings | None = None) -> Extender:
+async def extender(listen: ListenOptions, dependencies: ExtenderDependencies | None = None) -> Extender:
     """An extender with one node and an unreachable API server."""
-    async with client.connect(Config(server="https://127.0.0.1:9")) as nowhere:
-        return Extender(await book(ledger("a"), ledger("b")), nowhere, listen=listen, around=around)
+    async with api_client.connect(Config(server="https://127.0.0.1:9")) as nowhere:
+        return Extender(
+            await in_memory_manager(ledger("a"), ledger("b")),
+            nowhere,
+            listen=listen,
+            dependencies=dependencies,
+        )
 
 
 @pytest_asyncio.fixture
 async def url() -> AsyncIterator[str]:
-    async with (await extender(Listen(LOOPBACK))).serving() as taken:
+    async with (await extender(ListenOptions(LOOPBACK))).serving() as taken:
         yield taken.url
 
 
@@ -88,7 +94,7 @@ async def test_invalid_requests_get_a_message(url, web, verb, body):
         assert "request" in (await answer.json())["Error"]
 
 
-HUGE = io.BytesIO(b" " * (server.LARGEST_BODY + 1))
+HUGE = io.BytesIO(b" " * (server.MAX_BODY + 1))
 ODD = {
     "another type": ("POST", "/filter", {"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415),
     "no type": ("POST", "/filter", {"data": b"{}", "headers": {"Content-Type": ""}}, 415),
@@ -119,7 +125,7 @@ async def test_a_huge_body_without_a_length_is_refused(url, web):
 
 
 async def test_a_slow_body_times_out_and_does_not_delay_others(url, web, monkeypatch):
-    monkeypatch.setattr(posting, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(post_app, "SLOWEST_BODY", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(
         b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
@@ -133,8 +139,8 @@ async def test_a_slow_body_times_out_and_does_not_delay_others(url, web, monkeyp
 
 
 async def test_requests_are_refused_before_the_ledgers_are_loaded(web):
-    around = Surroundings(ready=lambda: False)
-    async with (await extender(Listen(LOOPBACK), around)).serving() as taken:
+    around = ExtenderDependencies(ready=lambda: False)
+    async with (await extender(ListenOptions(LOOPBACK), around)).serving() as taken:
         for verb, body in (
             ("filter", question("a")),
             ("bind", {"PodName": "p", "PodNamespace": "team", "PodUID": "u", "Node": "a"}),
@@ -145,7 +151,9 @@ async def test_requests_are_refused_before_the_ledgers_are_loaded(web):
 
 async def test_outcomes_are_counted(web):
     count = Count()
-    async with (await extender(Listen(LOOPBACK), Surroundings(gauge=count))).serving() as taken:
+    async with (
+        await extender(ListenOptions(LOOPBACK), ExtenderDependencies(gauge=count))
+    ).serving() as taken:
         for nodes in (("a",), ("stranger",)):
             async with web.post(f"{taken.url}/filter", json=question(*nodes)) as answer:
                 await answer.read()
@@ -156,7 +164,7 @@ async def test_outcomes_are_counted(web):
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::"])  # noqa: S104  # the test expects a refusal
 async def test_tls_is_required_except_on_loopback(host):
     with pytest.raises(CannotListen, match=r"does not listen on .* without TLS"):
-        async with (await extender(Listen(Address(host, 0)))).serving():
+        async with (await extender(ListenOptions(Address(host, 0)))).serving():
             pass
 
 
@@ -164,7 +172,7 @@ async def test_a_used_port_is_reported(url):
     taken = Address("127.0.0.1", int(url.rpartition(":")[2]))
 
     with pytest.raises(CannotListen, match="choose another address or port"):
-        async with (await extender(Listen(taken))).serving():
+        async with (await extender(ListenOptions(taken))).serving():
             pass
 
 
@@ -172,14 +180,14 @@ async def test_a_used_port_is_reported(url):
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, now = tmp_path_factory.mktemp("pki"), datetime.now(UTC)
     certificates.create(folder, now=now)
-    certificates.issue(folder, Identity("extender", "extender", hosts=("127.0.0.1",)), now=now)
+    certificates.issue(folder, CertificateSubject("extender", "extender", hosts=("127.0.0.1",)), now=now)
     return folder
 
 
 class TestTLS:
     @pytest_asyncio.fixture
-    async def taken(self, pki: Path) -> AsyncIterator[Listen]:
-        async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as listen:
+    async def taken(self, pki: Path) -> AsyncIterator[ListenOptions]:
+        async with (await extender(ListenOptions(LOOPBACK, _tls(pki)))).serving() as listen:
             yield listen
 
     async def test_a_client_with_the_right_certificate_is_accepted(self, pki, taken, web):
@@ -199,11 +207,11 @@ class TestTLS:
                 await answer.read()
 
     async def test_a_new_certificate_is_loaded(self, pki, web, monkeypatch):
-        monkeypatch.setattr(serving, "RENEWAL", 0.05)
-        async with (await extender(Listen(LOOPBACK, _tls(pki)))).serving() as taken:
+        monkeypatch.setattr(http_server, "RENEWAL", 0.05)
+        async with (await extender(ListenOptions(LOOPBACK, _tls(pki)))).serving() as taken:
             old = await _serial(taken.address.port, pki)
             certificates.issue(
-                pki, Identity("extender", "extender", hosts=("127.0.0.1",)), now=datetime.now(UTC)
+                pki, CertificateSubject("extender", "extender", hosts=("127.0.0.1",)), now=datetime.now(UTC)
             )
             deadline = asyncio.get_running_loop().time() + 20
             while await _serial(taken.address.port, pki) == old:
@@ -214,7 +222,7 @@ class TestTLS:
         files = TLS(tmp_path / "no.crt", tmp_path / "no.key", tmp_path / "no-ca.crt")
 
         with pytest.raises(BadCertificate, match=r"no\.crt"):
-            async with (await extender(Listen(LOOPBACK, files))).serving():
+            async with (await extender(ListenOptions(LOOPBACK, files))).serving():
                 pass
 
 
@@ -241,10 +249,10 @@ async def _serial(port: int, pki: Path) -> str:
 def test_metric_names():
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from croupier.extender.metrics import ExtenderMetrics
+    from croupier.extender.metrics import PrometheusExtenderMetrics
 
     registry = CollectorRegistry()
-    ExtenderMetrics(registry).answered("filter", "chosen", 0.002)
+    PrometheusExtenderMetrics(registry).answered("filter", "chosen", 0.002)
 
     shown = generate_latest(registry).decode()
     assert 'croupier_extender_answers_total{outcome="chosen",verb="filter"} 1.0' in shown

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from croupier.lab import testrun
-from croupier.lab.pytest_plugin import FAILED_WITH_LAB, RUN
-from croupier.lab.testrun import TestRun
-from tests.install import a_day, discovery, living, rendering, town
-from tests.install.town import Town
+from croupier_lab import testrun
+from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
+from croupier_lab.testrun import TestRun
+from tests.install import chart_env, nfd_crds, rendering, scenario, scenario_env
+from tests.install.chart_env import ChartEnv
 
 
 @pytest.fixture(scope="session")
-def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Town:
+def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> ChartEnv:
     """The environment after the scenario: the processes have stopped, the API server still runs."""
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("needs an API server with an audit log, but --kubeconfig selects another cluster")
@@ -25,10 +25,10 @@ def lived_in(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
         raise
 
 
-async def _day(run: TestRun, folder: Path) -> Town:
-    known = await asyncio.to_thread(discovery.kinds)
+async def _day(run: TestRun, folder: Path) -> ChartEnv:
+    known = await asyncio.to_thread(nfd_crds.crds)
     rule = (rendering.NODE_FEATURE_RULES,) if known else ()
-    async with town.raised(run, folder, known) as made, a_day.day(made) as day:
-        await living.whole(day, *rule)
+    async with chart_env.raised(run, folder, known) as made, scenario_env.scenario_env(made) as day:
+        await scenario.run(day, *rule)
         day.note("the scenario ends")
         return made

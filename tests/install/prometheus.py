@@ -11,22 +11,22 @@ from typing import Any
 
 import yaml
 
-from croupier.lab import places, ports, probe, process
-from croupier.lab.probe import Endpoint
-from croupier.lab.process import Process, Program
+from croupier_lab import ports, probe, process, user_dirs
+from croupier_lab.probe import Endpoint
+from croupier_lab.process import LabProcess, Program
 
 MONITORS = Path(__file__).resolve().parents[2] / "deployments/monitoring/pod-monitors.yaml"
 
 
 def program() -> str | None:
     """Path of prometheus: installed, or unpacked by `make setup`."""
-    return shutil.which("prometheus") or shutil.which(places.cache() / "prometheus/usr/bin/prometheus")
+    return shutil.which("prometheus") or shutil.which(user_dirs.cache() / "prometheus/usr/bin/prometheus")
 
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
     port: int
-    running: Process
+    running: LabProcess
 
     def up(self) -> bool:
         try:

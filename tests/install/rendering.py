@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from croupier.lab import binaries
-from croupier.lab.binaries import Sources
-from croupier.wiring import chart
+from croupier_lab import binaries
+from croupier_lab.binaries import BinarySources
+from tools import chart
 
 ROOT = Path(__file__).resolve().parents[2]
 HIGHLY_AVAILABLE = "--set=settings.highAvailability=true"
@@ -17,7 +17,7 @@ NODE_FEATURE_RULES = "--api-versions=nfd.k8s-sigs.io/v1alpha1/NodeFeatureRule"
 
 
 def helm() -> Path:
-    binary = binaries.search(["helm"], Sources()).found.get("helm")
+    binary = binaries.search(["helm"], BinarySources()).found.get("helm")
     if binary is None:
         pytest.skip("needs helm: run `croupier lab build --helm` once")
     return binary.path

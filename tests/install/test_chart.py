@@ -11,8 +11,6 @@ import yaml
 from jsonschema import Draft7Validator
 
 from croupier.cli import market_run
-from croupier.wiring import chart
-from croupier.wiring.chart import NoHelm
 from tests.cli.command import CROUPIER
 from tests.install.rendering import (
     HIGHLY_AVAILABLE,
@@ -23,6 +21,8 @@ from tests.install.rendering import (
     of_kind,
     pods,
 )
+from tools import chart
+from tools.chart import HelmFailed
 
 AGENTS = {"croupier-node", "croupier-market"}
 CONTROLLERS = {
@@ -225,7 +225,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("option", "word"), REFUSED.values(), ids=REFUSED)
 def test_invalid_values_are_rejected(option, word):
-    with pytest.raises(NoHelm, match=word):
+    with pytest.raises(HelmFailed, match=word):
         objects(option)
 
 

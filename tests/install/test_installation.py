@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from croupier.core import quantity
-from croupier.lab import installation, own_image, realnode
-from croupier.lab.installation import NAMESPACE
-from croupier.lab.lab import Lab
+from croupier_lab import installation, own_image, realnode
+from croupier_lab.installation import NAMESPACE
+from croupier_lab.lab import Lab
 from tests.docs import blocks
 from tests.docs.blocks import Block
-from tests.install import house
-from tests.install.house import NEW, OLD, README, House, until
+from tests.install import real_node_env
+from tests.install.real_node_env import NEW, OLD, README, RealNodeEnv, until
 from tests.install.rendering import ROOT, objects, of_kind
 
 SECONDS = 260
@@ -77,7 +77,9 @@ def step(title: str) -> Iterator[None]:
 
 def test_the_guide_and_the_readme_have_the_same_commands():
     for where in ("installation up", "installation", "installation down"):
-        first, guide = ([item.text.strip() for item in house.typed(page, where)] for page in (README, GUIDE))
+        first, guide = (
+            [item.text.strip() for item in real_node_env.commands_on(page, where)] for page in (README, GUIDE)
+        )
         assert first
         assert guide == first
 
@@ -88,7 +90,7 @@ def test_install_use_upgrade_and_remove(pytestconfig: pytest.Config, tmp_path: P
     if reason := realnode.obstacle() or own_image.obstacle():
         pytest.skip(reason)
     begun = time.monotonic()
-    with house.raised(tmp_path, between=_accepted) as at:
+    with real_node_env.raised(tmp_path, between=_accepted) as at:
         print(f"{time.monotonic() - begun:6.1f} s  lab started and chart installed")  # noqa: T201 (shown with -s)
         _readme_example(at)
         _every_example(at)
@@ -103,15 +105,15 @@ def _accepted(lab: Lab) -> None:
         _all_but_the_agents_are_restricted(lab)
 
 
-def _readme_example(at: House) -> None:
+def _readme_example(at: RealNodeEnv) -> None:
     with step("the pod of README.md, and doctor"):
         _all_pods_are_ready(at, ACCOUNTS, OLD)
-        output = at.reader.types(house.typed(README))
+        output = at.reader.types(real_node_env.commands_on(README))
         for line in _printed_by_the_pod():
             assert line in output, output
         assert "No findings: versions, crds, processes, settings" in output
     with step("commands of the operations guides"):
-        at.reader.types([item for page in (*GUIDES, OPERATIONS) for item in house.typed(page)])
+        at.reader.types([item for page in (*GUIDES, OPERATIONS) for item in real_node_env.commands_on(page)])
 
 
 def _printed_by_the_pod() -> list[str]:
@@ -120,9 +122,9 @@ def _printed_by_the_pod() -> list[str]:
     return [line.partition("...")[0] for line in shown.split()]
 
 
-def _every_example(at: House) -> None:
+def _every_example(at: RealNodeEnv) -> None:
     with step("every example"):
-        output = at.reader.types(house.typed(EXAMPLES / "README.md"))
+        output = at.reader.types(real_node_env.commands_on(EXAMPLES / "README.md"))
         for seen in SEEN:
             assert re.search(seen, output, re.MULTILINE), f"{seen}:\n{output}"
         rose, fell = re.findall(r"^\d+m$", output, re.MULTILINE)
@@ -130,11 +132,11 @@ def _every_example(at: House) -> None:
         assert quantity.parse(fell) < quantity.parse(rose)
 
 
-def _life(at: House) -> None:
+def _life(at: RealNodeEnv) -> None:
     with step("a reservation is held"):
         _a_reservation_is_held(at)
         running = _state(at)
-        house.add_version(at, NEW)
+        real_node_env.add_version(at, NEW)
     with step("croupier lab up refuses a second Croupier"):
         _a_second_croupier_is_refused(at)
     with step("doctor reports a problem"):
@@ -152,10 +154,10 @@ def _life(at: House) -> None:
         _goes_on(at, running)
 
 
-def _end(at: House) -> None:
+def _end(at: RealNodeEnv) -> None:
     with step("uninstall"):
         running = _state(at)
-        at.reader.types(house.typed(OPERATIONS, "installation ends"))
+        at.reader.types(real_node_env.commands_on(OPERATIONS, "installation ends"))
         assert _state(at) == running
         _nothing_is_left(at)
 
@@ -185,7 +187,7 @@ def _pod(deployment: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": name, "spec": spec}
 
 
-def _all_pods_are_ready(at: House, accounts: set[str], version: str) -> None:
+def _all_pods_are_ready(at: RealNodeEnv, accounts: set[str], version: str) -> None:
     """Wait for all pods; helm does not wait for all pods of a DaemonSet."""
 
     def ready() -> bool:
@@ -199,12 +201,12 @@ def _all_pods_are_ready(at: House, accounts: set[str], version: str) -> None:
     until(ready, f"all pods to be ready with version {version}")
 
 
-def _a_reservation_is_held(at: House) -> None:
+def _a_reservation_is_held(at: RealNodeEnv) -> None:
     at.kubectl("apply", "-f", "-", stdin=json.dumps(HELD))
     at.kubectl("wait", "reservation/held", "--for=jsonpath={.status.phase}=Reserved", "--timeout=300s")
 
 
-def _state(at: House) -> dict[str, Any]:
+def _state(at: RealNodeEnv) -> dict[str, Any]:
     """State that must not change during upgrades."""
     pod = at.get("pod", "-n", "team-a", "half")
     (container,) = pod["status"]["containerStatuses"]
@@ -217,15 +219,15 @@ def _state(at: House) -> dict[str, Any]:
     }
 
 
-def _a_second_croupier_is_refused(at: House) -> None:
+def _a_second_croupier_is_refused(at: RealNodeEnv) -> None:
     output = at.reader.types(
         [Block(README, 1, "sh", "croupier lab up --detach --croupier CRD", "any, ends with 1")]
     )
     assert "Lab default has the chart of Croupier installed" in output
-    assert [item.name for item in at.lab.record.processes if item.name in installation.AS_PROCESSES] == []
+    assert [item.name for item in at.lab.record.processes if item.name in installation.PROCESS_NAMES] == []
 
 
-def _doctor_reports_a_problem(at: House) -> None:
+def _doctor_reports_a_problem(at: RealNodeEnv) -> None:
     """The next installation fixes it."""
     webhook = "deployment/gpu-admission-webhook"
     at.kubectl("scale", webhook, "-n", NAMESPACE, "--replicas=0")
@@ -238,7 +240,7 @@ def _doctor_reports_a_problem(at: House) -> None:
     assert found["croupier webhook"]["what"] == "the API server did not call it for a pod that requests cards"
 
 
-def _goes_on(at: House, running: dict[str, Any]) -> None:
+def _goes_on(at: RealNodeEnv, running: dict[str, Any]) -> None:
     """Existing pods still run, and new pods can be created."""
     assert _state(at) == running
     used = "jsonpath={.status.capacity.used}"
@@ -250,7 +252,7 @@ def _goes_on(at: House, running: dict[str, Any]) -> None:
     at.kubectl("delete", "-n", "team-a", "pod/another")
 
 
-def _the_ledger_has(at: House, holders: set[str]) -> None:
+def _the_ledger_has(at: RealNodeEnv, holders: set[str]) -> None:
     def written() -> bool:
         output = json.dumps(at.get("nodereservation", realnode.NAME)["spec"])
         return all(item.split("/")[1] in output for item in holders)
@@ -258,7 +260,7 @@ def _the_ledger_has(at: House, holders: set[str]) -> None:
     until(written, "the ledger to contain all holders")
 
 
-def _nothing_is_left(at: House) -> None:
+def _nothing_is_left(at: RealNodeEnv) -> None:
     """CRDs and their objects remain; webhooks, policies, RBAC and run-time objects are removed."""
     kinds = at.kubectl("get", "crds", "-o", "name")
     assert kinds.count("gpu.deckhouse.io") == 3

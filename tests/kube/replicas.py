@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import psutil
 
-from tests.kube import copier
-from tests.kube.waiting import until, until_async
+from tests.kube import example_operator
+from tests.kube.polling import until, until_async
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,13 +78,13 @@ class Replica:
 
 
 @contextlib.contextmanager
-def troupe(kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Callable[[str], Replica]]:
+def replica_factory(kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Callable[[str], Replica]]:
     """A factory of replicas, which are killed at the end."""
     replicas: list[Replica] = []
 
     def start(name: str) -> Replica:
         log = folder / f"{name}.log"
-        command = [sys.executable, "-m", copier.__name__, "--identity", name]
+        command = [sys.executable, "-m", example_operator.__name__, "--identity", name]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", namespace]
         with log.open("wb") as output:
             child = subprocess.Popen(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.lab import binaries
-from croupier.lab.binaries import Sources
+from croupier_lab import binaries
+from croupier_lab.binaries import BinarySources
 
 
 def program(folder: Path, name: str, says: str = "Kubernetes v1.36.4") -> Path:
@@ -17,25 +17,25 @@ def program(folder: Path, name: str, says: str = "Kubernetes v1.36.4") -> Path:
     return path
 
 
-class World:
+class BinarySearchEnv:
     """The folders of a search."""
 
     def __init__(self, root: Path) -> None:
         self.named, self.assets, self.path = root / "named", root / "assets", root / "path"
         self.cache = root / "cache"
 
-    def search(self, *names: str) -> binaries.Search:
+    def search(self, *names: str) -> binaries.BinarySearch:
         env = {
             "KUBEBUILDER_ASSETS": str(self.assets),
             "PATH": f"{self.path}:/nowhere",
             "CROUPIER_CACHE": str(self.cache),
         }
-        return binaries.search(names, Sources(named=self.named, env=env))
+        return binaries.search(names, BinarySources(named=self.named, env=env))
 
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path)
+    return BinarySearchEnv(tmp_path)
 
 
 def test_search_order_is_bin_assets_path_cache(world):
@@ -63,7 +63,7 @@ def test_an_unsupported_version_is_rejected_with_a_reason(world):
     search = world.search("kubectl")
 
     assert search.found["kubectl"].path == good
-    assert [str(rejected) for rejected in search.passed_over] == [
+    assert [str(rejected) for rejected in search.rejected] == [
         f"kubectl at {old} (PATH) was rejected: its version is 1.32.4; the lab needs 1.35 to 1.37"
     ]
 
@@ -74,7 +74,7 @@ def test_rejected_binaries_are_reported_if_no_other_is_found(world):
     search = world.search("etcd", "kwok")
 
     assert search.missing == ("etcd", "kwok")
-    assert [rejected.reason for rejected in search.passed_over] == [
+    assert [rejected.reason for rejected in search.rejected] == [
         "its version is 3.3.0; the lab needs 3.5 or later"
     ]
 
@@ -91,7 +91,7 @@ def test_a_program_that_fails_is_rejected(world):
     search = world.search("etcd")
 
     assert search.missing == ("etcd",)
-    assert "its version is unknown" in search.passed_over[0].reason
+    assert "its version is unknown" in search.rejected[0].reason
 
 
 def test_a_program_behind_a_symlink_is_checked_once(world, tmp_path):
@@ -99,7 +99,7 @@ def test_a_program_behind_a_symlink_is_checked_once(world, tmp_path):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "kubectl").symlink_to(old)
 
-    assert len(world.search("kubectl").passed_over) == 1
+    assert len(world.search("kubectl").rejected) == 1
 
 
 def test_stages_are_used_only_if_complete(tmp_path):

@@ -8,10 +8,10 @@ import os
 
 import pytest
 
-from croupier.lab import binaries, build, golang, pinned, supplies
-from croupier.lab.binaries import Sources
-from croupier.lab.errors import LabError
-from croupier.lab.progress import Plain
+from croupier_lab import binaries, build, golang, pinned, provisioning
+from croupier_lab.binaries import BinarySources
+from croupier_lab.errors import LabError
+from croupier_lab.progress import LogProgress
 
 GO = r"""#!/bin/sh
 echo "$*" >> "$GO_CALLS"
@@ -29,14 +29,14 @@ esac
 """
 
 
-class Machine:
+class BuildEnv:
     """A machine with this Go on its PATH and nothing in the cache."""
 
     def __init__(self, root, monkeypatch) -> None:
         self.cache = root / "cache"
         self.calls = root / "calls"
         self.lines: list[str] = []
-        self.show = Plain(self.lines.append, monotonic=lambda: 0.0)
+        self.show = LogProgress(self.lines.append, monotonic=lambda: 0.0)
         self._setenv = monkeypatch.setenv
         go = root / "bin" / "go"
         go.parent.mkdir()
@@ -67,7 +67,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    return Machine(tmp_path, monkeypatch)
+    return BuildEnv(tmp_path, monkeypatch)
 
 
 async def test_missing_programs_are_built_one_by_one(machine):
@@ -136,7 +136,7 @@ async def test_concurrent_builds_wait_for_each_other(machine):
 async def test_kwok_comes_with_its_stages(machine):
     env = {"CROUPIER_CACHE": str(machine.cache), "PATH": ""}
 
-    provisioned = await supplies.ensure(["kwok"], Sources(env=env), machine.show, pods_run=False)
+    provisioned = await provisioning.ensure(["kwok"], BinarySources(env=env), machine.show, pods_run=False)
 
     assert provisioned.binaries["kwok"] == binaries.in_cache("kwok", machine.cache)
     assert [stage.name for stage in provisioned.stages] == [
@@ -152,7 +152,7 @@ async def test_a_rejected_binary_is_reported_before_it_is_built(machine, tmp_pat
     old.chmod(0o755)
     env = {"CROUPIER_CACHE": str(machine.cache), "PATH": ""}
 
-    await supplies.ensure(["etcd"], Sources(named=old.parent, env=env), machine.show)
+    await provisioning.ensure(["etcd"], BinarySources(named=old.parent, env=env), machine.show)
 
     assert machine.lines[0].endswith("was rejected: its version is 3.1.0; the lab needs 3.5 or later")
 
@@ -164,7 +164,7 @@ async def test_clearing_the_cache_removes_read_only_folders(machine):
     (folder / "file").touch()
     folder.chmod(0o500)
 
-    await supplies.clear(machine.cache, machine.show)
+    await provisioning.clear(machine.cache, machine.show)
 
     assert [path.name for path in machine.cache.iterdir()] == ["build.lock"]
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from croupier.lab import certificates
+from croupier_lab import certificates
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

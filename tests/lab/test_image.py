@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from croupier.lab import elf, image
-from croupier.lab.errors import LabError
+from croupier_lab import elf, image
+from croupier_lab.errors import LabError
 
 LOADER = b"/lib64/ld-linux-x86-64.so.2\0"
 PT_LOAD, PT_INTERP = 1, 3
@@ -143,7 +143,10 @@ def test_a_binary_may_be_given_another_command(tmp_path):
     (tmp_path / "agent").write_bytes(binary())
 
     packed = image.pack(
-        tmp_path / "agent", tmp_path / "image.tar", tag="agent:1", running=image.Running(("/agent", "--loud"))
+        tmp_path / "agent",
+        tmp_path / "image.tar",
+        tag="agent:1",
+        running=image.ImageConfig(("/agent", "--loud")),
     )
 
     assert config(packed)["config"]["Entrypoint"] == ["/agent", "--loud"]

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.lab import controlplane, lifecycle, ports, probe, process, record
-from croupier.lab.binaries import Sources
-from croupier.lab.controlplane import API_SERVER, ETCD, FOUNDATION
-from croupier.lab.errors import LabError
-from croupier.lab.lab import Lab
-from croupier.lab.lifecycle import Plan
-from croupier.lab.probe import Endpoint
-from croupier.lab.progress import Plain, Silent
-from croupier.lab.record import State
+from croupier_lab import controlplane, lifecycle, ports, probe, process, record
+from croupier_lab.binaries import BinarySources
+from croupier_lab.controlplane import API_COMPONENTS, API_SERVER, ETCD
+from croupier_lab.errors import LabError
+from croupier_lab.lab import Lab
+from croupier_lab.lifecycle import LabPlan
+from croupier_lab.probe import Endpoint
+from croupier_lab.progress import LogProgress, NoProgress
+from croupier_lab.record import LabState
 
 SECONDS = 100
 
@@ -26,17 +26,17 @@ SECONDS = 100
 def plan(tmp_path, pytestconfig):
     """The smallest lab, in its own folder."""
     env = {**os.environ, "CROUPIER_HOME": str(tmp_path)}
-    sources = Sources(named=pytestconfig.getoption("--lab-bin"), env=env)
-    return Plan(name="tested", parts=FOUNDATION, sources=sources)
+    sources = BinarySources(named=pytestconfig.getoption("--lab-bin"), env=env)
+    return LabPlan(name="tested", parts=API_COMPONENTS, sources=sources)
 
 
 @contextlib.asynccontextmanager
-async def raised(plan: Plan):
-    lab, _ = await lifecycle.up(plan, Silent())
+async def raised(plan: LabPlan):
+    lab, _ = await lifecycle.up(plan, NoProgress())
     try:
         yield lab
     finally:
-        await lifecycle.down(plan.place, Silent())
+        await lifecycle.down(plan.place, NoProgress())
 
 
 def running(lab: Lab) -> list[str]:
@@ -44,24 +44,24 @@ def running(lab: Lab) -> list[str]:
 
 
 async def test_down_leaves_no_process_frees_the_ports_and_keeps_the_logs(plan):
-    lab, new = await lifecycle.up(plan, Silent())
+    lab, new = await lifecycle.up(plan, NoProgress())
     assert new
     assert running(lab) == [ETCD, API_SERVER]
     assert not ports.is_free(lab.record.ports[API_SERVER])
 
-    assert await lifecycle.down(plan.place, Silent())
+    assert await lifecycle.down(plan.place, NoProgress())
 
     assert running(lab) == []
     assert all(ports.is_free(port) for port in lab.record.ports.values())
     assert [path.name for path in lab.folder.iterdir()] == ["logs"]
     assert (lab.logs / "kube-apiserver.log").stat().st_size > 0
-    assert not await lifecycle.down(plan.place, Silent())
+    assert not await lifecycle.down(plan.place, NoProgress())
 
 
 async def test_up_is_idempotent_and_safe_to_run_concurrently(plan):
     async with raised(plan) as lab:
         (again, new), (third, newer) = await asyncio.gather(
-            lifecycle.up(plan, Silent()), lifecycle.up(plan, Silent())
+            lifecycle.up(plan, NoProgress()), lifecycle.up(plan, NoProgress())
         )
 
         assert (new, newer) == (False, False)
@@ -87,9 +87,9 @@ async def test_a_broken_lab_is_cleaned_up_and_restarted(plan):
         lab.kubectl("create", "namespace", "before-the-crash")
         lab.kill(ETCD)
         assert await process.gone(lab.process(ETCD), within=5)
-        assert record.state(lab.record) is State.BROKEN
+        assert record.state(lab.record) is LabState.BROKEN
 
-        again, new = await lifecycle.up(plan, Plain(heard.append))
+        again, new = await lifecycle.up(plan, LogProgress(heard.append))
 
         assert new
         assert "Lab tested was not stopped properly: cleaning up" in heard
@@ -102,7 +102,7 @@ async def test_a_component_that_does_not_start_is_reported_with_its_log(plan):
     broken = replace(plan, extra={API_SERVER: ("--no-such-flag",)})
 
     with pytest.raises(LabError) as failure:
-        await lifecycle.up(broken, Silent())
+        await lifecycle.up(broken, NoProgress())
 
     log = plan.place / "logs" / "kube-apiserver.log"
     assert f"kube-apiserver exited during start-up. Its log is {log} and ends:" in str(failure.value)
@@ -113,13 +113,13 @@ async def test_a_component_that_does_not_start_is_reported_with_its_log(plan):
 
 async def test_a_start_up_timeout_is_reported_and_nothing_is_left(plan):
     with pytest.raises(LabError, match=r"was not ready within 0.01 seconds"):
-        await lifecycle.up(replace(plan, timeout=0.01), Silent())
+        await lifecycle.up(replace(plan, timeout=0.01), NoProgress())
 
     assert record.load(plan.place) is None
 
 
 async def test_an_interrupted_start_leaves_nothing_running(plan):
-    task = asyncio.create_task(lifecycle.up(plan, Silent()))
+    task = asyncio.create_task(lifecycle.up(plan, NoProgress()))
     async with asyncio.timeout(30):
         while (stored := record.load(plan.place)) is None or len(stored.processes) < 2:  # noqa: ASYNC110 (a file)
             await asyncio.sleep(0.02)
@@ -145,8 +145,8 @@ async def test_a_port_taken_at_the_last_moment_is_replaced(plan, monkeypatch):
 
         monkeypatch.setattr(ports, "free", careless)
         heard: list[str] = []
-        lab, _ = await lifecycle.up(plan, Plain(heard.append))
-        await lifecycle.end(lab)
+        lab, _ = await lifecycle.up(plan, LogProgress(heard.append))
+        await lifecycle.stop(lab)
 
         assert "Another program took one of the chosen ports: trying other ports" in heard
         assert running(neighbour) == [ETCD, API_SERVER]
@@ -242,14 +242,14 @@ def test_a_pod_is_scheduled_and_run_by_the_simulated_node(lab, namespace, clean_
 @pytest.fixture
 def clean_nodes(lab):
     """Creates simulated nodes and deletes them afterwards."""
-    from croupier.lab import fleet, nodes, testrun
+    from croupier_lab import fleet, nodes, testrun
 
     made: list[str] = []
 
     def make(*named: str) -> None:
         wanted = nodes.fleet(0, cards=None, named=named)
         made.extend(node.name for node in wanted)
-        testrun.run(fleet.create(lab, wanted, Silent()))
+        testrun.run(fleet.create(lab, wanted, NoProgress()))
 
     yield make
     lab.kubectl("delete", "node", *made, "--wait=false")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from croupier.core.cards import catalogue
-from croupier.lab import nodes
-from croupier.lab.nodes import BadWishError, SimulatedNode
+from croupier_lab import nodes
+from croupier_lab.nodes import InvalidNodeOptionError, SimulatedNode
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ def fleet(count: int = 0, cards: str | None = None, *named: str) -> list[Simulat
     return nodes.fleet(count, cards=cards, named=named)
 
 
-def one(text: str = "gpu-worker=A100-80GB:4") -> dict[str, Any]:
+def manifest(text: str = "gpu-worker=A100-80GB:4") -> dict[str, Any]:
     return nodes.manifest(fleet(0, None, text)[0], NOW)
 
 
@@ -24,7 +24,7 @@ def test_numbered_nodes_are_alike_and_spread_over_three_zones():
     made = fleet(4, "H100:8")
 
     assert [node.name for node in made] == ["node-1", "node-2", "node-3", "node-4"]
-    assert {node.cards for node in made} == {nodes.Cards(catalogue.find("H100"), 8)}
+    assert {node.cards for node in made} == {nodes.SimulatedNodeCards(catalogue.find("H100"), 8)}
     assert [node.zone for node in made] == ["zone-a", "zone-b", "zone-c", "zone-a"]
 
 
@@ -36,7 +36,7 @@ def test_named_nodes_join_the_numbered_ones():
 
 
 def test_a_node_reports_its_cards_as_allocatable():
-    status = one()["status"]
+    status = manifest()["status"]
 
     assert status["allocatable"] == status["capacity"]
     assert status["allocatable"]["nvidia.com/gpu"] == "4"
@@ -53,7 +53,7 @@ def test_a_node_without_cards_has_no_gpu_labels():
 
 
 def test_the_labels_describe_the_cards():
-    labels = one()["metadata"]["labels"]
+    labels = manifest()["metadata"]["labels"]
 
     expected = {
         "kubernetes.io/hostname": "gpu-worker",
@@ -74,18 +74,18 @@ def test_the_labels_describe_the_cards():
 
 
 def test_a_card_without_mig_is_labelled():
-    labels = one("small=T4:1")["metadata"]["labels"]
+    labels = manifest("small=T4:1")["metadata"]["labels"]
 
     assert labels["nvidia.com/mig.capable"] == "false"
     assert "nvidia.com/mig.strategy" not in labels
 
 
 def test_kwok_manages_the_node():
-    assert one()["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert manifest()["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
 
 
 def test_it_is_ready_from_the_start():
-    ready = [each for each in one()["status"]["conditions"] if each["type"] == "Ready"]
+    ready = [each for each in manifest()["status"]["conditions"] if each["type"] == "Ready"]
 
     assert [(each["status"], each["lastHeartbeatTime"]) for each in ready] == [
         ("True", "2026-01-02T03:04:05Z")
@@ -94,13 +94,13 @@ def test_it_is_ready_from_the_start():
 
 @pytest.mark.parametrize("model", catalogue.MODELS, ids=lambda model: model.name)
 def test_every_label_of_every_model_is_one_kubernetes_accepts(model):
-    for value in one(f"x={model.name}:16")["metadata"]["labels"].values():
+    for value in manifest(f"x={model.name}:16")["metadata"]["labels"].values():
         assert len(value) <= 63
         assert value[0].isalnum()
         assert value[-1].isalnum()
 
 
-BAD_WISHES = {
+INVALID_OPTIONS = {
     "no model": ((0, None, "gpu-worker"), "write NAME=MODEL:COUNT"),
     "no count": ((0, None, "gpu-worker=H100"), "write MODEL:COUNT"),
     "no name": ((0, None, "=H100:8"), "write NAME=MODEL:COUNT"),
@@ -115,9 +115,9 @@ BAD_WISHES = {
 }
 
 
-@pytest.mark.parametrize(("wish", "sentence"), BAD_WISHES.values(), ids=BAD_WISHES)
+@pytest.mark.parametrize(("wish", "sentence"), INVALID_OPTIONS.values(), ids=INVALID_OPTIONS)
 def test_invalid_options_are_rejected_with_one_sentence(wish, sentence):
-    with pytest.raises(BadWishError) as refusal:
+    with pytest.raises(InvalidNodeOptionError) as refusal:
         fleet(*wish)
 
     assert sentence in str(refusal.value)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from croupier.lab import own_image, places, realnode
-from croupier.lab.progress import Silent
-from tests.lab.patience import until
+from croupier_lab import own_image, realnode, user_dirs
+from croupier_lab.progress import NoProgress
+from tests.lab.waiting import until
 
 TAG = "croupier.lab/croupier:test"
 
@@ -47,7 +47,7 @@ def loaded(lab, real_node, tmp_path_factory):
 
     async def load() -> None:
         archive = tmp_path_factory.mktemp("image") / "croupier.tar"
-        await own_image.build(archive, places.cache(), Silent(), tag=TAG)
+        await own_image.build(archive, user_dirs.cache(), NoProgress(), tag=TAG)
         await realnode.load(lab, archive)
 
     asyncio.run(load())

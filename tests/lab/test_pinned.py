@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from croupier.lab import pinned, versions
+from croupier_lab import pinned, versions
 
 
 def test_the_digest_follows_flags_and_machine():
@@ -36,7 +36,7 @@ def test_the_digest_follows_the_versions_and_the_checksums(tmp_path, monkeypatch
 
 
 def test_go_mod_lists_every_program_as_a_tool():
-    for module in pinned.EVERY:
+    for module in pinned.MODULES_IN_ORDER:
         text = (module.folder / "go.mod").read_text()
         tools = re.search(r"^tool (?:\((.*?)\)|(.*?)$)", text, re.DOTALL | re.MULTILINE)
         assert tools is not None
@@ -46,11 +46,11 @@ def test_go_mod_lists_every_program_as_a_tool():
 def test_every_program_has_a_version_rule():
     assert (
         set(versions.RULES)
-        == set(pinned.HOME_OF)
+        == set(pinned.MODULE_OF)
         == {
-            *pinned.CONTROL_PLANE,
-            *pinned.REAL_NODE,
-            *pinned.INSTALLING,
+            *pinned.CONTROL_PLANE_PROGRAMS,
+            *pinned.REAL_NODE_PROGRAMS,
+            *pinned.HELM_PROGRAMS,
         }
     )
 

@@ -3,7 +3,7 @@
 import random
 import socket
 
-from croupier.lab import ports
+from croupier_lab import ports
 
 
 def chance(seed: int) -> random.Random:

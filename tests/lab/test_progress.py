@@ -1,13 +1,13 @@
 """LogProgress prints a long step when it begins and then every ten seconds."""
 
-from croupier.lab.progress import Plain
+from croupier_lab.progress import LogProgress
 
 
-class Listener:
+class RecordedProgress:
     def __init__(self, *, steps: bool = True) -> None:
         self.now = 0.0
         self.lines: list[str] = []
-        self.progress = Plain(self.lines.append, steps=steps, monotonic=lambda: self.now)
+        self.progress = LogProgress(self.lines.append, steps=steps, monotonic=lambda: self.now)
 
     def at(self, now: float, what: str, done: int) -> None:
         self.now = now
@@ -15,7 +15,7 @@ class Listener:
 
 
 def test_a_long_step_is_printed_every_ten_seconds():
-    listener = Listener()
+    listener = RecordedProgress()
     for second in range(26):
         listener.at(second, "Building etcd", second * 2)
 
@@ -27,7 +27,7 @@ def test_a_long_step_is_printed_every_ten_seconds():
 
 
 def test_the_next_step_is_printed_immediately_with_its_own_time():
-    listener = Listener()
+    listener = RecordedProgress()
     listener.at(0, "Building etcd", 1)
     listener.at(3, "Building kwok", 2)
     listener.at(14, "Building kwok", 50)
@@ -36,7 +36,7 @@ def test_the_next_step_is_printed_immediately_with_its_own_time():
 
 
 def test_normal_steps_can_be_omitted():
-    listener = Listener(steps=False)
+    listener = RecordedProgress(steps=False)
     listener.progress.step("Starting etcd")
     listener.progress.say("A port was taken")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from croupier.lab import process, realnode, record
-from croupier.lab.record import Record
+from croupier_lab import process, realnode, record
+from croupier_lab.record import LabRecord
 
 SECONDS = 170
 
@@ -85,7 +85,7 @@ def test_that_takes_long(lab):
 """
 
 
-class Run:
+class InnerPytest:
     """Runs pytest as a subprocess in its own folder."""
 
     def __init__(self, folder: Path, options: list[str]) -> None:
@@ -128,7 +128,7 @@ class Run:
     def kept(self) -> list[Path]:
         return list(self.folder.glob("croupier-test-*"))
 
-    def lab(self, within: float = 60.0) -> Record:
+    def lab(self, within: float = 60.0) -> LabRecord:
         """Wait for the record of the run's lab."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
@@ -143,7 +143,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path, pytestconfig):
     folder = pytestconfig.getoption("--lab-bin")
-    started = Run(tmp_path, [f"--lab-bin={folder.absolute()}"] if folder else [])
+    started = InnerPytest(tmp_path, [f"--lab-bin={folder.absolute()}"] if folder else [])
     yield started
     started.end()
 

@@ -13,11 +13,11 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from croupier.cli import lab_image
-from croupier.lab import cgroup, cni, image, process, realnode, relay
-from croupier.lab.errors import LabError
-from croupier.lab.lab import Lab
-from tests.lab.patience import until
+from croupier_lab import cgroup, cni, image, process, realnode, relay
+from croupier_lab.cli import image as image_command
+from croupier_lab.errors import LabError
+from croupier_lab.lab import Lab
+from tests.lab.waiting import until
 
 
 def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **container: Any) -> str:
@@ -124,7 +124,7 @@ def lab_image_command(*arguments: object) -> str:
     import typer
 
     app = typer.Typer()
-    app.command()(lab_image.image)
+    app.command()(image_command.image)
     ended = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     return ended.output
@@ -176,7 +176,7 @@ def test_a_lab_that_is_not_there_is_named(tmp_path, monkeypatch):
 def test_a_device_described_by_cdi_reaches_a_container(lab, real_node):
     device = {"name": "card0", "containerEdits": {"env": ["CROUPIER_CARD=ace"]}}
     spec = {"cdiVersion": "0.6.0", "kind": "croupier.test/card", "devices": [device], "containerEdits": {}}
-    here = realnode.ground(lab)
+    here = realnode.paths_of(lab)
     (here.cdi / "croupier-test.json").write_text(json.dumps(spec))
 
     ctr = (*realnode.inside(lab), lab.record.binaries["ctr"], "--namespace", "k8s.io", "run", "--rm")
@@ -188,7 +188,7 @@ def test_a_device_described_by_cdi_reaches_a_container(lab, real_node):
 
 
 def test_device_plugin_sockets_are_reachable_by_a_short_path(lab, real_node):
-    path = realnode.ground(lab).plugins / "device-plugins" / "kubelet.sock"
+    path = realnode.paths_of(lab).plugins / "device-plugins" / "kubelet.sock"
 
     with socket.socket(socket.AF_UNIX) as plugin:
         plugin.connect(str(path))  # refused or too long would raise
@@ -217,10 +217,10 @@ async def test_a_component_restarts_and_pods_keep_running(lab, real_node, namesp
 
 def traces(lab: Lab) -> dict[str, object]:
     """Remains of a lab's real node on this machine."""
-    here = realnode.ground(lab)
+    here = realnode.paths_of(lab)
     marks = (str(here.state), str(here.run), here.cgroup)
     remains = {
-        "processes": [running.pid for running in realnode.survivors(here)],
+        "processes": [running.pid for running in realnode.remaining_processes(here)],
         "containers": contained(here.cgroup),
         "control groups": [str(h / here.cgroup) for h in cgroup.hierarchies() if (h / here.cgroup).exists()],
         "mounts": [line for line in mounts() if any(mark in line for mark in marks)],
@@ -300,7 +300,7 @@ def test_the_machine_keeps_its_kernel_settings(lab, real_node):
 
 
 def namespace_mounts(lab: Lab) -> list[str]:
-    keeper = lab.process(realnode.KEEPER)
+    keeper = lab.process(realnode.NAMESPACE_HOLDER)
     return Path(f"/proc/{keeper.pid}/mountinfo").read_text().splitlines()
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from croupier.lab import cgroup, cni, containerd, kubelet
-from croupier.lab.certificates import Pair
-from croupier.lab.errors import LabError
-from croupier.lab.ground import Ground
+from croupier_lab import cgroup, cni, containerd, kubelet
+from croupier_lab.certificates import KeyPair
+from croupier_lab.errors import LabError
+from croupier_lab.real_node_paths import RealNodePaths
 
 
 def net(text: str) -> ipaddress.IPv4Network:
@@ -102,17 +102,17 @@ def test_without_host_ports_nothing_is_removed():
 
 
 def test_names_follow_from_the_folder_and_are_short_enough_for_sockets_and_bridges():
-    deep = Ground(Path("/" + "very-long-name/" * 20))
+    deep = RealNodePaths(Path("/" + "very-long-name/" * 20))
 
-    assert deep.id == Ground(deep.lab).id
-    assert deep.id != Ground(Path("/another")).id
+    assert deep.id == RealNodePaths(deep.lab).id
+    assert deep.id != RealNodePaths(Path("/another")).id
     assert len(cni.bridge_name(deep.id)) <= 15
     assert len(str(deep.plugins / "device-plugins" / f"{'x' * 40}.sock")) <= 107
 
 
 def test_kubelet_configuration():
-    settings = kubelet.Settings(
-        "n", "10.244.0.1", "croupier-1", Path("/ca"), Pair(Path("/crt"), Path("/key"))
+    settings = kubelet.KubeletOptions(
+        "n", "10.244.0.1", "croupier-1", Path("/ca"), KeyPair(Path("/crt"), Path("/key"))
     )
     configuration = yaml.safe_load(kubelet.configuration(settings))
 
@@ -124,9 +124,9 @@ def test_kubelet_configuration():
 
 
 def test_kubelet_configuration_overrides():
-    pair = Pair(Path("/crt"), Path("/key"))
+    pair = KeyPair(Path("/crt"), Path("/key"))
     extra = {"cpuManagerPolicy": "static", "cgroupRoot": "/mine"}
-    settings = kubelet.Settings("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra)
+    settings = kubelet.KubeletOptions("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra)
     configuration = yaml.safe_load(kubelet.configuration(settings))
 
     assert (configuration["cpuManagerPolicy"], configuration["cgroupRoot"]) == ("static", "/mine")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.node import nvml_bench
+from tests.node import nvml_env
 
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if nvml_bench.compiler() is None:
+    if nvml_env.compiler() is None:
         pytest.skip("no C compiler (cc) on this machine: the fake driver cannot be built")
-    return nvml_bench.build(tmp_path_factory.mktemp("nvml"))
+    return nvml_env.build(tmp_path_factory.mktemp("nvml"))

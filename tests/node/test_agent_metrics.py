@@ -10,20 +10,20 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
-from croupier.lab.cluster import Cluster
-from croupier.node.agent.metrics import AgentMetrics
-from tests.controllers.world import running
-from tests.kube.waiting import until
-from tests.node.agent_house import House, house, layout
+from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
+from croupier_lab.cluster import Cluster
+from tests.controllers.ledger_env import running
+from tests.kube.polling import until
+from tests.node.agent_env import AgentEnv, agent_env, layout
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"
 
 
 @pytest_asyncio.fixture
-async def env(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> AsyncIterator[House]:
+async def env(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> AsyncIterator[AgentEnv]:
     name = f"gpu-{secrets.token_hex(3)}"
-    async with house(cluster.kubeconfig, name, namespace, tmp_path) as made:
+    async with agent_env(cluster.kubeconfig, name, namespace, tmp_path) as made:
         await made.api.create(kinds.NODES, {"metadata": {"name": name}})
         await until(lambda: made.nodes.named(name), "the node to be seen")
         try:
@@ -35,7 +35,7 @@ async def env(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> As
 class Figures:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.gauge = AgentMetrics(self.registry)
+        self.gauge = PrometheusNodeAgentMetrics(self.registry)
 
     def say(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_node_{name}", labels)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.market.sensing import Sample
+from croupier.core.market.estimation import CPUSample
 from croupier.node.market import cgroup, cgroup_files, cgroup_paths
-from croupier.node.market.cgroup import Tree
-from croupier.node.market.cgroup_files import Quota, Throttling
-from croupier.node.market.cgroup_paths import Place
+from croupier.node.market.cgroup import CgroupTree
+from croupier.node.market.cgroup_files import CgroupQuota, CgroupThrottling
+from croupier.node.market.cgroup_paths import ContainerCgroup
 
 ID = "4f5c" * 16
 UID = "0b7e6d2a-1111-2222-3333-444455556666"
-PLACE = Place(UID, "Burstable", ID)
+PLACE = ContainerCgroup(UID, "Burstable", ID)
 AT = 7_000_000
 
 V1 = {
@@ -29,7 +29,7 @@ V2 = {
     "cpu.stat": "usage_usec 2500000\nuser_usec 1\nnr_periods 120\nnr_throttled 30\nthrottled_usec 4000000\n",
     "cpu.max": "20000 100000\n",
 }
-SAID = Sample(AT, 2_500_000, 4_000_000, 120, 30, 20_000, 100_000, ID)
+SAID = CPUSample(AT, 2_500_000, 4_000_000, 120, 30, 20_000, 100_000, ID)
 
 CGROUPFS = f"kubepods/burstable/pod{UID}/{ID}"
 SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
@@ -82,9 +82,9 @@ TREES: dict[str, tuple[Callable[[Path, str, dict[str, str]], None], str, dict[st
 @pytest.mark.parametrize(("make", "group", "files", "root"), TREES.values(), ids=TREES)
 def test_all_layouts_give_the_same_counters(tmp_path, make, group, files, root):
     make(tmp_path, group, files)
-    tree = Tree(tmp_path, root)
+    tree = CgroupTree(tmp_path, root)
 
-    assert tree.trouble() is None
+    assert tree.problem() is None
     assert tree.sample(PLACE, lambda: AT) == SAID
     assert tree.sample(PLACE, lambda: AT + 1) == replace(SAID, at=AT + 1), "found again"
 
@@ -93,26 +93,26 @@ def test_all_layouts_give_the_same_counters(tmp_path, make, group, files, root):
 def test_other_qos_classes_have_their_own_folder(tmp_path, qos, folder):
     v2(tmp_path, f"kubepods/{folder}pod{UID}/{ID}", V2)
 
-    assert Tree(tmp_path).sample(Place(UID, qos, ID), lambda: AT) == SAID
+    assert CgroupTree(tmp_path).sample(ContainerCgroup(UID, qos, ID), lambda: AT) == SAID
 
 
 def test_a_container_without_limit_has_no_quota(tmp_path):
     v1(tmp_path / "1", CGROUPFS, V1 | {"cpu.cfs_quota_us": "-1\n"})
     v2(tmp_path / "2", CGROUPFS, {"cpu.stat": "usage_usec 5\n", "cpu.max": "max 100000\n"})
 
-    first = Tree(tmp_path / "1").sample(PLACE, lambda: AT)
-    second = Tree(tmp_path / "2").sample(PLACE, lambda: AT)
+    first = CgroupTree(tmp_path / "1").sample(PLACE, lambda: AT)
+    second = CgroupTree(tmp_path / "2").sample(PLACE, lambda: AT)
 
     assert first is not None
     assert first.quota is None
-    assert second == Sample(AT, 5, container=ID)
+    assert second == CPUSample(AT, 5, container=ID)
 
 
 def test_the_conmon_cgroup_is_not_the_container(tmp_path):
     v2(tmp_path, SYSTEMD.replace("cri-containerd", "crio-conmon"), {"cpu.stat": "usage_usec 1\n"})
     v2(tmp_path, SYSTEMD.replace("cri-containerd", "crio"), V2)
 
-    assert Tree(tmp_path).sample(PLACE, lambda: AT) == SAID
+    assert CgroupTree(tmp_path).sample(PLACE, lambda: AT) == SAID
 
 
 BROKEN = {
@@ -131,12 +131,12 @@ def test_unreadable_counters_are_none_and_not_zero(tmp_path, broken):
     else:
         v2(tmp_path, CGROUPFS, {name: text for name, text in (V2 | broken).items() if text is not None})
 
-    assert Tree(tmp_path).sample(PLACE, lambda: AT) is None
+    assert CgroupTree(tmp_path).sample(PLACE, lambda: AT) is None
 
 
 def test_a_vanished_cgroup_is_searched_again(tmp_path):
     v2(tmp_path, CGROUPFS, V2)
-    tree = Tree(tmp_path)
+    tree = CgroupTree(tmp_path)
     assert tree.sample(PLACE, lambda: AT) == SAID
 
     for file in (tmp_path / CGROUPFS).iterdir():
@@ -150,7 +150,7 @@ def test_a_vanished_cgroup_is_searched_again(tmp_path):
 def test_a_missing_container_id_matches_no_cgroup(tmp_path):
     v2(tmp_path, CGROUPFS, V2)
 
-    assert Tree(tmp_path).sample(Place(UID, "Burstable", ""), lambda: AT) is None
+    assert CgroupTree(tmp_path).sample(ContainerCgroup(UID, "Burstable", ""), lambda: AT) is None
 
 
 def test_usage_counts_everything_below_the_root(tmp_path):
@@ -159,30 +159,30 @@ def test_usage_counts_everything_below_the_root(tmp_path):
     v2(tmp_path / "2", CGROUPFS, V2)
     write(tmp_path / "2/cpu.stat", "usage_usec 9000\n")
 
-    assert Tree(tmp_path / "1").usage() == Tree(tmp_path / "2").usage() == 9000
+    assert CgroupTree(tmp_path / "1").usage() == CgroupTree(tmp_path / "2").usage() == 9000
 
 
 def test_a_wrong_mount_or_root_is_explained(tmp_path):
-    assert "has no cgroups with CPU counters" in (Tree(tmp_path / "nowhere").trouble() or "")
+    assert "has no cgroups with CPU counters" in (CgroupTree(tmp_path / "nowhere").problem() or "")
     v2(tmp_path, CGROUPFS, V2)
-    assert "set --cgroup-root to the kubelet's cgroupRoot" in (Tree(tmp_path, "/other").trouble() or "")
+    assert "set --cgroup-root to the kubelet's cgroupRoot" in (CgroupTree(tmp_path, "/other").problem() or "")
 
 
 def test_a_single_kubelet_root_is_detected(tmp_path):
     v1(tmp_path, f"lab-1/{CGROUPFS}", V1)
-    assert Tree(tmp_path).sample(PLACE, lambda: AT) == SAID
+    assert CgroupTree(tmp_path).sample(PLACE, lambda: AT) == SAID
 
     v1(tmp_path, f"lab-2/{CGROUPFS}", V1)
-    assert "cgroupRoot (one of /lab-1, /lab-2)" in (Tree(tmp_path).trouble() or "")
+    assert "cgroupRoot (one of /lab-1, /lab-2)" in (CgroupTree(tmp_path).problem() or "")
 
     v1(tmp_path, CGROUPFS, V1)
-    assert Tree(tmp_path).trouble() is None, "the top comes first"
+    assert CgroupTree(tmp_path).problem() is None, "the top comes first"
 
 
 def test_the_cgroups_of_this_machine_can_be_read():
     if not cgroup.MOUNT.is_dir():
         pytest.skip("this machine mounts no control groups")
-    tree = Tree(root="/")
+    tree = CgroupTree(root="/")
     before = tree.usage()
     if before is None:
         pytest.skip("the root of this machine's control groups counts no CPU time")
@@ -196,8 +196,8 @@ def test_the_cgroups_of_this_machine_can_be_read():
 
 @given(st.text())
 def test_any_file_content_can_be_parsed(text):
-    assert cgroup_files.quota_v2(text) is None or isinstance(cgroup_files.quota_v2(text), Quota)
-    assert isinstance(cgroup_files.throttling_v2(text), Throttling)
+    assert cgroup_files.quota_v2(text) is None or isinstance(cgroup_files.quota_v2(text), CgroupQuota)
+    assert isinstance(cgroup_files.throttling_v2(text), CgroupThrottling)
     cgroup_files.quota_v1(text, text)
     cgroup_files.throttling_v1(text)
     cgroup_files.usage_v1(text)

@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.lab import borrowed
-from croupier.lab.cluster import Cluster
-from croupier.node.agent import features
-from tests.controllers.world import running
-from tests.kube.waiting import until
-from tests.node.agent_house import House, house
+from croupier.node.agent import gpu_labels
+from croupier_lab import shared_cluster
+from croupier_lab.cluster import Cluster
+from tests.controllers.ledger_env import running
+from tests.kube.polling import until
+from tests.node.agent_env import AgentEnv, agent_env
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "configure-mig-profiles.sh"
 SMALL, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
@@ -60,9 +60,9 @@ class ConfigureScript:
 
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
-    name = borrowed.create_namespace(cluster, "layouts")
+    name = shared_cluster.create_namespace(cluster, "layouts")
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ def script(cluster: Cluster, tmp_path: Path) -> ConfigureScript:
 
 
 @contextlib.asynccontextmanager
-async def node(cluster: Cluster, script: ConfigureScript, ours: str, folder: Path) -> AsyncIterator[House]:
+async def node(cluster: Cluster, script: ConfigureScript, ours: str, folder: Path) -> AsyncIterator[AgentEnv]:
     name = f"mig-{secrets.token_hex(3)}"
     folder = folder / name
     folder.mkdir()
-    async with house(cluster.kubeconfig, name, ours, folder) as made:
+    async with agent_env(cluster.kubeconfig, name, ours, folder) as made:
         labels = {"test.croupier/row": script.row}
         await made.api.create(kinds.NODES, {"metadata": {"name": name, "labels": labels}})
         await until(lambda: made.nodes.named(name), "the node to be seen", LONG)
@@ -89,7 +89,7 @@ async def node(cluster: Cluster, script: ConfigureScript, ours: str, folder: Pat
 
 
 @contextlib.asynccontextmanager
-async def at_work(env: House, cards: str = "SIM-70GB:4") -> AsyncIterator[None]:
+async def at_work(env: AgentEnv, cards: str = "SIM-70GB:4") -> AsyncIterator[None]:
     agent = env.agent(cards=cards)
     stores = (env.nodes, env.pods, env.devices, env.maps)
     ends = [store.subscribe(lambda _: agent.wake()) for store in stores]
@@ -105,7 +105,7 @@ async def two(cluster, script, ours, tmp_path):
         yield one, other
 
 
-async def offers(env: House, **wanted: int) -> None:
+async def offers(env: AgentEnv, **wanted: int) -> None:
     names = {"small": SMALL, "two": TWO, "three": THREE}
     expected = {names[key]: str(count) for key, count in wanted.items()}
 
@@ -169,7 +169,7 @@ async def test_a_timeout_is_reported_with_what_the_node_waits_for(script, two):
     async with at_work(slow):
         asked = await script.run("small", "--selector", script.selector, "--no-wait")
         assert asked.code == 0
-        await until(lambda: features.MIG_TEXT in slow.shown().metadata.labels, "the agent to see it", LONG)
+        await until(lambda: gpu_labels.MIG_HASH in slow.shown().metadata.labels, "the agent to see it", LONG)
 
         ended = await script.run("small", "--selector", script.selector, "--timeout", "1")
 

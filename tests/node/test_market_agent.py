@@ -15,45 +15,45 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds, market_report
-from croupier.controllers.limits.market_silence import MarketSilence
-from croupier.controllers.limits.market_silence import Settings as RestoreOptions
+from croupier.controllers.limits.restore_limits import RestoreLimitsController
+from croupier.controllers.limits.restore_limits import RestoreLimitsOptions as RestoreOptions
 from croupier.core.market.units import SECOND
-from croupier.kube import client, config
-from croupier.kube.client import Client, Selection
-from croupier.kube.elector import NotLeading
-from croupier.kube.errors import ApiError
-from croupier.kube.store import Store
-from croupier.lab import borrowed
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import ApiError
+from croupier.kube.controller.leader_election import NotLeader
 from croupier.node.market.metrics import MarketMetrics
+from croupier_lab import shared_cluster
 from tests.cli.command import CROUPIER
-from tests.controllers.world import running, watched
-from tests.kube.waiting import until
-from tests.node.stall import QUICK, Stall, StoppedClock, stall
+from tests.controllers.ledger_env import running, watched
+from tests.kube.polling import until
+from tests.node.market_env import QUICK, ManualMarketClock, MarketEnv, market_env
 
 STATUS = (*CROUPIER, "market", "status", "--lease-namespace")
 
 
 @pytest_asyncio.fixture
 async def api(cluster: Any) -> AsyncIterator[Client]:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
 def pod_namespace(cluster: Any, crds: Any) -> Iterator[str]:
     """One namespace for all tests; each cleans up."""
-    name = borrowed.create_namespace(cluster, "market-stories")
+    name = shared_cluster.create_namespace(cluster, "market-stories")
     yield name
-    borrowed.delete_namespace(cluster, name, borrowed.namespaced(crds))
+    shared_cluster.delete_namespace(cluster, name, shared_cluster.namespaced(crds))
 
 
 @pytest_asyncio.fixture
-async def env(api: Client, pod_namespace: str, tmp_path: Any) -> AsyncIterator[Stall]:
-    async with stall(api, pod_namespace, tmp_path) as made:
+async def env(api: Client, pod_namespace: str, tmp_path: Any) -> AsyncIterator[MarketEnv]:
+    async with market_env(api, pod_namespace, tmp_path) as made:
         yield made
 
 
-async def lease(env: Stall) -> Any:
+async def lease(env: MarketEnv) -> Any:
     return await env.api.get(kinds.LEASES, market_report.lease_name(env.node), namespace=env.namespace)
 
 
@@ -271,8 +271,8 @@ async def test_a_dry_run_writes_no_limit_and_reports_its_decisions(env):
 
     assert env.allocation("busy") is None
     found = await lease(env)
-    assert found.metadata.labels == {market_report.AGENT: market_report.WATCHING}
-    told = market_report.read(found)
+    assert found.metadata.labels == {market_report.AGENT_LABEL: market_report.DRY_RUN}
+    told = market_report.decode(found)
     assert told is not None
     assert told.dry_run
     assert told.pods[0].limit == "800m", "the result of several steps"
@@ -339,7 +339,7 @@ async def test_metrics_are_named_mbcas(env):
     assert registry.get_sample_value("mbcas_tick_seconds_count") == 2
 
 
-def strict_sum(env: Stall) -> int:
+def strict_sum(env: MarketEnv) -> int:
     """The sum of max(desired, applied), in thousandths."""
     total = 0
     for name, guest in env.guests.items():
@@ -389,7 +389,7 @@ async def test_a_kill_between_decreases_and_raises_loses_nothing(env):
 
     def once() -> None:
         if written:
-            raise NotLeading("killed")
+            raise NotLeader("killed")
         written.append("the first")
 
     doomed = env.agent(api=env.api.fenced(once))
@@ -411,13 +411,15 @@ async def test_a_kill_between_decreases_and_raises_loses_nothing(env):
 
 
 @contextlib.asynccontextmanager
-async def restore_controller(env: Stall, clock: StoppedClock) -> AsyncIterator[MarketSilence]:
-    trading = Selection(env.namespace, labels=f"{market_report.AGENT}={market_report.TRADING}")
+async def restore_controller(
+    env: MarketEnv, clock: ManualMarketClock
+) -> AsyncIterator[RestoreLimitsController]:
+    trading = Selection(env.namespace, labels=f"{market_report.AGENT_LABEL}={market_report.ACTIVE}")
     async with (
         watched(env.api, kinds.POD_ALLOCATIONS, Selection(env.namespace)) as allocations,
         watched(env.api, kinds.LEASES, trading) as leases,
     ):
-        yield MarketSilence(allocations, leases, env.api, RestoreOptions(clock=clock))
+        yield RestoreLimitsController(allocations, leases, env.api, RestoreOptions(clock=clock))
 
 
 async def test_limits_are_restored_when_the_agent_stops(env):
@@ -427,7 +429,7 @@ async def test_limits_are_restored_when_the_agent_stops(env):
     for name in ("idle", "busy"):
         await env.enforce(name)
     assert env.desired("idle") == "500m"
-    clock = StoppedClock()
+    clock = ManualMarketClock()
 
     async with restore_controller(env, clock) as keeping:
         await keeping.reconcile(env.node)
@@ -461,7 +463,7 @@ async def test_a_missing_heartbeat_is_detected_without_an_event(env):
         watched(env.api, kinds.POD_ALLOCATIONS, Selection(env.namespace)) as allocations,
         watched(env.api, kinds.LEASES, Selection(env.namespace)) as leases,
     ):
-        keeping = MarketSilence(allocations, leases, env.api, RestoreOptions(patience=SECOND // 2))
+        keeping = RestoreLimitsController(allocations, leases, env.api, RestoreOptions(timeout=SECOND // 2))
         async with running(keeping.run(asyncio.Event())):
             await until(lambda: env.desired("idle") == "1", "the limit to go back")
 
@@ -471,7 +473,7 @@ async def test_an_agent_in_dry_run_mode_does_not_count_as_alive(env):
     await env.seconds(env.agent(), 3)
     await env.enforce("idle")
     await env.seconds(watching := env.agent(dry_run=True))
-    clock = StoppedClock()
+    clock = ManualMarketClock()
 
     async with restore_controller(env, clock) as keeping:
         for _ in range(3):
@@ -490,7 +492,7 @@ async def test_a_failed_restore_does_not_block_the_others(env):
     await env.seconds(env.agent(), 3)
     for name in ("a", "b"):
         await env.enforce(name)
-    clock, refused = StoppedClock(), env.allocation("a")
+    clock, refused = ManualMarketClock(), env.allocation("a")
 
     async with restore_controller(env, clock) as keeping:
         keeping._allocations.get = lambda value: [  # type: ignore[method-assign]  # one that is gone by now
@@ -515,7 +517,7 @@ async def test_a_limit_set_by_hand_is_not_restored(env):
     await env.api.create(kinds.POD_ALLOCATIONS, body, namespace=env.namespace)
     await env.caught_up()
     await env.enforce("one")
-    clock = StoppedClock()
+    clock = ManualMarketClock()
 
     async with restore_controller(env, clock) as keeping:
         await keeping.reconcile(env.node)

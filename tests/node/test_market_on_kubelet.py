@@ -17,27 +17,27 @@ import pytest_asyncio
 
 from croupier.api import kinds, market_pod, market_report
 from croupier.api.core_v1 import Pod
-from croupier.api.market_report import Report
+from croupier.api.market_report import MarketReport
 from croupier.controllers.limits.podallocation import PodAllocationController
-from croupier.controllers.limits.podallocation import Sources as LimitInformers
+from croupier.controllers.limits.podallocation import PodAllocationInformers as LimitInformers
 from croupier.core.market import units
-from croupier.core.market.policy import Policy
-from croupier.core.market.sensing import Sample
-from croupier.kube import client, config
-from croupier.kube.client import Client, Selection
-from croupier.kube.events import Recorder
-from croupier.lab import image, realnode
-from croupier.lab.lab import Lab
+from croupier.core.market.estimation import CPUSample
+from croupier.core.market.policy import MarketPolicy
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.controller.events import EventRecorder
 from croupier.node.market import cgroup_paths
-from croupier.node.market import sight as market_sight
-from croupier.node.market.cgroup import Tree
-from croupier.node.market.cgroup_paths import Place
-from croupier.node.market.market import Agent, Settings
-from croupier.node.market.sight import Sources
+from croupier.node.market import node_view as market_sight
+from croupier.node.market.cgroup import CgroupTree
+from croupier.node.market.cgroup_paths import ContainerCgroup
+from croupier.node.market.market_agent import MarketAgent, MarketAgentOptions
+from croupier.node.market.node_view import MarketStores
+from croupier_lab import image, realnode
+from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
-from tests.controllers.world import running, watched
-from tests.kube.waiting import until, until_async
-from tests.node.stall import QUICK
+from tests.controllers.ledger_env import running, watched
+from tests.kube.polling import until, until_async
+from tests.node.market_env import QUICK
 
 BUSY = "while :; do :; done"
 IDLE = "sleep 3600"
@@ -76,8 +76,8 @@ class MarketKubeletEnv:
     api: Client
     node: str
     namespace: str
-    sources: Sources
-    tree: Tree
+    sources: MarketStores
+    tree: CgroupTree
     sums: list[int] = field(default_factory=list)
     """Sums of max(desired, applied), in quanta, at every observed change."""
     enforced: list[int] = field(default_factory=list)
@@ -102,10 +102,12 @@ class MarketKubeletEnv:
     def applied(self, name: str) -> int:
         return market_pod.applied(self.pod(name)) or 0
 
-    def sample(self, name: str) -> Sample:
+    def sample(self, name: str) -> CPUSample:
         found = self.pod(name)
         container = cgroup_paths.container_id(found.status.container_statuses[0].container_id)
-        sample = self.tree.sample(Place(found.metadata.uid, found.status.qos_class, container), lambda: 0)
+        sample = self.tree.sample(
+            ContainerCgroup(found.metadata.uid, found.status.qos_class, container), lambda: 0
+        )
         assert sample is not None
         return sample
 
@@ -124,9 +126,9 @@ class MarketKubeletEnv:
         found = self.sources.allocations.named(name, self.namespace)
         return found.status.original_cpu_limit if found is not None else None
 
-    def agent(self, policy: Policy = QUICK) -> Agent:
-        settings = Settings(self.node, self.namespace, policy, every=0.5, beat=1.0)
-        return Agent(self.sources, self.tree, self.api, settings)
+    def agent(self, policy: MarketPolicy = QUICK) -> MarketAgent:
+        settings = MarketAgentOptions(self.node, self.namespace, policy, every=0.5, heartbeat=1.0)
+        return MarketAgent(self.sources, self.tree, self.api, settings)
 
     def held(self) -> int:
         """Of the pods that take part."""
@@ -154,21 +156,21 @@ class MarketKubeletEnv:
 @pytest_asyncio.fixture
 async def env(lab: Lab, crds: Any, real_node: str, namespace: str) -> AsyncIterator[MarketKubeletEnv]:
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(client.connect(config.load(lab.cluster.kubeconfig)))
+        api = await stack.enter_async_context(api_client.connect(config.load(lab.cluster.kubeconfig)))
         here = Selection(namespace)
         nodes = await stack.enter_async_context(
             watched(api, kinds.NODES, Selection(fields=f"metadata.name={real_node}"))
         )
         pods = await stack.enter_async_context(watched(api, kinds.PODS, here))
         allocations = await stack.enter_async_context(watched(api, kinds.POD_ALLOCATIONS, here))
-        recorder = Recorder(api, "podallocation-controller")
+        recorder = EventRecorder(api, "podallocation-controller")
         moving = PodAllocationController(LimitInformers(allocations, pods), api, recorder=recorder)
         await stack.enter_async_context(running(moving.run(asyncio.Event())))
         by_people = await stack.enter_async_context(
-            watched(api, kinds.POD_ALLOCATIONS, market_sight.BY_PEOPLE)
+            watched(api, kinds.POD_ALLOCATIONS, market_sight.WRITTEN_BY_HAND)
         )
-        sources = Sources(nodes.store, pods.store, allocations.store, by_people.store)
-        tree = Tree(root=f"/{realnode.ground(lab).cgroup}")
+        sources = MarketStores(nodes.store, pods.store, allocations.store, by_people.store)
+        tree = CgroupTree(root=f"/{realnode.paths_of(lab).cgroup}")
         yield MarketKubeletEnv(lab, api, real_node, namespace, sources, tree)
 
 
@@ -178,7 +180,7 @@ async def test_limits_follow_the_load_and_a_new_agent_knows_the_original_limits(
         pod("idle", IDLE, "400m", says={"class": "elastic"}),
         pod("quiet", IDLE, "400m", managed=False),
     )
-    assert env.tree.trouble() is None
+    assert env.tree.problem() is None
     assert {env.quota("busy"), env.quota("idle")} == {10, 40}
 
     async with running(env.agent().run(asyncio.Event())):
@@ -243,7 +245,7 @@ async def process(
     env: MarketKubeletEnv, folder: Path, *command: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The agent process in strict mode."""
-    options = ["--node", env.node, "--cgroup-root", f"/{realnode.ground(env.lab).cgroup}", "--strict"]
+    options = ["--node", env.node, "--cgroup-root", f"/{realnode.paths_of(env.lab).cgroup}", "--strict"]
     options += [
         "--target",
         str(_percent(env)),
@@ -276,16 +278,18 @@ async def test_a_killed_agent_loses_no_limit_and_never_exceeds_the_supply(env, t
     env.adds_up()
 
     for number in (1, 2, 1):
-        async with process(env, tmp_path, sys.executable, "-m", "tests.node.mortal", str(number)) as doomed:
+        async with process(
+            env, tmp_path, sys.executable, "-m", "tests.node.killed_market", str(number)
+        ) as doomed:
             async with asyncio.timeout(WITHIN):
                 assert await doomed.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
         env.quotas()
     assert len(env.sources.allocations) > 0
 
-    async def trading() -> Report | None:
+    async def trading() -> MarketReport | None:
         """Its report once it knows all pods; until then their limits do not count as free."""
         name = market_report.lease_name(env.node)
-        told = market_report.read(await env.api.get(kinds.LEASES, name, namespace="default"))
+        told = market_report.decode(await env.api.get(kinds.LEASES, name, namespace="default"))
         return told if told and [book.supply for book in told.books] == [units.text(supply)] else None
 
     async with process(env, tmp_path, *CROUPIER):
@@ -324,11 +328,11 @@ def _target(env: MarketKubeletEnv, wanted: int) -> int:
     return -(-(wanted + asked) * 1000 // whole)
 
 
-def _enough(before: Sample, after: Sample) -> bool:
+def _enough(before: CPUSample, after: CPUSample) -> bool:
     """Fifty periods, twenty of them throttled, unless the machine is overloaded."""
     many = after.periods >= before.periods + 50
     return many and after.throttled_periods >= before.throttled_periods + 20
 
 
-def _throttled(before: Sample, after: Sample) -> float:
+def _throttled(before: CPUSample, after: CPUSample) -> float:
     return (after.throttled - before.throttled) / max(1, after.periods - before.periods)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import mig
-from croupier.core.ledgers.ledger import Refused
+from croupier.core.ledgers.ledger import Refusal
 from croupier.node.agent import mig_config
-from tests.node.simulation import Bench
+from tests.node.simulated_env import SimulatedCardsEnv
 
 PRINTED = """
 version: v1
@@ -20,7 +20,7 @@ mig-configs:
 
 
 async def test_the_example_in_the_documentation_is_valid(tmp_path):
-    sighting = await (await Bench(tmp_path, plan="SIM-70GB:4").start()).look()
+    sighting = await (await SimulatedCardsEnv(tmp_path, plan="SIM-70GB:4").start()).inspect()
 
     assert mig_config.targets(PRINTED, sighting.cards) == dict.fromkeys(range(4), mig.parse("1g.10gb:7"))
 
@@ -43,7 +43,7 @@ REFUSED = {
 def test_invalid_annotations_are_refused(text, sentence):
     refused = mig_config.read(text)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Refusal)
     assert sentence in str(refused)
     assert "\n" not in str(refused)
 
@@ -52,4 +52,4 @@ def test_invalid_annotations_are_refused(text, sentence):
 def test_any_text_is_read_or_refused(text):
     result = mig_config.read(text)
 
-    assert not isinstance(result, Refused) or "\n" not in str(result)
+    assert not isinstance(result, Refusal) or "\n" not in str(result)

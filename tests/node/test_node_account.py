@@ -11,21 +11,21 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.kube import client, config
-from croupier.kube.client import Client, Deletion
-from croupier.kube.errors import ApiError, NotFound
-from croupier.lab import borrowed
-from croupier.lab.cluster import Cluster
-from tests.kube.waiting import until_async
-from tests.node.node_rights import account, rights
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, DeleteOptions
+from croupier.kube.client.errors import ApiError, NotFound
+from croupier_lab import shared_cluster
+from croupier_lab.cluster import Cluster
+from tests.kube.polling import until_async
+from tests.node.agent_account import account_kubeconfig, installed_account
 
 
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
-    name = borrowed.create_namespace(cluster, "agent-rights")
-    with rights(cluster, name):
+    name = shared_cluster.create_namespace(cluster, "agent-rights")
+    with installed_account(cluster, name):
         yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @dataclass
@@ -43,10 +43,10 @@ class AccountEnv:
 async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[AccountEnv]:
     stem = secrets.token_hex(3)
     mine, theirs = f"mine-{stem}", f"theirs-{stem}"
-    kubeconfig = account(cluster, ours, mine, tmp_path)
+    kubeconfig = account_kubeconfig(cluster, ours, mine, tmp_path)
     async with (
-        client.connect(config.load(cluster.kubeconfig)) as api,
-        client.connect(config.load(kubeconfig), field_manager="croupier-node") as agent,
+        api_client.connect(config.load(cluster.kubeconfig)) as api,
+        api_client.connect(config.load(kubeconfig), field_manager="croupier-node") as agent,
     ):
         account_env = AccountEnv(api, agent, ours, mine, theirs)
         for node in (mine, theirs):
@@ -58,7 +58,7 @@ async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[Acco
         finally:
             for node in (mine, theirs):
                 with contextlib.suppress(NotFound):
-                    at_once = Deletion(grace_seconds=0)
+                    at_once = DeleteOptions(grace_seconds=0)
                     await api.delete(kinds.PODS, f"on-{node}", namespace=ours, how=at_once)
                 await api.delete(kinds.NODES, node)
 
@@ -119,7 +119,7 @@ async def test_an_agent_may_report_about_its_own_node(env):
     await agent.apply(kinds.LEASES, _lease(env, node), namespace=env.namespace)
     await agent.patch(kinds.LEASES, f"gpu-node-{node}", {"spec": {}}, namespace=env.namespace)
     await agent.patch(kinds.PODS, pod, allocation, namespace=env.namespace)
-    await agent.delete(kinds.PODS, pod, namespace=env.namespace, how=Deletion(grace_seconds=0))
+    await agent.delete(kinds.PODS, pod, namespace=env.namespace, how=DeleteOptions(grace_seconds=0))
 
 
 READY = {"type": "Ready", "status": "True", "reason": "Forged", "message": ""}

@@ -12,17 +12,17 @@ import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.api.gpu.agent_report import CardHealth
-from croupier.core.cards import vitality
-from croupier.kube.client import Deletion
-from croupier.lab import borrowed
-from croupier.lab.cluster import Cluster
-from croupier.node.agent import features
-from croupier.node.agent.agent import Agent
-from tests.controllers.world import running
-from tests.kube.waiting import until, until_async
-from tests.node.agent_house import House, house, layout
-from tests.node.simulation import Later
+from croupier.api.gpu.agent_report import ReportedHealth
+from croupier.core.cards import card_health
+from croupier.kube.client.api_client import DeleteOptions
+from croupier.node.agent import gpu_labels
+from croupier.node.agent.agent import NodeAgent
+from croupier_lab import shared_cluster
+from croupier_lab.cluster import Cluster
+from tests.controllers.ledger_env import running
+from tests.kube.polling import until, until_async
+from tests.node.agent_env import AgentEnv, agent_env, layout
+from tests.node.simulated_env import OffsetClock
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -33,15 +33,15 @@ WHOLE = {GPU: "4", PERCENT: "400"}
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
     """The namespace of Leases and the ConfigMaps of pools."""
-    name = borrowed.create_namespace(cluster, "agents")
+    name = shared_cluster.create_namespace(cluster, "agents")
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @pytest_asyncio.fixture
-async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[House]:
+async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[AgentEnv]:
     name = f"gpu-{secrets.token_hex(3)}"
-    async with house(cluster.kubeconfig, name, ours, tmp_path) as made:
+    async with agent_env(cluster.kubeconfig, name, ours, tmp_path) as made:
         body = {"metadata": {"name": name, "labels": {f"{GPU}.family": "hand-made"}}}
         await made.api.create(kinds.NODES, body)
         await until(lambda: made.nodes.named(name), "the node to be seen")
@@ -52,7 +52,7 @@ async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[Hous
 
 
 @contextlib.asynccontextmanager
-async def at_work(env: House, **more: Any) -> AsyncIterator[Agent]:
+async def at_work(env: AgentEnv, **more: Any) -> AsyncIterator[NodeAgent]:
     """A running agent. It ends like a killed process."""
     agent = env.agent(**more)
     stores = (env.nodes, env.pods, env.devices, env.maps)
@@ -63,7 +63,7 @@ async def at_work(env: House, **more: Any) -> AsyncIterator[Agent]:
         end()
 
 
-async def shows(env: House, **wanted: str) -> None:
+async def shows(env: AgentEnv, **wanted: str) -> None:
     """The node offers exactly these resources."""
     names = {"gpu": GPU, "percent": PERCENT, "small": SMALL}
     names |= {"two": "nvidia.com/mig-2g.20gb", "three": "nvidia.com/mig-3g.30gb"}
@@ -79,7 +79,7 @@ async def shows(env: House, **wanted: str) -> None:
         raise AssertionError(f"{error}; it offers {env.allocatable()}") from None
 
 
-async def bound(env: House, name: str, card: int, percent: int = 50) -> None:
+async def bound(env: AgentEnv, name: str, card: int, percent: int = 50) -> None:
     """A pod on the node with an allocation."""
     main = {"name": "main", "image": "none", "resources": {"limits": {PERCENT: str(percent)}}}
     entry = {"card": env.card(card), "index": card, "percent": percent}
@@ -89,7 +89,7 @@ async def bound(env: House, name: str, card: int, percent: int = 50) -> None:
     await until(lambda: env.pods.named(name, env.namespace), "the pod to be seen")
 
 
-async def state(env: House, index: int, wanted: str) -> str:
+async def state(env: AgentEnv, index: int, wanted: str) -> str:
     """Wait for the partitioning state of a card and return its message."""
 
     async def right() -> bool:
@@ -99,12 +99,12 @@ async def state(env: House, index: int, wanted: str) -> str:
     return (await env.cut(index)).message
 
 
-async def applied(env: House) -> None:
+async def applied(env: AgentEnv) -> None:
     for index in range(4):
         await state(env, index, "Applied")
 
 
-async def tells(env: House, words: str) -> bool:
+async def tells(env: AgentEnv, words: str) -> bool:
     return any(words in trouble for trouble in (await env.report()).troubles)
 
 
@@ -117,7 +117,7 @@ async def test_cards_are_repartitioned_by_annotation_and_the_result_is_reported(
         await shows(env, two="8", three="4")
         assert env.allocatable()[SMALL] == "0", "a removed resource is reported as 0"
         assert env.allocatable()[GPU] == "0"
-        await until(lambda: env.shown().metadata.labels.get(features.MIG_STATE) == "success", "the label")
+        await until(lambda: env.shown().metadata.labels.get(gpu_labels.MIG_STATE) == "success", "the label")
         assert env.shown().metadata.labels["nvidia.com/mig-2g.20gb.count"] == "8"
         await until(lambda: env.condition("MIGLayoutApplied")[:2] == ("True", "Applied"), "the condition")
 
@@ -142,14 +142,14 @@ async def test_an_impossible_layout_is_refused_with_a_reason_and_the_old_layout_
 
         await until(lambda: env.condition("MIGLayoutApplied")[1] == "Refused", "the refusal")
         assert "a card can have at most 2 of 3g.30gb, not 3" in env.condition("MIGLayoutApplied")[2]
-        await until(lambda: env.shown().metadata.labels.get(features.MIG_STATE) == "failed", "the label")
+        await until(lambda: env.shown().metadata.labels.get(gpu_labels.MIG_STATE) == "failed", "the label")
         await shows(env, two="8", three="4")
         await until_async(lambda: tells(env, "at most 2 of 3g.30gb, not 3"), "the report to say so")
 
 
 async def test_a_label_of_another_field_manager_stays_unchanged(env):
     theirs = {"metadata": {"labels": {f"{GPU}.product": "as-discovered", f"{GPU}.count": "4"}}}
-    await env.api.acting_as("gpu-feature-discovery").patch(kinds.NODES, env.node, theirs)
+    await env.api.with_field_manager("gpu-feature-discovery").patch(kinds.NODES, env.node, theirs)
 
     async with at_work(env):
         await until(lambda: f"{GPU}.memory" in env.shown().metadata.labels, "the agent's labels")
@@ -171,7 +171,7 @@ async def test_without_a_ledger_a_card_is_repartitioned_after_its_last_pod_is_go
         await shows(env, small="21", percent="50")  # only the devices that the pod has
         await until(lambda: env.condition("MIGLayoutApplied")[:2] == ("False", "Waiting"), "the condition")
 
-        at_once = Deletion(grace_seconds=0)
+        at_once = DeleteOptions(grace_seconds=0)
         await env.api.delete(kinds.PODS, "user", namespace=env.namespace, how=at_once)
         await shows(env, small="28")
 
@@ -224,7 +224,7 @@ async def test_a_failed_change_is_rolled_back_and_the_next_layout_is_tried(env):
         assert "in use by another client" in message
         assert "its old layout is restored" in message
         assert (await env.cut(0)).slots == ()
-        await until(lambda: env.shown().metadata.labels.get(features.MIG_STATE) == "failed", "the label")
+        await until(lambda: env.shown().metadata.labels.get(gpu_labels.MIG_STATE) == "failed", "the label")
         for index in (1, 2, 3):
             await state(env, index, "Applied")
 
@@ -282,7 +282,7 @@ async def test_an_unhealthy_card_is_withdrawn_at_once_and_back_after_three_clean
 
 
 async def test_an_xid_is_carried_over_restarts_of_the_agent_but_not_over_a_reboot(env):
-    env.clock = clock = Later()
+    env.clock = clock = OffsetClock()
     env.suffers(cards={1: {"xid": 79}})
     async with at_work(env, boot="monday"):
         await until_async(lambda: reason(env, 1, "CriticalXID"), "the report to say so")
@@ -296,7 +296,7 @@ async def test_an_xid_is_carried_over_restarts_of_the_agent_but_not_over_a_reboo
             await shows(env, gpu="3", percent="300")
     async with at_work(env, boot="monday", beat=0.3) as agent:
         assert not (await first_told(agent, 1)).healthy
-        clock.ahead += vitality.HELD
+        clock.ahead += card_health.XID_HOLD_SECONDS
         await shows(env, gpu="4", percent="400")
         await until_async(lambda: _clean(env, 1, 3), "three clean heartbeats")
 
@@ -313,19 +313,19 @@ async def test_an_xid_is_carried_over_restarts_of_the_agent_but_not_over_a_reboo
         assert (reset.healthy, reset.xid) == (True, None)
 
 
-async def first_told(agent: Agent, index: int) -> CardHealth:
+async def first_told(agent: NodeAgent, index: int) -> ReportedHealth:
     """The health of a card in the first report of an agent."""
-    await agent.begun.wait()
+    await agent.started.wait()
     assert agent.report is not None
     return agent.report.cards[index].health
 
 
-async def _clean(env: House, index: int, beats: int) -> bool:
+async def _clean(env: AgentEnv, index: int, beats: int) -> bool:
     clean: int = (await env.report()).cards[index].health.clean
     return clean == beats
 
 
-async def reason(env: House, index: int, wanted: str) -> bool:
+async def reason(env: AgentEnv, index: int, wanted: str) -> bool:
     return any(card.index == index and card.health.reason == wanted for card in (await env.report()).cards)
 
 
@@ -357,7 +357,7 @@ async def test_nothing_is_written_while_nothing_changes(env):
     assert env.writes == []
 
 
-async def again(agent: Agent) -> None:
+async def again(agent: NodeAgent) -> None:
     """One more round of an agent whose loop has ended."""
     await agent._parts.cards.open()  # the loop closed the driver when it ended
     await agent.round()
@@ -374,14 +374,14 @@ async def test_a_heartbeat_of_an_unchanged_report_is_one_small_write(env):
     assert set(env.writes) == {"patch leases.coordination.k8s.io"}
 
 
-async def _beats(env: House, count: int) -> bool:
+async def _beats(env: AgentEnv, count: int) -> bool:
     return (await env.report()).beats == count
 
 
-async def _renewed(env: House) -> str:
+async def _renewed(env: AgentEnv) -> str:
     lease = await env.api.get(kinds.LEASES, f"gpu-node-{env.node}", namespace=env.namespace)
     return lease.spec.renew_time
 
 
-async def _later(env: House, before: str) -> bool:
+async def _later(env: AgentEnv, before: str) -> bool:
     return await _renewed(env) > before

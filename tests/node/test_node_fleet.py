@@ -12,16 +12,16 @@ import pytest_asyncio
 import yaml
 
 from croupier.api import kinds
-from croupier.kube import client, config
-from croupier.kube.client import Client, Selection
-from croupier.kube.errors import NotFound
-from croupier.kube.store import Store
-from croupier.lab import borrowed
-from croupier.lab.cluster import Cluster
+from croupier.kube.cache.store import Store
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import NotFound
+from croupier_lab import shared_cluster
+from croupier_lab.cluster import Cluster
 from tests.cli.command import CROUPIER
-from tests.controllers.world import watched
-from tests.kube.waiting import until
-from tests.node.agent_house import layout
+from tests.controllers.ledger_env import watched
+from tests.kube.polling import until
+from tests.node.agent_env import layout
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -30,9 +30,9 @@ WITHIN = 60.0
 
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
-    name = borrowed.create_namespace(cluster, "fleet")
+    name = shared_cluster.create_namespace(cluster, "fleet")
     yield name
-    borrowed.delete_namespace(cluster, name)
+    shared_cluster.delete_namespace(cluster, name)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class FleetEnv:
 async def env(cluster: Cluster, ours: str) -> AsyncIterator[FleetEnv]:
     stem = f"ship-{secrets.token_hex(3)}"
     async with (
-        client.connect(config.load(cluster.kubeconfig)) as api,
+        api_client.connect(config.load(cluster.kubeconfig)) as api,
         watched(api, kinds.NODES, Selection(labels=f"fleet={stem}")) as nodes,
         watched(api, kinds.LEASES, Selection(ours)) as leases,
     ):

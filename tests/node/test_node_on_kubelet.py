@@ -16,19 +16,19 @@ import yaml
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport
-from croupier.core.cards import card as naming
-from croupier.kube import client, config
-from croupier.kube.client import Deletion, Selection
-from croupier.lab import borrowed, realnode
-from croupier.lab.lab import Lab
+from croupier.core.cards import card_name as naming
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import DeleteOptions, Selection
 from croupier.node.cards import cdi, simulated_state
+from croupier_lab import realnode, shared_cluster
+from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
-from tests.controllers.world import watched
-from tests.kube.waiting import until, until_async
-from tests.node.agent_house import layout
-from tests.node.node_rights import account, rights
-from tests.node.nvml_bench import NvmlBench
-from tests.node.plugin_house import WITHIN, House, pod
+from tests.controllers.ledger_env import watched
+from tests.kube.polling import until, until_async
+from tests.node.agent_account import account_kubeconfig, installed_account
+from tests.node.agent_env import layout
+from tests.node.nvml_env import NvmlEnv
+from tests.node.plugin_env import TIMEOUT, PluginEnv, pod
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -41,23 +41,23 @@ POOL = "gpu.deckhouse.io/team"
 @pytest.fixture(scope="module")
 def ours(lab: Lab, crds: Any, real_node: str) -> Iterator[str]:
     """The namespace of the agent, whose account has only the permissions of the manifests."""
-    name = borrowed.create_namespace(lab.cluster, "node-side")
-    with rights(lab.cluster, name):
+    name = shared_cluster.create_namespace(lab.cluster, "node-side")
+    with installed_account(lab.cluster, name):
         yield name
-    borrowed.delete_namespace(lab.cluster, name)
+    shared_cluster.delete_namespace(lab.cluster, name)
 
 
 @dataclass
 class AgentProcessEnv:
     """The machine as a node with four simulated cards, and the process of its agent."""
 
-    kubelet: House
+    kubelet: PluginEnv
     ours: str
     folder: Path
     kubeconfig: Path
     log: Path
     process: asyncio.subprocess.Process | None = None
-    driver: NvmlBench | None = None
+    driver: NvmlEnv | None = None
     """The fake driver, if the cards are not simulated by the agent."""
 
     async def starts(self) -> None:
@@ -66,7 +66,7 @@ class AgentProcessEnv:
             "node": self.kubelet.node,
             "cards": "nvml" if self.driver else "simulated=SIM-70GB:4",
             **(driven or {"cdi": self.cdi}),
-            "kubelet": realnode.ground(self.kubelet.lab).plugins,
+            "kubelet": realnode.paths_of(self.kubelet.lab).plugins,
             "state": self.folder,
             "faults": self.folder / "faults.yaml",
             "every": 0.5,
@@ -92,7 +92,7 @@ class AgentProcessEnv:
 
     @property
     def cdi(self) -> Path:
-        return realnode.ground(self.kubelet.lab).cdi
+        return realnode.paths_of(self.kubelet.lab).cdi
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **(self.driver.environment if self.driver else {})}
@@ -126,7 +126,7 @@ class AgentProcessEnv:
 
     async def report(self) -> AgentReport:
         name = agent_report.lease_name(self.kubelet.node)
-        report = agent_report.read(await self.kubelet.api.get(kinds.LEASES, name, namespace=self.ours))
+        report = agent_report.decode(await self.kubelet.api.get(kinds.LEASES, name, namespace=self.ours))
         assert report is not None
         return report
 
@@ -134,11 +134,11 @@ class AgentProcessEnv:
         async def right() -> bool:
             return (await self.report()).cards[index].cut.state == wanted
 
-        await until_async(right, f"card {index} to be {wanted}", WITHIN)
+        await until_async(right, f"card {index} to be {wanted}", TIMEOUT)
         return (await self.report()).cards[index].cut.message
 
     async def gone(self, name: str) -> None:
-        at_once = Deletion(grace_seconds=0)
+        at_once = DeleteOptions(grace_seconds=0)
         await self.kubelet.api.delete(kinds.PODS, name, namespace=self.kubelet.namespace, how=at_once)
 
 
@@ -147,12 +147,12 @@ async def env(
     lab: Lab, real_node: str, ours: str, namespace: str, tmp_path: Path
 ) -> AsyncIterator[AgentProcessEnv]:
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(client.connect(config.load(lab.cluster.kubeconfig)))
+        api = await stack.enter_async_context(api_client.connect(config.load(lab.cluster.kubeconfig)))
         here = Selection(fields=f"metadata.name={real_node}")
         nodes = await stack.enter_async_context(watched(api, kinds.NODES, here))
         pods = await stack.enter_async_context(watched(api, kinds.PODS, Selection(namespace)))
-        kubelet = House(lab, api, real_node, namespace, pods.store, nodes.store)
-        kubeconfig = account(lab.cluster, ours, real_node, tmp_path)
+        kubelet = PluginEnv(lab, api, real_node, namespace, pods.store, nodes.store)
+        kubeconfig = account_kubeconfig(lab.cluster, ours, real_node, tmp_path)
         process_env = AgentProcessEnv(kubelet, ours, tmp_path, kubeconfig, tmp_path / "agent.log")
         process_env.switches(on=True)
         try:
@@ -180,7 +180,7 @@ async def test_allocatable_follows_the_annotation_and_a_container_gets_its_mig_d
     await shows({TWO: 8, THREE: 4, SMALL: 0})
 
     await env.annotate(layout(profiles=["3g.30gb"] * 3))
-    await until(lambda: _condition(env, "MIGLayoutApplied") == "Refused", "the refusal", WITHIN)
+    await until(lambda: _condition(env, "MIGLayoutApplied") == "Refused", "the refusal", TIMEOUT)
     await shows({TWO: 8, THREE: 4, SMALL: 0})
     assert _condition(env, "GPUResourcesServed") == "Served"
 
@@ -258,7 +258,7 @@ async def test_cards_are_served_again_after_a_kubelet_restart_a_killed_agent_and
 
     env.suffers(cards={"all": {"slow": 0.2}})
     await env.annotate(layout("small"))
-    await until(lambda: _pieces(env) in range(1, 7), "a partly repartitioned card", WITHIN)
+    await until(lambda: _pieces(env) in range(1, 7), "a partly repartitioned card", TIMEOUT)
     await env.dies()
     assert 0 < _pieces(env) < 7, "the agent was killed in the middle"
     await env.kubelet.shows({GPU: 0})
@@ -272,7 +272,7 @@ async def test_cards_are_served_again_after_a_kubelet_restart_a_killed_agent_and
 
 async def test_cards_of_nvml_are_served_repartitioned_and_watched(env, nvml_library, tmp_path):
     """The agent and the kubelet with NVML and the library of a fake driver."""
-    driver = NvmlBench(nvml_library, tmp_path)
+    driver = NvmlEnv(nvml_library, tmp_path)
     driver.install(*["SIM-70GB"] * 4)
     env.driver = driver
     await env.starts()
@@ -293,7 +293,7 @@ async def test_cards_of_nvml_are_served_repartitioned_and_watched(env, nvml_libr
 
     driver.fault("nvmlDeviceCreateGpuInstanceWithPlacement", count=1000, milliseconds=400)
     await env.annotate(layout("small", [0]))
-    await until(lambda: "gi 1 19 0 1" in driver.says(), "the first of seven", WITHIN)
+    await until(lambda: "gi 1 19 0 1" in driver.says(), "the first of seven", TIMEOUT)
     await env.dies()
     assert "gi 7 19 6 1" not in driver.says(), "the agent was killed in the middle"
     driver.no_faults()
@@ -319,10 +319,10 @@ async def _mismatch_is_repaired(env: AgentProcessEnv, name: str, promised: list[
         pod = env.kubelet.pods.named(name, env.kubelet.namespace)
         return pod is not None and json.loads(pod.metadata.annotations["gpu.mps.io/allocation"]) == promised
 
-    await until(right, "the allocation to name the card it has", WITHIN)
+    await until(right, "the allocation to name the card it has", TIMEOUT)
 
     async def reported() -> bool:
         events = await env.kubelet.api.list(kinds.EVENTS, Selection(env.kubelet.namespace))
         return any(event.reason == "GPUWrongCard" and env.card(1) in event.note for event in events.items)
 
-    await until_async(reported, "an Event", WITHIN)
+    await until_async(reported, "an Event", TIMEOUT)

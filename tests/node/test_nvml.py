@@ -9,23 +9,23 @@ from contextlib import asynccontextmanager
 import pytest
 
 from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import Piece
-from croupier.kube.clock import SystemClock
-from croupier.node.agent.recutting import Applied, Failed, Recutter
-from croupier.node.cards.cards import CardError, Sighting
+from croupier.core.cards.mig import MigPlacement
+from croupier.kube.client.clock import SystemClock
+from croupier.node.agent.repartitioning import Repartitioned, Repartitioner, RepartitionFailed
+from croupier.node.cards.card_driver import CardError, DriverSnapshot
 from croupier.node.cards.nvml import NvmlCards
-from tests.core.layouts import laid
-from tests.node.nvml_bench import CARDS, NvmlBench
-from tests.node.simulation import FIRST, SECOND, Later, seen
+from tests.core.mig_builders import layout
+from tests.node.nvml_env import CARDS, NvmlEnv
+from tests.node.simulated_env import FIRST, SECOND, OffsetClock, observed_card
 
 IN_USE, DRIVER_NOT_LOADED = 19, 9
-MEDIUM = laid("2g.20gb:2,3g.30gb:1")
-SMALL = laid("1g.10gb:7")
+MEDIUM = layout("2g.20gb:2,3g.30gb:1")
+SMALL = layout("1g.10gb:7")
 
 
 @pytest.fixture
 def env(nvml_library, tmp_path, monkeypatch):
-    env = NvmlBench(nvml_library, tmp_path)
+    env = NvmlEnv(nvml_library, tmp_path)
     env.install("SIM-70GB", "SIM-70GB")
     monkeypatch.setenv(CARDS, str(env.file))
     return env
@@ -33,11 +33,11 @@ def env(nvml_library, tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def opened(
-    env: NvmlBench, patience: float = 60.0, clock: SystemClock | None = None
+    env: NvmlEnv, call_timeout: float = 60.0, clock: SystemClock | None = None
 ) -> AsyncIterator[NvmlCards]:
     """The cards as a new process finds them."""
     cards = NvmlCards(
-        clock=clock or SystemClock(), library=str(env.library), host=env.host, patience=patience
+        clock=clock or SystemClock(), library=str(env.library), host=env.host, timeout=call_timeout
     )
     await cards.open()
     try:
@@ -51,7 +51,7 @@ async def test_a_card_has_the_properties_that_its_driver_reports(env, model):
     env.install(model.name)
 
     async with opened(env) as cards:
-        sighting = await cards.look()
+        sighting = await cards.inspect()
 
     (card,) = sighting.cards
     assert (sighting.driver, sighting.cuda) == ("570.124.06", "12.8")
@@ -72,7 +72,7 @@ async def test_a_profile_without_a_name_gets_the_name_by_the_drivers_rule(env):
     env.file.write_text("\n".join(unnamed) + "\n")
 
     async with opened(env) as cards:
-        names = [{kind.name for kind in card.kinds} for card in (await cards.look()).cards]
+        names = [{kind.name for kind in card.kinds} for card in (await cards.inspect()).cards]
 
     assert names[0] == {kind.name for kind in catalogue.find("A100-40GB").kinds}
     assert {"1g.18gb", "2g.35gb", "3g.71gb", "7g.141gb", "1g.18gb+me"} <= names[1]
@@ -82,24 +82,24 @@ async def test_an_unsupported_profile_is_left_out(env):
     """Newer drivers have `1g.10gb-me`, which has the same size as 1g.10gb."""
     env.add(0, "profile 13 99 1 7 14 1 0 0 0 0 10240 1 0,1,2,3,4,5,6 MIG 1g.10gb-me")
     async with opened(env) as cards:
-        odd, plain = (await cards.look()).cards
+        odd, plain = (await cards.inspect()).cards
 
     assert odd.kinds == plain.kinds
 
 
 async def test_a_card_is_repartitioned_repeatedly_and_made_whole(env):
     async with opened(env) as cards:
-        repartitioner = Recutter(cards, SystemClock())
+        repartitioner = Repartitioner(cards, SystemClock())
         for target in (SMALL, MEDIUM, mig.WHOLE, MEDIUM):
-            assert await repartitioner.apply(await seen(cards), target) == Applied()
-            card = await seen(cards)
+            assert await repartitioner.apply(await observed_card(cards), target) == Repartitioned()
+            card = await observed_card(cards)
             assert card.layout == target
             assert card.mig_enabled == bool(target)
             assert len({slot.uuid for slot in card.slots}) == sum(number for _, number in target)
-        assert (await seen(cards, SECOND)).slots == ()
+        assert (await observed_card(cards, SECOND)).slots == ()
 
     async with opened(env) as again:
-        assert (await seen(again)).slots == card.slots
+        assert (await observed_card(again)).slots == card.slots
     assert [slot.id for slot in card.slots] == ["2g.20gb-0", "2g.20gb-2", "3g.30gb-4"]
 
 
@@ -115,16 +115,16 @@ STEPS = [
 @pytest.mark.parametrize(("call", "target", "sentence"), STEPS, ids=[step[0] for step in STEPS])
 async def test_the_old_layout_stays_if_the_driver_refuses_a_step(env, call, target, sentence):
     async with opened(env) as cards:
-        repartitioner = Recutter(cards, SystemClock())
-        await repartitioner.apply(await seen(cards), MEDIUM)
+        repartitioner = Repartitioner(cards, SystemClock())
+        await repartitioner.apply(await observed_card(cards), MEDIUM)
         env.fault(call, IN_USE)
 
-        outcome = await repartitioner.apply(await seen(cards), target)
+        outcome = await repartitioner.apply(await observed_card(cards), target)
 
-        assert isinstance(outcome, Failed)
+        assert isinstance(outcome, RepartitionFailed)
         assert outcome.restored, outcome.sentence
         assert f"{sentence}: the card is in use by another process; stop the process" in outcome.sentence
-        assert (await seen(cards)).layout == MEDIUM
+        assert (await observed_card(cards)).layout == MEDIUM
 
 
 async def test_the_remainder_of_an_interrupted_step_is_not_reported_and_does_not_block(env):
@@ -132,12 +132,12 @@ async def test_the_remainder_of_an_interrupted_step_is_not_reported_and_does_not
     env.set(0, "mig", "1 1 1 0")
     env.add(0, "gi 5 9 4 3")
     async with opened(env) as cards:
-        assert (await seen(cards)).slots == ()
+        assert (await observed_card(cards)).slots == ()
 
-        outcome = await Recutter(cards, SystemClock()).apply(await seen(cards), SMALL)
+        outcome = await Repartitioner(cards, SystemClock()).apply(await observed_card(cards), SMALL)
 
-        assert outcome == Applied()
-        assert (await seen(cards)).layout == SMALL
+        assert outcome == Repartitioned()
+        assert (await observed_card(cards)).layout == SMALL
     assert "gi 5 9 4 3" not in env.says()
 
 
@@ -145,8 +145,11 @@ async def test_the_remainder_of_an_interrupted_step_does_not_keep_mig_mode_enabl
     env.set(0, "mig", "1 1 1 0")
     env.add(0, "gi 5 9 4 3")
     async with opened(env) as cards:
-        assert await Recutter(cards, SystemClock()).apply(await seen(cards), mig.WHOLE) == Applied()
-        assert not (await seen(cards)).mig_enabled
+        assert (
+            await Repartitioner(cards, SystemClock()).apply(await observed_card(cards), mig.WHOLE)
+            == Repartitioned()
+        )
+        assert not (await observed_card(cards)).mig_enabled
 
 
 async def test_an_instance_partitioned_further_by_hand_is_recognized_and_can_be_removed(env):
@@ -155,11 +158,14 @@ async def test_an_instance_partitioned_further_by_hand_is_recognized_and_can_be_
     env.add(0, "ci 1 0 0 1 MIG-hand-0")
     env.add(0, "ci 1 1 0 1 MIG-hand-1")
     async with opened(env) as cards:
-        assert [slot.profile for slot in (await seen(cards)).slots] == ["1c.3g.30gb"]
+        assert [slot.profile for slot in (await observed_card(cards)).slots] == ["1c.3g.30gb"]
 
-        assert await Recutter(cards, SystemClock()).apply(await seen(cards), MEDIUM) == Applied()
+        assert (
+            await Repartitioner(cards, SystemClock()).apply(await observed_card(cards), MEDIUM)
+            == Repartitioned()
+        )
 
-        assert (await seen(cards)).layout == MEDIUM
+        assert (await observed_card(cards)).layout == MEDIUM
 
 
 async def test_a_card_that_needs_a_reset_is_reported(env):
@@ -174,7 +180,7 @@ async def test_an_incomplete_mig_device_is_removed(env):
     async with opened(env) as cards:
         await cards.enable_mig(FIRST, True)
         with pytest.raises(CardError):
-            await cards.create(FIRST, Piece("1g.10gb", 0, 1))
+            await cards.create(FIRST, MigPlacement("1g.10gb", 0, 1))
 
     assert not [line for line in env.says() if line.startswith("gi ")]
 
@@ -185,50 +191,50 @@ async def test_a_missing_device_profile_or_card_is_an_error(env):
         with pytest.raises(CardError, match="no MIG device MIG-none"):
             await cards.destroy(FIRST, "MIG-none")
         with pytest.raises(CardError, match="no MIG profile"):
-            await cards.create(FIRST, Piece("9g.90gb", 0, 1))
+            await cards.create(FIRST, MigPlacement("9g.90gb", 0, 1))
         with pytest.raises(CardError, match="the driver reports: Not Found"):
             await cards.enable_mig("0000:77:00.0", True)
 
 
 async def test_an_xid_ends_the_wait_and_counts_as_a_fault_for_a_minute(env):
-    clock = Later()
+    clock = OffsetClock()
     async with opened(env, clock=clock) as cards:
-        assert (await seen(cards, SECOND)).health.healthy
+        assert (await observed_card(cards, SECOND)).health.healthy
         env.xid(1, 48)
 
         await asyncio.wait_for(cards.changed(600), timeout=60)
 
-        health = (await seen(cards, SECOND)).health
+        health = (await observed_card(cards, SECOND)).health
         assert (health.healthy, health.reason, health.xid) == (False, "CriticalXID", 48)
         assert "an uncorrectable memory error" in health.message
-        assert (await seen(cards, FIRST)).health.healthy
+        assert (await observed_card(cards, FIRST)).health.healthy
         env.xid(1, 45)
         await asyncio.wait_for(cards.changed(600), timeout=60)
-        health = (await seen(cards, SECOND)).health
+        health = (await observed_card(cards, SECOND)).health
         assert (health.healthy, health.xid) == (False, 48), "the XID of the cleanup does not replace it"
 
         clock.ahead = 61
-        after = (await seen(cards, SECOND)).health
+        after = (await observed_card(cards, SECOND)).health
         assert (after.healthy, after.xid) == (True, 48)
 
 
 async def test_cards_are_watched_again_after_mig_mode_changed(env):
     """The driver cannot change the MIG mode of a watched card, so watching stops during the change."""
     async with opened(env) as cards:
-        await cards.look()
+        await cards.inspect()
         await cards.enable_mig(FIRST, True)
-        await cards.look()
+        await cards.inspect()
         env.xid(0, 79)
 
         await asyncio.wait_for(cards.changed(600), timeout=60)
 
-        assert (await seen(cards)).health.xid == 79
+        assert (await observed_card(cards)).health.xid == 79
 
 
 async def test_the_wait_ends_after_its_time_without_an_event(env):
-    clock = Later()
+    clock = OffsetClock()
     async with opened(env, clock=clock) as cards:
-        await cards.look()
+        await cards.inspect()
         waiting = asyncio.ensure_future(cards.changed(600))
         await asyncio.sleep(0)
         clock.ahead = 601
@@ -247,10 +253,10 @@ FAULTS = {
 @pytest.mark.parametrize(("key", "value", "reason"), FAULTS.values(), ids=FAULTS)
 async def test_a_fault_is_reported_of_one_card_only(env, key, value, reason):
     async with opened(env) as cards:
-        before = await seen(cards)
+        before = await observed_card(cards)
         env.set(0, key, value)
 
-        sighting = await cards.look()
+        sighting = await cards.inspect()
 
         faulty, healthy = sighting.cards
         assert (faulty.uuid, faulty.address, faulty.health.reason) == (before.uuid, before.address, reason)
@@ -259,17 +265,17 @@ async def test_a_fault_is_reported_of_one_card_only(env, key, value, reason):
 
 async def test_an_unexpected_error_of_one_card_does_not_affect_the_others(env):
     async with opened(env) as cards:
-        await cards.look()
+        await cards.inspect()
         env.fault("nvmlDeviceGetMigMode", 999)
 
-        assert [card.health.healthy for card in (await cards.look()).cards] == [False, True]
-        assert [card.health.healthy for card in (await cards.look()).cards] == [True, True]
+        assert [card.health.healthy for card in (await cards.inspect()).cards] == [False, True]
+        assert [card.health.healthy for card in (await cards.inspect()).cards] == [True, True]
 
 
 async def test_a_card_that_never_answered_is_left_out(env):
     env.set(0, "lost", "1")
     async with opened(env) as cards:
-        (card,) = (await cards.look()).cards
+        (card,) = (await cards.inspect()).cards
 
     assert (card.index, card.address) == (1, SECOND)
 
@@ -279,28 +285,28 @@ async def test_a_driver_that_is_installed_or_restarted_later_is_used_at_the_next
     env.file.unlink()
     async with opened(env) as cards:
         with pytest.raises(CardError, match="the NVIDIA driver is not loaded; install or load it"):
-            await cards.look()
+            await cards.inspect()
 
         env.file.write_text(text)
-        assert len((await cards.look()).cards) == 2
+        assert len((await cards.inspect()).cards) == 2
 
         env.fault("nvmlDeviceGetCount_v2", DRIVER_NOT_LOADED)
         with pytest.raises(CardError, match="not loaded"):
-            await cards.look()
-        assert len((await cards.look()).cards) == 2
+            await cards.inspect()
+        assert len((await cards.inspect()).cards) == 2
 
 
 async def test_a_hanging_call_is_reported_and_later_calls_succeed(env):
-    async with opened(env, patience=0.5) as cards:
-        await cards.look()
+    async with opened(env, call_timeout=0.5) as cards:
+        await cards.inspect()
         env.fault("nvmlDeviceGetMigMode", milliseconds=1_500)
         with pytest.raises(CardError, match="has not answered for"):
-            await cards.look()
+            await cards.inspect()
 
-        async def answers() -> Sighting:
+        async def answers() -> DriverSnapshot:
             while True:
                 try:
-                    return await cards.look()
+                    return await cards.inspect()
                 except CardError:
                     await asyncio.sleep(0.1)
 
@@ -314,15 +320,15 @@ async def test_a_created_instance_that_the_driver_does_not_list_is_an_error(env)
         env.fault("nvmlDeviceGetMaxMigDeviceCount", 3, count=9)
 
         with pytest.raises(CardError, match="but does not list it"):
-            await cards.create(FIRST, Piece("1g.10gb", 0, 1))
+            await cards.create(FIRST, MigPlacement("1g.10gb", 0, 1))
 
 
 def test_a_missing_library_is_reported(nvml_library):
     """It needs its own process, because a library cannot be unloaded."""
     program = (
         "import asyncio\n"
-        "from croupier.kube.clock import SystemClock\n"
-        "from croupier.node.cards.cards import CardError\n"
+        "from croupier.kube.client.clock import SystemClock\n"
+        "from croupier.node.cards.card_driver import CardError\n"
         "from croupier.node.cards.nvml import NvmlCards\n"
         "for library in (None, '/no/such/library.so'):\n"
         "    try:\n"

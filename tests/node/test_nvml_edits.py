@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from croupier.node.cards import nvml_edits
-from croupier.node.cards.cards import Edits, Held, MigDevice, Seen
+from croupier.node.cards.card_driver import ContainerEdits, HeldDevice, MigDevice, ObservedCard
 
-CARD = Seen(0, "GPU-a", "0000:10:00.0", minor=0)
-OTHER = Seen(1, "GPU-b", "0000:11:00.0", minor=3)
+CARD = ObservedCard(0, "GPU-a", "0000:10:00.0", minor=0)
+OTHER = ObservedCard(1, "GPU-b", "0000:11:00.0", minor=3)
 SLOT = MigDevice("1g.10gb", 2, 1, "MIG-x")
 MINORS = """\
 config 1
@@ -45,12 +45,12 @@ def describe(host: Path, *uuids: str, folder: str = "var/run/cdi", kind: str = "
     path.write_text(f"kind: {kind}\ndevices:\n" + "".join(f"- name: {uuid}\n" for uuid in uuids))
 
 
-def nodes(edits: Edits) -> list[str]:
+def nodes(edits: ContainerEdits) -> list[str]:
     return [node.host for node in edits.device_nodes]
 
 
 def test_whole_cards_have_their_device_nodes_and_existing_shared_nodes(host):
-    edits = nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {})
+    edits = nvml_edits.container_edits(host, [HeldDevice(CARD), HeldDevice(OTHER)], {})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     assert nodes(edits) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia3"]
@@ -58,7 +58,7 @@ def test_whole_cards_have_their_device_nodes_and_existing_shared_nodes(host):
 
 
 def test_a_mig_device_has_its_two_capability_nodes(host):
-    edits = nvml_edits.edits(host, [Held(CARD, SLOT)], {"MIG-x": (1, 0)})
+    edits = nvml_edits.container_edits(host, [HeldDevice(CARD, SLOT)], {"MIG-x": (1, 0)})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-x"}
     assert nodes(edits)[2:] == [
@@ -69,7 +69,7 @@ def test_a_mig_device_has_its_two_capability_nodes(host):
 
 
 def test_a_container_without_devices_sees_none(host):
-    edits = nvml_edits.edits(host, [], {})
+    edits = nvml_edits.container_edits(host, [], {})
 
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert edits.device_nodes == ()
@@ -79,7 +79,7 @@ def test_a_container_without_devices_sees_none(host):
 def test_cdi_names_are_used_if_all_devices_are_described(host):
     describe(host, "GPU-a", "GPU-b")
 
-    assert nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {}).cdi == (
+    assert nvml_edits.container_edits(host, [HeldDevice(CARD), HeldDevice(OTHER)], {}).cdi == (
         "nvidia.com/gpu=GPU-a",
         "nvidia.com/gpu=GPU-b",
     )
@@ -88,13 +88,13 @@ def test_cdi_names_are_used_if_all_devices_are_described(host):
 def test_an_incomplete_cdi_specification_is_not_used(host):
     describe(host, "GPU-a", folder="etc/cdi")
 
-    assert nvml_edits.edits(host, [Held(CARD), Held(OTHER)], {}).cdi == ()
+    assert nvml_edits.container_edits(host, [HeldDevice(CARD), HeldDevice(OTHER)], {}).cdi == ()
 
 
 def test_a_cdi_specification_of_another_kind_is_not_used(host):
     describe(host, "GPU-a", kind="example.com/other")
 
-    assert nvml_edits.edits(host, [Held(CARD)], {}).cdi == ()
+    assert nvml_edits.container_edits(host, [HeldDevice(CARD)], {}).cdi == ()
 
 
 def test_the_toolkit_is_detected_by_its_program_or_a_cdi_specification(host):

@@ -9,16 +9,16 @@ from typing import Any
 import pytest_asyncio
 
 from croupier.api import kinds
-from croupier.core.nodes import aftercheck, devices
-from croupier.core.nodes.devices import CardSlot, Membership, NodeCard
-from croupier.kube import client, config
-from croupier.kube.client import Selection
-from croupier.lab import realnode
-from croupier.lab.lab import Lab
+from croupier.core.nodes import allocation_check, plugin_devices
+from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Selection
 from croupier.node.kubelet.pod_resources import PodResources
-from tests.controllers.world import watched
-from tests.kube.waiting import until, until_async
-from tests.node.plugin_house import WITHIN, House, cards, pod
+from croupier_lab import realnode
+from croupier_lab.lab import Lab
+from tests.controllers.ledger_env import watched
+from tests.kube.polling import until, until_async
+from tests.node.plugin_env import TIMEOUT, PluginEnv, cards, pod
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -26,40 +26,42 @@ POOL = "gpu.deckhouse.io/"
 
 
 @pytest_asyncio.fixture
-async def env(lab: Lab, real_node: str, namespace: str) -> AsyncIterator[House]:
+async def env(lab: Lab, real_node: str, namespace: str) -> AsyncIterator[PluginEnv]:
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(client.connect(config.load(lab.cluster.kubeconfig)))
+        api = await stack.enter_async_context(api_client.connect(config.load(lab.cluster.kubeconfig)))
         here = Selection(fields=f"metadata.name={real_node}")
         nodes = await stack.enter_async_context(watched(api, kinds.NODES, here))
         pods = await stack.enter_async_context(watched(api, kinds.PODS, Selection(namespace)))
-        yield House(lab, api, real_node, namespace, pods.store, nodes.store)
+        yield PluginEnv(lab, api, real_node, namespace, pods.store, nodes.store)
 
 
 async def test_allocatable_follows_every_change_of_the_offer(env):
     two = cards(env.node, 2)
     async with env.plugins() as plugins:
-        await env.serves(plugins, devices.offer(two), {GPU: 2, PERCENT: 200})
+        await env.serves(plugins, plugin_devices.served_resources(two), {GPU: 2, PERCENT: 200})
 
         slots = tuple(CardSlot(f"1g.10gb-{n}", "1g.10gb", f"MIG-{n}") for n in range(7))
-        await plugins.serve(devices.offer([replace(two[0], mig_enabled=True, slots=slots), two[1]]))
+        await plugins.serve(
+            plugin_devices.served_resources([replace(two[0], mig_enabled=True, slots=slots), two[1]])
+        )
         await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 7})
 
-        await plugins.serve(devices.offer([replace(two[0], healthy=False), two[1]]))
+        await plugins.serve(plugin_devices.served_resources([replace(two[0], healthy=False), two[1]]))
         await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 0})
         await env.shows({GPU: 2, PERCENT: 200}, of="capacity")
 
-        await plugins.serve(devices.offer([replace(two[0], changing=True)]))
+        await plugins.serve(plugin_devices.served_resources([replace(two[0], changing=True)]))
         await env.shows({GPU: 0, PERCENT: 0})
-        assert plugins.standing.serves == {GPU, PERCENT, "nvidia.com/mig-1g.10gb"}
-        assert plugins.standing.troubles == ()
+        assert plugins.status.serves == {GPU, PERCENT, "nvidia.com/mig-1g.10gb"}
+        assert plugins.status.troubles == ()
     await until(lambda: not list(env.directory.glob("croupier-*")), "no socket to be left")
 
 
 async def test_a_pod_gets_its_granted_devices_and_environment(env):
     async with env.plugins() as plugins:
-        mps = Membership("mps", "MPS")
+        mps = PoolMembership("mps", "MPS")
         three = cards(env.node, 3)
-        offer = devices.offer([three[0], three[1], replace(three[2], pool=mps)])
+        offer = plugin_devices.served_resources([three[0], three[1], replace(three[2], pool=mps)])
         await env.serves(plugins, offer, {GPU: 2, PERCENT: 200, f"{POOL}mps": 100})
 
         first, second, third = (card.id for card in three)
@@ -86,7 +88,7 @@ async def test_a_pod_gets_its_granted_devices_and_environment(env):
         }
         for name in ("half", "other-half"):
             assert {device.split("::")[0] for device in await env.has(plugins, name)} == {second}
-        assert aftercheck.compare(env.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
+        assert allocation_check.compare(env.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
 
 
 async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_pod(env):
@@ -96,13 +98,13 @@ async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_po
     """
     one, other = cards(env.node, 2)
     async with env.plugins() as plugins:
-        await env.serves(plugins, devices.offer([one, other]), {GPU: 2, PERCENT: 200})
+        await env.serves(plugins, plugin_devices.served_resources([one, other]), {GPU: 2, PERCENT: 200})
         await env.opens(_early("mistaken", one))
         await env.runs("mistaken")
     await _annotate(env, "mistaken", other.id)
 
     async with env.plugins() as plugins:  # a restarted agent
-        await plugins.serve(devices.offer([one, other]))
+        await plugins.serve(plugin_devices.served_resources([one, other]))
         await env.served(plugins, GPU, PERCENT)
         assert await env.has(plugins, "mistaken") == [one.id], "the init container's device is known"
         await env.opens(pod("second", {PERCENT: 50}, promised=[{**_all(one), "percent": 50}]))
@@ -112,7 +114,9 @@ async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_po
         why = await env.fails("third")
         assert f"pod {env.namespace}/mistaken has the card or was granted it: {one.id}" in why
 
-        mismatches = aftercheck.compare(env.bound(), await plugins.holdings(), {one.id: one, other.id: other})
+        mismatches = allocation_check.compare(
+            env.bound(), await plugins.holdings(), {one.id: one, other.id: other}
+        )
         assert [(wrong.pod.key.split("/")[1], wrong.can_move) for wrong in mismatches] == [
             ("mistaken", True),
             ("second", True),
@@ -134,9 +138,9 @@ def _early(name: str, card: NodeCard) -> dict[str, Any]:
 
 async def test_plugins_register_with_a_restarted_kubelet_and_pods_keep_their_devices(env):
     resource = f"{POOL}restart"
-    listed = cards(env.node, 2, Membership("restart", "Exclusive"))
+    listed = cards(env.node, 2, PoolMembership("restart", "Exclusive"))
     async with env.plugins() as plugins:
-        await env.serves(plugins, devices.offer(listed), {resource: 2})
+        await env.serves(plugins, plugin_devices.served_resources(listed), {resource: 2})
         await env.opens(pod("before", {resource: 1}))
         await env.runs("before")
         had = await env.has(plugins, "before")
@@ -155,66 +159,66 @@ async def test_plugins_register_with_a_restarted_kubelet_and_pods_keep_their_dev
 async def test_when_an_old_process_stops_the_new_one_registers_again(env):
     """Pitfall: the kubelet takes the end of the old plugin for the end of the resource."""
     resource = f"{POOL}upgrade"
-    offer = devices.offer(cards(env.node, 1, Membership("upgrade", "TimeSlice")))
+    offer = plugin_devices.served_resources(cards(env.node, 1, PoolMembership("upgrade", "TimeSlice")))
     async with env.plugins() as new:
         async with env.plugins() as old:
             await env.serves(old, offer, {resource: 8})
             await env.serves(new, offer, {resource: 8})
         await _until_registered(env, resource, 8)
-        assert new.standing.serves == {resource}
+        assert new.status.serves == {resource}
         await env.opens(pod("served", {resource: 1}))
         await env.runs("served")
 
 
-async def _until_registered(env: House, resource: str, many: int) -> None:
+async def _until_registered(env: PluginEnv, resource: str, many: int) -> None:
     async def complete() -> bool:
         return len(await env.registered(resource)) == many
 
-    await until_async(complete, f"{many} of {resource} at the kubelet", WITHIN)
+    await until_async(complete, f"{many} of {resource} at the kubelet", TIMEOUT)
 
 
 async def test_a_removed_socket_is_bound_again(env):
     """Pitfall: the next registration would fail and leave devices without a plugin."""
     resource = f"{POOL}socket"
-    offer = devices.offer(cards(env.node, 1, Membership("socket", "TimeSlice")))
+    offer = plugin_devices.served_resources(cards(env.node, 1, PoolMembership("socket", "TimeSlice")))
     async with env.plugins() as plugins:
         await env.serves(plugins, offer, {resource: 8})
         (socket,) = env.directory.glob("croupier-*")
 
         socket.unlink()
 
-        await until(lambda: set(env.directory.glob("croupier-*")) - {socket}, "another socket", WITHIN)
+        await until(lambda: set(env.directory.glob("croupier-*")) - {socket}, "another socket", TIMEOUT)
         await env.served(plugins, resource)
         await _until_registered(env, resource, 8)
 
 
 async def test_a_resource_of_another_plugin_is_taken_over_only_after_that_plugin_is_gone(env):
     resource = f"{POOL}theirs"
-    theirs = devices.offer(cards("GPU", 3, Membership("theirs", "Exclusive")))
-    ours = devices.offer(cards(env.node, 2, Membership("theirs", "Exclusive")))
+    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("theirs", "Exclusive")))
+    ours = plugin_devices.served_resources(cards(env.node, 2, PoolMembership("theirs", "Exclusive")))
     quick = {"ask_every": 0.5, "others_gone_after": 1.0}
     async with env.plugins(**quick) as plugins:
         async with env.plugins(name="GPU") as other:
             await env.serves(other, theirs, {resource: 3})
             await plugins.serve(ours)
-            await until(lambda: resource in plugins.standing.served_by_others, "the other", WITHIN)
-            assert resource not in plugins.standing.serves
+            await until(lambda: resource in plugins.status.served_by_others, "the other", TIMEOUT)
+            assert resource not in plugins.status.serves
             assert len(list(env.directory.glob("croupier-*"))) == 1, "nothing is even bound"
         await env.served(plugins, resource)
         await env.shows({resource: 2})
-        assert plugins.standing.served_by_others == frozenset()
+        assert plugins.status.served_by_others == frozenset()
 
 
 async def test_a_plugin_that_registers_later_keeps_the_resource(env):
     resource = f"{POOL}taken"
-    theirs = devices.offer(cards("GPU", 3, Membership("taken", "Exclusive")))
-    ours = cards(env.node, 2, Membership("taken", "Exclusive"))
+    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("taken", "Exclusive")))
+    ours = cards(env.node, 2, PoolMembership("taken", "Exclusive"))
     async with env.plugins(name="GPU") as other, env.plugins(ask_every=0.5) as plugins:
-        await env.serves(plugins, devices.offer(ours), {resource: 2})
+        await env.serves(plugins, plugin_devices.served_resources(ours), {resource: 2})
         await _registers_over(other, theirs)
-        await until(lambda: resource in plugins.standing.served_by_others, "the other", WITHIN)
+        await until(lambda: resource in plugins.status.served_by_others, "the other", TIMEOUT)
 
-        await plugins.serve(devices.offer(ours[:1]))
+        await plugins.serve(plugin_devices.served_resources(ours[:1]))
 
         await env.opens(pod("theirs", {resource: 1}))
         await env.runs("theirs")
@@ -222,10 +226,10 @@ async def test_a_plugin_that_registers_later_keeps_the_resource(env):
         assert len(await env.registered(resource)) == 3
 
 
-async def _registers_over(other: Any, theirs: devices.Offer) -> None:
+async def _registers_over(other: Any, theirs: plugin_devices.ServedResources) -> None:
     other._registry = _Nothing()  # a plugin that does not check for other plugins
     await other.serve(theirs)
-    await until(lambda: bool(other.standing.serves), "the other to be served", WITHIN)
+    await until(lambda: bool(other.status.serves), "the other to be served", TIMEOUT)
 
 
 class _Nothing:
@@ -237,7 +241,7 @@ async def test_swapped_cards_of_two_pods_are_detected(env):
     """This happens if both pods are bound at the same time."""
     one, other = cards(env.node, 2)
     async with env.plugins() as plugins:
-        await env.serves(plugins, devices.offer([one, other]), {GPU: 2})
+        await env.serves(plugins, plugin_devices.served_resources([one, other]), {GPU: 2})
         await env.opens(pod("a", {GPU: 1}), pod("b", {GPU: 1}))
         await env.runs("a", "b")
         has = {name: await env.has(plugins, name) for name in ("a", "b")}
@@ -247,7 +251,7 @@ async def test_swapped_cards_of_two_pods_are_detected(env):
         await _annotate(env, "b", has["a"][0])
         listed = {one.id: one, other.id: other}
         await until(lambda: all(p.grant for p in env.bound()), "the annotations")
-        mismatches = aftercheck.compare(env.bound(), await plugins.holdings(), listed)
+        mismatches = allocation_check.compare(env.bound(), await plugins.holdings(), listed)
 
         assert [(m.pod.key, m.can_move) for m in mismatches] == [
             (f"{env.namespace}/a", True),
@@ -255,12 +259,12 @@ async def test_swapped_cards_of_two_pods_are_detected(env):
         ]
         await _annotate(env, "b", has["b"][0])
         await until(lambda: [p.grant[0].card for p in env.bound() if p.key.endswith("/b")] == has["b"])
-        (wrong,) = aftercheck.compare(env.bound(), await plugins.holdings(), listed)
+        (wrong,) = allocation_check.compare(env.bound(), await plugins.holdings(), listed)
         named = (f"100 of card {has['b'][0]}", f"100 of card {has['a'][0]}")
         assert str(wrong) == "pod {}/a was granted {} but has {}".format(env.namespace, *named)
 
 
-async def _annotate(env: House, name: str, card: str) -> None:
+async def _annotate(env: PluginEnv, name: str, card: str) -> None:
     text = f'[{{"card":"{card}","index":0,"percent":100}}]'
     await asyncio.to_thread(
         env.lab.kubectl,
@@ -270,7 +274,7 @@ async def _annotate(env: House, name: str, card: str) -> None:
 
 async def test_many_concurrent_list_calls_all_succeed(env):
     """Pitfall: the kubelet accepts a burst of ten calls and refuses the rest."""
-    resources = PodResources(realnode.ground(env.lab).plugins / "pod-resources" / "kubelet.sock")
+    resources = PodResources(realnode.paths_of(env.lab).plugins / "pod-resources" / "kubelet.sock")
 
     answers = await asyncio.gather(*(resources.holdings() for _ in range(40)))
 
@@ -280,16 +284,16 @@ async def test_many_concurrent_list_calls_all_succeed(env):
 async def test_an_unhealthy_card_shows_in_the_status_of_its_running_pod(env):
     """Pitfall: the kubelet does not notice a device that disappears from the list."""
     resource = f"{POOL}sick"
-    (card,) = cards(env.node, 1, Membership("sick", "Exclusive"))
+    (card,) = cards(env.node, 1, PoolMembership("sick", "Exclusive"))
     async with env.plugins() as plugins:
-        await env.serves(plugins, devices.offer([card]), {resource: 1})
+        await env.serves(plugins, plugin_devices.served_resources([card]), {resource: 1})
         await env.opens(pod("owner", {resource: 1}))
         await env.runs("owner")
 
-        await plugins.serve(devices.offer([replace(card, healthy=False)]))
+        await plugins.serve(plugin_devices.served_resources([replace(card, healthy=False)]))
 
         where = "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}"
         health = ("get", "pod", "owner", "-n", env.namespace, "-o", where)
-        await until(lambda: env.lab.kubectl(*health).stdout == "Unhealthy", "the pod's status", WITHIN)
+        await until(lambda: env.lab.kubectl(*health).stdout == "Unhealthy", "the pod's status", TIMEOUT)
         await env.shows({resource: 0})
         assert env.phase("owner") == "Running"

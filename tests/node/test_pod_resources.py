@@ -8,15 +8,15 @@ from typing import Any
 import grpc
 import pytest
 
-from croupier.node.kubelet.calls import KubeletError
+from croupier.node.kubelet.grpc_calls import KubeletError
 from croupier.node.kubelet.pod_resources import PodResources
 from croupier.node.proto import pod_resources_pb2 as resources
-from tests.install import hands
-from tests.install.hands import Hands
+from tests.install import pod_resources_server
+from tests.install.pod_resources_server import FakePodResources
 
 
 @dataclass
-class GoesDown(Hands):
+class GoesDown(FakePodResources):
     """A kubelet that fails one call and answers another one late."""
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -37,7 +37,7 @@ class GoesDown(Hands):
 async def test_a_failed_call_does_not_cancel_another_call(tmp_path: Path):
     """Regression: the agent makes two calls at once and ended when one cancelled the other."""
     kubelet, socket = GoesDown(), tmp_path / "kubelet.sock"
-    async with hands.serving(socket, kubelet):
+    async with pod_resources_server.serving(socket, kubelet):
         asking = PodResources(socket)
         other = asyncio.create_task(asking.registered())
         await kubelet.asked.wait()

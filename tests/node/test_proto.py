@@ -2,28 +2,29 @@
 
 import shutil
 
-from croupier.node.proto import device_plugin_pb2, generate, pod_resources_pb2
+from croupier.node.proto import device_plugin_pb2, pod_resources_pb2
+from tools import kubelet_messages
 
 
 def test_the_modules_are_as_generated(capsys):
-    assert generate.main(["--check"]) == 0
+    assert kubelet_messages.main(["--check"]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_stale_modules_are_listed_and_written_again(tmp_path):
     folder = tmp_path / "croupier/node/proto"
-    shutil.copytree(generate.HERE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(kubelet_messages.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pod_resources_pb2.py").write_text("# old")
     (folder / "device_plugin_pb2.pyi").unlink()
     (folder / "gone_pb2.py").write_text("# of no .proto")
 
-    assert generate.stale(folder) == [
+    assert kubelet_messages.stale_modules(folder) == [
         "device_plugin_pb2.pyi is missing",
         "pod_resources_pb2.py is stale",
         "gone_pb2.py has no .proto file",
     ]
-    generate.write(folder)
-    assert generate.stale(folder) == []
+    kubelet_messages.write(folder)
+    assert kubelet_messages.stale_modules(folder) == []
 
 
 def test_the_packages_are_the_kubelets():

@@ -8,15 +8,15 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
-from croupier.core.nodes.state import Standing
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.errors import Conflict, Invalid, NotFound
-from croupier.node.agent.publishing import Publisher, Settings
+from croupier.core.nodes.node_conditions import DesiredNodeCondition
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import Conflict, Invalid, NotFound
+from croupier.node.agent.publishing import Publisher, PublisherOptions
 
 NAME = "comes-and-goes"
 LABELS = {"nvidia.com/gpu.count": "2"}
-WELL = (Standing("GPUDriverReady", "True", "Ready", "the driver answers"),)
+WELL = (DesiredNodeCondition("GPUDriverReady", "True", "Ready", "the driver answers"),)
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Seen:
 
 @pytest_asyncio.fixture
 async def seen(cluster: Any, clean_cluster: None) -> Any:
-    async with client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
+    async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
         yield Seen(api, await api.create(kinds.NODES, {"metadata": {"name": NAME}}))
 
 
 @pytest.fixture
 def publisher(seen: Seen, namespace: str) -> Publisher:
-    return Publisher(seen.api, Settings(NAME, namespace), lambda: seen.node)
+    return Publisher(seen.api, PublisherOptions(NAME, namespace), lambda: seen.node)
 
 
 async def test_a_deleted_node_is_not_created_again(seen: Seen, publisher: Publisher):

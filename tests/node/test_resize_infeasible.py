@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from croupier.lab.lab import Lab
-from tests.lab.patience import until
-from tests.node.kubelet_house import Kubelet, container, managed
+from croupier_lab.lab import Lab
+from tests.lab.waiting import until
+from tests.node.kubelet_env import KubeletEnv, container, managed
 
 KUBELET = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 FIRM = {"cpu": "100m", "memory": "32Mi"}
 
 
 @pytest.fixture(scope="module")
-def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Iterator[Kubelet]:
+def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Iterator[KubeletEnv]:
     with managed(lab, crds, real_node, tmp_path_factory.mktemp("manager")) as made:
         yield made
 
 
-def generation(kubelet: Kubelet, name: str) -> int:
+def generation(kubelet: KubeletEnv, name: str) -> int:
     return int(kubelet.get("pod", name)["metadata"]["generation"])
 
 
-def pending(kubelet: Kubelet, name: str) -> list[dict[str, Any]]:
+def pending(kubelet: KubeletEnv, name: str) -> list[dict[str, Any]]:
     return [
         one for one in kubelet.get("pod", name)["status"]["conditions"] if one["type"] == "PodResizePending"
     ]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from croupier.lab.lab import Lab
-from tests.lab.patience import until
-from tests.node.kubelet_house import ROOT, Kubelet, container, managed
+from croupier_lab.lab import Lab
+from tests.lab.waiting import until
+from tests.node.kubelet_env import ROOT, KubeletEnv, container, managed
 
 
 @pytest.fixture(scope="module")
-def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Iterator[Kubelet]:
+def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Iterator[KubeletEnv]:
     with managed(lab, crds, real_node, tmp_path_factory.mktemp("manager")) as made:
         yield made
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.proof.ground import CI, FULL, Size
+from tests.proof.env import CI, FULL, ProofSize
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -10,7 +10,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def size(pytestconfig: pytest.Config) -> Size:
+def size(pytestconfig: pytest.Config) -> ProofSize:
     return FULL if pytestconfig.getoption("--prove-full", default=False) else CI
 
 

@@ -16,7 +16,7 @@ Grant: TypeAlias = frozenset[tuple[str, int, str]]
 
 
 @dataclass(frozen=True)
-class Cut:
+class CardsChanged:
     """The new capacities of the cards of a node; 0 for MIG cards."""
 
     version: int
@@ -25,7 +25,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Took:
+class HolderAdded:
     version: int
     node: str
     holder: str
@@ -34,14 +34,14 @@ class Took:
 
 
 @dataclass(frozen=True)
-class Promoted:
+class HolderBound:
     version: int
     node: str
     holder: str
 
 
 @dataclass(frozen=True)
-class Left:
+class HolderRemoved:
     """A holder was removed (or renamed to `heir`), or a pod has ended."""
 
     version: int
@@ -52,7 +52,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PodBound:
     """A pod was bound to a node with an allocation."""
 
     version: int
@@ -63,11 +63,11 @@ class Placed:
     """Whether the pod has an allocation."""
 
     @staticmethod
-    def of(version: int, pod: dict[str, Any]) -> "Placed":
+    def of(version: int, pod: dict[str, Any]) -> "PodBound":
         meta = pod["metadata"]
         written = meta.get("annotations", {}).get(ALLOCATION)
         holder = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
-        return Placed(
+        return PodBound(
             version, pod["spec"]["nodeName"], holder, granted(written or "[]"), told=written is not None
         )
 
@@ -83,36 +83,36 @@ def granted(allocation: str) -> Grant:
     return frozenset(parts)
 
 
-Fact: TypeAlias = Cut | Took | Promoted | Left | Placed
+Fact: TypeAlias = CardsChanged | HolderAdded | HolderBound | HolderRemoved | PodBound
 
 
 @dataclass
-class World:
+class ReplayState:
     """The state of ledgers and pods during the replay of facts."""
 
     capacities: dict[str, Mapping[str, int]] = field(default_factory=dict)
     holders: dict[tuple[str, str], Grant] = field(default_factory=dict)
     bound: dict[str, str] = field(default_factory=dict)
     """The node of each holder that is Bound in a ledger."""
-    pods: dict[str, Placed] = field(default_factory=dict)
+    pods: dict[str, PodBound] = field(default_factory=dict)
     placed: set[tuple[str, str]] = field(default_factory=set)
     """Node and holder of every pod that was ever bound."""
 
     def tell(self, fact: Fact) -> Iterator[str]:
         match fact:
-            case Cut():
+            case CardsChanged():
                 self.capacities[fact.node] = fact.capacities
-            case Took():
+            case HolderAdded():
                 self.holders[fact.node, fact.holder] = fact.grant
                 if fact.bound:
                     yield from self._bind(fact.node, fact.holder)
-            case Promoted():
+            case HolderBound():
                 yield from self._bind(fact.node, fact.holder)
-            case Left(pod=True):
+            case HolderRemoved(pod=True):
                 self.pods.pop(fact.holder, None)
-            case Left():
+            case HolderRemoved():
                 yield from self._leave(fact)
-            case Placed():
+            case PodBound():
                 yield from self._place(fact)
 
     def _bind(self, node: str, holder: str) -> Iterator[str]:
@@ -122,7 +122,7 @@ class World:
         if (node, holder) not in self.placed:  # the pod may have ended: promotion is delayed
             yield f"{holder} is Bound on {node}, but no such pod was bound there"
 
-    def _leave(self, fact: Left) -> Iterator[str]:
+    def _leave(self, fact: HolderRemoved) -> Iterator[str]:
         self.holders.pop((fact.node, fact.holder), None)
         if self.bound.get(fact.holder) == fact.node:
             del self.bound[fact.holder]
@@ -130,7 +130,7 @@ class World:
         if pod is not None and pod.node == fact.node:
             yield f"{fact.holder} lost what it holds of {fact.node} while its pod is bound there"
 
-    def _place(self, fact: Placed) -> Iterator[str]:
+    def _place(self, fact: PodBound) -> Iterator[str]:
         self.pods[fact.holder] = fact
         self.placed.add((fact.node, fact.holder))
         if not fact.told:
@@ -145,10 +145,10 @@ class World:
     def _crowded(self, node: str) -> Iterator[str]:
         """Overcommitted cards by the sum of the bound pods, as the hardware would see it."""
         here = [pod for pod in self.pods.values() if pod.node == node]
-        yield from crowded(here, self.capacities.get(node, {}))
+        yield from overcommitted(here, self.capacities.get(node, {}))
 
 
-def crowded(pods: Sequence[Placed], capacities: Mapping[str, int]) -> Iterator[str]:
+def overcommitted(pods: Sequence[PodBound], capacities: Mapping[str, int]) -> Iterator[str]:
     """Cards and slots that these pods of one node overcommit."""
     shares: dict[str, int] = {}
     slots: dict[tuple[str, str], str] = {}
@@ -164,7 +164,7 @@ def crowded(pods: Sequence[Placed], capacities: Mapping[str, int]) -> Iterator[s
 
 def faults(facts: Sequence[Fact]) -> list[str]:
     """Violated invariants between ledgers and pods, at any time (I1, I2, I4, I7)."""
-    world, violations = World(), list[str]()
+    world, violations = ReplayState(), list[str]()
     for fact in sorted(facts, key=lambda fact: fact.version):
         violations += [f"at {fact.version}: {fault}" for fault in world.tell(fact)]
     return violations

@@ -11,30 +11,30 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from croupier.api import kinds
-from croupier.kube import watch
-from croupier.kube.client import EVERYTHING, Client, Selection
-from croupier.kube.errors import Gone, KubeError
-from croupier.kube.resource import Raw, Resource
-from tests.kube.waiting import until_async
+from croupier.kube.client import watch_protocol
+from croupier.kube.client.api_client import EVERYTHING, Client, Selection
+from croupier.kube.client.errors import Gone, KubeError
+from croupier.kube.client.resource import Raw, Resource
+from tests.kube.polling import until_async
 from tests.proof import facts
 from tests.proof.facts import Fact
-from tests.proof.judge import Judge, Sheet
+from tests.proof.invariants import InvariantChecker, LedgerRevision
 
 LEDGERS: Resource[Raw] = kinds.NODE_RESERVATIONS.raw
 PODS: Resource[Raw] = kinds.PODS.raw
 
 
-class Gap(AssertionError):
+class RecordingGap(AssertionError):
     """The recording is incomplete."""
 
 
 @dataclass
-class Tape:
+class WatchRecording:
     """All revisions of one kind in order, or the reason for a gap."""
 
     api: Client
     resource: Resource[Raw]
-    judge: Judge
+    judge: InvariantChecker
     selection: Selection = EVERYTHING
     version: str = ""
     gap: str = ""
@@ -45,7 +45,9 @@ class Tape:
     async def begin(self) -> None:
         listing = await self.api.list(self.resource, self.selection)
         if listing.items:
-            raise Gap(f"{len(listing.items)} {self.resource.plural} existed before the recording started")
+            raise RecordingGap(
+                f"{len(listing.items)} {self.resource.plural} existed before the recording started"
+            )
         self.version = listing.resource_version
 
     async def run(self) -> None:
@@ -61,22 +63,22 @@ class Tape:
 
     async def _watch(self) -> None:
         batches = self.api.watch(
-            self.resource, self.selection, resource_version=self.version, seconds=1800, silence=1800
+            self.resource, self.selection, resource_version=self.version, seconds=1800, idle_timeout=1800
         )
         async with contextlib.aclosing(batches) as opened:
             async for batch in opened:
                 for event in batch:
                     self._hear(event)
 
-    def _hear(self, event: watch.Event[Raw]) -> None:
+    def _hear(self, event: watch_protocol.WatchEvent[Raw]) -> None:
         match event:
-            case watch.Change():
+            case watch_protocol.ObjectEvent():
                 self._note(event.type, event.object)
-            case watch.Bookmark():
+            case watch_protocol.Bookmark():
                 self.version = event.resource_version
-            case watch.Failed(error=error):
+            case watch_protocol.WatchError(error=error):
                 raise error
-            case watch.Skipped():
+            case watch_protocol.SkippedEvent():
                 self.gap = f"an event could not be read: {event.reason}"
 
     def _note(self, change: str, raw: Raw) -> None:
@@ -129,8 +131,8 @@ def _state(raw: Raw) -> tuple[str, int, str]:
 class History:
     """The recordings. Query it only after `complete`."""
 
-    tapes: list[Tape]
-    judge: Judge
+    tapes: list[WatchRecording]
+    judge: InvariantChecker
     with_pods: bool
 
     async def complete(self) -> None:
@@ -153,15 +155,15 @@ class History:
     def facts(self) -> list[Fact]:
         return sorted(self.judge.facts, key=lambda fact: fact.version)
 
-    def sheets(self) -> dict[str, Sheet]:
+    def sheets(self) -> dict[str, LedgerRevision]:
         return self.judge.sheets
 
 
-SILENCE = 4.0
+QUIET_PERIOD = 4.0
 """Seconds without a write that count as quiet; several resyncs of every controller."""
 
 
-async def silence(recording: History, others: Sequence[object] = ()) -> bool:
+async def writes_stop(recording: History, others: Sequence[object] = ()) -> bool:
     """Whether writes stop: after pending writes a whole quiet period passes.
 
     `others` grows with every other write that must stop, too.
@@ -169,7 +171,7 @@ async def silence(recording: History, others: Sequence[object] = ()) -> bool:
     for _ in range(5):
         await recording.complete()
         before = recording.revisions, len(others)
-        await asyncio.sleep(SILENCE)  # the quiet period itself is what the test observes
+        await asyncio.sleep(QUIET_PERIOD)  # the quiet period itself is what the test observes
         await recording.complete()
         if (recording.revisions, len(others)) == before:
             return True
@@ -177,11 +179,11 @@ async def silence(recording: History, others: Sequence[object] = ()) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def recorded(api: Client, *, pods: bool = False) -> AsyncIterator[History]:
+async def record(api: Client, *, pods: bool = False) -> AsyncIterator[History]:
     """Record from now on. With `pods`, also check ledgers against the pods of all namespaces."""
-    judge = Judge()
+    judge = InvariantChecker()
     resources = [LEDGERS, PODS] if pods else [LEDGERS]
-    tapes = [Tape(api, resource, judge) for resource in resources]
+    tapes = [WatchRecording(api, resource, judge) for resource in resources]
     for tape in tapes:
         await tape.begin()
     running = [asyncio.create_task(tape.run()) for tape in tapes]

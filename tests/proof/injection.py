@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Literal
 
-from croupier.kube.errors import Unreachable
+from croupier.kube.client.errors import Unreachable
 
 When = Literal["never", "before", "after", "lost", "freeze"]
 WRITES = frozenset({"create", "update", "patch", "apply", "delete", "deletecollection"})
@@ -20,13 +20,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stand_still() -> None:
+def freeze() -> None:
     """Stop the own process until it receives SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @dataclass
-class Injection:
+class WriteInjection:
     """Injects a fault at the `number`-th write (from 1)."""
 
     number: int = 0
@@ -47,7 +47,7 @@ class Injection:
         if self.when == "before":
             die()
         if self.when == "freeze":
-            stand_still()
+            freeze()
 
     def observe(self, verb: str, resource: str, code: int, _seconds: float) -> None:
         if verb not in WRITES:

@@ -11,21 +11,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.clock import SystemClock
-from croupier.kube.elector import Elector, Leadership
-from croupier.kube.events import Recorder
-from croupier.kube.lease import Terms
-from tests.proof import house
-from tests.proof.company import log_aside, say
-from tests.proof.house import House
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.leader_election import Elector, Leadership
+from croupier.kube.controller.lease import LeaseTimings
+from tests.proof import manager_env
+from tests.proof.manager_env import LedgerManagerEnv
+from tests.proof.processes import emit, log_to_stderr
 
-TERMS = Terms(duration=3, renew_deadline=2.0, every=0.25)
+TERMS = LeaseTimings(duration=3, renew_deadline=2.0, every=0.25)
 
 
 @dataclass(frozen=True)
-class Shifted:
+class ShiftedClock:
     """A clock with an offset."""
 
     by: timedelta
@@ -40,17 +40,17 @@ class Shifted:
         await asyncio.sleep(seconds)
 
 
-def made(api: Client, options: Any) -> House:
-    clock = Shifted(timedelta(seconds=options.shift))
-    return House(api, Recorder(api, "proof", options.name), clock=clock)
+def build_env(api: Client, options: Any) -> LedgerManagerEnv:
+    clock = ShiftedClock(timedelta(seconds=options.shift))
+    return LedgerManagerEnv(api, EventRecorder(api, "proof", options.name), clock=clock)
 
 
 async def elected(api: Client, options: Any) -> None:
     async def work(term: Leadership) -> None:
-        env = made(api.fenced(term.require), options)
+        env = build_env(api.fenced(term.require), options)
         await env.synced()
-        env.start(*house.PARTS, authority=term)
-        say("leading")
+        env.start(*manager_env.CONTROLLERS, authority=term)
+        emit("leading")
         try:
             await asyncio.Event().wait()
         finally:
@@ -61,12 +61,12 @@ async def elected(api: Client, options: Any) -> None:
 
 
 async def start(options: Any) -> None:
-    async with client.connect(config.load(options.kubeconfig)) as api:
+    async with api_client.connect(config.load(options.kubeconfig)) as api:
         if options.elected:
             await elected(api, options)
             return
-        async with house.living(made(api, options)):
-            say("leading")
+        async with manager_env.running(build_env(api, options)):
+            emit("leading")
             await asyncio.Event().wait()
 
 
@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--elected", action="store_true")
     parser.add_argument("--shift", type=float, default=0.0)
-    log_aside()
+    log_to_stderr()
     asyncio.run(start(parser.parse_args()))
     return 0
 

@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.events import Recorder
-from croupier.lab.lab import Lab
-from tests.kube.waiting import until_async
-from tests.proof import actor as flow_module
-from tests.proof import ground, history, house, worlds
-from tests.proof.company import Start, company
-from tests.proof.house import House
-from tests.proof.injection import Injection
-from tests.proof.worlds import SETUPS, World
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.controller.events import EventRecorder
+from croupier_lab.lab import Lab
+from tests.kube.polling import until_async
+from tests.proof import env, flow_env, history, manager_env
+from tests.proof import flow_process as flow_module
+from tests.proof.flow_env import SETUPS, FlowEnv
+from tests.proof.injection import WriteInjection
+from tests.proof.manager_env import LedgerManagerEnv
+from tests.proof.processes import Start, child_processes
 
 SECONDS = 140
 
@@ -62,13 +62,13 @@ class Point:
         return f"{self.flow:<18} {self.number}  {self.when:<7}{self.write}"
 
 
-Look = Callable[[World], Awaitable[str]]
+Look = Callable[[FlowEnv], Awaitable[str]]
 
 
 @dataclass
 class Played:
     point: Point
-    world: World
+    world: FlowEnv
     expected: str
     ending: str = ""
 
@@ -83,7 +83,7 @@ class Theatre:
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def play(self, point: Point) -> tuple[Played, list[str]]:
-        world = World(self.api, point.name)
+        world = FlowEnv(self.api, point.name)
         async with self.turns:
             await SETUPS[point.flow](world)
             known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
@@ -93,7 +93,7 @@ class Theatre:
                 code = await actor.ended(120)
                 assert code == -signal.SIGKILL, f"{point} was never reached: {actor.log.read_text()}"
                 return Played(point, world, expected(point)), []
-            report = await actor.hear()
+            report = await actor.receive()
             assert report["refused"] == ""
             assert await actor.ended() == 0
             return Played(point, world, expected(point)), report["writes"]
@@ -133,7 +133,7 @@ async def ended_well(played: Played, look: Look) -> bool:
     return played.ending == played.expected
 
 
-async def all_well(plays: list[Played], what: str, look: Look = World.ending) -> None:
+async def all_well(plays: list[Played], what: str, look: Look = FlowEnv.ending) -> None:
     try:
         await until_async(lambda: _all_well(plays, look), what, within=90)
     except AssertionError:
@@ -161,23 +161,23 @@ async def finalize_the_rest(plays: list[Played]) -> list[Played]:
 
 
 async def test_every_crash_point_recovers(private_lab, tell, tmp_path: Path):
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     loaded = config.load(lab.kubeconfig)
-    counting = Injection()
+    counting = WriteInjection()
     async with (
-        client.connect(loaded) as api,
-        client.connect(loaded, observe=counting.observe) as recovering,
-        history.recorded(api, pods=True) as recording,
-        company(tmp_path) as start,
+        api_client.connect(loaded) as api,
+        api_client.connect(loaded, observe=counting.observe) as recovering,
+        history.record(api, pods=True) as recording,
+        child_processes(tmp_path) as start,
     ):
         plays = await Theatre(lab, api, start).play_all(FLOWS)
 
-        async with house.living(House(recovering, Recorder(api, "proof"))):
+        async with manager_env.running(LedgerManagerEnv(recovering, EventRecorder(api, "proof"))):
             await all_well(plays, "worlds that did not come to a good end")
-            assert await history.silence(recording, counting.writes)
+            assert await history.writes_stop(recording, counting.writes)
             rest = await finalize_the_rest(plays)
             await all_well(rest, "Reservations that were not released")
-            assert await history.silence(recording, counting.writes)
+            assert await history.writes_stop(recording, counting.writes)
         tell(f"Crash points: {len(plays) - len(FLOWS)} in {len(FLOWS)} flows\n{table(plays)}")
 
     assert recording.faults() == []
@@ -188,32 +188,32 @@ MEMORY_FLOWS = ("memory-bind", "memory-reservation")
 
 async def test_every_crash_point_recovers_with_the_in_memory_manager(private_lab, tell, tmp_path: Path):
     """The in-memory ledgers are lost; two successive processes rebuild them from the records."""
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     loaded = config.load(lab.kubeconfig)
-    counting = Injection()
+    counting = WriteInjection()
     async with (
-        client.connect(loaded) as api,
-        client.connect(loaded, observe=counting.observe) as recovering,
-        history.recorded(api) as recording,
-        company(tmp_path) as start,
+        api_client.connect(loaded) as api,
+        api_client.connect(loaded, observe=counting.observe) as recovering,
+        history.record(api) as recording,
+        child_processes(tmp_path) as start,
     ):
         plays = await Theatre(lab, api, start).play_all(MEMORY_FLOWS)
 
         for successor in ("the next process", "the process after it"):
-            env = House(recovering, Recorder(api, "proof"), in_memory=True)
-            async with house.living(env):
-                await all_well(plays, f"environments that {successor} did not recover", in_book(env))
-                assert await history.silence(recording, counting.writes)
+            manager = LedgerManagerEnv(recovering, EventRecorder(api, "proof"), in_memory=True)
+            async with manager_env.running(manager):
+                await all_well(plays, f"environments that {successor} did not recover", in_book(manager))
+                assert await history.writes_stop(recording, counting.writes)
                 if successor != "the next process":
                     rest = await finalize_the_rest(plays)
-                    await all_well(rest, "Reservations that were not released", in_book(env))
+                    await all_well(rest, "Reservations that were not released", in_book(manager))
         tell(f"Crash points in memory: {len(plays) - len(MEMORY_FLOWS)}\n{table(plays)}")
 
     assert recording.revisions == 0, "in memory mode no NodeReservation is written"
 
 
-def in_book(env: House) -> Look:
-    async def look(world: World) -> str:
-        return await world.ending_by(worlds.from_memory(env.book.ledger(world.node)))
+def in_book(env: LedgerManagerEnv) -> Look:
+    async def look(world: FlowEnv) -> str:
+        return await world.ending_by(flow_env.from_memory(env.manager.ledger(world.node)))
 
     return look

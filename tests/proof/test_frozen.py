@@ -18,17 +18,17 @@ import psutil
 
 from croupier.api import kinds
 from croupier.extender.protocol import ExtenderBindingArgs
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.events import Recorder
-from croupier.lab.lab import Lab
-from tests.kube.waiting import until, until_async
-from tests.proof import actor as flow_module
-from tests.proof import ground, history, house
-from tests.proof.actor import POD
-from tests.proof.company import Player, Start, company
-from tests.proof.house import House, Scope
-from tests.proof.worlds import World
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.controller.events import EventRecorder
+from croupier_lab.lab import Lab
+from tests.kube.polling import until, until_async
+from tests.proof import env, history, manager_env
+from tests.proof import flow_process as flow_module
+from tests.proof.flow_env import FlowEnv
+from tests.proof.flow_process import POD
+from tests.proof.manager_env import LedgerManagerEnv, Scope
+from tests.proof.processes import ChildProcess, Start, child_processes
 
 SECONDS = 40
 
@@ -43,13 +43,13 @@ class Scene:
     api: Client
     start: Start
 
-    async def world(self, name: str, cards: int = 2) -> World:
-        made = World(self.api, name)
+    async def world(self, name: str, cards: int = 2) -> FlowEnv:
+        made = FlowEnv(self.api, name)
         await made.lay(cards)
         await made.open(cards)
         return made
 
-    async def frozen(self, flow: str, world: World, before: int) -> Player:
+    async def frozen(self, flow: str, world: FlowEnv, before: int) -> ChildProcess:
         """A flow process that is frozen before the given write."""
         known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
         known += [f"--namespace={world.namespace}", f"--number={before}", "--when=freeze"]
@@ -58,11 +58,11 @@ class Scene:
         await until(lambda: process.status() == psutil.STATUS_STOPPED, f"{flow} to stand still")
         return player
 
-    def house(self, scope: Scope, **how: Any) -> House:
-        return House(self.api, Recorder(self.api, "proof"), scope, **how)
+    def house(self, scope: Scope, **how: Any) -> LedgerManagerEnv:
+        return LedgerManagerEnv(self.api, EventRecorder(self.api, "proof"), scope, **how)
 
     @contextlib.asynccontextmanager
-    async def extender(self, *worlds: World, ttl: float = 2) -> AsyncIterator[House]:
+    async def extender(self, *worlds: FlowEnv, ttl: float = 2) -> AsyncIterator[LedgerManagerEnv]:
         """Another extender, for one environment or all."""
         made = self.house(_scope(*worlds), ttl=timedelta(seconds=ttl))
         await made.synced()
@@ -73,16 +73,16 @@ class Scene:
             await made.close()
 
 
-def _scope(*worlds: World) -> Scope:
+def _scope(*worlds: FlowEnv) -> Scope:
     return Scope(worlds[0].node, worlds[0].namespace) if len(worlds) == 1 else Scope()
 
 
-async def bind(house: House, holder: str, node: str) -> str:
+async def bind(house: LedgerManagerEnv, holder: str, node: str) -> str:
     namespace, name, uid = holder.split("/")
     return await house.binder.bind(ExtenderBindingArgs(name, namespace, uid, node))
 
 
-async def ended(world: World, how: str) -> None:
+async def ended(world: FlowEnv, how: str) -> None:
     async def look() -> bool:
         return await world.ending() == how
 
@@ -93,13 +93,13 @@ async def a_late_binding_is_refused_once_its_hold_has_expired(scene: Scene):
     world = await scene.world("late")
     await world.pod()
     frozen = await scene.frozen("bind", world, before=BINDING)
-    async with house.living(scene.house(_scope(world))) as awake:
+    async with manager_env.running(scene.house(_scope(world))) as awake:
         await ended(world, "free, 2 cards")
         rival = await world.pod("rival")
         assert await bind(awake, rival, world.node) == "", "another pod can get the cards"
 
-        frozen.thaw()
-        report = await frozen.hear()
+        frozen.resume()
+        report = await frozen.receive()
         await awake.binder.drain()
 
     assert "too little capacity left" in report["refused"] or "short" in report["refused"], report
@@ -113,13 +113,13 @@ async def a_late_binding_gets_other_cards_where_there_are_some(scene: Scene):
     world = await scene.world("late-again", cards=4)
     await world.pod()
     frozen = await scene.frozen("bind", world, before=BINDING)
-    async with house.living(scene.house(_scope(world))) as awake:
+    async with manager_env.running(scene.house(_scope(world))) as awake:
         await ended(world, "free, 4 cards")
         rival = await world.pod("rival")
         assert await bind(awake, rival, world.node) == ""
 
-        frozen.thaw()
-        assert (await frozen.hear())["refused"] == ""
+        frozen.resume()
+        assert (await frozen.receive())["refused"] == ""
         await awake.binder.drain()
 
     sheet = await world.sheet()
@@ -135,8 +135,8 @@ async def a_frozen_expiry_does_not_release_a_pod_that_was_bound(scene: Scene):
     expirer = await scene.frozen("expire", world, before=RELEASE)
     async with scene.extender(world, ttl=60) as extender:
         assert await bind(extender, holder, world.node) == ""
-        expirer.thaw()
-        await expirer.hear()
+        expirer.resume()
+        await expirer.receive()
 
     await ended(world, "bound")
 
@@ -148,8 +148,8 @@ async def an_expiry_that_was_frozen_before_its_fence_reads_again(scene: Scene):
     expirer = await scene.frozen("expire", world, before=FENCE)
     async with scene.extender(world, ttl=60) as extender:
         assert await bind(extender, holder, world.node) == ""
-        expirer.thaw()
-        await expirer.hear()
+        expirer.resume()
+        await expirer.receive()
 
     await ended(world, "bound")
 
@@ -162,8 +162,8 @@ async def the_same_bind_in_another_extender(scene: Scene, before: int):
         twice = await asyncio.gather(*(bind(extender, holder, world.node) for _ in range(2)))
         assert twice == ["", ""]
         assert await bind(extender, holder, world.node) == "", "and again later"
-        frozen.thaw()
-        assert (await frozen.hear())["refused"] == ""
+        frozen.resume()
+        assert (await frozen.receive())["refused"] == ""
 
     await ended(world, "bound")
 
@@ -174,8 +174,8 @@ async def the_pod_is_bound_to_another_node(scene: Scene):
     frozen = await scene.frozen("bind", here, before=BINDING)
     async with scene.extender() as extender:
         assert await bind(extender, holder, there.node) == ""
-        frozen.thaw()
-        report = await frozen.hear()
+        frozen.resume()
+        report = await frozen.receive()
 
     assert "is already bound to there" in report["refused"]
     ledgers = [await env.sheet() for env in (here, there)]
@@ -189,8 +189,8 @@ async def the_pod_is_replaced_by_a_pod_of_the_same_name(scene: Scene):
     await world.remove_pod()
     successor = await world.pod()
 
-    frozen.thaw()
-    report = await frozen.hear()
+    frozen.resume()
+    report = await frozen.receive()
 
     assert "was replaced by a pod with UID" in report["refused"]
     assert await world.ending() == "free, 2 cards"
@@ -204,8 +204,8 @@ async def the_pod_is_deleted(scene: Scene):
     frozen = await scene.frozen("bind", world, before=BINDING)
     await world.remove_pod()
 
-    frozen.thaw()
-    report = await frozen.hear()
+    frozen.resume()
+    report = await frozen.receive()
 
     assert "is gone" in report["refused"]
     assert await world.ending() == "free, 2 cards"
@@ -233,12 +233,12 @@ STORIES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
 
 async def test_frozen_processes_cause_no_overcommit(private_lab, tell, tmp_path: Path):
     """All cases concurrently on one API server, each in its own environment."""
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     turns = asyncio.Semaphore(4)
     async with (
-        client.connect(config.load(lab.kubeconfig)) as api,
-        history.recorded(api, pods=True) as recording,
-        company(tmp_path) as start,
+        api_client.connect(config.load(lab.kubeconfig)) as api,
+        history.record(api, pods=True) as recording,
+        child_processes(tmp_path) as start,
     ):
         scene = Scene(lab, api, start)
 

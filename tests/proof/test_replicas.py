@@ -11,24 +11,24 @@ from datetime import timedelta
 
 from croupier.api import kinds
 from croupier.extender.protocol import ExtenderBindingArgs
-from croupier.kube import client, config
-from croupier.kube.client import Client
-from croupier.kube.events import Recorder
-from tests.kube.waiting import until_async
-from tests.proof import ground, history
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.controller.events import EventRecorder
+from tests.kube.polling import until_async
+from tests.proof import env, history
 from tests.proof import replica as replica_module
-from tests.proof.company import Player, company
-from tests.proof.house import House
-from tests.proof.worlds import World
+from tests.proof.flow_env import FlowEnv
+from tests.proof.manager_env import LedgerManagerEnv
+from tests.proof.processes import ChildProcess, child_processes
 
 SECONDS = 60
 
 HOUR = 3600.0
 
 
-async def worlds(api: Client, count: int) -> list[World]:
+async def worlds(api: Client, count: int) -> list[FlowEnv]:
     """Nodes whose ledgers the controllers create."""
-    made = [World(api, f"world-{number}") for number in range(count)]
+    made = [FlowEnv(api, f"world-{number}") for number in range(count)]
     for world in made:
         await world.lay()
     for world in made:
@@ -36,14 +36,14 @@ async def worlds(api: Client, count: int) -> list[World]:
     return made
 
 
-async def opened(world: World) -> None:
+async def opened(world: FlowEnv) -> None:
     async def look() -> bool:
         return await world.sheet() is not None
 
     await until_async(look, f"the ledger of {world.node}")
 
 
-async def bound(house: House, world: World, name: str) -> str:
+async def bound(house: LedgerManagerEnv, world: FlowEnv, name: str) -> str:
     """Bind a pod with retries."""
     holder = await world.pod(name)
     args = ExtenderBindingArgs(name, world.namespace, holder.rpartition("/")[2], world.node)
@@ -55,7 +55,7 @@ async def bound(house: House, world: World, name: str) -> str:
     return holder
 
 
-async def ends(world: World, *endings: str) -> None:
+async def ends(world: FlowEnv, *endings: str) -> None:
     async def look() -> bool:
         return await world.ending() in endings
 
@@ -65,9 +65,9 @@ async def ends(world: World, *endings: str) -> None:
         raise AssertionError(f"{late}: {await world.ending()}, {await world.sheet()}") from None
 
 
-async def a_day(api: Client, places: list[World]) -> None:
+async def a_day(api: Client, places: list[FlowEnv]) -> None:
     """Create Reservations, bind pods, and delete both in different orders."""
-    house = House(api, Recorder(api, "proof"), ttl=timedelta(seconds=60))
+    house = LedgerManagerEnv(api, EventRecorder(api, "proof"), ttl=timedelta(seconds=60))
     await house.synced()
     for world in places:
         await world.reservation()
@@ -89,22 +89,22 @@ async def a_day(api: Client, places: list[World]) -> None:
 
 
 async def test_three_replicas_without_election_and_with_three_clocks(private_lab, tell, tmp_path):
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     began = time.monotonic()
     async with (
-        client.connect(config.load(lab.kubeconfig)) as api,
-        history.recorded(api, pods=True) as recording,
-        company(tmp_path) as start,
+        api_client.connect(config.load(lab.kubeconfig)) as api,
+        history.record(api, pods=True) as recording,
+        child_processes(tmp_path) as start,
     ):
         for name, shift in (("right", 0.0), ("ahead", HOUR), ("behind", -HOUR)):
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", f"--shift={shift}")
             replica = await start(replica_module.__name__, name, *known)
-            assert await replica.hear() == "leading"
+            assert await replica.receive() == "leading"
         places = await worlds(api, 3)
 
         await a_day(api, places)
 
-        assert await history.silence(recording)
+        assert await history.writes_stop(recording)
         tell(
             f"Three replicas, three clocks: {recording.revisions} revisions, {time.monotonic() - began:.0f} s"
         )
@@ -112,35 +112,35 @@ async def test_three_replicas_without_election_and_with_three_clocks(private_lab
 
 
 async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_path):
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     async with (
-        client.connect(config.load(lab.kubeconfig)) as api,
-        history.recorded(api, pods=True) as recording,
-        company(tmp_path) as start,
+        api_client.connect(config.load(lab.kubeconfig)) as api,
+        history.record(api, pods=True) as recording,
+        child_processes(tmp_path) as start,
     ):
 
-        async def replica(name: str) -> Player:
+        async def replica(name: str) -> ChildProcess:
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", "--elected")
             return await start(replica_module.__name__, name, *known)
 
         first = await replica("first")
-        assert await first.hear() == "leading"
+        assert await first.receive() == "leading"
         places = await worlds(api, 3)
         second = await replica("second")
         for world in places:
             await world.reservation()
 
         await first.freeze()  # while it is working
-        assert await second.hear() == "leading"
+        assert await second.receive() == "leading"
         await asyncio.gather(*(ends(world, "reserved") for world in places))
         for world in places[:2]:
             await world.remove_reservation()
-        first.thaw()
+        first.resume()
 
         await asyncio.gather(*(ends(world, "free, 4 cards") for world in places[:2]))
         await places[2].remove_reservation()
         await ends(places[2], "free, 4 cards")
-        assert await history.silence(recording)
+        assert await history.writes_stop(recording)
         assert await api.get(kinds.NODES, places[0].node) is not None
         tell(f"A leader frozen past its lease: {recording.revisions} revisions")
     assert recording.faults() == []

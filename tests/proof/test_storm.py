@@ -10,23 +10,23 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from croupier.kube import client, config
-from croupier.lab.lab import Lab
-from tests.proof import customers as claim_module
-from tests.proof import ground, history
-from tests.proof.company import Player, company
-from tests.proof.facts import Took
+from croupier.kube.client import api_client, config
+from croupier_lab.lab import Lab
+from tests.proof import claim_load as claim_module
+from tests.proof import env, history
+from tests.proof.facts import HolderAdded
 from tests.proof.history import History
-from tests.proof.judge import Sheet
+from tests.proof.invariants import LedgerRevision
+from tests.proof.processes import ChildProcess, child_processes
 
 SECONDS = 140
 
 PATIENCE = 1800.0
 
 
-async def gather(players: list[Player]) -> list[dict[str, Any]]:
+async def gather(players: list[ChildProcess]) -> list[dict[str, Any]]:
     """The reports of all writers of all processes."""
-    heard = await asyncio.gather(*(player.hear(PATIENCE) for player in players))
+    heard = await asyncio.gather(*(player.receive(PATIENCE) for player in players))
     return [account for report in heard for account in report]
 
 
@@ -36,7 +36,9 @@ def pick(accounts: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 def every_yes_is_in(recording: History, accounts: list[dict[str, Any]]) -> list[str]:
     """Grants that are missing in the history or differ from it."""
-    took = {(fact.node, fact.holder): fact.grant for fact in recording.facts() if isinstance(fact, Took)}
+    took = {
+        (fact.node, fact.holder): fact.grant for fact in recording.facts() if isinstance(fact, HolderAdded)
+    }
     wrong = []
     for holder, (node, grant) in pick(accounts, "promised").items():
         if took.get((node, holder)) != frozenset((card, share, "") for card, share in grant):
@@ -44,7 +46,7 @@ def every_yes_is_in(recording: History, accounts: list[dict[str, Any]]) -> list[
     return wrong
 
 
-def contents(sheets: dict[str, Sheet]) -> dict[str, Any]:
+def contents(sheets: dict[str, LedgerRevision]) -> dict[str, Any]:
     return {node: (sheet.cards, sheet.held, sheet.reservations) for node, sheet in sheets.items()}
 
 
@@ -61,10 +63,10 @@ def summary(accounts: list[dict[str, Any]], recording: History, seconds: float) 
     )
 
 
-Failure = Callable[[list[Player]], Awaitable[None]]
+Failure = Callable[[list[ChildProcess]], Awaitable[None]]
 
 
-async def nothing(_players: list[Player]) -> None:
+async def nothing(_players: list[ChildProcess]) -> None:
     """No failure."""
 
 
@@ -73,20 +75,20 @@ async def storm(
 ) -> list[dict[str, Any]]:
     """Run the schedulers, check while they hold cards, release everything, check again; returns reports."""
     count = options.pop("schedulers")
-    async with company(folder) as start:
+    async with child_processes(folder) as start:
         players = []
         for number in range(count):
             flags = [f"--{name}={value}" for name, value in options.items()]
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name=s{number}")
             players.append(await start(claim_module.__name__, f"s{number}", *known, *flags))
-        assert [await player.hear() for player in players] == ["ready"] * count
+        assert [await player.receive() for player in players] == ["ready"] * count
         for player in players:
             player.tell("go")
         await failure(players)
         accounts = await gather(players)
         await recording.complete()
         assert recording.gaps() == []
-        held = ground.holders(recording.judge)
+        held = env.holders(recording.judge)
         live, unknown = pick(accounts, "live"), pick(accounts, "unknown")
         assert {who: node for who, node in held.items() if who not in unknown} == live, "lost or leaked"
         for player in players:
@@ -103,12 +105,12 @@ def fair(accounts: list[dict[str, Any]], each: int) -> None:
 
 
 async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path):
-    lab = await ground.raised(private_lab)
+    lab = await env.start_lab(private_lab)
     nodes = [f"node-{number}" for number in range(size.nodes)]
     each = size.requests // size.schedulers
     budget = size.nodes * size.cards * 130 // size.schedulers
-    async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
-        await ground.opened(api, nodes, size.cards)
+    async with api_client.connect(config.load(lab.kubeconfig)) as api, history.record(api) as recording:
+        await env.create_ledgers(api, nodes, size.cards)
         await recording.complete()
         before = contents(recording.sheets())
 
@@ -127,9 +129,9 @@ async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path)
 
 
 async def test_64_writers_on_one_node(private_lab, size, tell, tmp_path):
-    lab = await ground.raised(private_lab)
-    async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
-        await ground.opened(api, ["hot"], 8)
+    lab = await env.start_lab(private_lab)
+    async with api_client.connect(config.load(lab.kubeconfig)) as api, history.record(api) as recording:
+        await env.create_ledgers(api, ["hot"], 8)
         await recording.complete()
         before = contents(recording.sheets())
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from croupier.kube import client, config
-from tests.kube.waiting import until
-from tests.proof import ground, history
-from tests.proof.company import Player
+from croupier.kube.client import api_client, config
+from tests.kube.polling import until
+from tests.proof import env, history
+from tests.proof.processes import ChildProcess
 from tests.proof.test_storm import contents, every_yes_is_in, fair, nothing, storm, summary
 
 SECONDS = 120
@@ -29,7 +29,7 @@ class Breakage:
         self._lab = lab
         self._recording = recording
 
-    async def dies(self, players: list[Player]) -> None:
+    async def dies(self, players: list[ChildProcess]) -> None:
         """Kill it during requests.
 
         The schedulers are frozen before and after, so that the recording, which is interrupted as well, can
@@ -38,11 +38,11 @@ class Breakage:
         await self._some_trade()
         await self._hold(players)
         for player in players:
-            player.thaw()
+            player.resume()
         self._lab.kill("kube-apiserver")
         await self._come_back(players)
 
-    async def forgets(self, players: list[Player]) -> None:
+    async def forgets(self, players: list[ChildProcess]) -> None:
         """Compact etcd, so that every resumed watch gets 410 Gone."""
         await self._some_trade()
         await self._hold(players)
@@ -50,19 +50,19 @@ class Breakage:
         await asyncio.to_thread(self._lab.etcd_compact)
         await self._come_back(players)
 
-    async def _hold(self, players: list[Player]) -> None:
+    async def _hold(self, players: list[ChildProcess]) -> None:
         for player in players:
             await player.freeze()
         await self._recording.complete()
 
-    async def _come_back(self, players: list[Player]) -> None:
+    async def _come_back(self, players: list[ChildProcess]) -> None:
         for player in players:
             await player.freeze()
         await self._lab.start("kube-apiserver")
         await self._lab.ready()
         await self._recording.complete()
         for player in players:
-            player.thaw()
+            player.resume()
 
     async def _some_trade(self) -> None:
         seen = self._recording.revisions
@@ -78,10 +78,10 @@ FAULTS = {
 
 @pytest.mark.parametrize(("breakage", "options"), FAULTS.values(), ids=FAULTS)
 async def test_concurrent_claims_with(private_lab, size, tell, tmp_path, breakage, options):
-    lab = await ground.raised(private_lab, durable=True)
+    lab = await env.start_lab(private_lab, durable=True)
     each = max(40, size.requests // 40)
-    async with client.connect(config.load(lab.kubeconfig)) as api, history.recorded(api) as recording:
-        await ground.opened(api, NODES, CARDS)
+    async with api_client.connect(config.load(lab.kubeconfig)) as api, history.record(api) as recording:
+        await env.create_ledgers(api, NODES, CARDS)
         await recording.complete()
         before = contents(recording.sheets())
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from croupier.lab import realnode
-from tests.proof.ground import FULL, Size
+from croupier_lab import realnode
+from tests.proof.env import FULL, ProofSize
 
 ROOT = Path(__file__).resolve().parents[2]
 WALK = ROOT / "examples/cards/README.md"
 
 
-def test_the_example_works_as_printed(size: Size, tmp_path: Path) -> None:
+def test_the_example_works_as_printed(size: ProofSize, tmp_path: Path) -> None:
     if size is not FULL:
         pytest.skip("runs with `make prove`")
     if reason := realnode.obstacle():

@@ -12,18 +12,18 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from croupier.book.manager import Book
-from croupier.lab import dealer, fleet, nodes, process
-from croupier.lab.controlplane import PARTS
-from croupier.lab.lab import Lab
-from croupier.lab.process import Process, Program
-from croupier.lab.progress import Plain
-from tests.kube.waiting import until
+from croupier.capacity.manager import CapacityManagerKind
+from croupier_lab import croupier_processes, fleet, nodes, process
+from croupier_lab.controlplane import COMPONENTS
+from croupier_lab.lab import Lab
+from croupier_lab.process import LabProcess, Program
+from croupier_lab.progress import LogProgress
+from tests.kube.polling import until
 
 SECONDS = 140
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
-QUIET = Plain(lambda _: None)
+LOG_OPTIONS = LogProgress(lambda _: None)
 MISSION = """
 apiVersion: mps.nvidia.com/v1
 kind: Reservation
@@ -32,25 +32,28 @@ spec: {podKey: default/my-pod, nodeName: node-1, numCards: 2, percentPerCard: 50
 """
 
 
-class House:
+class ProcessEnv:
     """A lab with two nodes of two cards."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
-    async def deals(self, book: Book, kubeconfigs: Mapping[str, Path] | None = None) -> None:
-        await dealer.join(self.lab, book, QUIET, kubeconfigs=kubeconfigs)
+    async def deals(self, book: CapacityManagerKind, kubeconfigs: Mapping[str, Path] | None = None) -> None:
+        await croupier_processes.start_croupier(self.lab, book, LOG_OPTIONS, kubeconfigs=kubeconfigs)
 
     def account(self, name: str) -> Path:
         """A kubeconfig with the service account of that process."""
         groups = [
             "system:serviceaccounts",
-            f"system:serviceaccounts:{dealer.NAMESPACE}",
+            f"system:serviceaccounts:{croupier_processes.NAMESPACE}",
             "system:authenticated",
         ]
         said = yaml.safe_load(self.lab.kubeconfig.read_text())
         for user in said["users"]:
-            user["user"] |= {"as": f"system:serviceaccount:{dealer.NAMESPACE}:{name}", "as-groups": groups}
+            user["user"] |= {
+                "as": f"system:serviceaccount:{croupier_processes.NAMESPACE}:{name}",
+                "as-groups": groups,
+            }
         path = self.lab.folder / f"{name}.kubeconfig"
         path.write_text(yaml.safe_dump(said))
         return path
@@ -87,34 +90,34 @@ class House:
 
 
 @pytest_asyncio.fixture
-async def house(private_lab: Callable[..., Any]) -> House:
-    lab = await private_lab(parts=PARTS)
-    await fleet.create(lab, nodes.fleet(2, cards="H100:2", named=[]), QUIET)
+async def house(private_lab: Callable[..., Any]) -> ProcessEnv:
+    lab = await private_lab(components=COMPONENTS)
+    await fleet.create(lab, nodes.fleet(2, cards="H100:2", named=[]), LOG_OPTIONS)
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
-    return House(lab)
+    return ProcessEnv(lab)
 
 
-async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_directions(house):
-    await house.deals("InMemory")
-    house.lab.kubectl("apply", "-f", "-", stdin=MISSION)
-    await until(lambda: house.phase("example-reservation") == "Reserved", "the Reservation to be held")
-    house.ask("first", ratio=30)
-    house.ask("second", cards=2, ratio=50)
-    await until(lambda: house.cards_of("first") and house.cards_of("second"), "both pods to be placed")
-    cards = house.cards_of("second")
-    assert house.get("nodereservations")["items"] == []
+async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_directions(env):
+    await env.deals("InMemory")
+    env.lab.kubectl("apply", "-f", "-", stdin=MISSION)
+    await until(lambda: env.phase("example-reservation") == "Reserved", "the Reservation to be held")
+    env.ask("first", ratio=30)
+    env.ask("second", cards=2, ratio=50)
+    await until(lambda: env.cards_of("first") and env.cards_of("second"), "both pods to be placed")
+    cards = env.cards_of("second")
+    assert env.get("nodereservations")["items"] == []
 
-    house.lab.kill(dealer.EXTENDER)
-    house.ask("third", cards=2, ratio=20)
-    await house.deals("InMemory")
-    await until(lambda: house.cards_of("third"), "the third pod to be placed by the next capacity manager")
-    assert house.cards_of("second") == cards
+    env.lab.kill(croupier_processes.EXTENDER)
+    env.ask("third", cards=2, ratio=20)
+    await env.deals("InMemory")
+    await until(lambda: env.cards_of("third"), "the third pod to be placed by the next capacity manager")
+    assert env.cards_of("second") == cards
 
-    await house.deals("CRD")
-    await until(lambda: len(house.get("nodereservations")["items"]) == 2, "the ledgers to be written")
-    house.ask("my-pod", cards=2, ratio=50)
-    await until(lambda: house.cards_of("my-pod"), "the reserved pod to get its cards")
-    ledgers = {item["metadata"]["name"]: item["spec"] for item in house.get("nodereservations")["items"]}
+    await env.deals("CRD")
+    await until(lambda: len(env.get("nodereservations")["items"]) == 2, "the ledgers to be written")
+    env.ask("my-pod", cards=2, ratio=50)
+    await until(lambda: env.cards_of("my-pod"), "the reserved pod to get its cards")
+    ledgers = {item["metadata"]["name"]: item["spec"] for item in env.get("nodereservations")["items"]}
     held = {
         (card["id"], key.split("/")[1]): share
         for spec in ledgers.values()
@@ -124,40 +127,40 @@ async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_dir
     assert held == {
         (card, pod): share
         for pod in ("first", "second", "third", "my-pod")
-        for card, share in house.cards_of(pod)
+        for card, share in env.cards_of(pod)
     }
-    assert {card for card, _ in house.cards_of("my-pod")} == {"node-1-gpu-0", "node-1-gpu-1"}
+    assert {card for card, _ in env.cards_of("my-pod")} == {"node-1-gpu-0", "node-1-gpu-1"}
 
-    await house.deals("InMemory")
-    assert house.get("nodereservations")["items"] == []
-    house.ask("too-much", cards=2, ratio=60)
-    await until(lambda: _refusal(house, "too-much"), "the scheduler to say why")
-    house.lab.kubectl("delete", "pod", "first", "second", "--wait=true")
-    await until(lambda: house.cards_of("too-much"), "freed cards to be given again", within=60)
-    assert all(share <= 100 for share in house.shares().values())
+    await env.deals("InMemory")
+    assert env.get("nodereservations")["items"] == []
+    env.ask("too-much", cards=2, ratio=60)
+    await until(lambda: _refusal(env, "too-much"), "the scheduler to say why")
+    env.lab.kubectl("delete", "pod", "first", "second", "--wait=true")
+    await until(lambda: env.cards_of("too-much"), "freed cards to be given again", within=60)
+    assert all(share <= 100 for share in env.shares().values())
 
 
 @pytest.mark.parametrize("book", ["InMemory", "CRD"])
-async def test_the_service_accounts_of_the_manifests_have_all_permissions(house, book):
-    house.lab.kubectl("apply", "-k", str(MANIFESTS))
-    accounts = {name: house.account(name) for name in (dealer.EXTENDER, dealer.MANAGER)}
-    await house.deals(book, accounts)
+async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, book):
+    env.lab.kubectl("apply", "-k", str(MANIFESTS))
+    accounts = {name: env.account(name) for name in (croupier_processes.EXTENDER, croupier_processes.MANAGER)}
+    await env.deals(book, accounts)
 
-    house.lab.kubectl("apply", "-f", "-", stdin=MISSION)
-    house.ask("my-pod", cards=2, ratio=50)
-    house.ask("whole", cards=1)
-    await until(lambda: house.cards_of("my-pod") and house.cards_of("whole"), "both pods to be placed")
-    house.lab.kubectl("delete", "pod", "my-pod", "--wait=true")
-    await until(lambda: house.phase("example-reservation") == "Released", "the end of its pod to be seen")
-    house.lab.kubectl("delete", "rsv", "example-reservation", "--timeout=30s")
+    env.lab.kubectl("apply", "-f", "-", stdin=MISSION)
+    env.ask("my-pod", cards=2, ratio=50)
+    env.ask("whole", cards=1)
+    await until(lambda: env.cards_of("my-pod") and env.cards_of("whole"), "both pods to be placed")
+    env.lab.kubectl("delete", "pod", "my-pod", "--wait=true")
+    await until(lambda: env.phase("example-reservation") == "Released", "the end of its pod to be seen")
+    env.lab.kubectl("delete", "rsv", "example-reservation", "--timeout=30s")
 
-    logs = [house.lab.logs / f"{name}.log" for name in accounts]
+    logs = [env.lab.logs / f"{name}.log" for name in accounts]
     said = "".join(log.read_text() for log in logs if log.exists())
     assert "forbidden" not in said.lower()
 
 
-async def test_a_second_capacity_manager_is_refused(house):
-    await house.deals("InMemory")
+async def test_a_second_capacity_manager_is_refused(env):
+    await env.deals("InMemory")
 
     ended = await asyncio.to_thread(
         subprocess.run,
@@ -170,7 +173,7 @@ async def test_a_second_capacity_manager_is_refused(house):
             "--capacity-manager=CRD",
             "--health=127.0.0.1:0",
         ],
-        env={"KUBECONFIG": str(house.lab.kubeconfig), "PATH": ""},
+        env={"KUBECONFIG": str(env.lab.kubeconfig), "PATH": ""},
         capture_output=True,
         text=True,
         timeout=60,
@@ -179,26 +182,26 @@ async def test_a_second_capacity_manager_is_refused(house):
 
     assert ended.returncode == 1
     assert "runs the in-memory capacity manager" in ended.stderr
-    assert process.alive(house.lab.process(dealer.EXTENDER))
+    assert process.alive(env.lab.process(croupier_processes.EXTENDER))
 
 
-async def test_the_manager_stops_when_an_in_memory_capacity_manager_becomes_active(house):
-    await house.deals("CRD")
-    both = [house.lab.process(dealer.EXTENDER), house.lab.process(dealer.MANAGER)]
+async def test_the_manager_stops_when_an_in_memory_capacity_manager_becomes_active(env):
+    await env.deals("CRD")
+    both = [env.lab.process(croupier_processes.EXTENDER), env.lab.process(croupier_processes.MANAGER)]
 
-    options = ("--listen=127.0.0.1:0", "--health=127.0.0.1:0", f"--kubeconfig={house.lab.kubeconfig}")
+    options = ("--listen=127.0.0.1:0", "--health=127.0.0.1:0", f"--kubeconfig={env.lab.kubeconfig}")
     second = Program("second", (sys.executable, "-m", "croupier.cli", "extender", *options))
-    house.lab.adopt(process.start(second, house.lab.logs))  # ends with the lab
+    env.lab.adopt(process.start(second, env.lab.logs))  # ends with the lab
 
     await until(lambda: not any(map(process.alive, both)), "the others to stop", within=60)
     assert all("runs the in-memory capacity manager" in _log(program) for program in both)
-    assert process.alive(house.lab.process("second"))
+    assert process.alive(env.lab.process("second"))
 
 
-def _log(of: Process) -> str:
+def _log(of: LabProcess) -> str:
     return Path(of.log).read_text()
 
 
-def _refusal(house: House, pod: str) -> bool:
-    events = house.get("events", f"--field-selector=involvedObject.name={pod},reason=FailedScheduling")
+def _refusal(env: ProcessEnv, pod: str) -> bool:
+    events = env.get("events", f"--field-selector=involvedObject.name={pod},reason=FailedScheduling")
     return any("needs 2 cards with 60 % free but has" in event["message"] for event in events["items"])

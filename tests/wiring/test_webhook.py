@@ -21,12 +21,12 @@ from croupier.admission.configurations import PATHS
 from croupier.admission.registration import KINDS
 from croupier.api import kinds
 from croupier.cli import app
-from croupier.kube import client, config
-from croupier.kube.client import Client, PatchType
-from croupier.kube.errors import ApiError, NotFound
-from croupier.lab.lab import Lab
-from tests.admission.desk import free_ports, gpu, plain
-from tests.kube.waiting import until_async
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client, PatchType
+from croupier.kube.client.errors import ApiError, NotFound
+from croupier_lab.lab import Lab
+from tests.admission.webhook_env import free_ports, gpu, plain
+from tests.kube.polling import until_async
 
 MARK = "gpu.mps.io/ledger"
 WITHIN = 60.0
@@ -58,7 +58,7 @@ class Replica:
 
 
 @dataclass
-class House:
+class WebhookEnv:
     api: Client
     lab: Lab
     namespace: str
@@ -99,68 +99,66 @@ class House:
 
 
 @pytest_asyncio.fixture
-async def house(lab: Lab, namespace: str) -> AsyncIterator[House]:
+async def house(lab: Lab, namespace: str) -> AsyncIterator[WebhookEnv]:
     async with (
-        client.connect(config.load(lab.kubeconfig)) as api,
+        api_client.connect(config.load(lab.kubeconfig)) as api,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as web,
     ):
-        yield House(api, lab, namespace, web)
+        yield WebhookEnv(api, lab, namespace, web)
         for kind in KINDS:
             with contextlib.suppress(NotFound):
                 await api.delete(kind, "croupier-webhook")
 
 
 @pytest_asyncio.fixture
-async def guarded(house: House) -> AsyncIterator[str]:
+async def guarded(env: WebhookEnv) -> AsyncIterator[str]:
     """A namespace that the webhook matches; the certificate is in another one, which is excluded."""
-    name = f"{house.namespace}-guarded"
-    house.lab.kubectl("create", "namespace", name)
-    house.lab.kubectl("label", "namespace", name, f"guarded-by={house.namespace}")
-    house.lab.kubectl(
-        "wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s"
-    )
+    name = f"{env.namespace}-guarded"
+    env.lab.kubectl("create", "namespace", name)
+    env.lab.kubectl("label", "namespace", name, f"guarded-by={env.namespace}")
+    env.lab.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
     yield name
-    house.lab.kubectl("delete", "namespace", name, "--wait=false")
+    env.lab.kubectl("delete", "namespace", name, "--wait=false")
 
 
-async def test_two_replicas_share_a_certificate_survive_a_freeze_and_drain_requests(house, guarded):
+async def test_two_replicas_share_a_certificate_survive_a_freeze_and_drain_requests(env, guarded):
     one, other = await asyncio.gather(
-        house.start("--failure-policy=Fail", "--drain=3"), house.start("--no-register", "--drain=0")
+        env.start("--failure-policy=Fail", "--drain=3"), env.start("--no-register", "--drain=0")
     )
     try:
         for replica in (one, other):
             await until_async(replica.is_ready, "the webhook to be ready", within=WITHIN)
 
         async def asked() -> bool:
-            return bool(await house.create("probe", gpu(), guarded) == "")
+            return bool(await env.create("probe", gpu(), guarded) == "")
 
         await until_async(asked, "the API server to ask it")
         assert await _certificate(one.port) == await _certificate(other.port)
         assert "croupier_webhook_certificate_expiry_timestamp_seconds 1.8" in (await one.says("/metrics"))[1]
 
         one.process.send_signal(signal.SIGSTOP)
-        waiting = asyncio.create_task(house.create("frozen", gpu(), guarded))
-        assert await house.create("other", plain(), guarded) == "unmarked"
+        waiting = asyncio.create_task(env.create("frozen", gpu(), guarded))
+        assert await env.create("other", plain(), guarded) == "unmarked"
         assert not waiting.done()
         assert "context deadline exceeded" in await waiting
         one.process.send_signal(signal.SIGCONT)
         await until_async(asked, "it to answer again")
 
-        assert await _refused_in_a_rush(house, (one, other), guarded) == []
+        assert await _refused_in_a_rush(env, (one, other), guarded) == []
         assert one.process.returncode == 0
     finally:
         ended = [await replica.end() for replica in (one, other)]
     assert ended == [0, 0]
 
 
-async def test_before_its_caches_have_synced_it_is_not_ready_and_does_not_listen(house, tmp_path):
+async def test_before_its_caches_have_synced_it_is_not_ready_and_does_not_listen(env, tmp_path):
     """A response from an empty cache would be wrong."""
-    nowhere = yaml.safe_load(house.lab.kubeconfig.read_text())
+    nowhere = yaml.safe_load(env.lab.kubeconfig.read_text())
     for entry in nowhere["clusters"]:
         entry["cluster"]["server"] = "https://127.0.0.1:9"
     unreachable = tmp_path / "nowhere.kubeconfig"
     unreachable.write_text(yaml.safe_dump(nowhere))
-    replica = await house.start(f"--kubeconfig={unreachable}")
+    replica = await env.start(f"--kubeconfig={unreachable}")
     try:
 
         async def heard() -> str:
@@ -201,7 +199,7 @@ def test_the_printed_configurations_are_valid(lab):
     assert said.count("created (server dry run)") == 2
 
 
-async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], namespace: str) -> list[str]:
+async def _refused_in_a_rush(env: WebhookEnv, replicas: tuple[Replica, Replica], namespace: str) -> list[str]:
     """The refusals of pods while the first replica stopped and the second took over."""
     leaving, staying = replicas
     done, refused, passed = asyncio.Event(), [], 0
@@ -209,7 +207,7 @@ async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], na
     async def customer(number: int) -> None:
         nonlocal passed
         while not done.is_set():
-            if said := await house.create(f"rush-{number}", gpu(), namespace):
+            if said := await env.create(f"rush-{number}", gpu(), namespace):
                 refused.append(said)
             passed += 1
 
@@ -229,7 +227,7 @@ async def _refused_in_a_rush(house: House, replicas: tuple[Replica, Replica], na
         return (await leaving.says())[0] == 503
 
     await until_async(goes, "it to say that it goes")
-    await house.send_to(staying)
+    await env.send_to(staying)
     await asyncio.wait_for(leaving.process.wait(), WITHIN)
     await many(20)
     done.set()

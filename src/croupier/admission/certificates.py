@@ -24,7 +24,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from croupier.admission.authority import Ring, Rules, Serving, Span, Step
+from croupier.admission.certificate_rotation import (
+    CertificateValidity,
+    RotationRules,
+    RotationState,
+    RotationStep,
+    ServingCertificate,
+)
 
 BUNDLE: Final = "ca.crt"
 BUNDLE_KEY: Final = "ca.key"
@@ -44,7 +50,7 @@ class Keyring:
     bundle_key: bytes
     certificate: bytes
     key: bytes
-    ring: Ring
+    ring: RotationState
 
     def data(self) -> dict[str, str]:
         """The `data` of the Secret."""
@@ -68,8 +74,8 @@ def read(data: Mapping[str, str]) -> Keyring | None:
         leaf = x509.load_pem_x509_certificate(certificate)
         if _private(key).public_key() != leaf.public_key():
             return None
-        ring = Ring(
-            tuple(_span(certificate) for certificate in authorities),
+        ring = RotationState(
+            tuple(_validity(certificate) for certificate in authorities),
             _serving(leaf),
             can_sign=_fits(bundle_key, authorities[-1]),
         )
@@ -78,20 +84,22 @@ def read(data: Mapping[str, str]) -> Keyring | None:
     return Keyring(bundle, bundle_key, certificate, key, ring)
 
 
-def taken(step: Step, ring: Keyring | None, now: datetime, *, hosts: Iterable[str], rules: Rules) -> Keyring:
+def after_step(
+    step: RotationStep, ring: Keyring | None, now: datetime, *, hosts: Iterable[str], rules: RotationRules
+) -> Keyring:
     """The keyring after that step."""
-    if ring is None or step is Step.BEGIN:
+    if ring is None or step is RotationStep.BEGIN:
         return _issued((), _authority(now, rules), now, hosts=hosts, rules=rules)
     authorities = x509.load_pem_x509_certificates(ring.bundle)
-    if step is Step.JOIN:
-        return _joined(ring, authorities, _authority(now, rules))
-    if step is Step.ISSUE:
+    if step is RotationStep.JOIN:
+        return _with_new_ca(ring, authorities, _authority(now, rules))
+    if step is RotationStep.ISSUE:
         signer = _Signer(authorities[-1], _private(ring.bundle_key))
         names = ring.ring.serving.hosts.union(hosts)  # replicas with different names get all of them
         return _issued(authorities[:-1], signer, now, hosts=names, rules=rules)
-    if step is Step.LEAVE:
+    if step is RotationStep.LEAVE:
         kept = authorities[-1:]
-        return replace(ring, bundle=_pem(*kept), ring=replace(ring.ring, authorities=(_span(kept[0]),)))
+        return replace(ring, bundle=_pem(*kept), ring=replace(ring.ring, authorities=(_validity(kept[0]),)))
     return ring
 
 
@@ -100,25 +108,30 @@ def expiry(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def _joined(ring: Keyring, authorities: list[x509.Certificate], young: _Signer) -> Keyring:
+def _with_new_ca(ring: Keyring, authorities: list[x509.Certificate], young: _Signer) -> Keyring:
     """Of the old CAs only the signer of the serving certificate stays."""
     signing = [
         certificate for certificate in authorities if _key_id(certificate) == ring.ring.serving.signed_by
     ]
     bundle = _pem(*signing, young.certificate)
-    spans = tuple(_span(certificate) for certificate in (*signing, young.certificate))
+    spans = tuple(_validity(certificate) for certificate in (*signing, young.certificate))
     grown = replace(ring.ring, authorities=spans, can_sign=True)
     return replace(ring, bundle=bundle, bundle_key=_secret(young.key), ring=grown)
 
 
 def _issued(
-    older: Iterable[x509.Certificate], signer: _Signer, now: datetime, *, hosts: Iterable[str], rules: Rules
+    older: Iterable[x509.Certificate],
+    signer: _Signer,
+    now: datetime,
+    *,
+    hosts: Iterable[str],
+    rules: RotationRules,
 ) -> Keyring:
     key = ec.generate_private_key(ec.SECP256R1())
     names = sorted(set(hosts))
     end = min(now + rules.serving_lifetime, signer.certificate.not_valid_after_utc)
     leaf = (
-        _blank("croupier-webhook", signer.certificate.subject, key, now=now, end=end)
+        _builder("croupier-webhook", signer.certificate.subject, key, now=now, end=end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -129,17 +142,17 @@ def _issued(
         .sign(signer.key, hashes.SHA256())
     )
     authorities = (*older, signer.certificate)
-    ring = Ring(tuple(_span(certificate) for certificate in authorities), _serving(leaf))
+    ring = RotationState(tuple(_validity(certificate) for certificate in authorities), _serving(leaf))
     return Keyring(_pem(*authorities), _secret(signer.key), _pem(leaf), _secret(key), ring)
 
 
-def _authority(now: datetime, rules: Rules) -> _Signer:
+def _authority(now: datetime, rules: RotationRules) -> _Signer:
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = f"croupier-webhook-ca-{identifier.digest.hex()[:8]}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
-        _blank(name, subject, key, now=now, end=now + rules.authority_lifetime)
+        _builder(name, subject, key, now=now, end=now + rules.authority_lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -148,7 +161,7 @@ def _authority(now: datetime, rules: Rules) -> _Signer:
     return _Signer(certificate, key)
 
 
-def _blank(
+def _builder(
     name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -176,18 +189,18 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _span(certificate: x509.Certificate) -> Span:
+def _validity(certificate: x509.Certificate) -> CertificateValidity:
     made = certificate.not_valid_before_utc + BACKDATED
-    return Span(_key_id(certificate), made, certificate.not_valid_after_utc)
+    return CertificateValidity(_key_id(certificate), made, certificate.not_valid_after_utc)
 
 
-def _serving(leaf: x509.Certificate) -> Serving:
+def _serving(leaf: x509.Certificate) -> ServingCertificate:
     extensions = leaf.extensions
     issuer = extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier or b""
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     made = leaf.not_valid_before_utc + BACKDATED
-    return Serving(
-        Span(str(leaf.serial_number), made, leaf.not_valid_after_utc),
+    return ServingCertificate(
+        CertificateValidity(str(leaf.serial_number), made, leaf.not_valid_after_utc),
         signed_by=issuer.hex(),
         hosts=frozenset(str(name.value) for name in names),
     )

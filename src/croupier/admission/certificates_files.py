@@ -15,29 +15,29 @@ import structlog
 
 from croupier.admission import certificates
 from croupier.admission.certificates import CERTIFICATE, KEY
-from croupier.admission.certificates_shared import Gauge, Unmeasured
-from croupier.kube.errors import KubeError
-from croupier.kube.serving import BadCertificate, Rotating
+from croupier.admission.certificates_shared import CertificateMetrics, NoCertificateMetrics
+from croupier.kube.client.errors import KubeError
+from croupier.kube.serving.http_server import BadCertificate, RotatingCertificate
 
-EVERY: Final = 10.0
+POLL_INTERVAL: Final = 10.0
 """Seconds between two checks of the folder."""
 
 log = structlog.get_logger(__name__)
 
 
-class Register(Protocol):
+class WebhookInstaller(Protocol):
     async def install(self) -> None: ...
 
 
 @dataclass(slots=True)
 class MountedCertificate:
     folder: Path
-    register: Register | None
-    served: Rotating
-    gauge: Gauge = field(default_factory=Unmeasured)
-    every: float = EVERY
+    register: WebhookInstaller | None
+    served: RotatingCertificate
+    gauge: CertificateMetrics = field(default_factory=NoCertificateMetrics)
+    every: float = POLL_INTERVAL
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    trouble: str = field(init=False, default="")
+    last_error: str = field(init=False, default="")
     _seen: tuple[int, ...] = field(init=False, default=())
     _registered: bool = field(init=False, default=False)
     _answering: asyncio.Event = field(init=False, default_factory=asyncio.Event)
@@ -48,24 +48,24 @@ class MountedCertificate:
 
     def missing(self) -> str | None:
         """For a readiness check."""
-        return None if self.loaded.is_set() else f"no certificate yet: {self.trouble}"
+        return None if self.loaded.is_set() else f"no certificate yet: {self.last_error}"
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
-                self.look()
+                self.sync()
                 await self._register()
-                self.trouble = ""
+                self.last_error = ""
             except KubeError as error:  # partly written or missing: keep the current certificate
-                if str(error) != self.trouble:
+                if str(error) != self.last_error:
                     log.warning(str(error))
-                self.trouble = str(error)
+                self.last_error = str(error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.every):
                     await self._until_answering()
 
-    def look(self) -> None:
+    def sync(self) -> None:
         moments = self._moments()
         if moments == self._seen:
             return

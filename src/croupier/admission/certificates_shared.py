@@ -16,17 +16,17 @@ from typing import Final, Protocol
 
 import structlog
 
-from croupier.admission import authority, certificates
-from croupier.admission.authority import RULES, Rules, Step
+from croupier.admission import certificate_rotation, certificates
+from croupier.admission.certificate_rotation import ROTATION_RULES, RotationRules, RotationStep
 from croupier.admission.certificates import Keyring
 from croupier.api import kinds
 from croupier.api.core_v1 import Secret
-from croupier.kube.backoff import Backoff
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import Conflict, KubeError, NotFound
-from croupier.kube.resource import Raw
-from croupier.kube.serving import Rotating
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.backoff import Backoff
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import Conflict, KubeError, NotFound
+from croupier.kube.client.resource import Raw
+from croupier.kube.serving.http_server import RotatingCertificate
 
 NAME: Final = "croupier-webhook-tls"
 RECHECK: Final = 60.0
@@ -36,26 +36,26 @@ RETRIES: Final = Backoff(first=0.2, most=15.0)
 log = structlog.get_logger(__name__)
 
 
-class Register(Protocol):
+class BundleRegistration(Protocol):
     """The part of a registration that decides when a certificate may change."""
 
     async def carries(self, bundle: bytes) -> bool: ...
     async def publish(self, bundle: bytes) -> None: ...
 
 
-class Gauge(Protocol):
+class CertificateMetrics(Protocol):
     def serving_until(self, end: datetime) -> None: ...
 
 
-class Unmeasured:
+class NoCertificateMetrics:
     def serving_until(self, end: datetime) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SharedCertificateOptions:
     namespace: str
     hosts: tuple[str, ...]
-    rules: Rules = RULES
+    rules: RotationRules = ROTATION_RULES
     recheck: float = RECHECK
     name: str = NAME
 
@@ -65,14 +65,14 @@ class SharedCertificate:
     """Keeps `served` in sync with the Secret. Publishes the bundle only after the server listens."""
 
     api: Client
-    register: Register
-    served: Rotating
-    settings: Settings
+    register: BundleRegistration
+    served: RotatingCertificate
+    settings: SharedCertificateOptions
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    gauge: CertificateMetrics = field(default_factory=NoCertificateMetrics)
     chance: Callable[[], float] = random.random
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    trouble: str = field(init=False, default="")
+    last_error: str = field(init=False, default="")
     """The error of the last sync; empty if it succeeded."""
     _answering: bool = field(init=False, default=False)
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
@@ -91,7 +91,7 @@ class SharedCertificate:
         """For a readiness check."""
         if self.loaded.is_set():
             return None
-        return f"no certificate yet{': ' if self.trouble else ''}{self.trouble}"
+        return f"no certificate yet{': ' if self.last_error else ''}{self.last_error}"
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -99,15 +99,15 @@ class SharedCertificate:
         while True:
             self._wake.clear()
             try:
-                await self.look()
-                failures, self.trouble, pause = 0, "", self.settings.recheck
+                await self.sync()
+                failures, self.last_error, pause = 0, "", self.settings.recheck
             except KubeError as error:
-                failures, self.trouble = failures + 1, str(error)
+                failures, self.last_error = failures + 1, str(error)
                 pause = RETRIES.delay(failures, self.chance())
                 log.warning("certificates: " + str(error))
             await self._rest(pause)
 
-    async def look(self) -> None:
+    async def sync(self) -> None:
         """Take the steps that are due, serve the result, and publish the bundle."""
         ring = await self._settled()
         if self._ring is None or ring.certificate != self._ring.certificate:
@@ -127,11 +127,11 @@ class SharedCertificate:
             published = ring is not None and await self.register.carries(ring.bundle)
             now = self.clock.now()
             known = ring.ring if ring is not None else None
-            step = authority.decide(known, now, published=published, hosts=hosts, rules=rules)
-            if step is Step.NOTHING and ring is not None and secret is not None:
+            step = certificate_rotation.decide(known, now, published=published, hosts=hosts, rules=rules)
+            if step is RotationStep.NOTHING and ring is not None and secret is not None:
                 return ring
             with contextlib.suppress(Conflict):  # another replica was first: read its result
-                await self._write(secret, certificates.taken(step, ring, now, hosts=hosts, rules=rules))
+                await self._write(secret, certificates.after_step(step, ring, now, hosts=hosts, rules=rules))
                 log.info("certificates: completed a rotation step", step=step.value)
 
     async def _secret(self) -> Secret | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.api.core_v1 import WebhookConfiguration
-from croupier.core.pods.request import GPU, MIG, POOL
+from croupier.core.pods.request_parser import GPU, MIG, POOL
 
 FailurePolicy: TypeAlias = Literal["Ignore", "Fail"]
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
@@ -40,13 +40,13 @@ PATHS: Final = {
 EXCLUDED: Final = ("kube-system", "d8-gpu-operator")
 TIMEOUT: Final = 5
 """Seconds that the API server waits for an answer."""
-INJECT: Final = "cert-manager.io/inject-ca-from"
+INJECT_CA: Final = "cert-manager.io/inject-ca-from"
 OUR_RESOURCES: Final = "gpu.mps.io/"
 OUR_ANNOTATIONS: Final = ("gpu.mps.io/", "gpu-webhook.k8s.io/")
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceTarget:
     """The Service through which the API server calls the webhook."""
 
     namespace: str
@@ -60,7 +60,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Url:
+class UrlTarget:
     """The URL for an API server on the same machine: `https://127.0.0.1:9443`."""
 
     base: str
@@ -72,8 +72,8 @@ class Url:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    target: Service | Url
+class WebhookConfigurationOptions:
+    target: ServiceTarget | UrlTarget
     failure_policy: FailurePolicy = "Ignore"
     excluded: tuple[str, ...] = EXCLUDED
     namespaces: Mapping[str, str] = field(default_factory=dict)
@@ -83,18 +83,18 @@ class Wish:
     name: str = NAME
 
 
-def documents(options: Wish, bundle: bytes = b"") -> list[dict[str, Any]]:
+def documents(options: WebhookConfigurationOptions, bundle: bytes = b"") -> list[dict[str, Any]]:
     """Both configurations; `bundle` is the PEM of the trusted CAs, empty if it is injected."""
     return [mutating(options, bundle), validating(options, bundle)]
 
 
-def mutating(options: Wish, bundle: bytes = b"") -> dict[str, Any]:
+def mutating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dict[str, Any]:
     """Access comes first, so that a refused user sees that reason and later webhooks see its changes.
 
     Fallback is idempotent and may be called again when a later webhook changes the pod. Access is called
     once, because each call would set a new request id.
     """
-    access = {**_guarded(options, ACCESS, bundle), "reinvocationPolicy": "Never"}
+    access = {**_access_webhook(options, ACCESS, bundle), "reinvocationPolicy": "Never"}
     fallback = {**_webhook(options, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
     return _configuration(
         options,
@@ -103,9 +103,9 @@ def mutating(options: Wish, bundle: bytes = b"") -> dict[str, Any]:
     )
 
 
-def validating(options: Wish, bundle: bytes = b"") -> dict[str, Any]:
+def validating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dict[str, Any]:
     """Pool access, and annotations, which the API server does not validate itself."""
-    access, request = _guarded(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
+    access, request = _access_webhook(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
     return _configuration(
         options,
         "ValidatingWebhookConfiguration",
@@ -128,19 +128,21 @@ def repair(configuration: WebhookConfiguration, bundle: bytes) -> dict[str, Any]
     return {"metadata": guard, "webhooks": wrong} if wrong else {}
 
 
-def _configuration(options: Wish, kind: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+def _configuration(
+    options: WebhookConfigurationOptions, kind: str, webhooks: list[dict[str, Any]]
+) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": options.name}
     if options.inject_from:
-        metadata["annotations"] = {INJECT: options.inject_from}
+        metadata["annotations"] = {INJECT_CA: options.inject_from}
     api_version = "admissionregistration.k8s.io/v1"
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "webhooks": webhooks}
 
 
-def _guarded(options: Wish, name: str, bundle: bytes) -> dict[str, Any]:
+def _access_webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> dict[str, Any]:
     return _webhook(options, name, bundle) | {"failurePolicy": "Fail"}
 
 
-def _webhook(options: Wish, name: str, bundle: bytes) -> dict[str, Any]:
+def _webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> dict[str, Any]:
     return {
         "name": name,
         "clientConfig": _client(options.target, PATHS[name])
@@ -163,15 +165,15 @@ def _webhook(options: Wish, name: str, bundle: bytes) -> dict[str, Any]:
     }
 
 
-def _client(target: Service | Url, path: str) -> dict[str, Any]:
-    if isinstance(target, Url):
+def _client(target: ServiceTarget | UrlTarget, path: str) -> dict[str, Any]:
+    if isinstance(target, UrlTarget):
         return {"url": target.base.rstrip("/") + path}
     return {
         "service": {"namespace": target.namespace, "name": target.name, "path": path, "port": target.port}
     }
 
 
-def _selector(options: Wish) -> dict[str, Any]:
+def _selector(options: WebhookConfigurationOptions) -> dict[str, Any]:
     key = "kubernetes.io/metadata.name"
     selector: dict[str, Any] = {
         "matchExpressions": [{"key": key, "operator": "NotIn", "values": list(options.excluded)}]

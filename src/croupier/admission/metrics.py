@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-MOST_PAIRS: Final = 256
+MAX_PAIRS: Final = 256
 OTHER: Final = ("other", "other")
 
 
@@ -51,7 +51,7 @@ class AdmissionMetrics:
 
     def rewritten(self, before: str, after: str) -> None:
         pair = (before, after)
-        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+        if pair not in self._pairs and len(self._pairs) >= MAX_PAIRS:
             pair = OTHER
         else:
             self._pairs.add(pair)

@@ -10,28 +10,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from croupier.admission.policy import MIRROR
-from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.admission.mark_policy import MIRROR
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.core import jsonpatch
 from croupier.core.fallbacks import fallback
-from croupier.core.fallbacks.chain import Offer
-from croupier.core.fallbacks.policy import Policy
+from croupier.core.fallbacks.chain import ResourceOffer
+from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import marking, podspec
-from croupier.core.pods.podspec import PodSpec
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import ledger_resource, podspec_view
+from croupier.core.pods.podspec_view import PodSpecView
 
 
 @dataclass(frozen=True, slots=True)
-class Mutator:
+class PodMutator:
     """`policy` is called for each pod, so that changed settings apply to the next one."""
 
-    offer: Offer
-    policy: Callable[[], Policy]
+    offer: ResourceOffer
+    policy: Callable[[], FallbackPolicy]
     scheduler: str = ""
     """The scheduler for pods that request cards; empty for the cluster's default scheduler."""
 
-    def mutate(self, request: AdmissionRequest) -> Verdict:
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
         return rewrite(request.object, self.offer, self.policy(), scheduler=self.scheduler)
 
 
@@ -40,63 +40,67 @@ class _Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _PodDraft:
     """The pod so far, and the operations that led to it."""
 
     pod: Any
-    spec: PodSpec
+    spec: PodSpecView
     operations: tuple[Operation, ...] = ()
 
-    def after(self, operations: tuple[Operation, ...]) -> "_Draft":
+    def after(self, operations: tuple[Operation, ...]) -> "_PodDraft":
         if not operations:
             return self
         pod = jsonpatch.apply(self.pod, operations)
-        return _Draft(pod, _read(pod), self.operations + operations)
+        return _PodDraft(pod, _read(pod), self.operations + operations)
 
 
-def rewrite(pod: Any, offer: Offer, policy: Policy, *, scheduler: str = "") -> Verdict:
+def rewrite(
+    pod: Any, offer: ResourceOffer, policy: FallbackPolicy, *, scheduler: str = ""
+) -> AdmissionVerdict:
     """Adapt the pod to the cluster; idempotent."""
     try:
-        draft = _Draft(pod, _read(pod))
+        draft = _PodDraft(pod, _read(pod))
         if MIRROR in draft.spec.annotations:
-            return Verdict()  # the mirror of a static pod, which runs already
+            return AdmissionVerdict()  # the mirror of a static pod, which runs already
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
-        draft = draft.after(_operations(marking.mark(draft.spec)))
+        draft = draft.after(_operations(ledger_resource.add_ledger_resource(draft.spec)))
         if scheduler:
-            draft = draft.after(_operations(marking.hand_over(draft.spec, scheduler)))
+            draft = draft.after(_operations(ledger_resource.set_scheduler(draft.spec, scheduler)))
         return replace(verdict, operations=draft.operations)
     except _Refusal as refusal:
-        return Verdict(allowed=False, sentence=str(refusal))
+        return AdmissionVerdict(allowed=False, sentence=str(refusal))
 
 
-def _percent(draft: _Draft) -> _Draft:
-    match marking.percent(draft.spec):
-        case marking.Denied(sentence):
+def _percent(draft: _PodDraft) -> _PodDraft:
+    match ledger_resource.add_percent(draft.spec):
+        case ledger_resource.PodDenied(sentence):
             raise _Refusal(sentence)
-        case marking.Changed(operations):
+        case ledger_resource.PodPatched(operations):
             return draft.after(operations)
-        case marking.Unchanged():
+        case ledger_resource.PodUnchanged():
             return draft
 
 
-def _fallback(draft: _Draft, offer: Offer, policy: Policy) -> tuple[_Draft, Verdict]:
+def _fallback(
+    draft: _PodDraft, offer: ResourceOffer, policy: FallbackPolicy
+) -> tuple[_PodDraft, AdmissionVerdict]:
     match fallback.decide(draft.spec, offer, policy):
-        case fallback.Denied(sentence):
+        case fallback.FallbackDenied(sentence):
             raise _Refusal(sentence)
-        case fallback.Unchanged() as same:
-            return draft, Verdict(warnings=same.warnings, events=same.events)
-        case fallback.Fallback() as made:
-            verdict = Verdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
+        case fallback.FallbackUnchanged() as same:
+            return draft, AdmissionVerdict(warnings=same.warnings, events=same.events)
+        case fallback.FallbackChanges() as made:
+            verdict = AdmissionVerdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
             return draft.after(made.operations), verdict
 
 
-def _operations(decision: marking.Changed | marking.Unchanged) -> tuple[Operation, ...]:
-    return decision.operations if isinstance(decision, marking.Changed) else ()
+def _operations(decision: ledger_resource.PodPatched | ledger_resource.PodUnchanged) -> tuple[Operation, ...]:
+    return decision.operations if isinstance(decision, ledger_resource.PodPatched) else ()
 
 
-def _read(pod: Any) -> PodSpec:
-    spec = podspec.read(pod)
-    if isinstance(spec, Refused):
+def _read(pod: Any) -> PodSpecView:
+    spec = podspec_view.read(pod)
+    if isinstance(spec, Refusal):
         raise _Refusal(spec.reason)
     return spec

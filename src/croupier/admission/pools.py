@@ -8,63 +8,70 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.admission.policy import MIRROR
-from croupier.admission.review import AdmissionRequest, Verdict
+from croupier.admission.mark_policy import MIRROR
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api.gpu import GPUPool
 from croupier.api.gpu.pool import UNIT_OF_MODE
-from croupier.core.placing.picking import Strategy
-from croupier.core.pods.eligible import Taint
+from croupier.core.placement.card_selection import Strategy
+from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import admission as pool_admission
-from croupier.core.pools.admission import Admitted, Asker, Denied, Pool, Subjects, Unconcerned
+from croupier.core.pools.admission import (
+    AdmissionPool,
+    NoPoolRequested,
+    PodRequester,
+    PoolAccess,
+    PoolAdmitted,
+    PoolDenied,
+)
 
 TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class PoolDefaults:
     """Defaults of pools: the settings scheduling.defaultStrategy and scheduling.topologyKey."""
 
     strategy: Strategy = "Spread"
     topology_key: str = TOPOLOGY_KEY
 
 
-DEFAULTS: Final = Defaults()
+DEFAULTS: Final = PoolDefaults()
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class PoolAccessGuard:
     """`defaults` is called for each pod, so that changed settings apply to the next one."""
 
     find: Callable[[str], GPUPool | None]
-    defaults: Callable[[], Defaults] = lambda: DEFAULTS
+    defaults: Callable[[], PoolDefaults] = lambda: DEFAULTS
 
-    def mutate(self, request: AdmissionRequest) -> Verdict:
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
         pod = request.object
         if _is_mirror(pod):
-            return Verdict()  # the mirror of a static pod, which runs already
+            return AdmissionVerdict()  # the mirror of a static pod, which runs already
         match pool_admission.decide(pod, asker(request), self._known, request_id=request.uid):
-            case Denied(sentence):
-                return Verdict(allowed=False, sentence=sentence)
-            case Admitted(operations=operations, warnings=warnings):
-                return Verdict(operations=operations, warnings=warnings)
-            case Unconcerned():
-                return Verdict()
+            case PoolDenied(sentence):
+                return AdmissionVerdict(allowed=False, sentence=sentence)
+            case PoolAdmitted(operations=operations, warnings=warnings):
+                return AdmissionVerdict(operations=operations, warnings=warnings)
+            case NoPoolRequested():
+                return AdmissionVerdict()
 
-    def _known(self, name: str) -> Pool | None:
+    def _known(self, name: str) -> AdmissionPool | None:
         pool = self.find(name)
-        return None if pool is None else facts(pool, self.defaults())
+        return None if pool is None else pool_facts(pool, self.defaults())
 
 
-def asker(request: AdmissionRequest) -> Asker:
+def asker(request: AdmissionRequest) -> PodRequester:
     """The service account of the pod, and the user and groups of its creator."""
     spec = _mapping(_mapping(request.object).get("spec"))
     named = spec.get("serviceAccountName")
     user = request.user_info
     account = named if isinstance(named, str) and named else "default"
-    return Asker(request.namespace or "", account, user.username, user.groups)
+    return PodRequester(request.namespace or "", account, user.username, user.groups)
 
 
-def facts(pool: GPUPool, defaults: Defaults = DEFAULTS) -> Pool:
+def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPool:
     spec, status = pool.spec, pool.status
     capacity, access, scheduling = status.capacity, spec.access, spec.scheduling
     strategy = scheduling.strategy or defaults.strategy
@@ -72,15 +79,15 @@ def facts(pool: GPUPool, defaults: Defaults = DEFAULTS) -> Pool:
         condition.type: condition.message for condition in status.conditions if condition.status == "True"
     }
     leaving = pool.metadata.deletion_timestamp is not None
-    return Pool(
+    return AdmissionPool(
         name=pool.metadata.name,
-        access=Subjects(
+        access=PoolAccess(
             frozenset(access.namespaces), frozenset(access.service_accounts), frozenset(access.dex_groups)
         ),
-        closed=pool_admission.closed(pool.metadata.name, holding, leaving=leaving),
+        closed=pool_admission.closed_reason(pool.metadata.name, holding, deleting=leaving),
         total=capacity.total if capacity is not None else None,
         unit=(capacity.unit if capacity is not None else None) or UNIT_OF_MODE[spec.allocation.mode],
-        taints=tuple(Taint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
+        taints=tuple(NodeTaint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
         spread_over=(scheduling.topology_key or defaults.topology_key) if strategy == "Spread" else "",
     )
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from croupier.admission.configurations import EXCLUDED
 from croupier.api.gpu.device import IGNORE
-from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES, GFD, SERVICE, Kind
-from croupier.core.pods.marking import CONTAINER
-from croupier.core.pods.request import CARDS, MARK, RATIO
+from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
+from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
+from croupier.core.pods.request_parser import CARDS, LEDGER, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
 NAMESPACE: Final = "d8-gpu-operator"
@@ -33,10 +33,10 @@ ACCOUNTS: Final = (
     "gpupool-controller",
 )
 """Service accounts of our namespace that write managed fields."""
-HOUSEKEEPERS: Final = ("generic-garbage-collector", "namespace-controller")
+GARBAGE_COLLECTORS: Final = ("generic-garbage-collector", "namespace-controller")
 """Accounts of kube-system that delete objects whose owner or namespace was deleted."""
 
-STARTER: Final = "gpu-bootstrap-controller"
+SERVICE_POD_STARTER: Final = "gpu-bootstrap-controller"
 """The account that may start GPU feature discovery and the DCGM exporter, if their images are set."""
 
 KEEP_REQUEST: Final = "croupier-keep-request"
@@ -58,18 +58,19 @@ _CHANGED_ADMISSION: Final = (
     "{changed} records the admission of the pod to its pool "
     "and cannot be set, changed or removed: leave it unchanged"
 )
-_KEPT: Final = (
+_MANAGED: Final = (
     "{changed} is managed by Croupier and cannot be edited by hand; to assign, drain and ignore cards and to "
     "confirm pools use annotations and labels (docs/pool-admission.md)"
 )
 _STARTED: Final = (
-    f"{STARTER} may only create and delete pods of GPU feature discovery and of the DCGM exporter, with the "
+    f"{SERVICE_POD_STARTER} may only create and delete pods of GPU feature discovery and of the "
+    "DCGM exporter, with the "
     "configured images: this one {changed}"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Policy:
+class _ProtectionPolicy:
     name: str
     rules: list[dict[str, Any]]
     variables: Mapping[str, str]
@@ -111,7 +112,7 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
     """A pod's request stays as admitted; `namespaces` is a label selector of namespaces, all by default."""
     differing = "[{}].filter(key, variables.new[?key] != variables.old[?key])"
     label = f"metadata.?labels[?'{POD_LABEL}']"
-    return _Policy(
+    return _ProtectionPolicy(
         KEEP_REQUEST,
         [_rule("", ["pods"], "UPDATE")],
         {
@@ -119,9 +120,11 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
             "old": "oldObject.metadata.?annotations.orValue({})",
             "marked": (
                 "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(one, "
-                f"'{MARK}' in one.?resources.requests.orValue({{}}))"
+                f"'{LEDGER}' in one.?resources.requests.orValue({{}}))"
             ),
-            "asking": f"variables.marked ? {differing.format(_quoted((CARDS, RATIO, CONTAINER)))} : []",
+            "asking": (
+                f"variables.marked ? {differing.format(_quoted((CARDS, RATIO, CONTAINER_ANNOTATION)))} : []"
+            ),
             "admission": (
                 f"{differing.format(_quoted((REQUEST_ID,)))}.map(key, 'the annotation ' + key) + "
                 f"(object.{label} == oldObject.{label} ? [] : ['the label {POD_LABEL}'])"
@@ -141,7 +144,7 @@ def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]
     return [document for policy in policies for document in policy.documents()]
 
 
-def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
+def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]:
     """Restricts service pods: their image, their account, and their access to the node.
 
     They may be privileged, as the driver requires for GPU feature discovery, so everything is refused that
@@ -149,7 +152,7 @@ def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
     """
     offences = " + ".join(f"({holds} ? [] : ['{sentence}'])" for sentence, holds in _service_pod().items())
     ended = f"'{SERVICE}' in oldObject.metadata.?labels.orValue({{}}) ? [] : ['is none of them']"
-    return _Policy(
+    return _ProtectionPolicy(
         SERVICE_PODS,
         [_rule("", ["pods"], "CREATE", "UPDATE", "DELETE")],
         {
@@ -165,7 +168,9 @@ def service_documents(images: Mapping[Kind, str]) -> list[dict[str, Any]]:
         {"offences": _STARTED},
         vague="differs",
         conditions={
-            "who-starts-them": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{STARTER}'"
+            "who-starts-them": (
+                f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_POD_STARTER}'"
+            )
         },
     ).documents()
 
@@ -199,7 +204,7 @@ def _service_pod() -> dict[str, str]:
         ),
         "sees more of its node": (
             f"variables.volumes.all(one, variables.service == '{GFD}' && has(one.hostPath) && "
-            f"one.hostPath.path == '{FEATURES}') && !object.spec.?hostNetwork.orValue(false) && "
+            f"one.hostPath.path == '{FEATURES_DIR}') && !object.spec.?hostNetwork.orValue(false) && "
             "!object.spec.?hostPID.orValue(false) && !object.spec.?hostIPC.orValue(false)"
         ),
         "may do more there": main(
@@ -218,16 +223,16 @@ def changed_admission(what: str) -> str:
     return _CHANGED_ADMISSION.format(changed=what)
 
 
-def kept(what: str) -> str:
-    return _KEPT.format(changed=what)
+def managed_field(what: str) -> str:
+    return _MANAGED.format(changed=what)
 
 
-def _cards(others: Mapping[str, str]) -> _Policy:
+def _cards(others: Mapping[str, str]) -> _ProtectionPolicy:
     """Creation is refused too: a card created by hand could be allocated to a pod."""
     statuses = [f"{kind}/status" for kind in ("gpudevices", "gpunodeinventories", "gpupools")]
     kind = "request.kind.kind + ' ' + object.metadata.name"
     annotation = f"metadata.?annotations[?'{_ALLOCATION}']"
-    return _Policy(
+    return _ProtectionPolicy(
         PROTECT_CARDS,
         [
             _rule(_GROUP, ["gpudevices", "gpunodeinventories"], "CREATE"),
@@ -235,7 +240,7 @@ def _cards(others: Mapping[str, str]) -> _Policy:
         ],
         {
             **_LABELS,
-            "labels": _moved(f"key.startsWith('{_GROUP}/') && key != '{IGNORE}'"),
+            "labels": _changed_labels(f"key.startsWith('{_GROUP}/') && key != '{IGNORE}'"),
             "edited": (
                 "variables.labels.map(key, 'the label ' + key) + "
                 f"(object.{annotation} == oldObject.{annotation} ? [] : ['the annotation {_ALLOCATION}'])"
@@ -245,34 +250,34 @@ def _cards(others: Mapping[str, str]) -> _Policy:
                 f"request.operation == 'CREATE' ? [{kind}] : variables.edited"
             ),
         },
-        {"fields": _KEPT},
+        {"fields": _MANAGED},
         conditions=others,
     )
 
 
-def _config(others: Mapping[str, str]) -> _Policy:
-    removers = _not_by(f"system:serviceaccount:kube-system:{account}" for account in HOUSEKEEPERS)
-    return _Policy(
+def _config(others: Mapping[str, str]) -> _ProtectionPolicy:
+    removers = _not_by(f"system:serviceaccount:kube-system:{account}" for account in GARBAGE_COLLECTORS)
+    return _ProtectionPolicy(
         PROTECT_CONFIG,
         [_rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
         {
             "name": "object == null ? oldObject.metadata.name : object.metadata.?name.orValue('')",
             "fields": f"variables.name.startsWith('{_CONFIG}') ? ['ConfigMap ' + variables.name] : []",
         },
-        {"fields": _KEPT},
+        {"fields": _MANAGED},
         namespaces={"matchLabels": {_NAME_LABEL: NAMESPACE}},
         conditions={**others, "no-housekeeping": f"request.operation != 'DELETE' || {removers}"},
     )
 
 
-def _nodes(others: Mapping[str, str]) -> _Policy:
+def _nodes(others: Mapping[str, str]) -> _ProtectionPolicy:
     """The failure policy is Ignore: an error in this policy must not block node updates."""
-    moved = _moved(f"key.startsWith('{NODE_LABEL}')")
-    return _Policy(
+    moved = _changed_labels(f"key.startsWith('{NODE_LABEL}')")
+    return _ProtectionPolicy(
         PROTECT_NODES,
         [_rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
         {**_LABELS, "fields": f"({moved}).map(key, 'the label ' + key)"},
-        {"fields": _KEPT},
+        {"fields": _MANAGED},
         conditions=others,
         failure="Ignore",
     )
@@ -284,7 +289,7 @@ _LABELS: Final = {
 }
 
 
-def _moved(concerned: str) -> str:
+def _changed_labels(concerned: str) -> str:
     """Labels that were added, changed or removed and for which `concerned` is true."""
     return (
         f"variables.new.filter(key, {concerned} && variables.old[?key] != variables.new[?key]) + "

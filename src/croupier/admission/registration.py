@@ -10,12 +10,12 @@ from typing import Final
 import structlog
 
 from croupier.admission import configurations
-from croupier.admission.configurations import Wish
+from croupier.admission.configurations import WebhookConfigurationOptions
 from croupier.api import kinds
 from croupier.api.core_v1 import WebhookConfiguration
-from croupier.kube.client import Client, PatchType
-from croupier.kube.errors import Conflict, NotFound
-from croupier.kube.resource import Raw, Resource
+from croupier.kube.client.api_client import Client, PatchType
+from croupier.kube.client.errors import Conflict, NotFound
+from croupier.kube.client.resource import Raw, Resource
 
 KINDS: Final = (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)
 
@@ -27,7 +27,7 @@ class Registration:
     """With `installs` the configurations are created here; otherwise they come from manifests."""
 
     api: Client
-    wish: Wish
+    options: WebhookConfigurationOptions
     installs: bool = True
     _installed: bool = field(init=False, default=False)
 
@@ -48,7 +48,7 @@ class Registration:
             await self._repair(kind, bundle)
 
     async def install(self, bundle: bytes = b"") -> None:
-        for kind, wanted in zip(KINDS, configurations.documents(self.wish, bundle), strict=True):
+        for kind, wanted in zip(KINDS, configurations.documents(self.options, bundle), strict=True):
             await self._apply(kind, wanted)
 
     async def _repair(self, kind: Resource[WebhookConfiguration], bundle: bytes) -> None:
@@ -62,17 +62,17 @@ class Registration:
             if not patch:
                 return
             try:
-                await self.api.patch(kind, self.wish.name, patch, patch_type=PatchType.STRATEGIC)
-                log.info("repaired the CA bundle", kind=kind.kind, name=self.wish.name)
+                await self.api.patch(kind, self.options.name, patch, patch_type=PatchType.STRATEGIC)
+                log.info("repaired the CA bundle", kind=kind.kind, name=self.options.name)
             except Conflict:
                 continue  # the object was changed: read it again
 
     async def _apply(self, kind: Resource[WebhookConfiguration], wanted: Raw) -> None:
         await self.api.apply(kind, wanted, force=True)
-        log.info("applied the webhook configuration", kind=kind.kind, name=self.wish.name)
+        log.info("applied the webhook configuration", kind=kind.kind, name=self.options.name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> WebhookConfiguration | None:
         try:
-            return await self.api.get(kind, self.wish.name)
+            return await self.api.get(kind, self.options.name)
         except NotFound:
             return None

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from croupier.core import jsonpatch
-from croupier.core.fallbacks.fallback import Note
+from croupier.core.fallbacks.fallback import PodEvent
 from croupier.core.jsonpatch import Operation
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -23,14 +23,14 @@ FORBIDDEN: Final = 403
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionVerdict:
     """The decision about a pod. `sentence` is the message of a refusal."""
 
     allowed: bool = True
     operations: Sequence[Operation] = ()
     warnings: tuple[str, ...] = ()
     sentence: str = ""
-    events: tuple[Note, ...] = ()
+    events: tuple[PodEvent, ...] = ()
     """Events to record once the pod exists."""
     fallbacks: tuple[tuple[str, str], ...] = ()
     """Requested and replacing resource of each rewrite."""
@@ -77,7 +77,7 @@ class AdmissionRequest(Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableReview:
     """An invalid review; `body` is the answer, to be sent with `status`."""
 
     status: int
@@ -109,19 +109,19 @@ _envelope: Final = msgspec.json.Decoder(_Envelope)
 _encode: Final = msgspec.json.encode
 
 
-def read(body: bytes) -> AdmissionRequest | Unreadable:
+def read(body: bytes) -> AdmissionRequest | UnreadableReview:
     try:
         review = _review.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         return _unreadable(body, str(bad))
     if review.api_version != API_VERSION or review.kind != KIND:
-        return _foreign(review.api_version, review.kind)
+        return _unsupported(review.api_version, review.kind)
     if not review.request.uid:
-        return _plain("the AdmissionReview has no request.uid")
+        return _bad_request("the AdmissionReview has no request.uid")
     return review.request
 
 
-def answer(uid: str, verdict: Verdict) -> bytes:
+def answer(uid: str, verdict: AdmissionVerdict) -> bytes:
     """The AdmissionReview with the response. A refusal has only its message."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
     if not verdict.allowed:
@@ -142,30 +142,30 @@ def _refusal(sentence: str, code: int, reason: str) -> dict[str, Any]:
     return {"status": "Failure", "code": code, "reason": reason, "message": sentence}
 
 
-def _unreadable(body: bytes, why: str) -> Unreadable:
+def _unreadable(body: bytes, why: str) -> UnreadableReview:
     try:
         envelope = _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _plain(f"the body is not an AdmissionReview: {why}")
+        return _bad_request(f"the body is not an AdmissionReview: {why}")
     if envelope.api_version != API_VERSION or envelope.kind != KIND:
-        return _foreign(envelope.api_version, envelope.kind)
+        return _unsupported(envelope.api_version, envelope.kind)
     uid = envelope.request.uid if envelope.request is not None else None
     if not isinstance(uid, str) or not uid:
-        return _plain(f"the AdmissionReview is invalid and has no request.uid: {why}")
+        return _bad_request(f"the AdmissionReview is invalid and has no request.uid: {why}")
     sentence = f"the AdmissionReview is invalid: {why}"
     response = {"uid": uid, "allowed": False, "status": _refusal(sentence, 400, "BadRequest")}
-    return Unreadable(200, _enveloped(response), sentence, is_review=True)
+    return UnreadableReview(200, _enveloped(response), sentence, is_review=True)
 
 
-def _foreign(api_version: Any, kind: Any) -> Unreadable:
+def _unsupported(api_version: Any, kind: Any) -> UnreadableReview:
     """The answer would have to be in that version, which is not supported."""
-    received = f"{_shown(kind)} of {_shown(api_version)}"
-    return _plain(f"only {KIND} of {API_VERSION} is supported, but this is {received}")
+    received = f"{_quoted(kind)} of {_quoted(api_version)}"
+    return _bad_request(f"only {KIND} of {API_VERSION} is supported, but this is {received}")
 
 
-def _plain(sentence: str) -> Unreadable:
-    return Unreadable(400, f"{sentence}\n".encode(), sentence)
+def _bad_request(sentence: str) -> UnreadableReview:
+    return UnreadableReview(400, f"{sentence}\n".encode(), sentence)
 
 
-def _shown(word: Any) -> str:
+def _quoted(word: Any) -> str:
     return f"{word[:64]!r}" if isinstance(word, str) and word else "an unknown value"

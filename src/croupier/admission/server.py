@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 
 from croupier.admission import review
-from croupier.admission.review import AdmissionRequest, Unreadable, Verdict
-from croupier.core.fallbacks.fallback import Note
-from croupier.kube import serving
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.posting import JSON, TEXT, Posts, Reply
-from croupier.kube.serving import Listen
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict, UnreadableReview
+from croupier.core.fallbacks.fallback import PodEvent
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.serving import http_server
+from croupier.kube.serving.http_server import ListenOptions
+from croupier.kube.serving.post_app import JSON, TEXT, PostApp, Reply
 
-LARGEST_BODY: Final = 7 * 1024 * 1024
+MAX_BODY: Final = 7 * 1024 * 1024
 """Bytes: the API server accepts objects up to 3 MiB, and a review may contain two of them."""
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
@@ -34,57 +34,57 @@ DRAIN: Final = 5.0
 log = structlog.get_logger(__name__)
 
 
-class Mutator(Protocol):
+class AdmissionDecider(Protocol):
     """Decides about a pod from caches only, so it is not async."""
 
-    def mutate(self, request: AdmissionRequest) -> Verdict: ...
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict: ...
 
 
-class _Closed:
+class _DenyAll:
     """The default without pool access control: refuses every pod that requests a pool."""
 
-    def mutate(self, request: AdmissionRequest) -> Verdict:
-        return Verdict(
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        return AdmissionVerdict(
             allowed=False,
             sentence=f"pool access control is not enabled on this webhook ({request.operation})",
         )
 
 
-class Notices(Protocol):
+class PodEventSink(Protocol):
     """Receives the Events of an admitted pod, to be recorded once the pod exists."""
 
-    def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None: ...
+    def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None: ...
 
 
-class _Unheard:
-    def expect(self, request: AdmissionRequest, notes: tuple[Note, ...]) -> None: ...
+class _NoPodEvents:
+    def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None: ...
 
 
-class Gauge(Protocol):
+class WebhookMetrics(Protocol):
     def answered(self, webhook: str, outcome: str, seconds: float) -> None: ...
     def refused(self, webhook: str, outcome: str) -> None: ...
     def rewritten(self, before: str, after: str) -> None: ...
 
 
-class _Unmeasured:
+class _NoWebhookMetrics:
     def answered(self, webhook: str, outcome: str, seconds: float) -> None: ...
     def refused(self, webhook: str, outcome: str) -> None: ...
     def rewritten(self, before: str, after: str) -> None: ...
 
 
 @dataclass(slots=True)
-class Webhook:
+class WebhookServer:
     """`drain` is how long it keeps answering after a stop request."""
 
-    mutator: Mutator
-    listen: Listen
-    guard: Mutator = field(default_factory=_Closed)
+    mutator: AdmissionDecider
+    listen: ListenOptions
+    guard: AdmissionDecider = field(default_factory=_DenyAll)
     """Decides about pods that request a pool."""
-    gauge: Gauge = field(default_factory=_Unmeasured)
-    notices: Notices = field(default_factory=_Unheard)
+    gauge: WebhookMetrics = field(default_factory=_NoWebhookMetrics)
+    notices: PodEventSink = field(default_factory=_NoPodEvents)
     clock: Clock = field(default_factory=SystemClock)
     drain: float = DRAIN
-    posts: Posts = field(init=False)
+    posts: PostApp = field(init=False)
     _answering: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -94,9 +94,9 @@ class Webhook:
             ACCESS: self.access,
             ACCESS_VALIDATE: self.access_validate,
         }
-        self.posts = Posts(answers, largest=LARGEST_BODY, refused=self._refused)
+        self.posts = PostApp(answers, max_body=MAX_BODY, refused=self._refused)
 
-    def silent(self) -> str | None:
+    def not_ready(self) -> str | None:
         """For a readiness check."""
         return None if self._answering else "not answering yet"
 
@@ -113,9 +113,9 @@ class Webhook:
             await self.clock.sleep(self.drain)
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Listen]:
+    async def serving(self) -> AsyncIterator[ListenOptions]:
         """Serve while the block runs; yields the address with the actual port."""
-        async with serving.serve(self.posts, self.listen) as taken:
+        async with http_server.serve(self.posts, self.listen) as taken:
             log.info("serving admission reviews", url=taken.url)
             yield taken
 
@@ -135,15 +135,17 @@ class Webhook:
         known = path[1:] if path in PATHS else "none"
         self.gauge.refused(known, f"refused with {status}")
 
-    def _review(self, path: str, body: bytes, decide: Callable[[AdmissionRequest], Verdict]) -> Reply:
+    def _review(
+        self, path: str, body: bytes, decide: Callable[[AdmissionRequest], AdmissionVerdict]
+    ) -> Reply:
         began, webhook = self.clock.monotonic(), path[1:]
         asked = review.read(body)
-        if isinstance(asked, Unreadable):
+        if isinstance(asked, UnreadableReview):
             log.warning("received an invalid AdmissionReview", webhook=webhook, why=asked.sentence)
             self.gauge.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
-            verdict = decide(asked) if asked.creates_a_pod else Verdict()
+            verdict = decide(asked) if asked.creates_a_pod else AdmissionVerdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
         except Exception as bug:  # a failed call: the API server applies the failure policy
             log.exception("unexpected error in a review", webhook=webhook, uid=asked.uid, error=repr(bug))
@@ -154,24 +156,28 @@ class Webhook:
             self._tell(asked, verdict)
         return reply
 
-    def _tell(self, asked: AdmissionRequest, verdict: Verdict) -> None:
+    def _tell(self, asked: AdmissionRequest, verdict: AdmissionVerdict) -> None:
         for before, after in verdict.fallbacks:
             self.gauge.rewritten(before, after)
         if verdict.allowed and verdict.events:
             self.notices.expect(asked, verdict.events)
 
 
-def _refusals_of(decider: Mutator) -> Callable[[AdmissionRequest], Verdict]:
+def _refusals_of(decider: AdmissionDecider) -> Callable[[AdmissionRequest], AdmissionVerdict]:
     """A validating webhook cannot change a pod, and its warnings were sent by the mutating one."""
 
-    def decide(asked: AdmissionRequest) -> Verdict:
+    def decide(asked: AdmissionRequest) -> AdmissionVerdict:
         verdict = decider.mutate(asked)
-        return Verdict() if verdict.allowed else Verdict(allowed=False, sentence=verdict.sentence)
+        return (
+            AdmissionVerdict()
+            if verdict.allowed
+            else AdmissionVerdict(allowed=False, sentence=verdict.sentence)
+        )
 
     return decide
 
 
-def _outcome(verdict: Verdict) -> str:
+def _outcome(verdict: AdmissionVerdict) -> str:
     if not verdict.allowed:
         return "denied"
     return "changed" if verdict.operations else "unchanged"

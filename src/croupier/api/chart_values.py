@@ -7,33 +7,33 @@ from typing import Any, Final
 
 from croupier.api import schema, settings_check
 
-DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+JSON_SCHEMA_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 
 _TEXT: Final = {"type": "string"}
 _IMAGE: Final = {"type": "string", "pattern": "^[A-Za-z0-9./:@_-]*$"}
 _FLAG: Final = {"type": "boolean"}
 _ANY: Final = {"type": "object"}
-_MANY: Final = {"type": "array", "items": _ANY}
+_OBJECTS: Final = {"type": "array", "items": _ANY}
 _PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
 _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
 def document() -> schema.Schema:
     """The chart's values.schema.json."""
-    return {"$schema": DRAFT, "title": "Values of the chart croupier", **_group(**_values())}
+    return {"$schema": JSON_SCHEMA_DRAFT, "title": "Values of the chart croupier", **_group(**_values())}
 
 
 def _values() -> dict[str, Any]:
     image = {"repository": {"type": "string", "minLength": 1}, "tag": _TEXT}
-    placed = {"nodeSelector": _ANY, "tolerations": _MANY, "priorityClassName": _TEXT}
+    placed = {"nodeSelector": _ANY, "tolerations": _OBJECTS, "priorityClassName": _TEXT}
     return {
         "global": _ANY,
         "image": _group(**image, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
-        "imagePullSecrets": _MANY,
+        "imagePullSecrets": _OBJECTS,
         "settings": _settings(),
         "settingsFrom": {"enum": ["configmap", "module"]},
         "apiServer": _group(host=_TEXT, port=_PORT),
-        "hostAliases": _MANY,
+        "hostAliases": _OBJECTS,
         "crds": _group(install=_FLAG, keep=_FLAG),
         "namespace": _group(create=_FLAG),
         "scheduler": _group(enabled=_FLAG, image=_group(**image)),
@@ -80,16 +80,16 @@ def _market() -> dict[str, Any]:
 
 def _settings() -> schema.Schema:
     return {
-        **_bare(settings_check.strict()),
+        **_without_extensions(settings_check.strict()),
         "description": "Settings of the installation: docs/settings.md.",
     }
 
 
-def _bare(node: schema.Schema) -> schema.Schema:
+def _without_extensions(node: schema.Schema) -> schema.Schema:
     """The schema without the `x-` keywords, which only `settings_check` uses."""
     kept = {keyword: value for keyword, value in node.items() if not keyword.startswith("x-")}
     if "properties" in kept:
-        kept["properties"] = {name: _bare(child) for name, child in kept["properties"].items()}
+        kept["properties"] = {name: _without_extensions(child) for name, child in kept["properties"].items()}
     return kept
 
 
@@ -97,5 +97,5 @@ def _group(**properties: Any) -> schema.Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-WORDS: Final = frozenset(_values())
+TOP_LEVEL_KEYS: Final = frozenset(_values())
 """The top-level keys of the chart's values."""

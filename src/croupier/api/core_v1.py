@@ -105,25 +105,25 @@ class PodCondition(Wire, frozen=True, kw_only=True):
     observed_generation: int = 0
 
 
-class Running(Wire, frozen=True, kw_only=True):
+class ContainerStateRunning(Wire, frozen=True, kw_only=True):
     started_at: datetime | None = None
 
 
-class Waiting(Wire, frozen=True, kw_only=True):
+class ContainerStateWaiting(Wire, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
 
 
-class Terminated(Wire, frozen=True, kw_only=True):
+class ContainerStateTerminated(Wire, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     finished_at: datetime | None = None
 
 
 class ContainerState(Wire, frozen=True, kw_only=True):
-    running: Running | None = None
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+    running: ContainerStateRunning | None = None
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Wire, frozen=True, kw_only=True):

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from croupier.api import kinds, schema
 from croupier.api.meta import PART_OF
-from croupier.kube.resource import Resource
+from croupier.kube.client.resource import Resource
 
 CATEGORY: Final = "croupier"
 """`kubectl get croupier` lists the objects of all these kinds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`. A wide column is shown only with `-o wide`."""
 
     name: str
@@ -30,10 +30,10 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CustomResource:
     resource: Resource[Any]
     short: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     selectable: tuple[str, ...] = ()
 
     @property
@@ -41,94 +41,94 @@ class Kind:
         return f"{self.resource.group}_{self.resource.plural}.yaml"
 
 
-AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
+AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 KINDS: Final = (
-    Kind(
+    CustomResource(
         kinds.RESERVATIONS,
         short=("rsv",),
         columns=(
-            Column("Pod", ".spec.podKey"),
-            Column("Node", ".spec.nodeName"),
-            Column("Cards", ".spec.numCards", "integer"),
-            Column("Percent", ".spec.percentPerCard", "integer"),
-            Column("Phase", ".status.phase"),
+            PrinterColumn("Pod", ".spec.podKey"),
+            PrinterColumn("Node", ".spec.nodeName"),
+            PrinterColumn("Cards", ".spec.numCards", "integer"),
+            PrinterColumn("Percent", ".spec.percentPerCard", "integer"),
+            PrinterColumn("Phase", ".status.phase"),
             AGE,
-            Column("Owner", ".spec.owner", wide=True),
-            Column("Priority", ".spec.priority", "integer", wide=True),
-            Column("Message", ".status.message", wide=True),
+            PrinterColumn("Owner", ".spec.owner", wide=True),
+            PrinterColumn("Priority", ".spec.priority", "integer", wide=True),
+            PrinterColumn("Message", ".status.message", wide=True),
         ),
         selectable=(".spec.nodeName", ".spec.podKey", ".status.phase"),
     ),
-    Kind(
+    CustomResource(
         kinds.NODE_RESERVATIONS,
         short=("nrsv",),
         columns=(
-            Column("Cards", ".status.cards", "integer"),
-            Column("Holders", ".status.holders", "integer"),
-            Column("Free cards", ".status.free.cards", "integer"),
-            Column("Free percent", ".status.free.percent", "integer"),
-            Column("Free slices", ".status.free.slices", "integer", wide=True),
-            Column("Audited", ".status.lastAuditTime", "date", wide=True),
+            PrinterColumn("Cards", ".status.cards", "integer"),
+            PrinterColumn("Holders", ".status.holders", "integer"),
+            PrinterColumn("Free cards", ".status.free.cards", "integer"),
+            PrinterColumn("Free percent", ".status.free.percent", "integer"),
+            PrinterColumn("Free slices", ".status.free.slices", "integer", wide=True),
+            PrinterColumn("Audited", ".status.lastAuditTime", "date", wide=True),
             AGE,
         ),
     ),
-    Kind(
+    CustomResource(
         kinds.GPU_DEVICES,
         short=("gpudev", "gdevice"),
         columns=(
-            Column("Node", ".status.nodeName"),
-            Column("State", ".status.state"),
-            Column("Pool", ".status.poolRef.name"),
-            Column("Product", ".status.hardware.product"),
-            Column("Health", '.status.conditions[?(@.type=="Faulted")].reason'),
+            PrinterColumn("Node", ".status.nodeName"),
+            PrinterColumn("State", ".status.state"),
+            PrinterColumn("Pool", ".status.poolRef.name"),
+            PrinterColumn("Product", ".status.hardware.product"),
+            PrinterColumn("Health", '.status.conditions[?(@.type=="Faulted")].reason'),
             AGE,
-            Column("Phase", ".status.phase", wide=True),
-            Column("UUID", ".status.hardware.uuid", wide=True),
-            Column("Temperature", ".status.health.temperatureC", "integer", wide=True),
+            PrinterColumn("Phase", ".status.phase", wide=True),
+            PrinterColumn("UUID", ".status.hardware.uuid", wide=True),
+            PrinterColumn("Temperature", ".status.health.temperatureC", "integer", wide=True),
         ),
         selectable=(".status.nodeName", ".status.state", ".status.poolRef.name"),
     ),
-    Kind(
+    CustomResource(
         kinds.GPU_NODE_INVENTORIES,
         short=("gpunode",),
         columns=(
-            Column("Bootstrap", ".status.bootstrap.phase"),
-            Column("Ready", '.status.conditions[?(@.type=="ReadyForPooling")].status'),
-            Column("Reason", '.status.conditions[?(@.type=="ReadyForPooling")].reason'),
-            Column("Driver", ".status.driver.version"),
-            Column("CUDA", ".status.driver.cudaVersion", wide=True),
+            PrinterColumn("Bootstrap", ".status.bootstrap.phase"),
+            PrinterColumn("Ready", '.status.conditions[?(@.type=="ReadyForPooling")].status'),
+            PrinterColumn("Reason", '.status.conditions[?(@.type=="ReadyForPooling")].reason'),
+            PrinterColumn("Driver", ".status.driver.version"),
+            PrinterColumn("CUDA", ".status.driver.cudaVersion", wide=True),
             AGE,
         ),
         selectable=(".status.bootstrap.phase",),
     ),
-    Kind(
+    CustomResource(
         kinds.GPU_POOLS,
         short=("gpool",),
         columns=(
-            Column("Mode", ".spec.allocation.mode"),
-            Column("Total", ".status.capacity.total", "integer"),
-            Column("Used", ".status.capacity.used", "integer"),
-            Column("Available", ".status.capacity.available", "integer"),
-            Column("Unit", ".status.capacity.unit"),
-            Column("Ready", '.status.conditions[?(@.type=="Available")].status'),
-            Column("Maintenance", '.status.conditions[?(@.type=="Maintenance")].status', wide=True),
-            Column("Strategy", ".spec.scheduling.strategy", wide=True),
+            PrinterColumn("Mode", ".spec.allocation.mode"),
+            PrinterColumn("Total", ".status.capacity.total", "integer"),
+            PrinterColumn("Used", ".status.capacity.used", "integer"),
+            PrinterColumn("Available", ".status.capacity.available", "integer"),
+            PrinterColumn("Unit", ".status.capacity.unit"),
+            PrinterColumn("Ready", '.status.conditions[?(@.type=="Available")].status'),
+            PrinterColumn("Maintenance", '.status.conditions[?(@.type=="Maintenance")].status', wide=True),
+            PrinterColumn("Strategy", ".spec.scheduling.strategy", wide=True),
             AGE,
         ),
         selectable=(".spec.allocation.mode",),
     ),
-    Kind(
+    CustomResource(
         kinds.POD_ALLOCATIONS,
         short=("palloc",),
         columns=(
-            Column("Pod", ".spec.podName"),
-            Column("Desired", ".spec.desiredCPULimit"),
-            Column("Applied", ".status.appliedCPULimit"),
-            Column("Phase", ".status.phase"),
-            Column("Reason", ".status.reason"),
-            Column("Node", ".spec.nodeName", wide=True),
-            Column("Original", ".status.originalCPULimit", wide=True),
+            PrinterColumn("Pod", ".spec.podName"),
+            PrinterColumn("Desired", ".spec.desiredCPULimit"),
+            PrinterColumn("Applied", ".status.appliedCPULimit"),
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("Reason", ".status.reason"),
+            PrinterColumn("Node", ".spec.nodeName", wide=True),
+            PrinterColumn("Original", ".status.originalCPULimit", wide=True),
             AGE,
         ),
         selectable=(".spec.podName", ".spec.nodeName", ".status.phase"),
@@ -141,7 +141,7 @@ def definitions() -> dict[str, dict[str, Any]]:
     return {kind.file_name: definition(kind) for kind in KINDS}
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: CustomResource) -> dict[str, Any]:
     resource = kind.resource
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -163,7 +163,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _version(kind: Kind) -> dict[str, Any]:
+def _version(kind: CustomResource) -> dict[str, Any]:
     selectable = [{"jsonPath": path} for path in kind.selectable]
     return {
         "name": kind.resource.version,
@@ -172,5 +172,5 @@ def _version(kind: Kind) -> dict[str, Any]:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [column.wire() for column in kind.columns],
         **({"selectableFields": selectable} if selectable else {}),
-        "schema": {"openAPIV3Schema": schema.root(kind.resource.type)},
+        "schema": {"openAPIV3Schema": schema.object_schema(kind.resource.type)},
     }

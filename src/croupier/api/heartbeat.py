@@ -5,18 +5,18 @@ from typing import Final
 
 from croupier.api.core_v1 import Lease
 
-_LONGEST_NAME: Final = 253
+_MAX_NAME_LENGTH: Final = 253
 
-MOST_BYTES: Final = 200_000
+MAX_REPORT_BYTES: Final = 200_000
 """The largest report in an annotation. All annotations of an object together may have 256 KiB."""
 
 
-def name(prefix: str, node: str) -> str:
+def lease_name(prefix: str, node: str) -> str:
     """The name of the Lease, shortened with a hash if it would be too long for an object name."""
     full = f"{prefix}{node}"
-    if len(full) <= _LONGEST_NAME:
+    if len(full) <= _MAX_NAME_LENGTH:
         return full
-    return f"{full[: _LONGEST_NAME - 17]}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+    return f"{full[: _MAX_NAME_LENGTH - 17]}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
 
 
 def node_of(lease: Lease, annotation: str, prefix: str) -> str:

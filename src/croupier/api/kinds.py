@@ -15,7 +15,7 @@ from croupier.api.core_v1 import (
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.api.mbcas import PodAllocation
 from croupier.api.mps import NodeReservation, Reservation
-from croupier.kube.resource import Resource
+from croupier.kube.client.resource import Resource
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, Node)

@@ -10,7 +10,7 @@ from typing import Final, cast
 from croupier.api.core_v1 import Container, ContainerStatus, Pod, ResourceRequirements
 from croupier.core import quantity
 from croupier.core.market import units
-from croupier.core.market.terms import Kind, QoS, Shape
+from croupier.core.market.terms import PodShape, QoS, SpecialPodKind
 from croupier.core.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -20,31 +20,31 @@ VPA_UPDATES: Final = "vpaUpdates"
 VPA_IN_PLACE: Final = "vpaInPlaceUpdated"
 
 
-def bearing(pod: Pod) -> tuple[Container, ...]:
+def limited_containers(pod: Pod) -> tuple[Container, ...]:
     """The containers whose limits add up to the limit of the pod."""
     return (*pod.spec.containers, *(init for init in pod.spec.init_containers if init.is_sidecar))
 
 
-def statuses(pod: Pod) -> dict[str, ContainerStatus]:
+def container_statuses(pod: Pod) -> dict[str, ContainerStatus]:
     """The status of each of these containers by name, as far as the kubelet has reported it."""
     reported = {
         status.name: status
         for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
     }
-    names = [container.name for container in bearing(pod)]
+    names = [container.name for container in limited_containers(pod)]
     return {name: reported[name] for name in names if name in reported}
 
 
 def limit(pod: Pod) -> int:
     """The CPU limit of the pod in the spec, in quanta rounded up."""
-    return units.at_least(_sum([_cpu(container.resources.limits) for container in bearing(pod)]))
+    return units.at_least(_sum([_cpu(container.resources.limits) for container in limited_containers(pod)]))
 
 
 def applied(pod: Pod) -> int | None:
     """The CPU limit that the kubelet enforces, in quanta. None until it is reported for every container."""
-    reported = statuses(pod)
+    reported = container_statuses(pod)
     amounts = []
-    for container in bearing(pod):
+    for container in limited_containers(pod):
         resources = reported[container.name].resources if container.name in reported else None
         if resources is None or CPU not in resources.limits:
             return None
@@ -53,13 +53,13 @@ def applied(pod: Pod) -> int | None:
 
 
 def request(pod: Pod) -> int:
-    return units.at_least(_sum([_requested(container.resources) for container in bearing(pod)]))
+    return units.at_least(_sum([_requested(container.resources) for container in limited_containers(pod)]))
 
 
-def shape(pod: Pod, original: int | None = None) -> Shape:
+def shape(pod: Pod, original: int | None = None) -> PodShape:
     """`original` is the recorded original limit. Without it the limit in the spec counts as the original."""
-    containers = bearing(pod)
-    return Shape(
+    containers = limited_containers(pod)
+    return PodShape(
         namespace=pod.metadata.namespace,
         request=request(pod),
         original=limit(pod) if original is None else original,
@@ -76,7 +76,7 @@ def shape(pod: Pod, original: int | None = None) -> Shape:
     )
 
 
-def _kind(pod: Pod) -> Kind:
+def _kind(pod: Pod) -> SpecialPodKind:
     if MIRROR in pod.metadata.annotations:
         return "mirror"
     if pod.metadata.annotations.get(SOURCE, "api") != "api":

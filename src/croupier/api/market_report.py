@@ -14,22 +14,22 @@ from croupier.api import heartbeat
 from croupier.api.core_v1 import Lease
 from croupier.api.wire import Wire
 
-BOOKS: Final = "mbcas.io/books"
+REPORT_ANNOTATION: Final = "mbcas.io/books"
 """The annotation with the report."""
-NODE: Final = "mbcas.io/node"
+NODE_ANNOTATION: Final = "mbcas.io/node"
 """The annotation with the name of the node. The name of the Lease may be shortened."""
-AGENT: Final = "mbcas.io/market"
+AGENT_LABEL: Final = "mbcas.io/market"
 """The label on the Lease of every market agent."""
-TRADING: Final = "agent"
+ACTIVE: Final = "agent"
 """The label value of an agent that changes limits."""
-WATCHING: Final = "dry-run"
+DRY_RUN: Final = "dry-run"
 """The label value of an agent in dry-run mode, which only reports what it would do."""
-LEASES: Final = f"{AGENT} in ({TRADING},{WATCHING})"
+LEASE_SELECTOR: Final = f"{AGENT_LABEL} in ({ACTIVE},{DRY_RUN})"
 
 _PREFIX: Final = "market-"
 
 
-class BookLine(Wire, frozen=True, kw_only=True):
+class SupplyLine(Wire, frozen=True, kw_only=True):
     """One market of the node. CPU amounts are quantities; `price` is the weight that 10m of CPU costs."""
 
     name: str
@@ -40,7 +40,7 @@ class BookLine(Wire, frozen=True, kw_only=True):
     price: float = 0.0
 
 
-class PodLine(Wire, frozen=True, kw_only=True):
+class MarketPodLine(Wire, frozen=True, kw_only=True):
     """One pod. `limit` is the limit last written for it, `target` the limit that the market computed."""
 
     pod: str
@@ -56,7 +56,7 @@ class PodLine(Wire, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Report(Wire, frozen=True, kw_only=True):
+class MarketReport(Wire, frozen=True, kw_only=True):
     node: str
     capacity: str
     at: datetime | None = None
@@ -66,32 +66,32 @@ class Report(Wire, frozen=True, kw_only=True):
     """The factor by which the CPU of latency-sensitive pods may be overcommitted."""
     outside: str = "0"
     """The CPU that pods outside the market use."""
-    books: tuple[BookLine, ...] = ()
-    pods: tuple[PodLine, ...] = ()
+    books: tuple[SupplyLine, ...] = ()
+    pods: tuple[MarketPodLine, ...] = ()
 
 
 def lease_name(node: str) -> str:
-    return heartbeat.name(_PREFIX, node)
+    return heartbeat.lease_name(_PREFIX, node)
 
 
 def node_of(lease: Lease) -> str:
-    return heartbeat.node_of(lease, NODE, _PREFIX)
+    return heartbeat.node_of(lease, NODE_ANNOTATION, _PREFIX)
 
 
-def written(report: Report) -> str:
+def encode(report: MarketReport) -> str:
     """Encode the report for the annotation. If it is too long, leave out the explanations, then the pods."""
     text = msgspec.json.encode(report)
-    if len(text) > heartbeat.MOST_BYTES:
+    if len(text) > heartbeat.MAX_REPORT_BYTES:
         short = tuple(msgspec.structs.replace(pod, why="") for pod in report.pods)
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=short))
-    if len(text) > heartbeat.MOST_BYTES:
+    if len(text) > heartbeat.MAX_REPORT_BYTES:
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=()))
     return text.decode()
 
 
-def read(lease: Lease) -> Report | None:
+def decode(lease: Lease) -> MarketReport | None:
     """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
     try:
-        return msgspec.json.decode(lease.metadata.annotations.get(BOOKS, ""), type=Report)
+        return msgspec.json.decode(lease.metadata.annotations.get(REPORT_ANNOTATION, ""), type=MarketReport)
     except msgspec.MsgspecError:
         return None

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
-from croupier.api.wire import ATOMIC_MAP, INT64, Rule, Wire, checked, fixed, matches, quoted, rule
+from croupier.api.wire import ATOMIC_MAP, INT64, Rule, Wire, cel_rules, cel_string, immutable, matches, rule
 
 AllocationPhase: TypeAlias = Literal["Pending", "Applied", "Failed"]
 
@@ -20,15 +20,15 @@ _TENTHS: Final = "^([0-9]{1,6}([.][0-9]{1,2}0*)?|[0-9]{0,8}0m)$"
 DesiredCPU: TypeAlias = Annotated[
     str,
     Meta(max_length=16),
-    checked(
+    cel_rules(
         rule(
-            f"self.matches({quoted(_TENTHS)}) && self.matches('[1-9]')",
+            f"self.matches({cel_string(_TENTHS)}) && self.matches('[1-9]')",
             "desiredCPULimit must be a positive multiple of 10m, written like 500m, 1 or 2.5",
         )
     ),
 ]
 CPU: TypeAlias = Annotated[
-    str, Meta(max_length=32), checked(rule("isQuantity(self)", "must be a quantity such as 500m, 1 or 2.5"))
+    str, Meta(max_length=32), cel_rules(rule("isQuantity(self)", "must be a quantity such as 500m, 1 or 2.5"))
 ]
 
 
@@ -46,11 +46,11 @@ class PodAllocationSpec(Wire, frozen=True, kw_only=True):
         str,
         Meta(max_length=63),
         matches(f"^{DNS_LABEL}$", "must be the name of a namespace"),
-        fixed("namespace"),
+        immutable("namespace"),
     ]
     """The namespace of the pod. It must be the namespace of this object. Immutable."""
     pod_name: Annotated[
-        str, Meta(max_length=253), matches(f"^{DNS_NAME}$", "must be the name of a pod"), fixed("podName")
+        str, Meta(max_length=253), matches(f"^{DNS_NAME}$", "must be the name of a pod"), immutable("podName")
     ]
     """The name of the pod. Immutable."""
     desired_cpu_limit: DesiredCPU

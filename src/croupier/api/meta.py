@@ -13,7 +13,7 @@ DNS_NAME: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "croupier"}
 """The label on every object of an installation."""
-OURS: Final = ",".join(f"{name}={value}" for name, value in PART_OF.items())
+PART_OF_SELECTOR: Final = ",".join(f"{name}={value}" for name, value in PART_OF.items())
 """The label selector for these objects."""
 
 MIG_PROFILE: Final = "^([1-7]c[.])?[1-7]g[.][0-9]+gb([+][a-z.]+)?$"
@@ -91,7 +91,7 @@ Conditions: TypeAlias = Annotated[
 ]
 
 
-class LabelRequirement(Wire, frozen=True, kw_only=True):
+class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
     """A requirement on one label."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -114,5 +114,5 @@ class LabelSelector(Wire, frozen=True, kw_only=True):
 
     match_labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
     """Labels that must have exactly the given values."""
-    match_expressions: Annotated[tuple[LabelRequirement, ...], Meta(max_length=64)] = ()
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Meta(max_length=64)] = ()
     """Further requirements on labels."""

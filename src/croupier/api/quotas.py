@@ -9,9 +9,9 @@ from croupier.api.core_v1 import ResourceList
 from croupier.api.meta import ObjectMeta
 from croupier.api.wire import Wire
 from croupier.core import quantity
-from croupier.core.pods.quota import Limits
+from croupier.core.pods.quota import QuotaUsage
 from croupier.core.quantity import InvalidQuantityError, Quantity
-from croupier.kube.resource import Resource
+from croupier.kube.client.resource import Resource
 
 
 class ResourceQuotaStatus(Wire, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class ResourceQuota(Wire, frozen=True, kw_only=True):
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
 
 
-def limits(quota: ResourceQuota) -> Limits:
-    return Limits(_amounts(quota.status.hard), _amounts(quota.status.used))
+def limits(quota: ResourceQuota) -> QuotaUsage:
+    return QuotaUsage(_amounts(quota.status.hard), _amounts(quota.status.used))
 
 
 def _amounts(written: Mapping[str, str]) -> dict[str, Quantity]:

@@ -14,17 +14,17 @@ from msgspec import inspect as shape
 
 Schema: TypeAlias = dict[str, Any]
 
-RULES = "x-kubernetes-validations"
+CEL_RULES = "x-kubernetes-validations"
 
 
-def of(type_: type[msgspec.Struct]) -> Schema:
+def struct_schema(type_: type[msgspec.Struct]) -> Schema:
     """The schema of a Struct, without references."""
-    return _walk(shape.type_info(type_))
+    return _type_schema(shape.type_info(type_))
 
 
-def root(type_: type[msgspec.Struct]) -> Schema:
+def object_schema(type_: type[msgspec.Struct]) -> Schema:
     """The schema of a whole object: the API server describes `metadata` itself."""
-    whole = of(type_)
+    whole = struct_schema(type_)
     properties: Schema = {
         "apiVersion": {"type": "string", "description": "Group and version of the kind."},
         "kind": {"type": "string", "description": "Name of the kind."},
@@ -34,21 +34,26 @@ def root(type_: type[msgspec.Struct]) -> Schema:
     return {**whole, "properties": properties}
 
 
-def _walk(node: shape.Type) -> Schema:
+def _type_schema(node: shape.Type) -> Schema:
     match node:
         case shape.Metadata(type=inner, extra_json_schema=extra):
-            return _merged(_walk(inner), extra or {})
+            return _merged(_type_schema(inner), extra or {})
         case shape.UnionType(types=types):
             (only,) = [type_ for type_ in types if not isinstance(type_, shape.NoneType)]
-            return _walk(only)
+            return _type_schema(only)
         case shape.StructType():
             return _struct(node)
         case shape.VarTupleType(item_type=item):
-            bounds = _present(minItems=node.min_length, maxItems=node.max_length)
-            return {"type": "array", "x-kubernetes-list-type": "atomic", **bounds, "items": _walk(item)}
+            bounds = _without_none(minItems=node.min_length, maxItems=node.max_length)
+            return {
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                **bounds,
+                "items": _type_schema(item),
+            }
         case shape.DictType(value_type=value):
-            bounds = _present(minProperties=node.min_length, maxProperties=node.max_length)
-            return {"type": "object", **bounds, "additionalProperties": _walk(value)}
+            bounds = _without_none(minProperties=node.min_length, maxProperties=node.max_length)
+            return {"type": "object", **bounds, "additionalProperties": _type_schema(value)}
         case _:
             return _scalar(node)
 
@@ -56,9 +61,9 @@ def _walk(node: shape.Type) -> Schema:
 def _scalar(node: shape.Type) -> Schema:
     match node:
         case shape.StrType(min_length=shortest, max_length=longest, pattern=pattern):
-            return {"type": "string", **_present(minLength=shortest, maxLength=longest, pattern=pattern)}
+            return {"type": "string", **_without_none(minLength=shortest, maxLength=longest, pattern=pattern)}
         case shape.IntType(ge=least, le=most):
-            return {"type": "integer", **_present(minimum=least, maximum=most)}
+            return {"type": "integer", **_without_none(minimum=least, maximum=most)}
         case shape.BoolType():
             return {"type": "boolean"}
         case shape.DateTimeType():
@@ -79,11 +84,11 @@ def _struct(node: shape.StructType) -> Schema:
         schema["required"] = required
     if properties:
         schema["properties"] = properties
-    return _merged(schema, {RULES: list(rules)} if (rules := getattr(node.cls, "rules", ())) else {})
+    return _merged(schema, {CEL_RULES: list(rules)} if (rules := getattr(node.cls, "rules", ())) else {})
 
 
 def _field(field: shape.Field, description: str) -> Schema:
-    schema = _walk(field.type)
+    schema = _type_schema(field.type)
     if description:
         schema = {
             "description": description,
@@ -102,11 +107,11 @@ def _default(field: shape.Field, schema: Schema) -> Any:
 
 
 def _merged(schema: Schema, extra: Schema) -> Schema:
-    rules = [*schema.get(RULES, []), *extra.get(RULES, [])]
-    return {**schema, **extra, **({RULES: rules} if rules else {})}
+    rules = [*schema.get(CEL_RULES, []), *extra.get(CEL_RULES, [])]
+    return {**schema, **extra, **({CEL_RULES: rules} if rules else {})}
 
 
-def _present(**keywords: Any) -> Schema:
+def _without_none(**keywords: Any) -> Schema:
     return {keyword: value for keyword, value in keywords.items() if value is not None}
 
 

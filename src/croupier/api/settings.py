@@ -12,9 +12,9 @@ from msgspec import Meta, convert, field
 from croupier.api.meta import LabelSelector
 from croupier.api.wire import INT32, Wire, schema
 
-_SPAN: Final = "^([0-9]{1,6})(s|m|h)$"
-Span: TypeAlias = Annotated[str, Meta(pattern=_SPAN), schema(x_example="90s")]
-Memory: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), schema(x_example="10Gi")]
+_DURATION: Final = "^([0-9]{1,6})(s|m|h)$"
+Duration: TypeAlias = Annotated[str, Meta(pattern=_DURATION), schema(x_example="90s")]
+MemorySize: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), schema(x_example="10Gi")]
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=316)]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -27,7 +27,7 @@ def seconds(span: str) -> int:
     return int(span[:-1]) * _SECONDS[span[-1]]
 
 
-class ManagedNodes(Wire, frozen=True, kw_only=True):
+class ManagedNodesSettings(Wire, frozen=True, kw_only=True):
     """Which nodes Croupier manages."""
 
     label_key: LabelKey = "gpu.deckhouse.io/enabled"
@@ -54,17 +54,17 @@ class SchedulingDefaults(Wire, frozen=True, kw_only=True):
     """The node label that Spread distributes pods by."""
 
 
-class Inventory(Wire, frozen=True, kw_only=True):
+class InventorySettings(Wire, frozen=True, kw_only=True):
     """How often nodes are checked."""
 
-    resync_period: Annotated[Span, RESTARTS] = "30s"
+    resync_period: Annotated[Duration, RESTARTS] = "30s"
     """The interval at which a node is checked again even if nothing has changed, for example 30s."""
 
 
 class ReservationSettings(Wire, frozen=True, kw_only=True):
     """How long capacity is held for a pod that is not bound yet."""
 
-    ttl: Annotated[Span, RESTARTS] = "120s"
+    ttl: Annotated[Duration, RESTARTS] = "120s"
     """The time after which a hold or a booking expires if its pod is not bound, for example 120s."""
 
 
@@ -73,7 +73,7 @@ class FallbackSettings(Wire, frozen=True, kw_only=True):
 
     direction: Literal["nearest", "down", "up", "off"] = "nearest"
     """Profiles to try: nearest (smaller, then larger), down (only smaller), up (only larger), off (none)."""
-    min_memory: Memory | None = None
+    min_memory: MemorySize | None = None
     """The smallest memory of a replacement profile, for example 10Gi. No limit if unset."""
     prefer_available: Annotated[bool, schema(x_restarts=True, default=False)] = False
     """Whether to prefer a profile of which one node has enough free devices now."""
@@ -84,34 +84,34 @@ class FallbackSettings(Wire, frozen=True, kw_only=True):
 class MaintenanceSettings(Wire, frozen=True, kw_only=True):
     """The repartitioning of the cards of a pool."""
 
-    deadline: Span = "1h"
+    deadline: Duration = "1h"
     """How long a pool may stay in Maintenance before GPUModeChangeStuck reports the remaining holders."""
 
 
-class CapacityLow(Wire, frozen=True, kw_only=True):
+class CapacityLowAlert(Wire, frozen=True, kw_only=True):
     """When the alert GPUPoolCapacityLow fires."""
 
     percent: Annotated[int, Meta(ge=0, le=100), INT32] = 10
     """The threshold: the percentage of a pool's total capacity that must be available."""
     for_: Annotated[
-        Span, Meta(description="How long capacity must stay below the threshold before the alert fires.")
+        Duration, Meta(description="How long capacity must stay below the threshold before the alert fires.")
     ] = field(name="for", default="10m")
 
 
-class NodeWithoutPool(Wire, frozen=True, kw_only=True):
+class NodeWithoutPoolAlert(Wire, frozen=True, kw_only=True):
     """When the alerts GPUNodeWithoutPool and GPUUnassignedDevice fire."""
 
     for_: Annotated[
-        Span, Meta(description="How long a healthy card must be unassigned before the alert fires.")
+        Duration, Meta(description="How long a healthy card must be unassigned before the alert fires.")
     ] = field(name="for", default="30m")
 
 
 class AlertSettings(Wire, frozen=True, kw_only=True):
     """When alerts fire."""
 
-    capacity_low: CapacityLow = CapacityLow()
+    capacity_low: CapacityLowAlert = CapacityLowAlert()
     """When the alert GPUPoolCapacityLow fires."""
-    node_without_pool: NodeWithoutPool = NodeWithoutPool()
+    node_without_pool: NodeWithoutPoolAlert = NodeWithoutPoolAlert()
     """When the alerts GPUNodeWithoutPool and GPUUnassignedDevice fire."""
 
 
@@ -134,13 +134,13 @@ class Configuration(Wire, frozen=True, kw_only=True):
 
     high_availability: Annotated[bool, RESTARTS] | None = None
     """True: two replicas, ledger in NodeReservations. Unset: two replicas if the cluster has three nodes."""
-    managed_nodes: ManagedNodes = ManagedNodes()
+    managed_nodes: ManagedNodesSettings = ManagedNodesSettings()
     """Which nodes Croupier manages."""
     device_approval: DeviceApproval = DeviceApproval()
     """How cards join pools that have no own deviceAssignment."""
     scheduling: SchedulingDefaults = SchedulingDefaults()
     """How pods are placed, for pools without own scheduling options."""
-    inventory: Inventory = Inventory()
+    inventory: InventorySettings = InventorySettings()
     """How often nodes are checked."""
     reservation: ReservationSettings = ReservationSettings()
     """How long capacity is held for a pod that is not bound yet."""

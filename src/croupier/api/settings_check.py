@@ -13,7 +13,7 @@ from jsonschema.exceptions import ValidationError
 from croupier.api import schema
 from croupier.api.settings import Configuration
 
-_KINDS: Final = {
+_TYPE_NAMES: Final = {
     "boolean": "true or false",
     "integer": "a whole number",
     "string": "text",
@@ -33,18 +33,18 @@ class Problem:
 
 def problems(data: Any) -> list[Problem]:
     """Every error in the settings, sorted by path. Empty if they are valid."""
-    invalid = [problem for error in _validator().iter_errors(data) for problem in _told(error)]
-    return sorted({*invalid, *_together(data if isinstance(data, dict) else {})})
+    invalid = [problem for error in _validator().iter_errors(data) for problem in _problems_in(error)]
+    return sorted({*invalid, *_contradictions(data if isinstance(data, dict) else {})})
 
 
 @cache
 def strict() -> schema.Schema:
     """The schema of the settings without unknown fields."""
-    return _closed(schema.of(Configuration))
+    return _without_unknown_fields(schema.struct_schema(Configuration))
 
 
-def _closed(node: schema.Schema) -> schema.Schema:
-    properties = {name: _closed(child) for name, child in node.get("properties", {}).items()}
+def _without_unknown_fields(node: schema.Schema) -> schema.Schema:
+    properties = {name: _without_unknown_fields(child) for name, child in node.get("properties", {}).items()}
     kept = {keyword: value for keyword, value in node.items() if not keyword.startswith("x-kubernetes")}
     if not properties:
         return kept
@@ -56,7 +56,7 @@ def _validator() -> Draft202012Validator:
     return Draft202012Validator(strict())
 
 
-def _told(error: ValidationError) -> Iterator[Problem]:
+def _problems_in(error: ValidationError) -> Iterator[Problem]:
     path = ".".join(str(step) for step in error.absolute_path)
     node: Any = error.schema
     value: Any = error.instance
@@ -65,31 +65,31 @@ def _told(error: ValidationError) -> Iterator[Problem]:
         case "additionalProperties":
             known = list(node["properties"])
             for name in sorted(set(value) - set(known)):
-                yield Problem(f"{path}.{name}".lstrip("."), _unknown(name, known))
+                yield Problem(f"{path}.{name}".lstrip("."), _unknown_name(name, known))
         case "required":
             yield Problem(path, f"{error.message.split(' ')[0]} is missing")
         case "enum":
-            yield Problem(path, f"{_shown(value)} is not one of {', '.join(allowed)}")
+            yield Problem(path, f"{_quoted(value)} is not one of {', '.join(allowed)}")
         case "pattern":
             example = node.get("x-example")
             format_ = f"must have a format such as {example}" if example else "has an invalid format"
-            yield Problem(path, f"{_shown(value)} {format_}")
+            yield Problem(path, f"{_quoted(value)} {format_}")
         case "type":
-            kind = _KINDS.get(allowed, str(allowed))
-            yield Problem(path, f"{_shown(value)} must be {kind}")
+            kind = _TYPE_NAMES.get(allowed, str(allowed))
+            yield Problem(path, f"{_quoted(value)} must be {kind}")
         case "minimum" | "maximum" | "minLength" | "maxLength" | "maxItems" | "maxProperties":
-            yield Problem(path, f"{_shown(value)} is out of range: {_range(node)}")
+            yield Problem(path, f"{_quoted(value)} is out of range: {_range(node)}")
         case _:
             yield Problem(path, error.message)
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
+def _unknown_name(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"there is no such setting; {hint}valid names here are {', '.join(known)}"
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
@@ -100,7 +100,7 @@ def _range(node: schema.Schema) -> str:
     return f"{low} to {high}{unit}" if high is not None else f"{low} or more{unit}"
 
 
-def _together(data: dict[str, Any]) -> Iterator[Problem]:
+def _contradictions(data: dict[str, Any]) -> Iterator[Problem]:
     """Errors in the combination of settings that are valid alone."""
     approval = data.get("deviceApproval")
     if isinstance(approval, dict) and approval.get("mode") == "Selector" and not approval.get("selector"):
@@ -114,13 +114,13 @@ def _together(data: dict[str, Any]) -> Iterator[Problem]:
         )
 
 
-def restarting(before: Configuration, after: Configuration) -> list[str]:
+def restart_paths(before: Configuration, after: Configuration) -> list[str]:
     """The paths of changes that take effect only after a restart."""
     old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
-    return sorted(_restarting("", schema.of(Configuration), old, new))
+    return sorted(_restart_paths("", schema.struct_schema(Configuration), old, new))
 
 
-def _restarting(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[str]:
+def _restart_paths(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[str]:
     if old == new:
         return
     if node.get("x-restarts"):
@@ -129,4 +129,4 @@ def _restarting(path: str, node: schema.Schema, old: Any, new: Any) -> Iterator[
     for name, child in node.get("properties", {}).items():
         before = (old or {}).get(name, child.get("default"))
         after = (new or {}).get(name, child.get("default"))
-        yield from _restarting(f"{path}.{name}".lstrip("."), child, before, after)
+        yield from _restart_paths(f"{path}.{name}".lstrip("."), child, before, after)

@@ -7,7 +7,7 @@ from typing import Final
 from croupier.api import schema
 from croupier.api.settings import Configuration
 
-HEAD: Final = """# Settings
+PAGE_HEAD: Final = """# Settings
 
 The settings are one YAML tree. It is in a file, in the ConfigMap `croupier-settings`, in the ModuleConfig
 `gpu-operator`, or under `settings` in the values of the chart.
@@ -19,35 +19,35 @@ The settings are one YAML tree. It is in a file, in the ConfigMap `croupier-sett
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     path: str
     default: str
     allowed: str
     takes_effect: str
-    says: str
+    description: str
 
 
 def page() -> str:
     cells = (
-        (f"`{row.path}`", row.default and f"`{row.default}`", row.allowed, row.takes_effect, row.says)
+        (f"`{row.path}`", row.default and f"`{row.default}`", row.allowed, row.takes_effect, row.description)
         for row in rows()
     )
     lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in cells)
-    return HEAD + "".join(lines)
+    return PAGE_HEAD + "".join(lines)
 
 
-def rows() -> list[Row]:
-    return list(_rows("", schema.of(Configuration)))
+def rows() -> list[SettingRow]:
+    return list(_rows("", schema.struct_schema(Configuration)))
 
 
-def _rows(path: str, node: schema.Schema) -> Iterator[Row]:
+def _rows(path: str, node: schema.Schema) -> Iterator[SettingRow]:
     for name, child in node.get("properties", {}).items():
         child_path = f"{path}.{name}".lstrip(".")
         if child["type"] == "object" and name != "selector":
             yield from _rows(child_path, child)
         else:
             description = child.get("description", "")
-            yield Row(child_path, _default(child), _allowed(child), _when(child), description)
+            yield SettingRow(child_path, _default(child), _allowed(child), _takes_effect(child), description)
 
 
 def _default(node: schema.Schema) -> str:
@@ -67,5 +67,5 @@ def _allowed(node: schema.Schema) -> str:
     return {"boolean": "true, false", "object": "a label selector"}.get(node["type"], "text")
 
 
-def _when(node: schema.Schema) -> str:
+def _takes_effect(node: schema.Schema) -> str:
     return "after a restart" if node.get("x-restarts") else "immediately"

@@ -8,23 +8,23 @@ import yaml
 from croupier.api import chart_values, settings_check
 from croupier.api.settings_check import Problem
 
-Kind: TypeAlias = Literal["settings", "values", "ConfigMap", "ModuleConfig"]
+DocumentKind: TypeAlias = Literal["settings", "values", "ConfigMap", "ModuleConfig"]
 
-MODULE: Final = "gpu-operator"
+MODULE_CONFIG: Final = "gpu-operator"
 """The name of Croupier's ModuleConfig."""
 CONFIG_MAP: Final = "croupier-settings"
-KEY: Final = "settings.yaml"
+CONFIG_MAP_KEY: Final = "settings.yaml"
 """The key of the ConfigMap that contains the settings."""
-PLACES: Final[dict[Kind, str]] = {
+DOCUMENT_KINDS: Final[dict[DocumentKind, str]] = {
     "settings": "plain settings (the whole document)",
     "values": "values of the chart (settings are under `settings`)",
-    "ConfigMap": f"a ConfigMap (settings are under the key `{KEY}`)",
+    "ConfigMap": f"a ConfigMap (settings are under the key `{CONFIG_MAP_KEY}`)",
     "ModuleConfig": "a ModuleConfig (settings are under `spec.settings`)",
 }
 """Every kind of document that can contain settings, and where in it they are."""
 
 
-def kind_of(document: Any) -> Kind:
+def kind_of(document: Any) -> DocumentKind:
     """The kind of the document, from `kind` or its top-level keys. ValueError if it cannot have settings."""
     if not isinstance(document, dict):
         return "settings"
@@ -34,9 +34,11 @@ def kind_of(document: Any) -> Kind:
         case "ModuleConfig":
             return "ModuleConfig"
         case None:
-            return "values" if _is_of_chart(document) else "settings"
+            return "values" if _has_chart_keys(document) else "settings"
         case kind:
-            raise ValueError(f"a {kind} cannot contain settings; use one of: {', '.join(PLACES.values())}")
+            raise ValueError(
+                f"a {kind} cannot contain settings; use one of: {', '.join(DOCUMENT_KINDS.values())}"
+            )
 
 
 def settings_in(document: Any) -> Any:
@@ -45,7 +47,7 @@ def settings_in(document: Any) -> Any:
         return {}
     match kind_of(document):
         case "ConfigMap":
-            return _of_config_map(document)
+            return _from_config_map(document)
         case "ModuleConfig":
             return (document.get("spec") or {}).get("settings") or {}
         case "values":
@@ -57,7 +59,7 @@ def settings_in(document: Any) -> Any:
 def problems(document: Any) -> list[Problem]:
     """Every error in the settings of the document, by path."""
     invalid = settings_check.problems(settings_in(document))
-    return sorted([*invalid, *_beside(document)]) if kind_of(document) == "values" else invalid
+    return sorted([*invalid, *_misplaced_keys(document)]) if kind_of(document) == "values" else invalid
 
 
 def is_enabled(document: Any) -> bool:
@@ -67,28 +69,28 @@ def is_enabled(document: Any) -> bool:
     return (document.get("spec") or {}).get("enabled") is not False
 
 
-def _is_of_chart(document: dict[str, Any]) -> bool:
+def _has_chart_keys(document: dict[str, Any]) -> bool:
     """Whether a top-level key exists only in the chart's values. `monitoring` exists in both."""
-    return bool(set(document) & (chart_values.WORDS - set(settings_check.strict()["properties"])))
+    return bool(set(document) & (chart_values.TOP_LEVEL_KEYS - set(settings_check.strict()["properties"])))
 
 
-def _beside(values: dict[str, Any]) -> Iterator[Problem]:
+def _misplaced_keys(values: dict[str, Any]) -> Iterator[Problem]:
     """Errors for top-level keys of the values that are misplaced or unknown."""
-    for name in sorted(set(map(str, values)) - chart_values.WORDS):
+    for name in sorted(set(map(str, values)) - chart_values.TOP_LEVEL_KEYS):
         if name in settings_check.strict()["properties"]:
             yield Problem(name, f"in values of the chart this setting is settings.{name}")
         else:
-            known = ", ".join(sorted(chart_values.WORDS))
+            known = ", ".join(sorted(chart_values.TOP_LEVEL_KEYS))
             yield Problem(name, f"the chart has no such value; valid names here are {known}")
 
 
-def _of_config_map(document: dict[str, Any]) -> Any:
-    text = (document.get("data") or {}).get(KEY)
+def _from_config_map(document: dict[str, Any]) -> Any:
+    text = (document.get("data") or {}).get(CONFIG_MAP_KEY)
     if text is None:
-        raise ValueError(f"the ConfigMap has no key {KEY}, which must contain the settings")
+        raise ValueError(f"the ConfigMap has no key {CONFIG_MAP_KEY}, which must contain the settings")
     try:
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise ValueError(
-            f"key {KEY} of the ConfigMap is not valid YAML: {' '.join(str(error).split())}"
+            f"key {CONFIG_MAP_KEY} of the ConfigMap is not valid YAML: {' '.join(str(error).split())}"
         ) from error

@@ -9,46 +9,48 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
-_SPELLING: Final = {"id": "ID", "ids": "IDs", "uid": "UID", "cpu": "CPU", "mib": "MiB"}
+_ACRONYMS: Final = {"id": "ID", "ids": "IDs", "uid": "UID", "cpu": "CPU", "mib": "MiB"}
 
-Word = TypeVar("Word", bound=str)
+Key = TypeVar("Key", bound=str)
 
 Rule: TypeAlias = dict[str, str]
 """One CEL rule as a CRD carries it (`x-kubernetes-validations`)."""
 
 
-def spelled(name: str) -> str:
+def json_name(name: str) -> str:
     """The JSON name of a field: `pod_uid` becomes `podUID`, `inventory_ids` becomes `inventoryIDs`."""
     first, *others = name.split("_")
-    return first + "".join(_SPELLING.get(word) or word.capitalize() for word in others)
+    return first + "".join(_ACRONYMS.get(word) or word.capitalize() for word in others)
 
 
-class Wire(Struct, frozen=True, kw_only=True, rename=spelled, omit_defaults=True, gc=False):
+class Wire(Struct, frozen=True, kw_only=True, rename=json_name, omit_defaults=True, gc=False):
     """The base class of wire types. They form no reference cycles, so the garbage collector can skip them."""
 
 
-def rule(expression: str, message: str, *, says: str = "") -> Rule:
+def rule(expression: str, message: str, *, message_expression: str = "") -> Rule:
     """Refuse objects for which the CEL expression is false.
 
     `message` is the error. `says` is a CEL expression that builds a more specific one, with `message` as its
     fallback.
     """
-    return {"rule": expression, "message": message} | ({"messageExpression": says} if says else {})
+    return {"rule": expression, "message": message} | (
+        {"messageExpression": message_expression} if message_expression else {}
+    )
 
 
-def checked(*rules: Rule) -> Meta:
+def cel_rules(*rules: Rule) -> Meta:
     """Rules on one field: `Annotated[str, checked(rule(...))]`."""
     return Meta(extra_json_schema={"x-kubernetes-validations": list(rules)})
 
 
 def matches(pattern: str, message: str) -> Meta:
     """A pattern with a readable error. A schema's own `pattern` would show the regular expression."""
-    return checked(rule(f"self.matches({quoted(pattern)})", message))
+    return cel_rules(rule(f"self.matches({cel_string(pattern)})", message))
 
 
-def fixed(what: str) -> Meta:
+def immutable(what: str) -> Meta:
     """The field is immutable."""
-    return checked(rule("self == oldSelf", f"{what} cannot change: delete the object and create another"))
+    return cel_rules(rule("self == oldSelf", f"{what} cannot change: delete the object and create another"))
 
 
 def schema(**keywords: Any) -> Meta:
@@ -56,12 +58,12 @@ def schema(**keywords: Any) -> Meta:
     return Meta(extra_json_schema={name.replace("_", "-"): value for name, value in keywords.items()})
 
 
-def table(rows: Mapping[Word, str]) -> str:
+def cel_map(rows: Mapping[Key, str]) -> str:
     """A CEL map literal."""
-    return "{" + ", ".join(f"{quoted(key)}: {quoted(value)}" for key, value in rows.items()) + "}"
+    return "{" + ", ".join(f"{cel_string(key)}: {cel_string(value)}" for key, value in rows.items()) + "}"
 
 
-def quoted(text: str) -> str:
+def cel_string(text: str) -> str:
     """A CEL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

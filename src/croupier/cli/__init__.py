@@ -2,8 +2,11 @@
 
 Verbs import their dependencies inside the function, so that `--help` and completion stay fast. An error the
 user can act on is one sentence on stderr and exit code 1. Invalid options exit with 2, Ctrl-C with 130.
+The verbs of the local cluster come from the package croupier_lab, where that is installed.
 """
 
+import importlib
+import importlib.util
 import sys
 
 import typer
@@ -11,14 +14,12 @@ import typer
 from croupier.cli import (
     audit,
     available,
-    card_moves,
+    card_commands,
     cards,
-    demo,
     doctor,
     explain,
     extender,
     fallback,
-    lab,
     ledger,
     manager,
     market,
@@ -43,8 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(lab.app, name="lab", rich_help_panel="Local clusters")
-app.command("demo", rich_help_panel="Local clusters")(demo.demo)
 app.add_typer(explain.app, name="explain", rich_help_panel="Allocation")
 app.command("what-if", rich_help_panel="Allocation")(what_if.what_if)
 app.command("fallback", rich_help_panel="Allocation")(fallback.fallback)
@@ -54,10 +53,10 @@ app.command("ledger", rich_help_panel="Allocation")(ledger.ledger)
 app.command("audit", rich_help_panel="Allocation")(audit.audit)
 app.command("cards", rich_help_panel="Cards and pools")(cards.cards)
 app.add_typer(pools.app, name="pools", rich_help_panel="Cards and pools")
-app.command("assign", rich_help_panel="Cards and pools")(card_moves.assign)
-app.command("unassign", rich_help_panel="Cards and pools")(card_moves.unassign)
-app.command("drain", rich_help_panel="Cards and pools")(card_moves.drain)
-app.command("retire", rich_help_panel="Cards and pools")(card_moves.retire)
+app.command("assign", rich_help_panel="Cards and pools")(card_commands.assign)
+app.command("unassign", rich_help_panel="Cards and pools")(card_commands.unassign)
+app.command("drain", rich_help_panel="Cards and pools")(card_commands.drain)
+app.command("retire", rich_help_panel="Cards and pools")(card_commands.retire)
 app.add_typer(market.app, name="market", rich_help_panel="CPU limits")
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
@@ -71,6 +70,30 @@ app.command("uninstall", rich_help_panel="Processes")(uninstall.uninstall)
 app.command("version", rich_help_panel="About")(version.version)
 
 INTERRUPTED = 130
+LAB_PACKAGE = "croupier_lab"
+
+
+def _lab_missing(context: typer.Context) -> None:
+    """Run a local cluster. Needs the package croupier-lab, which is not installed here."""
+    verb = context.info_name
+    sentence = f"{verb} needs the package croupier-lab: install it with `pip install croupier-lab`."
+    sys.stderr.write(f"croupier: {sentence}\n")
+    raise typer.Exit(1)
+
+
+def _add_lab_verbs() -> tuple[type[Exception], ...]:
+    """Add the verbs of croupier_lab where it is installed; its errors whose message is for the user."""
+    if importlib.util.find_spec(LAB_PACKAGE) is not None:
+        lab = importlib.import_module(f"{LAB_PACKAGE}.cli")
+        errors: tuple[type[Exception], ...] = lab.add_verbs(app, market.app)
+        return errors
+    for name in ("lab", "demo"):
+        any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(name, hidden=True, context_settings=any_arguments, add_help_option=False)(_lab_missing)
+    return ()
+
+
+LAB_ERRORS = _add_lab_verbs()
 
 
 def main() -> None:
@@ -87,7 +110,6 @@ def main() -> None:
 
 def _is_for_people(error: Exception) -> bool:
     """Whether the message explains the problem to the user. Any other exception is a bug and is raised."""
-    from croupier.kube.errors import KubeError
-    from croupier.lab.errors import LabError
+    from croupier.kube.client.errors import KubeError
 
-    return isinstance(error, LabError | KubeError)
+    return isinstance(error, (KubeError, *LAB_ERRORS))

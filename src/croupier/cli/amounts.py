@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from croupier.cli import tables
 
 if TYPE_CHECKING:
-    from croupier.core.availability import Account, Three
+    from croupier.core.availability import NodeAmounts, ResourceAmounts
     from croupier.core.quantity import Quantity
 
 UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -56,17 +56,17 @@ def _decimal(parts: int, of: int) -> str:
     return f"{whole}.{digits}" if digits else str(whole)
 
 
-def three(resource: str, numbers: "Three") -> tuple[str, str, str]:
+def short_cells(resource: str, numbers: "ResourceAmounts") -> tuple[str, str, str]:
     shown = (numbers.allocatable, numbers.allocated, numbers.available)
     return (text(resource, shown[0]), text(resource, shown[1]), text(resource, shown[2]))
 
 
-def five(resource: str, numbers: "Three") -> tuple[str, ...]:
+def wide_cells(resource: str, numbers: "ResourceAmounts") -> tuple[str, ...]:
     before = (text(resource, numbers.capacity), text(resource, numbers.reserved))
-    return (*before, *three(resource, numbers))
+    return (*before, *short_cells(resource, numbers))
 
 
-def taken(numbers: "Three") -> str:
+def usage(numbers: "ResourceAmounts") -> str:
     """A usage bar with its percentage."""
     used, total = numbers.allocated.nanos, numbers.allocatable.nanos
     percent = f"{used * 100 // total:>3} %" if total else "    -"
@@ -82,7 +82,7 @@ def rows(headers: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 
     return [layout.format(*row).rstrip() for row in table]
 
 
-def matrix(nodes: Sequence[tuple[str, "Account"]], resources: Sequence[str]) -> list[str]:
+def matrix(nodes: Sequence[tuple[str, "NodeAmounts"]], resources: Sequence[str]) -> list[str]:
     """One line per node, one column per resource, three numbers per cell; `-` if the node has none."""
     columns = [
         ["NODE", *(name for name, _ in nodes)],
@@ -93,10 +93,11 @@ def matrix(nodes: Sequence[tuple[str, "Account"]], resources: Sequence[str]) -> 
     return [layout.format(*row).rstrip() for row in zip(*columns, strict=True)]
 
 
-def _column(resource: str, numbers: Sequence["Three | None"]) -> list[str]:
+def _column(resource: str, numbers: Sequence["ResourceAmounts | None"]) -> list[str]:
     """Cells such as `4 / 3 / 1` with aligned slashes."""
     cells = [
-        three(resource, amounts) if amounts is not None and any(amounts) else None for amounts in numbers
+        short_cells(resource, amounts) if amounts is not None and any(amounts) else None
+        for amounts in numbers
     ]
     widths = [max((len(cell[part]) for cell in cells if cell), default=0) for part in range(3)]
     layout = " / ".join(f"{{:>{width}}}" for width in widths)

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.controllers.ledger.inspection import Checked, Inspection
-    from croupier.core.ledgers.audit import Repair
+    from croupier.controllers.ledger.inspection import CheckedFinding, Inspection
+    from croupier.core.ledgers.audit import LedgerRepair
 
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
 
@@ -38,14 +38,14 @@ def audit(
     from croupier.controllers.ledger import inspection
 
     terminal.check_output(output)
-    result = cluster.ask(
-        cluster.Target(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
+    result = cluster.run(
+        cluster.ClusterTarget(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
     )
     if node is not None and node not in result.nodes:
         typer.echo(f"croupier: the ledger has no node {node}.", err=True)
         raise typer.Exit(1)
     if output == "json":
-        typer.echo(showing.json(as_data(result)))
+        typer.echo(rendering.json(as_data(result)))
     else:
         _print(result, fix=fix)
     raise typer.Exit(1 if result.left else 0)
@@ -64,24 +64,24 @@ def _nodes(count: int) -> str:
     return f"{count} node" if count == 1 else f"{count} nodes"
 
 
-def row(checked: "Checked") -> tuple[str, ...]:
+def row(checked: "CheckedFinding") -> tuple[str, ...]:
     finding = checked.divergence.finding
     action = repair(checked.divergence.repair)
     cell = f"done: {action}" if checked.repaired else action
     return (checked.node, finding.kind, finding.card, finding.holder, finding.message, cell)
 
 
-def repair(what: "Repair | None") -> str:
-    from croupier.core.ledgers.audit import Adopt, Move, Refit, Release
+def repair(what: "LedgerRepair | None") -> str:
+    from croupier.core.ledgers.audit import AdoptPod, MoveGrants, ReleaseHolder, SyncCards
 
     match what:
-        case Release():
+        case ReleaseHolder():
             return "release the grant"
-        case Adopt():
+        case AdoptPod():
             return "record the pod"
-        case Move():
+        case MoveGrants():
             return "follow the allocation"
-        case Refit():
+        case SyncCards():
             return "sync the reported cards"
         case None:
             return "no safe repair"
@@ -96,7 +96,7 @@ def as_data(result: "Inspection") -> dict[str, Any]:
     }
 
 
-def _data(checked: "Checked") -> dict[str, Any]:
+def _data(checked: "CheckedFinding") -> dict[str, Any]:
     finding = checked.divergence.finding
     return {
         "node": checked.node,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.api.gpu import GPUDevice
     from croupier.api.meta import Condition
-    from croupier.book.snapshot import Snapshot
-    from croupier.core.ledgers.ledger import Card
-    from croupier.kube.client import Client
+    from croupier.capacity.snapshot import ClusterSnapshot
+    from croupier.core.ledgers.ledger import LedgerCard
+    from croupier.kube.client.api_client import Client
 
 HEADERS = (
     "card",
@@ -30,7 +30,7 @@ HEADERS = (
     "health",
     "age",
 )
-MOST_SAID = 60
+MAX_FAULT_LENGTH = 60
 """Characters of a fault message in the table; `croupier cards NAME` prints all of it."""
 
 State = Annotated[
@@ -44,11 +44,11 @@ State = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CardRow:
     """A card from the inventory, with its ledger entry if there is one."""
 
     device: "GPUDevice"
-    held: "Card | None" = None
+    held: "LedgerCard | None" = None
 
     @property
     def index(self) -> str:
@@ -83,24 +83,24 @@ def cards(
     """
     terminal.check_output(output)
     _check_state(state)
-    snapshot = cluster.ask(cluster.Target(kubeconfig, context), _look)
-    rows = [row for row in _shown(snapshot) if _wanted(row.device, node, pool, state)]
+    snapshot = cluster.run(cluster.ClusterTarget(kubeconfig, context), _read)
+    rows = [row for row in _rows(snapshot) if _matches(row.device, node, pool, state)]
     if name is not None:
-        chosen = pick([row.device for row in rows], name)
+        chosen = find([row.device for row in rows], name)
         rows = [row for row in rows if row.device is chosen]
     if output == "json":
-        typer.echo(showing.json([_data(row) for row in rows]))
+        typer.echo(rendering.json([_data(row) for row in rows]))
     elif name is not None:
-        for line in _story(rows[0]):
+        for line in _details(rows[0]):
             typer.echo(line)
     elif rows:
         now = cluster.now()
         tables.echo(HEADERS, [_cells(row, now) for row in rows])
     else:
-        typer.echo("No card matches." if snapshot.devices else _NOTHING)
+        typer.echo("No card matches." if snapshot.devices else _NO_CARDS)
 
 
-_NOTHING = "The cluster has no GPUDevice: is `croupier node` running on the nodes, and `croupier manager`?"
+_NO_CARDS = "The cluster has no GPUDevice: is `croupier node` running on the nodes, and `croupier manager`?"
 
 
 def _check_state(state: str | None) -> None:
@@ -109,16 +109,16 @@ def _check_state(state: str | None) -> None:
     from croupier.api.gpu.device import DeviceState
 
     if state is not None and state not in get_args(DeviceState):
-        terminal.refuse(f"--state {state}: must be one of {', '.join(get_args(DeviceState))}.")
+        terminal.usage_error(f"--state {state}: must be one of {', '.join(get_args(DeviceState))}.")
 
 
-async def _look(api: "Client") -> "Snapshot":
-    from croupier.book import snapshot
+async def _read(api: "Client") -> "ClusterSnapshot":
+    from croupier.capacity import snapshot
 
     return await snapshot.take(api, cluster.now())
 
 
-def pick(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
+def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
     """The card with this name or at this `NODE/INDEX`."""
     from croupier.api.gpu.device import INDEX_LABEL
 
@@ -130,13 +130,13 @@ def pick(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
 
     chosen = next(filter(matches, devices), None)
     if chosen is None:
-        terminal.refuse(f"there is no card {name}; `croupier cards` lists all cards.")
+        terminal.usage_error(f"there is no card {name}; `croupier cards` lists all cards.")
     return chosen
 
 
-def _shown(snapshot: "Snapshot") -> list[Shown]:
+def _rows(snapshot: "ClusterSnapshot") -> list[CardRow]:
     cards = {card.id: card for ledger in snapshot.ledgers.values() for card in ledger.cards}
-    rows = [Shown(device, cards.get(device.metadata.name)) for device in snapshot.devices]
+    rows = [CardRow(device, cards.get(device.metadata.name)) for device in snapshot.devices]
     return sorted(rows, key=lambda row: (row.device.status.node_name or "", _number(row.index)))
 
 
@@ -144,7 +144,7 @@ def _number(index: str) -> int:
     return int(index) if index.isascii() and index.isdigit() else -1
 
 
-def _wanted(device: "GPUDevice", node: str | None, pool: str | None, state: str | None) -> bool:
+def _matches(device: "GPUDevice", node: str | None, pool: str | None, state: str | None) -> bool:
     status = device.status
     pool_name = status.pool_ref.name if status.pool_ref is not None else ""
     return (
@@ -154,7 +154,7 @@ def _wanted(device: "GPUDevice", node: str | None, pool: str | None, state: str 
     )
 
 
-def _cells(row: Shown, now: "datetime") -> tuple[str, ...]:
+def _cells(row: CardRow, now: "datetime") -> tuple[str, ...]:
     status, meta = row.device.status, row.device.metadata
     return (
         meta.name,
@@ -164,14 +164,14 @@ def _cells(row: Shown, now: "datetime") -> tuple[str, ...]:
         status.phase or "",
         status.pool_ref.name if status.pool_ref is not None else "",
         status.hardware.product if status.hardware is not None else "",
-        cut(row.device),
+        partitions(row.device),
         _used(row.held),
         _health(row.device),
         tables.age(now - meta.creation_timestamp) if meta.creation_timestamp is not None else "",
     )
 
 
-def cut(device: "GPUDevice") -> str:
+def partitions(device: "GPUDevice") -> str:
     """The current partitions, such as `2 × 2g.20gb, 1 × 3g.30gb`, and the target while repartitioning."""
     current = device.status.cut
     if current is None:
@@ -182,7 +182,7 @@ def cut(device: "GPUDevice") -> str:
     return layout if current.state == "Applied" else f"{layout} ({current.state} {current.target})"
 
 
-def _used(card: "Card | None") -> str:
+def _used(card: "LedgerCard | None") -> str:
     if card is None:
         return ""
     if card.mode == "MIG":
@@ -196,7 +196,7 @@ def _health(device: "GPUDevice") -> str:
     fault = condition(device, "Faulted")
     if fault is not None and fault.status == "True":
         text = fault.message or fault.reason
-        return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}…"
+        return text if len(text) <= MAX_FAULT_LENGTH else f"{text[:MAX_FAULT_LENGTH]}…"
     return "ok" if device.status.phase else ""
 
 
@@ -204,7 +204,7 @@ def condition(device: "GPUDevice", kind: str) -> "Condition | None":
     return next((condition for condition in device.status.conditions if condition.type == kind), None)
 
 
-def _story(row: Shown) -> list[str]:
+def _details(row: CardRow) -> list[str]:
     status = row.device.status
     hardware, health = status.hardware, status.health
     lines = [
@@ -219,7 +219,7 @@ def _story(row: Shown) -> list[str]:
         )
     if status.cut is not None:
         lines.append(
-            f"  partitions {cut(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
+            f"  partitions {partitions(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
         )
     if health is not None:
         heat = f"{health.temperature_c} °C" if health.temperature_c is not None else "temperature not known"
@@ -232,7 +232,7 @@ def _story(row: Shown) -> list[str]:
     return lines + _holders(row.held)
 
 
-def _holders(card: "Card | None") -> list[str]:
+def _holders(card: "LedgerCard | None") -> list[str]:
     if card is None:
         return ["  not in the ledger"]
     from croupier.api.mps import holder
@@ -242,7 +242,7 @@ def _holders(card: "Card | None") -> list[str]:
     return [f"  held by    {holding}" for holding in (*shares, *slots)] or ["  held by    none"]
 
 
-def _data(row: Shown) -> dict[str, Any]:
+def _data(row: CardRow) -> dict[str, Any]:
     import msgspec
 
     status = row.device.status
@@ -250,5 +250,5 @@ def _data(row: Shown) -> dict[str, Any]:
         "card": row.device.metadata.name,
         "index": int(row.index) if row.index.isdigit() else None,
         **msgspec.to_builtins(status),
-        "ledger": showing.card(row.held) if row.held is not None else None,
+        "ledger": rendering.card(row.held) if row.held is not None else None,
     }

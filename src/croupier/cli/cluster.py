@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from croupier.kube.client import Client
+    from croupier.kube.client.api_client import Client
 
 T = TypeVar("T")
 
@@ -28,26 +28,26 @@ Namespace = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     kubeconfig: Path | None = None
     context: str | None = None
 
 
-def ask(target: Target, question: "Callable[[Client], Awaitable[T]]") -> T:
+def run(target: ClusterTarget, question: "Callable[[Client], Awaitable[T]]") -> T:
     """Connect to the cluster, run `question` with the client, and disconnect."""
     import asyncio
 
-    from croupier.kube import client, config
+    from croupier.kube.client import api_client, config
 
     async def connected() -> T:
         chosen = config.load(target.kubeconfig, target.context)
-        async with client.connect(chosen, field_manager="croupier-cli") as api:
+        async with api_client.connect(chosen, field_manager="croupier-cli") as api:
             return await question(api)
 
     return asyncio.run(connected())
 
 
 def now() -> "datetime":
-    from croupier.kube.clock import SystemClock
+    from croupier.kube.client.clock import SystemClock
 
     return SystemClock().now()

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.core.installation.diagnosis import Complaints
-    from croupier.kube.client import Client
+    from croupier.core.installation.diagnosis import InstallationProblems
+    from croupier.kube.client.api_client import Client
 
-SAYING = 2.0
+PROGRESS_AFTER = 2.0
 """Seconds before the running check is printed."""
 HEADERS = ("check", "severity", "where", "what", "what to do")
 
@@ -40,31 +40,35 @@ def doctor(
     croupier doctor -o json
     """
     from croupier.core.installation import diagnosis
-    from croupier.wiring.doctor import CHECKS
+    from croupier.ops.doctor import CHECKS
 
     terminal.check_output(output)
     if unknown := sorted(set(only or ()) - CHECKS.keys()):
-        terminal.refuse(f"--only {', '.join(unknown)}: choose from {', '.join(CHECKS)}.")
+        terminal.usage_error(f"--only {', '.join(unknown)}: choose from {', '.join(CHECKS)}.")
     chosen = [name for name in CHECKS if not only or name in only]
-    results = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _examine(api, namespace, chosen))
+    results = cluster.run(
+        cluster.ClusterTarget(kubeconfig, context), lambda api: _run_checks(api, namespace, chosen)
+    )
     if output == "json":
-        typer.echo(showing.json(as_data(results)))
+        typer.echo(rendering.json(as_data(results)))
     else:
         _print(results)
-    raise typer.Exit(1 if any(diagnosis.sick(findings) for findings in results.values()) else 0)
+    raise typer.Exit(1 if any(diagnosis.needs_action(findings) for findings in results.values()) else 0)
 
 
-async def _examine(api: "Client", namespace: str, chosen: Sequence[str]) -> "dict[str, Complaints]":
+async def _run_checks(
+    api: "Client", namespace: str, chosen: Sequence[str]
+) -> "dict[str, InstallationProblems]":
     import asyncio
 
-    from croupier.wiring import doctor as wired
+    from croupier.ops import doctor as wired
 
-    installation = await wired.admitted(api, namespace, cluster.now())
-    results: dict[str, Complaints] = {}
+    installation = await wired.connect_to(api, namespace, cluster.now())
+    results: dict[str, InstallationProblems] = {}
     begun = asyncio.get_running_loop().time()
     for number, name in enumerate(chosen, start=1):
-        check = asyncio.ensure_future(wired.examine(installation, name))
-        timeout = max(0.0, begun + SAYING - asyncio.get_running_loop().time())
+        check = asyncio.ensure_future(wired.run_check(installation, name))
+        timeout = max(0.0, begun + PROGRESS_AFTER - asyncio.get_running_loop().time())
         done, _ = await asyncio.wait({check}, timeout=timeout)
         if not done:
             typer.echo(f"croupier: checking {name} ({number} of {len(chosen)})", err=True)
@@ -72,7 +76,7 @@ async def _examine(api: "Client", namespace: str, chosen: Sequence[str]) -> "dic
     return results
 
 
-def _print(results: "Mapping[str, Complaints]") -> None:
+def _print(results: "Mapping[str, InstallationProblems]") -> None:
     rows = [
         (name, finding.severity, finding.where, finding.what, finding.remedy)
         for name, findings in results.items()
@@ -85,11 +89,11 @@ def _print(results: "Mapping[str, Complaints]") -> None:
         typer.echo(f"No findings: {', '.join(passed)}.")
 
 
-def as_data(results: "Mapping[str, Complaints]") -> dict[str, Any]:
+def as_data(results: "Mapping[str, InstallationProblems]") -> dict[str, Any]:
     from croupier.core.installation import diagnosis
 
     return {
-        "healthy": not any(diagnosis.sick(findings) for findings in results.values()),
+        "healthy": not any(diagnosis.needs_action(findings) for findings in results.values()),
         "checks": list(results),
         "findings": [
             {

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, terminal
+from croupier.cli import cluster, rendering, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from croupier.cli.explain_absent import Absent
+    from croupier.cli.explain_rejected import RejectedPod
     from croupier.core.ledgers.ledger import Ledger
-    from croupier.core.placing.explain import Explanation, Seat, World
-    from croupier.kube.client import Client
+    from croupier.core.placement.explain import PlacementExplanation, PodHold, SchedulingInputs
+    from croupier.kube.client.api_client import Client
 
 app = typer.Typer(
     help="Explain where a pod was placed, or why it is pending.",
@@ -27,7 +27,7 @@ SHOWN = 5
 
 
 @app.callback()
-def explaining() -> None:
+def explain_group() -> None:
     """Explain where a pod was placed, or why it is pending."""
 
 
@@ -55,12 +55,12 @@ def pod(
     """
     terminal.check_output(output)
     key = _key(name, namespace)
-    answer = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _look(api, key))
-    if not isinstance(answer, Answer):
-        typer.echo(showing.json(_absence(answer)) if output == "json" else _line(answer))
+    answer = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: _read(api, key))
+    if not isinstance(answer, ExplainResult):
+        typer.echo(rendering.json(_rejection_data(answer)) if output == "json" else _rejection_line(answer))
         raise typer.Exit(1)
     if output == "json":
-        typer.echo(showing.json(as_data(answer)))
+        typer.echo(rendering.json(as_data(answer)))
     else:
         for line in lines(answer, shown=None if every else SHOWN):
             typer.echo(line)
@@ -68,11 +68,11 @@ def pod(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExplainResult:
     """The explanation, with details from the pod's status."""
 
-    found: "Explanation"
-    world: "World"
+    found: "PlacementExplanation"
+    world: "SchedulingInputs"
     scheduler: str = ""
     """The scheduler's last message about a pending pod."""
     since: "datetime | None" = None
@@ -82,30 +82,30 @@ class Answer:
 def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
     head, slash, tail = name.partition("/")
     if slash and (not head or not tail or "/" in tail):
-        terminal.refuse(f"{name}: name the pod as NAMESPACE/NAME, or as NAME with --namespace.")
+        terminal.usage_error(f"{name}: name the pod as NAMESPACE/NAME, or as NAME with --namespace.")
     if slash and namespace not in (None, head):
-        terminal.refuse(f"{name} is not in namespace {namespace}: name the namespace once.")
+        terminal.usage_error(f"{name} is not in namespace {namespace}: name the namespace once.")
     return (head, tail) if slash else (namespace, name)
 
 
-async def _look(api: "Client", key: tuple[str | None, str]) -> "Answer | Absent":
-    from croupier.cli import explain_absent
-    from croupier.kube.errors import NotFound
+async def _read(api: "Client", key: tuple[str | None, str]) -> "ExplainResult | RejectedPod":
+    from croupier.cli import explain_rejected
+    from croupier.kube.client.errors import NotFound
 
     namespace, name = key[0] or api.config.namespace, key[1]
     try:
-        return await _look_at(api, namespace, name)
+        return await _read_pod(api, namespace, name)
     except NotFound:
-        if absent := await explain_absent.look(api, namespace, name):
+        if absent := await explain_rejected.find(api, namespace, name):
             return absent
         raise
 
 
-def _line(absent: "Absent") -> str:
+def _rejection_line(absent: "RejectedPod") -> str:
     return f"Pod {absent.key} does not exist: {absent.owner} could not create it: {absent.sentence}"
 
 
-def _absence(absent: "Absent") -> dict[str, Any]:
+def _rejection_data(absent: "RejectedPod") -> dict[str, Any]:
     return {
         "pod": absent.key,
         "state": "Absent",
@@ -115,23 +115,23 @@ def _absence(absent: "Absent") -> dict[str, Any]:
     }
 
 
-async def _look_at(api: "Client", namespace: str, name: str) -> Answer:
+async def _read_pod(api: "Client", namespace: str, name: str) -> ExplainResult:
     import asyncio
 
-    from croupier.api import kinds, nodes, pods
-    from croupier.book import snapshot
-    from croupier.core.placing import explain
+    from croupier.api import convert_affinity, convert_pod, kinds
+    from croupier.capacity import snapshot
+    from croupier.core.placement import explain
 
     pod, taken = await asyncio.gather(
         api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
     )
-    view = pods.view(pod)
-    world = showing.world(taken, showing.strategy(taken, view.wants))
+    view = convert_pod.view(pod)
+    world = rendering.world(taken, rendering.strategy(taken, view.wants))
     conditions = pod.status.conditions
     scheduled = next((condition for condition in conditions if condition.type == "PodScheduled"), None)
     is_bound = scheduled is not None and scheduled.status == "True"
-    return Answer(
-        explain.explain(view, nodes.needs(pod), world),
+    return ExplainResult(
+        explain.explain(view, convert_affinity.pod_needs(pod), world),
         world,
         scheduler="" if scheduled is None or is_bound else _unescaped(scheduled.message),
         since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
@@ -143,17 +143,17 @@ def _unescaped(message: str) -> str:
     return message.replace("%%", "%")
 
 
-def lines(answer: Answer, *, shown: int | None = SHOWN) -> list[str]:
-    return [*_head(answer), *_seat(answer), *_refusals(answer.found, shown), *_nearest(answer)]
+def lines(answer: ExplainResult, *, shown: int | None = SHOWN) -> list[str]:
+    return [*_head(answer), *_placement_lines(answer), *_refusals(answer.found, shown), *_nearest(answer)]
 
 
-def _head(answer: Answer) -> "Iterator[str]":
-    from croupier.core.pods import want
+def _head(answer: ExplainResult) -> "Iterator[str]":
+    from croupier.core.pods import card_request
 
     found = answer.found
     yield f"Pod {found.pod.key}: {found.sentence}"
     if found.pod.wants:
-        yield f"  requests   {want.sentence(found.pod.wants)}"
+        yield f"  requests   {card_request.describe(found.pod.wants)}"
     for note in found.notes:
         yield f"  note       {note}"
     if answer.scheduler and answer.scheduler != found.sentence:
@@ -162,23 +162,23 @@ def _head(answer: Answer) -> "Iterator[str]":
         yield f"  fits on    {_named(found.fits, SHOWN)}"
 
 
-def _seat(answer: Answer) -> "Iterator[str]":
+def _placement_lines(answer: ExplainResult) -> "Iterator[str]":
     seat = answer.found.seat
     if seat is None:
         return
-    until = f" until {showing.moment(seat.until)}" if seat.until else ""
+    until = f" until {rendering.timestamp(seat.until)}" if seat.until else ""
     yield f"  state      {f'Held{until}' if seat.held else 'Bound'} on {seat.node}"
     if answer.since is not None:
-        yield f"  since      {showing.moment(answer.since)}"
+        yield f"  since      {rendering.timestamp(answer.since)}"
     if seat.reservation:
         yield f"  by         Reservation {seat.reservation}"
     ledger = answer.world.ledgers.get(seat.node)
     for part in seat.grant:
         card = ledger.card(part.card) if ledger is not None else None
-        yield f"  card       {card.index if card else '?'} ({part.card}): {showing.share(card, part)}"
+        yield f"  card       {card.index if card else '?'} ({part.card}): {rendering.share(card, part)}"
 
 
-def _refusals(found: "Explanation", shown: int | None) -> "Iterator[str]":
+def _refusals(found: "PlacementExplanation", shown: int | None) -> "Iterator[str]":
     if found.refusals:
         yield ""
         yield "Node by node:"
@@ -188,8 +188,8 @@ def _refusals(found: "Explanation", shown: int | None) -> "Iterator[str]":
         yield f"      {_named(group.nodes, shown)}"
 
 
-def _nearest(answer: Answer) -> "Iterator[str]":
-    from croupier.core.pods import want
+def _nearest(answer: ExplainResult) -> "Iterator[str]":
+    from croupier.core.pods import card_request
 
     found = answer.found
     if found.nearest:
@@ -197,12 +197,12 @@ def _nearest(answer: Answer) -> "Iterator[str]":
         yield "Nearest:"
     for miss in found.nearest:
         yield f"  {miss.node}: {miss.detail}"
-        yield from (f"      {line}" for line in showing.card_lines(answer.world.ledgers[miss.node]))
+        yield from (f"      {line}" for line in rendering.card_lines(answer.world.ledgers[miss.node]))
     if found.instead:
         yield ""
         yield "Would fit now:"
     for alternative in found.instead:
-        yield f"  {want.sentence(alternative.wants)} on {alternative.node}"
+        yield f"  {card_request.describe(alternative.wants)} on {alternative.node}"
 
 
 def _named(nodes: tuple[str, ...], shown: int | None) -> str:
@@ -211,7 +211,7 @@ def _named(nodes: tuple[str, ...], shown: int | None) -> str:
     return f"{', '.join(nodes[:shown])} and {len(nodes) - shown} more (use --all)"
 
 
-def as_data(answer: Answer) -> dict[str, Any]:
+def as_data(answer: ExplainResult) -> dict[str, Any]:
     """The answer as JSON data; docs/commands.md describes its fields."""
     found, world = answer.found, answer.world
     pod = found.pod
@@ -232,7 +232,7 @@ def as_data(answer: Answer) -> dict[str, Any]:
             for group in found.refusals
         ],
         "nearest": [
-            {"node": miss.node, "detail": miss.detail, "cards": showing.cards(_ledger(world, miss.node))}
+            {"node": miss.node, "detail": miss.detail, "cards": rendering.cards(_ledger(world, miss.node))}
             for miss in found.nearest
         ],
         "instead": [
@@ -242,7 +242,7 @@ def as_data(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _holds(seat: "Seat | None", world: "World") -> dict[str, Any] | None:
+def _holds(seat: "PodHold | None", world: "SchedulingInputs") -> dict[str, Any] | None:
     if seat is None:
         return None
     return {
@@ -250,11 +250,11 @@ def _holds(seat: "Seat | None", world: "World") -> dict[str, Any] | None:
         "state": "Held" if seat.held else "Bound",
         "until": seat.until,
         "reservation": seat.reservation or None,
-        "cards": showing.parts(_ledger(world, seat.node), seat.grant),
+        "cards": rendering.parts(_ledger(world, seat.node), seat.grant),
     }
 
 
-def _ledger(world: "World", node: str) -> "Ledger":
+def _ledger(world: "SchedulingInputs", node: str) -> "Ledger":
     from croupier.core.ledgers.ledger import Ledger
 
     return world.ledgers.get(node) or Ledger(node)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import (
-    Book,
+from croupier.cli.process_options import (
+    CapacityManagerName,
     HealthAddress,
     LeaseNamespace,
     LogLevel,
@@ -30,7 +30,7 @@ def extender(
         Path | None, typer.Option(metavar="FILE", help="CA of the client certificates.")
     ] = None,
     settings: SettingsFrom = None,
-    capacity_manager: Book = None,
+    capacity_manager: CapacityManagerName = None,
     strategy: StrategyName = None,
     reservation_ttl: Ttl = None,
     lease_namespace: LeaseNamespace = "d8-gpu-operator",
@@ -49,12 +49,12 @@ def extender(
     croupier extender --capacity-manager CRD --strategy BinPack
     croupier extender --listen :9440 --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt
     """
-    from croupier.cli import process, terminal
-    from croupier.kube import serving
-    from croupier.kube.serving import TLS, Listen
+    from croupier.cli import process_options, terminal
+    from croupier.kube.serving import http_server
+    from croupier.kube.serving.http_server import TLS, ListenOptions
     from croupier.wiring import extender as wired
 
-    wanted = process.settings(
+    wanted = process_options.parse(
         book=capacity_manager,
         strategy=strategy,
         ttl=reservation_ttl,
@@ -65,13 +65,13 @@ def extender(
         log_level=log_level,
     )
     try:
-        address = serving.parse(listen)
+        address = http_server.parse(listen)
     except ValueError as bad:
-        terminal.refuse(f"--listen: {bad}.")
+        terminal.usage_error(f"--listen: {bad}.")
     tls = None
     if tls_cert and tls_key and client_ca:
         tls = TLS(tls_cert, tls_key, client_ca)
     elif tls_cert or tls_key or client_ca:
-        terminal.refuse("--tls-cert, --tls-key and --client-ca must be set together.")
-    where = Listen(address, tls)
-    process.start(lambda: wired.work(wanted, where), log_level)
+        terminal.usage_error("--tls-cert, --tls-key and --client-ca must be set together.")
+    where = ListenOptions(address, tls)
+    process_options.start(lambda: wired.work(wanted, where), log_level)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, fallback_options, fallback_shown, manifest, terminal
+from croupier.cli import cluster, fallback_options, fallback_output, manifest, terminal
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
 
 if TYPE_CHECKING:
     from croupier.core.availability import Availability
-    from croupier.core.fallbacks.policy import Policy
-    from croupier.core.pods.podspec import PodSpec
-    from croupier.kube.client import Client
+    from croupier.core.fallbacks.policy import FallbackPolicy
+    from croupier.core.pods.podspec_view import PodSpecView
+    from croupier.kube.client.api_client import Client
 
 OUTPUTS = ("table", "json", "yaml")
 
@@ -64,60 +64,60 @@ def fallback(
     kubectl get nodes,pods -A -o json | croupier fallback -f pod.yaml --nodes - --prefer-available
     """
     if output not in OUTPUTS:
-        terminal.refuse(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
+        terminal.usage_error(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
     policy = fallback_options.policy(
         direction, min_memory, prefer=prefer_available, quantities=quantities, nothing=when_nothing_fits
     )
     pod = manifest.read(filename)
     spec = _spec(pod, filename)
-    target = cluster.Target(kubeconfig, context)
-    index = _file(nodes) if nodes is not None else _live(target, pods=prefer_available)
-    raise typer.Exit(fallback_shown.show(_outcome(pod, spec, index, policy), output))
+    target = cluster.ClusterTarget(kubeconfig, context)
+    index = _from_file(nodes) if nodes is not None else _from_cluster(target, pods=prefer_available)
+    raise typer.Exit(fallback_output.show(_preview(pod, spec, index, policy), output))
 
 
-def _spec(pod: dict[str, Any], path: Path) -> "PodSpec":
-    from croupier.core.ledgers.ledger import Refused
-    from croupier.core.pods import podspec
+def _spec(pod: dict[str, Any], path: Path) -> "PodSpecView":
+    from croupier.core.ledgers.ledger import Refusal
+    from croupier.core.pods import podspec_view
 
-    spec = podspec.read(pod)
-    if isinstance(spec, Refused):
-        terminal.refuse(f"-f {path}: not a valid pod: {spec}.")
+    spec = podspec_view.read(pod)
+    if isinstance(spec, Refusal):
+        terminal.usage_error(f"-f {path}: not a valid pod: {spec}.")
     return spec
 
 
-def _file(path: Path) -> "Availability":
-    from croupier.core.fallbacks import offer as fallback_offer
-    from croupier.core.ledgers.ledger import Refused
+def _from_file(path: Path) -> "Availability":
+    from croupier.core.fallbacks import availability_file as fallback_offer
+    from croupier.core.ledgers.ledger import Refusal
 
     index = fallback_offer.read(manifest.documents(path, "--nodes"))
-    if isinstance(index, Refused):
-        terminal.refuse(f"--nodes {path}: {index}.")
+    if isinstance(index, Refusal):
+        terminal.usage_error(f"--nodes {path}: {index}.")
     return index
 
 
-def _live(target: cluster.Target, *, pods: bool) -> "Availability":
+def _from_cluster(target: cluster.ClusterTarget, *, pods: bool) -> "Availability":
     """Nodes of the cluster; pods are listed only if `pods` is set, because listing them can be slow."""
-    from croupier.book import availability
+    from croupier.capacity import availability
 
-    return cluster.ask(target, availability.take if pods else _nodes)
+    return cluster.run(target, availability.count_cluster if pods else _nodes)
 
 
 async def _nodes(api: "Client") -> "Availability":
-    from croupier.api.occupancy import LEAN_NODES
-    from croupier.book import availability
+    from croupier.api.pod_requests import LEAN_NODES
+    from croupier.capacity import availability
     from croupier.core.availability import Availability
 
     index = Availability()
     async for page in api.pages(LEAN_NODES):
         for node in page.items:
-            availability.see_node(index, node)
+            availability.update_node(index, node)
     return index
 
 
-def _outcome(
-    pod: dict[str, Any], spec: "PodSpec", index: "Availability", policy: "Policy"
-) -> fallback_shown.Outcome:
+def _preview(
+    pod: dict[str, Any], spec: "PodSpecView", index: "Availability", policy: "FallbackPolicy"
+) -> fallback_output.FallbackPreview:
     from croupier.core.fallbacks import fallback as deciding
 
     decision = deciding.decide(spec, index, policy)
-    return fallback_shown.Outcome(pod, spec, decision, index, policy)
+    return fallback_output.FallbackPreview(pod, spec, decision, index, policy)

@@ -7,7 +7,7 @@ import typer
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
-    from croupier.core.fallbacks.policy import Policy
+    from croupier.core.fallbacks.policy import FallbackPolicy
 
 MinMemory = Annotated[
     str, typer.Option(metavar="QUANTITY", help="Minimum memory of a replacement, such as 10Gi.")
@@ -26,12 +26,12 @@ WhenNothingFits = Annotated[
 
 def policy(
     direction: str, floor: str, *, prefer: bool, quantities: str, nothing: str, option: str = "--direction"
-) -> "Policy":
+) -> "FallbackPolicy":
     """The policy, or exit code 2 if invalid; `option` is the name of the direction option."""
     from typing import Any, cast
 
     from croupier.core.fallbacks import policy as fallback_policy
-    from croupier.core.fallbacks.policy import DIRECTIONS, Policy
+    from croupier.core.fallbacks.policy import DIRECTIONS, FallbackPolicy
 
     for name, value, allowed in (
         (option, direction, DIRECTIONS),
@@ -39,8 +39,10 @@ def policy(
         ("--when-nothing-fits", nothing, ("Admit", "Deny")),
     ):
         if value not in allowed:
-            terminal.refuse(f"{name} {value}: must be {', '.join(allowed[:-1])} or {allowed[-1]}.")
+            terminal.usage_error(f"{name} {value}: must be {', '.join(allowed[:-1])} or {allowed[-1]}.")
     memory = fallback_policy.memory(floor) if floor else None
     if floor and memory is None:
-        terminal.refuse(f"--min-memory {floor}: must be an amount of memory, such as 10Gi.")
-    return Policy(cast("Any", direction), memory, prefer, cast("Any", quantities), cast("Any", nothing))
+        terminal.usage_error(f"--min-memory {floor}: must be an amount of memory, such as 10Gi.")
+    return FallbackPolicy(
+        cast("Any", direction), memory, prefer, cast("Any", quantities), cast("Any", nothing)
+    )

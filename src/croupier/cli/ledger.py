@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.book.snapshot import Snapshot
-    from croupier.core.ledgers.overview import Amount
+    from croupier.capacity.snapshot import ClusterSnapshot
+    from croupier.core.ledgers.overview import FreeOfTotal
 
 HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "unhealthy", "findings")
 
@@ -27,17 +27,19 @@ def ledger(
     croupier ledger node-1
     croupier ledger -o json
     """
-    from croupier.book import snapshot
+    from croupier.capacity import snapshot
 
     terminal.check_output(output)
-    seen = cluster.ask(cluster.Target(kubeconfig, context), lambda api: snapshot.take(api, cluster.now()))
+    seen = cluster.run(
+        cluster.ClusterTarget(kubeconfig, context), lambda api: snapshot.take(api, cluster.now())
+    )
     if node is not None and node not in seen.ledgers:
         reason = "it has no cards" if node in seen.nodes else "there is no such node"
         typer.echo(f"croupier: the ledger has no node {node}: {reason}.", err=True)
         raise typer.Exit(1)
     if output == "json":
         data = _node(seen, node) if node else [_summary(seen, name) for name in seen.ledgers]
-        typer.echo(showing.json(data))
+        typer.echo(rendering.json(data))
     elif node is not None:
         typer.echo("\n".join(node_lines(seen, node)))
     elif seen.ledgers:
@@ -46,7 +48,7 @@ def ledger(
         typer.echo("No node has cards.")
 
 
-def row(seen: "Snapshot", name: str) -> tuple[str, ...]:
+def row(seen: "ClusterSnapshot", name: str) -> tuple[str, ...]:
     from croupier.core.ledgers import overview
 
     sums = overview.summary(seen.ledgers[name])
@@ -58,15 +60,15 @@ def row(seen: "Snapshot", name: str) -> tuple[str, ...]:
         str(sums.slices),
         str(sums.holders),
         str(sums.held or "-"),
-        str(sums.sick or "-"),
+        str(sums.unhealthy or "-"),
         str(len(seen.findings.get(name, ())) or "-"),
     )
 
 
-def node_lines(seen: "Snapshot", name: str) -> list[str]:
+def node_lines(seen: "ClusterSnapshot", name: str) -> list[str]:
     entry = seen.ledgers[name]
     pending = [
-        f"  {key}: Held {f'until {showing.moment(until)}' if until else 'until released'}"
+        f"  {key}: Held {f'until {rendering.timestamp(until)}' if until else 'until released'}"
         for key, until in sorted(entry.held.items())
     ]
     reserved = [
@@ -75,18 +77,18 @@ def node_lines(seen: "Snapshot", name: str) -> list[str]:
     findings = [f"  {finding.kind}: {finding.message}" for finding in seen.findings.get(name, ())]
     return [
         f"Node {name}: {len(entry.cards)} cards, {len(entry.holders())} holders",
-        *(f"  {line}" for line in showing.card_lines(entry)),
+        *(f"  {line}" for line in rendering.card_lines(entry)),
         *(["", "Not bound yet:", *pending] if pending else []),
         *(["", "By Reservation:", *reserved] if reserved else []),
         *(["", "Findings:", *findings] if findings else []),
     ]
 
 
-def _amount(amount: "Amount") -> dict[str, int]:
+def _amount(amount: "FreeOfTotal") -> dict[str, int]:
     return {"free": amount.free, "total": amount.total}
 
 
-def _summary(seen: "Snapshot", name: str) -> dict[str, Any]:
+def _summary(seen: "ClusterSnapshot", name: str) -> dict[str, Any]:
     from croupier.core.ledgers import overview
 
     sums = overview.summary(seen.ledgers[name])
@@ -98,7 +100,7 @@ def _summary(seen: "Snapshot", name: str) -> dict[str, Any]:
         "slices": _amount(sums.slices),
         "holders": sums.holders,
         "held": sums.held,
-        "sick": sums.sick,
+        "sick": sums.unhealthy,
         "findings": [
             {
                 "class": finding.kind,
@@ -112,11 +114,11 @@ def _summary(seen: "Snapshot", name: str) -> dict[str, Any]:
     }
 
 
-def _node(seen: "Snapshot", name: str) -> dict[str, Any]:
+def _node(seen: "ClusterSnapshot", name: str) -> dict[str, Any]:
     entry = seen.ledgers[name]
     return {
         **_summary(seen, name),
-        "devices": showing.cards(entry),
+        "devices": rendering.cards(entry),
         "waiting": dict(sorted(entry.held.items())),
         "reservations": dict(sorted(entry.reservations.items())),
     }

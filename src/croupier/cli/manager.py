@@ -7,8 +7,8 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import (
-    Book,
+from croupier.cli.process_options import (
+    CapacityManagerName,
     HealthAddress,
     LeaseNamespace,
     LogLevel,
@@ -32,7 +32,7 @@ def manager(
             help="Controllers to run: inventory, bootstrap, pools, ledger, limits, or all.",
         ),
     ] = "all",
-    capacity_manager: Book = None,
+    capacity_manager: CapacityManagerName = None,
     strategy: StrategyName = None,
     reservation_ttl: Ttl = None,
     gfd_image: Image = "",
@@ -57,12 +57,12 @@ def manager(
     croupier manager --settings configmap
     croupier manager --settings settings.yaml --kubeconfig ~/.kube/config --health 127.0.0.1:8080
     """
-    from croupier.cli import process
+    from croupier.cli import process_options
     from croupier.core.nodes.bootstrap import DCGM, GFD
     from croupier.wiring import manager as wired
-    from croupier.wiring.bootstrap import Starting
+    from croupier.wiring.bootstrap import ServiceOptions
 
-    wanted = process.settings(
+    wanted = process_options.parse(
         book=capacity_manager,
         strategy=strategy,
         ttl=reservation_ttl,
@@ -74,8 +74,8 @@ def manager(
     )
     chosen = _chosen(controllers, wired.CONTROLLERS)
     named = {GFD: gfd_image, DCGM: dcgm_exporter_image}
-    starting = Starting({kind: image for kind, image in named.items() if image}, runtime_class)
-    process.start(lambda: wired.work(wanted, chosen, starting), log_level)
+    starting = ServiceOptions({kind: image for kind, image in named.items() if image}, runtime_class)
+    process_options.start(lambda: wired.work(wanted, chosen, starting), log_level)
 
 
 def _chosen(written: str, known: Sequence[str]) -> frozenset[str]:
@@ -83,5 +83,5 @@ def _chosen(written: str, known: Sequence[str]) -> frozenset[str]:
     if names == {"all"}:
         return frozenset(known)
     if unknown := sorted(names - set(known)):
-        terminal.refuse(f"--controllers {', '.join(unknown)}: choose from {', '.join(known)}, or all.")
+        terminal.usage_error(f"--controllers {', '.join(unknown)}: choose from {', '.join(known)}, or all.")
     return names

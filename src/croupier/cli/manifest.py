@@ -29,13 +29,13 @@ def documents(path: Path, option: str = "-f") -> list[Any]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         return list(yaml.safe_load_all(text))
     except OSError as error:
-        terminal.refuse(f"{option} {path}: {error.strerror}.")
+        terminal.usage_error(f"{option} {path}: {error.strerror}.")
     except UnicodeDecodeError:
-        terminal.refuse(f"{option} {path}: not a text file.")
+        terminal.usage_error(f"{option} {path}: not a text file.")
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where is not None else ""
-        terminal.refuse(f"{option} {path}: neither YAML nor JSON{line}.")
+        terminal.usage_error(f"{option} {path}: neither YAML nor JSON{line}.")
 
 
 def _flat(document: Any) -> list[dict[str, Any]]:
@@ -51,12 +51,12 @@ def _only(path: Path, objects: list[dict[str, Any]]) -> dict[str, Any]:
     workloads = [item for item in objects if item.get("kind") in _KINDS]
     if len(workloads) != 1:
         count = "none" if not workloads else str(len(workloads))
-        terminal.refuse(
+        terminal.usage_error(
             f"-f {path}: must contain one {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, but contains {count}."
         )
     pod = _pod(workloads[0])
     if not isinstance(pod.get("spec"), dict):
-        terminal.refuse(f"-f {path}: {workloads[0]['kind']} has no pod spec.")
+        terminal.usage_error(f"-f {path}: {workloads[0]['kind']} has no pod spec.")
     return pod
 
 

@@ -7,12 +7,12 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
+from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
-    from croupier.core.market.policy import Policy
+    from croupier.core.market.policy import MarketPolicy
 
-LONGEST = 3600.0
+MAX_SECONDS = 3600.0
 
 
 def run(
@@ -64,12 +64,12 @@ def run(
     croupier market run --node worker-1 --dry-run
     croupier market run --node worker-1 --strict --target 80
     """
-    from croupier.cli import process
-    from croupier.node.market.cgroup import Tree
-    from croupier.node.market.market import Settings
+    from croupier.cli import process_options
+    from croupier.node.market.cgroup import CgroupTree
+    from croupier.node.market.market_agent import MarketAgentOptions
     from croupier.wiring import market as wired
 
-    wanted = process.settings(
+    wanted = process_options.parse(
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
@@ -79,10 +79,12 @@ def run(
     times = {"every": every, "heartbeat": heartbeat, "raise-after": raise_after, "lower-after": lower_after}
     peaks = {"keep-peaks": keep_peaks, "keep-latency-peaks": keep_latency_peaks}
     for name, seconds in {**times, **peaks}.items():
-        if not 0 < seconds <= LONGEST:
-            terminal.refuse(f"--{name} {seconds:g}: must be above 0 and at most {LONGEST:g} seconds.")
+        if not 0 < seconds <= MAX_SECONDS:
+            terminal.usage_error(
+                f"--{name} {seconds:g}: must be above 0 and at most {MAX_SECONDS:g} seconds."
+            )
     if not 1 <= target <= 100:
-        terminal.refuse(f"--target {target}: must be 1 to 100 percent.")
+        terminal.usage_error(f"--target {target}: must be 1 to 100 percent.")
     policy = _policy(
         strict=strict,
         target=target,
@@ -90,23 +92,25 @@ def run(
         peaks=(keep_peaks, keep_latency_peaks),
         ours=lease_namespace,
     )
-    chosen = Settings(node, lease_namespace, policy, dry_run=dry_run, every=every, beat=heartbeat)
-    tree = Tree(cgroup_mount, cgroup_root)
-    process.start(lambda: wired.work(wanted, chosen, tree), log_level)
+    chosen = MarketAgentOptions(
+        node, lease_namespace, policy, dry_run=dry_run, every=every, heartbeat=heartbeat
+    )
+    tree = CgroupTree(cgroup_mount, cgroup_root)
+    process_options.start(lambda: wired.work(wanted, chosen, tree), log_level)
 
 
 def _policy(
     *, strict: bool, target: int, churn: tuple[float, float], peaks: tuple[float, float], ours: str
-) -> "Policy":
-    from croupier.core.market.policy import PROTECTED, Churn, Policy
+) -> "MarketPolicy":
+    from croupier.core.market.policy import PROTECTED_NAMESPACES, ChurnPolicy, MarketPolicy
     from croupier.core.market.units import SECOND
 
     up, down, elastic, latency = (int(seconds * SECOND) for seconds in (*churn, *peaks))
-    return Policy(
+    return MarketPolicy(
         strict=strict,
         target=target * 10,
         elastic_peaks=elastic,
         latency_peaks=latency,
-        churn=Churn(up_after=up, down_after=down, quiet=down),
-        protected=PROTECTED | {ours},
+        churn=ChurnPolicy(up_after=up, down_after=down, quiet=down),
+        protected=PROTECTED_NAMESPACES | {ours},
     )

@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
-from croupier.cli.process import LeaseNamespace
+from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli.process_options import LeaseNamespace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from croupier.api.core_v1 import Lease
-    from croupier.api.market_report import PodLine, Report
-    from croupier.kube.client import Client
+    from croupier.api.market_report import MarketPodLine, MarketReport
+    from croupier.kube.client.api_client import Client
 
 HEADERS = ("pod", "class", "usage", "demand", "throttled", "limit", "", "target", "original", "reason")
-SILENT = 120
+AGENT_TIMEOUT = 120
 """Seconds without a heartbeat after which the pods get back their original limits."""
 
 
@@ -40,8 +40,10 @@ def status(
     croupier market status -o json | jq '.nodes[].books'
     """
     if output not in ("table", "json"):
-        terminal.refuse(f"--output {output}: must be table or json.")
-    leases = cluster.ask(cluster.Target(kubeconfig, context), lambda api: _leases(api, lease_namespace))
+        terminal.usage_error(f"--output {output}: must be table or json.")
+    leases = cluster.run(
+        cluster.ClusterTarget(kubeconfig, context), lambda api: _leases(api, lease_namespace)
+    )
     if node is not None:
         leases = [lease for lease in leases if _node(lease) == node]
         if not leases:
@@ -52,22 +54,22 @@ def status(
             raise typer.Exit(1)
     now = cluster.now()
     if output == "json":
-        typer.echo(showing.json({"nodes": [as_data(lease, now) for lease in leases]}))
+        typer.echo(rendering.json({"nodes": [as_data(lease, now) for lease in leases]}))
         return
     if not leases:
         typer.echo("No market agent is running: kubectl apply -k deployments/cpu, or `croupier market run`.")
     for index, lease in enumerate(leases):
         if index:
             typer.echo()
-        tell(lease, now)
+        print_node(lease, now)
 
 
 async def _leases(api: "Client", namespace: str) -> "list[Lease]":
     from croupier.api import market_report
     from croupier.api.kinds import LEASES
-    from croupier.kube.client import Selection
+    from croupier.kube.client.api_client import Selection
 
-    leases = await api.list(LEASES, Selection(namespace, labels=market_report.LEASES))
+    leases = await api.list(LEASES, Selection(namespace, labels=market_report.LEASE_SELECTOR))
     return sorted(leases.items, key=_node)
 
 
@@ -77,7 +79,7 @@ def _node(lease: "Lease") -> str:
     return market_report.node_of(lease)
 
 
-def _silent_for(lease: "Lease", now: "datetime") -> float:
+def _seconds_since_heartbeat(lease: "Lease", now: "datetime") -> float:
     from datetime import datetime
 
     try:
@@ -91,12 +93,12 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
 
     from croupier.api import market_report
 
-    silent = _silent_for(lease, now)
-    report = market_report.read(lease)
+    silent = _seconds_since_heartbeat(lease, now)
+    report = market_report.decode(lease)
     fields = {} if report is None else {name: getattr(report, name) for name in report.__struct_fields__}
     data: dict[str, Any] = {
         "node": _node(lease),
-        "alive": silent <= SILENT,
+        "alive": silent <= AGENT_TIMEOUT,
         "lastSeen": lease.spec.renew_time or None,
     }
     if not fields:
@@ -106,15 +108,15 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
     return {**data, **plain, "node": data["node"]}
 
 
-def tell(lease: "Lease", now: "datetime") -> None:
+def print_node(lease: "Lease", now: "datetime") -> None:
     from croupier.api import market_report
 
-    silent, report = _silent_for(lease, now), market_report.read(lease)
+    silent, report = _seconds_since_heartbeat(lease, now), market_report.decode(lease)
     typer.echo(_title(_node(lease), silent, report))
     if report is None:
         typer.echo("  Its Lease contains no report that this version can read.")
         return
-    for line in book_lines(report):
+    for line in class_lines(report):
         typer.echo(f"  {line}")
     if not report.pods:
         typer.echo('  No managed pods: label pods with mbcas.io/managed: "true".')
@@ -123,7 +125,7 @@ def tell(lease: "Lease", now: "datetime") -> None:
     tables.echo(HEADERS, [_row(pod, _widest(report.pods)) for pod in report.pods])
 
 
-def _title(node: str, silent: float, report: "Report | None") -> str:
+def _title(node: str, silent: float, report: "MarketReport | None") -> str:
     from datetime import timedelta
 
     about = [] if report is None else [f"{report.capacity} CPU", f"{report.outside} used by unmanaged pods"]
@@ -131,13 +133,13 @@ def _title(node: str, silent: float, report: "Report | None") -> str:
         about.append("strict")
     if report is not None and report.dry_run:
         about.append("dry run: limits are not written")
-    if silent > SILENT:
+    if silent > AGENT_TIMEOUT:
         age = "" if silent == float("inf") else f" for {tables.age(timedelta(seconds=silent))}"
         about.append(f"no heartbeat{age}: pods get back their original limits")
     return f"Node {node}: {', '.join(about)}" if about else f"Node {node}"
 
 
-def book_lines(report: "Report") -> list[str]:
+def class_lines(report: "MarketReport") -> list[str]:
     lines = []
     for book in report.books:
         price = f"price {book.price:g}" if book.price else "price 0: all demand is met"
@@ -150,11 +152,11 @@ def book_lines(report: "Report") -> list[str]:
     return lines
 
 
-def _widest(pods: "Sequence[PodLine]") -> int:
+def _widest(pods: "Sequence[MarketPodLine]") -> int:
     return max(max(_millis(pod.limit), _millis(pod.target)) for pod in pods)
 
 
-def _row(pod: "PodLine", widest: int) -> tuple[str, ...]:
+def _row(pod: "MarketPodLine", widest: int) -> tuple[str, ...]:
     limit = pod.limit if pod.applied in ("", pod.limit) else f"{pod.applied} → {pod.limit}"
     return (
         pod.pod,

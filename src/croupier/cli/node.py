@@ -7,12 +7,12 @@ import typer
 
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
+from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
-    from croupier.wiring.node import Source, Wish
+    from croupier.wiring.node import CardSource, NodeProcessOptions
 
-LONGEST = 3600.0
+MAX_SECONDS = 3600.0
 
 
 def node(
@@ -77,16 +77,18 @@ def node(
     croupier node --node worker-1 --cards simulated=SIM-70GB:4
     croupier node --fleet nvidia.com/gpu.present=true --cards simulated=H100:8
     """
-    from croupier.cli import process
+    from croupier.cli import process_options
     from croupier.wiring import node as wired
 
     for name, seconds in {"every": every, "heartbeat": heartbeat, "recut-deadline": recut_deadline}.items():
-        if not 0 < seconds <= LONGEST:
-            terminal.refuse(f"--{name} {seconds:g}: must be above 0 and at most {LONGEST:g} seconds.")
+        if not 0 < seconds <= MAX_SECONDS:
+            terminal.usage_error(
+                f"--{name} {seconds:g}: must be above 0 and at most {MAX_SECONDS:g} seconds."
+            )
     if (node is None) == (fleet is None):
-        terminal.refuse("set either --node or --fleet.")
+        terminal.usage_error("set either --node or --fleet.")
     source, _, which = cards.partition("=")
-    wish = wired.Wish(
+    wish = wired.NodeProcessOptions(
         source=_source(source, which, fleet),
         cards=which,
         node=node or "",
@@ -95,48 +97,48 @@ def node(
         host=host,
         state=state,
         faults=faults,
-        cdi=_described(cdi, source, fleet),
+        cdi=_cdi_folder(cdi, source, fleet),
         library=nvml,
         every=every,
         beat=heartbeat,
         deadline=recut_deadline,
     )
     _check(wish)
-    wanted = process.settings(
+    wanted = process_options.parse(
         namespace=lease_namespace,
         health=health,
         cluster=(kubeconfig, context),
         origin=settings,
         log_level=log_level,
     )
-    process.start(lambda: wired.work(wanted, wish), log_level)
+    process_options.start(lambda: wired.work(wanted, wish), log_level)
 
 
-def _source(source: str, which: str, fleet: str | None) -> "Source":
+def _source(source: str, which: str, fleet: str | None) -> "CardSource":
     if source == "nvml" and not which and fleet is None:
         return "nvml"
     if source != "simulated" or not which:
         allowed = "simulated=MODEL:COUNT, such as simulated=H100:8"
         prefix = "must be nvml or " if fleet is None else "with --fleet it must be "
-        terminal.refuse(f"--cards {source}: {prefix}{allowed}.")
+        terminal.usage_error(f"--cards {source}: {prefix}{allowed}.")
     return "simulated"
 
 
-def _described(folder: Path | None, source: str, fleet: str | None) -> Path | None:
+def _cdi_folder(folder: Path | None, source: str, fleet: str | None) -> Path | None:
     if folder is not None and (source == "nvml" or fleet is not None):
-        terminal.refuse(
+        terminal.usage_error(
             "--cdi: only for the simulated cards of one node. NVIDIA's toolkit writes the CDI files of real "
             "cards (nvidia-ctk cdi generate), and a fleet has no container runtime."
         )
     return folder
 
 
-def _check(wish: "Wish") -> None:
+def _check(wish: "NodeProcessOptions") -> None:
     """Exit with code 2 if the cards are invalid."""
-    from croupier.node.cards.cards import CardError
+    from croupier.node.cards.card_driver import CardError
     from croupier.wiring import node as wired
 
     try:
         wired.check(wish)
     except CardError as error:
-        terminal.refuse(f"--cards: {error}.")
+        terminal.usage_error(f"--cards: {error}.")

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUPool
     from croupier.api.meta import Condition
-    from croupier.kube.client import Client
+    from croupier.kube.client.api_client import Client
 
 HEADERS = ("pool", "mode", "unit", "cards", "nodes", "total", "used", "booked", "free", "full", "state")
-TROUBLES = ("Misconfigured", "Maintenance", "CapacityLow")
+PROBLEM_CONDITIONS = ("Misconfigured", "Maintenance", "CapacityLow")
 """Conditions that report a problem when True, most severe first."""
 SHOWN = 20
 """Cards and candidates listed by `show` without --all."""
@@ -41,10 +41,10 @@ def pools(
     if running.invoked_subcommand is not None:
         return
     terminal.check_output(output)
-    listed = cluster.ask(cluster.Target(kubeconfig, context), _all)
+    listed = cluster.run(cluster.ClusterTarget(kubeconfig, context), _list_pools)
     listed.sort(key=lambda pool: pool.metadata.name)
     if output == "json":
-        typer.echo(showing.json([_data(pool) for pool in listed]))
+        typer.echo(rendering.json([_data(pool) for pool in listed]))
     elif listed:
         tables.echo(HEADERS, [_cells(pool) for pool in listed])
     else:
@@ -66,11 +66,11 @@ def show(
     croupier pools show team-a
     """
     terminal.check_output(output)
-    pool = cluster.ask(cluster.Target(kubeconfig, context), lambda api: one_pool(api, name))
+    pool = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: get_pool(api, name))
     if output == "json":
-        typer.echo(showing.json(_data(pool)))
+        typer.echo(rendering.json(_data(pool)))
         return
-    for line in _story(pool, None if every else SHOWN):
+    for line in _details(pool, None if every else SHOWN):
         typer.echo(line)
 
 
@@ -81,30 +81,30 @@ def confirm(name: Name, *, kubeconfig: cluster.Kubeconfig = None, context: clust
     \b
     croupier pools confirm team-a
     """
-    typer.echo(cluster.ask(cluster.Target(kubeconfig, context), lambda api: _confirm(api, name)))
+    typer.echo(cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: _confirm(api, name)))
 
 
-async def _all(api: "Client") -> "list[GPUPool]":
+async def _list_pools(api: "Client") -> "list[GPUPool]":
     from croupier.api import kinds
 
     return list((await api.list(kinds.GPU_POOLS)).items)
 
 
-async def one_pool(api: "Client", name: str) -> "GPUPool":
+async def get_pool(api: "Client", name: str) -> "GPUPool":
     from croupier.api import kinds
-    from croupier.kube.errors import NotFound
+    from croupier.kube.client.errors import NotFound
 
     try:
         return await api.get(kinds.GPU_POOLS, name)
     except NotFound:
-        terminal.refuse(f"there is no pool {name}; `croupier pools` lists all pools.")
+        terminal.usage_error(f"there is no pool {name}; `croupier pools` lists all pools.")
 
 
 async def _confirm(api: "Client", name: str) -> str:
     from croupier.api import kinds
     from croupier.api.gpu.pool import CONFIRMED
 
-    pool = await one_pool(api, name)
+    pool = await get_pool(api, name)
     misconfigured = condition(pool, "Misconfigured")
     if misconfigured is None or misconfigured.status != "True":
         return f"pool {name} is not misconfigured: there is nothing to confirm."
@@ -122,7 +122,7 @@ def condition(pool: "GPUPool", kind: str) -> "Condition | None":
 
 def _state(pool: "GPUPool") -> str:
     """The most severe problem with its message, or the availability of the pool."""
-    for kind in TROUBLES:
+    for kind in PROBLEM_CONDITIONS:
         problem = condition(pool, kind)
         if problem is not None and problem.status == "True":
             return f"{kind}: {problem.message or problem.reason}"
@@ -151,7 +151,7 @@ def _cells(pool: "GPUPool") -> tuple[str, ...]:
     )
 
 
-def _story(pool: "GPUPool", shown: int | None) -> list[str]:
+def _details(pool: "GPUPool", shown: int | None) -> list[str]:
     status, capacity = pool.status, pool.status.capacity
     lines = [f"{pool.metadata.name}: {_state(pool)}"]
     if capacity is not None:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.api.core_v1 import Pod
     from croupier.api.mps import Reservation
-    from croupier.book.snapshot import Snapshot
+    from croupier.capacity.snapshot import ClusterSnapshot
     from croupier.core.ledgers.ledger import Ledger
-    from croupier.core.ledgers.overview import Holding
+    from croupier.core.ledgers.overview import HolderSummary
 
 HEADERS = (
     "namespace",
@@ -33,7 +33,7 @@ HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReservationRow:
     namespace: str
     pod: str
     node: str
@@ -65,9 +65,9 @@ def reservations(
     """
     terminal.check_output(output)
     if everywhere and namespace is not None:
-        terminal.refuse("--all-namespaces and --namespace are mutually exclusive.")
-    target = cluster.Target(kubeconfig, context)
-    seen, own = cluster.ask(target, _look)
+        terminal.usage_error("--all-namespaces and --namespace are mutually exclusive.")
+    target = cluster.ClusterTarget(kubeconfig, context)
+    seen, own = cluster.run(target, _read)
     selected = None if everywhere else namespace or own
     matching = sorted(
         (row for row in rows(seen) if selected in (None, row.namespace)),
@@ -75,24 +75,24 @@ def reservations(
     )
     now = cluster.now()
     if output == "json":
-        typer.echo(showing.json([_data(row) for row in matching]))
+        typer.echo(rendering.json([_data(row) for row in matching]))
     elif matching:
         tables.echo(HEADERS, [_cells(row, now) for row in matching])
     else:
         typer.echo(f"No reservations{'' if selected is None else f' in namespace {selected}'}.")
 
 
-async def _look(api: Any) -> "tuple[Snapshot, str]":
-    from croupier.book import snapshot
+async def _read(api: Any) -> "tuple[ClusterSnapshot, str]":
+    from croupier.capacity import snapshot
 
     return await snapshot.take(api, cluster.now(), with_pods=True), api.config.namespace
 
 
-def rows(seen: "Snapshot") -> Iterator[Row]:
+def rows(seen: "ClusterSnapshot") -> Iterator[ReservationRow]:
     """Every Reservation with its ledger entry, then every holder without a Reservation."""
     from croupier.core.ledgers import overview
 
-    holdings = [holding for ledger in seen.ledgers.values() for holding in overview.holdings(ledger)]
+    holdings = [holding for ledger in seen.ledgers.values() for holding in overview.holder_summaries(ledger)]
     by_reservation = {
         (holding.pod.partition("/")[0], holding.reservation): holding
         for holding in holdings
@@ -106,13 +106,15 @@ def rows(seen: "Snapshot") -> Iterator[Row]:
             yield _of_holder(seen, holding)
 
 
-def _of_reservation(seen: "Snapshot", reservation: "Reservation", holding: "Holding | None") -> Row:
+def _of_reservation(
+    seen: "ClusterSnapshot", reservation: "Reservation", holding: "HolderSummary | None"
+) -> ReservationRow:
     spec, status, meta = reservation.spec, reservation.status, reservation.metadata
     ledger = seen.ledgers.get(spec.node_name)
     state: str = status.phase
     if holding is not None and status.phase == "Reserved":
         state = "Held" if holding.held else "Bound"
-    return Row(
+    return ReservationRow(
         namespace=meta.namespace,
         pod=spec.pod_key.partition("/")[2],
         node=spec.node_name,
@@ -128,14 +130,14 @@ def _of_reservation(seen: "Snapshot", reservation: "Reservation", holding: "Hold
     )
 
 
-def _of_holder(seen: "Snapshot", holding: "Holding") -> Row:
+def _of_holder(seen: "ClusterSnapshot", holding: "HolderSummary") -> ReservationRow:
     namespace, _, name = holding.pod.partition("/")
     ledger = seen.ledgers[holding.node]
     pod = seen.pods.get(holding.pod)
     if pod is not None and pod.metadata.uid != holding.uid:
         pod = None
-    shares = dict.fromkeys(showing.share(ledger.card(part.card), part) for part in holding.grant)
-    return Row(
+    shares = dict.fromkeys(rendering.share(ledger.card(part.card), part) for part in holding.grant)
+    return ReservationRow(
         namespace=namespace,
         pod=name,
         node=holding.node,
@@ -150,8 +152,8 @@ def _of_holder(seen: "Snapshot", holding: "Holding") -> Row:
     )
 
 
-def _cards(ledger: "Ledger | None", holding: "Holding | None") -> tuple[dict[str, Any], ...]:
-    return tuple(showing.parts(ledger, holding.grant)) if ledger is not None and holding is not None else ()
+def _cards(ledger: "Ledger | None", holding: "HolderSummary | None") -> tuple[dict[str, Any], ...]:
+    return tuple(rendering.parts(ledger, holding.grant)) if ledger is not None and holding is not None else ()
 
 
 def _owner(pod: "Pod | None") -> str:
@@ -160,14 +162,14 @@ def _owner(pod: "Pod | None") -> str:
     return next((f"{owner.kind}/{owner.name}" for owner in owners if owner.controller), "")
 
 
-def _cells(row: Row, now: "datetime") -> tuple[str, ...]:
+def _cells(row: ReservationRow, now: "datetime") -> tuple[str, ...]:
     return (
         row.namespace,
         row.pod,
         row.node,
         ",".join(str(card["index"]) for card in row.cards),
         row.share,
-        f"{row.state} until {showing.moment(row.until)}" if row.until else row.state,
+        f"{row.state} until {rendering.timestamp(row.until)}" if row.until else row.state,
         row.owner,
         str(row.priority or "-"),
         tables.age(now - row.created) if row.created is not None else "",
@@ -176,7 +178,7 @@ def _cells(row: Row, now: "datetime") -> tuple[str, ...]:
     )
 
 
-def _data(row: Row) -> dict[str, Any]:
+def _data(row: ReservationRow) -> dict[str, Any]:
     return {
         "namespace": row.namespace,
         "pod": row.pod,

@@ -8,10 +8,10 @@ import typer
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
-    from croupier.cli.scheduler_steps import Printed
+    from croupier.cli.scheduler_steps import SchedulerFiles
 
 URL = "http://127.0.0.1:9440"
-Where = Literal["", "kubeadm", "k3s", "managed"]
+ClusterKind = Literal["", "kubeadm", "k3s", "managed"]
 
 
 def scheduler_config(
@@ -114,18 +114,20 @@ def scheduler_config(
     croupier scheduler-config --scheduler-name gpu-scheduler    a second scheduler
     """
     from croupier.cli import scheduler_steps
-    from croupier.extender.configuration import BadWish, Wish
-    from croupier.extender.schedulers import BadManifest, Second
+    from croupier.extender.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
+    from croupier.extender.scheduler_manifests import InvalidManifest, SecondScheduler
 
-    if where not in get_args(Where):
-        terminal.refuse(f"--for {where}: must be kubeadm, k3s or managed.")
+    if where not in get_args(ClusterKind):
+        terminal.usage_error(f"--for {where}: must be kubeadm, k3s or managed.")
     files = _files(where, (ca, cert, key), tls_secret)
     managed = where == "managed"
     if managed and not image:
-        terminal.refuse("--for managed needs --image: the kube-scheduler image with the cluster's version.")
+        terminal.usage_error(
+            "--for managed needs --image: the kube-scheduler image with the cluster's version."
+        )
     if manifest is not None and (where != "kubeadm" or write is None):
-        terminal.refuse("--manifest requires --for kubeadm and --write.")
-    wish = Wish(
+        terminal.usage_error("--manifest requires --for kubeadm and --write.")
+    wish = SchedulerConfigOptions(
         url=url,
         kubeconfig=kubeconfig_path or _kubeconfig(where),
         files=files,
@@ -134,35 +136,37 @@ def scheduler_config(
         lease_namespace=namespace if managed else "kube-system",
         qps=qps,
         timeout=timeout,
-        resources=_known(kubeconfig),
+        resources=_managed_resources(kubeconfig),
     )
-    second = Second(image, extender_image, tls_secret, namespace=namespace, book=capacity_manager)
+    second = SecondScheduler(
+        image, extender_image, tls_secret, namespace=namespace, capacity_manager=capacity_manager
+    )
     try:
-        made = scheduler_steps.printed(where, wish, second, file=str(write or ""), manifest=manifest)
-    except (BadWish, BadManifest) as bad:
-        terminal.refuse(f"{bad}.")
-    _tell(made, write)
+        made = scheduler_steps.prepare(where, wish, second, file=str(write or ""), manifest=manifest)
+    except (InvalidSchedulerOptions, InvalidManifest) as bad:
+        terminal.usage_error(f"{bad}.")
+    _output(made, write)
 
 
 def _files(where: str, named: tuple[str, str, str], secret: str) -> Any:
-    from croupier.extender.configuration import Files
-    from croupier.extender.schedulers import TLS_FOLDER
+    from croupier.extender.scheduler_config import SchedulerTLSFiles
+    from croupier.extender.scheduler_manifests import TLS_FOLDER
 
     if any(named) and not all(named):
-        terminal.refuse("--ca, --cert and --key must be set together.")
+        terminal.usage_error("--ca, --cert and --key must be set together.")
     if where == "managed" and secret and not any(named):
         named = (f"{TLS_FOLDER}/ca.crt", f"{TLS_FOLDER}/tls.crt", f"{TLS_FOLDER}/tls.key")
-    return Files(*named) if all(named) else None
+    return SchedulerTLSFiles(*named) if all(named) else None
 
 
 def _kubeconfig(where: str) -> str:
     """The kubeconfig to put into the file: kube-scheduler ignores --kubeconfig when --config is set."""
-    from croupier.extender.schedulers import K3S_KUBECONFIG, KUBEADM_KUBECONFIG
+    from croupier.extender.scheduler_manifests import K3S_KUBECONFIG, KUBEADM_KUBECONFIG
 
     return {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}.get(where, "")
 
 
-def _tell(made: "Printed", write: Path | None) -> None:
+def _output(made: "SchedulerFiles", write: Path | None) -> None:
     from croupier.cli import scheduler_steps
 
     text = "---\n".join(scheduler_steps.as_yaml(document) for document in made.documents)
@@ -173,35 +177,35 @@ def _tell(made: "Printed", write: Path | None) -> None:
         return
     files = {
         write: text,
-        **{write.parent / name: scheduler_steps.as_yaml(data) for name, data in made.beside.items()},
+        **{write.parent / name: scheduler_steps.as_yaml(data) for name, data in made.extra_files.items()},
     }
     try:
         write.parent.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
             path.write_text(content)
     except OSError as error:
-        terminal.refuse(f"--write {write}: {error}.")
+        terminal.usage_error(f"--write {write}: {error}.")
     typer.echo("\n".join((f"Wrote {', '.join(map(str, files))}.", *made.steps)))
 
 
-def _known(kubeconfig: Path | None) -> tuple[str, ...]:
+def _managed_resources(kubeconfig: Path | None) -> tuple[str, ...]:
     import asyncio
 
-    from croupier.extender.configuration import Wish
+    from croupier.extender.scheduler_config import SchedulerConfigOptions
 
-    discovered = asyncio.run(_resources(kubeconfig)) if kubeconfig else set()
-    return tuple({*Wish().resources, *discovered})
+    discovered = asyncio.run(_cluster_resources(kubeconfig)) if kubeconfig else set()
+    return tuple({*SchedulerConfigOptions().resources, *discovered})
 
 
-async def _resources(kubeconfig: Path) -> set[str]:
+async def _cluster_resources(kubeconfig: Path) -> set[str]:
     """GPU resources of the cluster's nodes and pools."""
     from croupier.api import kinds
-    from croupier.extender import configuration
-    from croupier.kube import client, config
-    from croupier.kube.errors import NotFound
+    from croupier.extender import scheduler_config
+    from croupier.kube.client import api_client, config
+    from croupier.kube.client.errors import NotFound
 
     names: set[str] = set()
-    async with client.connect(config.load(kubeconfig)) as api:
+    async with api_client.connect(config.load(kubeconfig)) as api:
         for node in (await api.list(kinds.NODES)).items:
             names |= node.status.allocatable.keys()
         try:
@@ -209,4 +213,4 @@ async def _resources(kubeconfig: Path) -> set[str]:
         except NotFound:  # the kind is not installed
             pools = []
     names |= {pool.spec.resource.name or f"gpu.deckhouse.io/{pool.metadata.name}" for pool in pools}
-    return configuration.concerning(names)
+    return scheduler_config.card_resources(names)

@@ -8,47 +8,50 @@ from typing import Any
 import yaml
 
 from croupier.cli import manifest as reading
-from croupier.extender import configuration, schedulers
-from croupier.extender.configuration import Wish
-from croupier.extender.schedulers import Second
+from croupier.extender import scheduler_config, scheduler_manifests
+from croupier.extender.scheduler_config import SchedulerConfigOptions
+from croupier.extender.scheduler_manifests import SecondScheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class SchedulerFiles:
     """Configuration documents, and the steps to install them."""
 
     documents: Sequence[Any]
     steps: Sequence[str] = field(default=())
-    beside: dict[str, Any] = field(default_factory=dict)
+    extra_files: dict[str, Any] = field(default_factory=dict)
     """Additional files to write to the same folder, by name."""
 
 
-def printed(where: str, wish: Wish, second: Second, *, file: str, manifest: Path | None) -> Printed:
+def prepare(
+    where: str, wish: SchedulerConfigOptions, second: SecondScheduler, *, file: str, manifest: Path | None
+) -> SchedulerFiles:
     if where == "managed":
-        return Printed(schedulers.second(wish, second), _managed_steps(wish))
-    config = configuration.configuration(wish)
+        return SchedulerFiles(scheduler_manifests.second_scheduler(wish, second), _managed_steps(wish))
+    config = scheduler_config.configuration(wish)
     if where == "kubeadm":
-        return _kubeadm(config, wish, file or schedulers.KUBEADM_FILE, manifest)
+        return _kubeadm(config, wish, file or scheduler_manifests.KUBEADM_FILE, manifest)
     if where == "k3s":
-        return Printed([config], _k3s_steps(file or schedulers.K3S_FILE))
-    return Printed([config])
+        return SchedulerFiles([config], _k3s_steps(file or scheduler_manifests.K3S_FILE))
+    return SchedulerFiles([config])
 
 
-def _kubeadm(config: Any, wish: Wish, file: str, manifest: Path | None) -> Printed:
+def _kubeadm(config: Any, wish: SchedulerConfigOptions, file: str, manifest: Path | None) -> SchedulerFiles:
     extra_files, replaced = {}, ""
     if manifest is not None:
         (pod, *_) = reading.documents(manifest, "--manifest") or [None]
-        extra_files = {"kube-scheduler.yaml": schedulers.kubeadm_manifest(pod, wish, file)}
+        extra_files = {"kube-scheduler.yaml": scheduler_manifests.kubeadm_manifest(pod, wish, file)}
         replaced = f"{Path(file).parent}/kube-scheduler.yaml"
-    return Printed([config], _kubeadm_steps(wish, file, replaced), extra_files)
+    return SchedulerFiles([config], _kubeadm_steps(wish, file, replaced), extra_files)
 
 
-def _kubeadm_steps(wish: Wish, file: str, replaced: str) -> list[str]:
-    folders = ", ".join(schedulers.folders(wish, file))
+def _kubeadm_steps(wish: SchedulerConfigOptions, file: str, replaced: str) -> list[str]:
+    folders = ", ".join(scheduler_manifests.mounted_folders(wish, file))
     change = (
-        f"mv {replaced} {schedulers.KUBEADM_MANIFEST}"
+        f"mv {replaced} {scheduler_manifests.KUBEADM_MANIFEST}"
         if replaced
-        else f"in {schedulers.KUBEADM_MANIFEST} add --config={file} to the command, and mount {folders} "
+        else f"in {scheduler_manifests.KUBEADM_MANIFEST} add --config={file} to the command, "
+        f"and mount {folders} "
         "(hostPath of type Directory, read-only, at the same path); or use --manifest"
     )
     return [
@@ -57,28 +60,28 @@ def _kubeadm_steps(wish: Wish, file: str, replaced: str) -> list[str]:
         "because the kubelet would start it as well.",
         "To keep the change across kubeadm upgrades, add it to the kubeadm configuration "
         "(kubectl -n kube-system edit configmap kubeadm-config):",
-        as_yaml(schedulers.kubeadm_settings(wish, file)).rstrip(),
-        _where_asked(wish),
+        as_yaml(scheduler_manifests.kubeadm_settings(wish, file)).rstrip(),
+        _extender_note(wish),
     ]
 
 
 def _k3s_steps(file: str) -> list[str]:
     return [
         f"Copy this file to {file} on every server.",
-        f"Add to {schedulers.K3S_CONFIG} (if kube-scheduler-arg is already set, extend it):",
-        as_yaml(schedulers.k3s_settings(file)).rstrip(),
+        f"Add to {scheduler_manifests.K3S_CONFIG} (if kube-scheduler-arg is already set, extend it):",
+        as_yaml(scheduler_manifests.k3s_settings(file)).rstrip(),
         f"This equals k3s server --kube-scheduler-arg=config={file}. Then: systemctl restart k3s.",
     ]
 
 
-def _managed_steps(wish: Wish) -> list[str]:
+def _managed_steps(wish: SchedulerConfigOptions) -> list[str]:
     return [
         f"A second scheduler. Pods that request cards must set spec.schedulerName: {wish.scheduler_name}.",
         "The default scheduler of the cluster places all other pods.",
     ]
 
 
-def _where_asked(wish: Wish) -> str:
+def _extender_note(wish: SchedulerConfigOptions) -> str:
     if wish.files is None:
         return (
             f"The scheduler calls {wish.url}: run croupier extender on the same hosts, in the host network."
@@ -89,11 +92,11 @@ def _where_asked(wish: Wish) -> str:
     )
 
 
-class _Plain(yaml.SafeDumper):
+class _NoAliasDumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         """Write repeated values in full instead of YAML anchors."""
         return True
 
 
 def as_yaml(data: Any) -> str:
-    return yaml.dump(data, Dumper=_Plain, sort_keys=False)
+    return yaml.dump(data, Dumper=_NoAliasDumper, sort_keys=False)

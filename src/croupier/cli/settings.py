@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import showing, terminal
+from croupier.cli import rendering, terminal
 
 if TYPE_CHECKING:
     from croupier.api.settings_check import Problem
@@ -51,9 +51,11 @@ def check(
     document, problems = read(file)
     if output == "json":
         data = [{"path": problem.path, "sentence": problem.sentence} for problem in problems]
-        typer.echo(showing.json(data))
+        typer.echo(rendering.json(data))
     elif problems:
-        typer.echo(f"{file}: read as {settings_source.PLACES[settings_source.kind_of(document)]}.", err=True)
+        typer.echo(
+            f"{file}: read as {settings_source.DOCUMENT_KINDS[settings_source.kind_of(document)]}.", err=True
+        )
         for problem in problems:
             typer.echo(str(problem))
     elif settings_source.kind_of(document) == "values" and "settings" not in document:
@@ -76,10 +78,10 @@ def show(*, output: terminal.Output = "text") -> None:
 
     terminal.check_output(output)
     if output == "json":
-        typer.echo(showing.json(settings_check.strict()))
+        typer.echo(rendering.json(settings_check.strict()))
         return
     rows = [
-        (setting.path, setting.default, setting.allowed, setting.takes_effect, setting.says)
+        (setting.path, setting.default, setting.allowed, setting.takes_effect, setting.description)
         for setting in settings_page.rows()
     ]
     tables.echo(("setting", "default", "allowed", "takes effect", "description"), rows)
@@ -98,6 +100,6 @@ def read(file: Path) -> "tuple[Any, list[Problem]]":
         document = yaml.safe_load(text)
         return document, settings_source.problems(document)
     except OSError as missing:
-        terminal.refuse(f"{file}: {missing.strerror or missing}.")
+        terminal.usage_error(f"{file}: {missing.strerror or missing}.")
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as bad:
-        terminal.refuse(f"{file}: {' '.join(str(bad).split())}")
+        terminal.usage_error(f"{file}: {' '.join(str(bad).split())}")

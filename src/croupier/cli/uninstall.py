@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, showing, tables, terminal
+from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
-    from croupier.core.installation.leaving import Remnant
-    from croupier.kube.client import Client
+    from croupier.core.installation.uninstall_plan import Remnant
+    from croupier.kube.client.api_client import Client
 
 HEADERS = ("where", "what", "blocks deletion")
 
@@ -47,18 +47,18 @@ def uninstall(
     croupier uninstall --dry-run
     croupier uninstall --with-crds --yes
     """
-    from croupier.core.installation import leaving
-    from croupier.wiring import uninstall as wired
+    from croupier.core.installation import uninstall_plan
+    from croupier.ops import uninstall as wired
 
     terminal.check_output(output)
-    target = cluster.Target(kubeconfig, context)
+    target = cluster.ClusterTarget(kubeconfig, context)
 
     async def look(api: "Client") -> "tuple[Remnant, ...]":
-        return await wired.remnants(wired.House(api, namespace, wait))
+        return await wired.remnants(wired.UninstallTarget(api, namespace, wait))
 
-    remnants = cluster.ask(target, look)
-    going = leaving.plan(remnants, with_kinds=with_crds)
-    staying = leaving.staying(remnants, with_kinds=with_crds)
+    remnants = cluster.run(target, look)
+    going = uninstall_plan.plan(remnants, with_kinds=with_crds)
+    staying = uninstall_plan.remaining(remnants, with_kinds=with_crds)
     if check or dry_run:
         _show(going, staying, output)
         raise typer.Exit(1 if check and any(remnant.blocks for remnant in going) else 0)
@@ -69,12 +69,12 @@ def uninstall(
         typer.confirm(f"Remove {len(going)} items? (--dry-run lists them)", abort=True)
 
     async def work(api: "Client") -> None:
-        installation = wired.House(api, namespace, wait)
+        installation = wired.UninstallTarget(api, namespace, wait)
         await wired.clear(
             installation, with_kinds=with_crds, told=lambda remnant: typer.echo(f"removed {remnant.where}")
         )
 
-    cluster.ask(target, work)
+    cluster.run(target, work)
     kept = f" {len(staying)} CRDs and their objects remain; --with-crds removes them." if staying else ""
     typer.echo(f"Done: no object of Croupier blocks a deletion.{kept}")
 
@@ -82,7 +82,7 @@ def uninstall(
 def _show(going: "Sequence[Remnant]", staying: "Sequence[Remnant]", output: str) -> None:
     if output == "json":
         typer.echo(
-            showing.json(
+            rendering.json(
                 {
                     "goes": [_data(remnant) for remnant in going],
                     "stays": [_data(remnant) for remnant in staying],

@@ -8,10 +8,10 @@ import typer
 from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
-from croupier.cli.process import HealthAddress, LogLevel, SettingsFrom
+from croupier.cli.process_options import HealthAddress, LogLevel, SettingsFrom
 
 if TYPE_CHECKING:
-    from croupier.admission.configurations import Wish
+    from croupier.admission.configurations import WebhookConfigurationOptions
 
 Namespace = Annotated[
     str,
@@ -101,15 +101,15 @@ def webhook(
     croupier webhook --tls-dir /tls --inject-ca-from d8-gpu-operator/croupier-webhook
     croupier webhook --listen 127.0.0.1:9443 --url https://127.0.0.1:9443
     """
-    from croupier.cli import process, terminal
-    from croupier.kube import serving
+    from croupier.cli import process_options, terminal
+    from croupier.kube.serving import http_server
     from croupier.wiring import webhook as wired
-    from croupier.wiring.webhook import Admission
+    from croupier.wiring.webhook import WebhookOptions
 
     try:
-        asked = serving.parse(listen)
+        asked = http_server.parse(listen)
     except ValueError as bad:
-        terminal.refuse(f"--listen: {bad}.")
+        terminal.usage_error(f"--listen: {bad}.")
     policy = fallback_options.policy(
         fallback,
         min_memory,
@@ -118,44 +118,48 @@ def webhook(
         nothing=when_nothing_fits,
         option="--fallback",
     )
-    admission = Admission(
+    admission = WebhookOptions(
         listen=asked,
-        wish=wish(url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from),
+        wish=webhook_options(
+            url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from
+        ),
         policy=policy if settings is None else None,
         installs=register,
         mounted=tls_dir,
         drain=drain,
         scheduler=scheduler,
     )
-    wanted = process.settings(
+    wanted = process_options.parse(
         namespace=namespace,
         health=health,
         cluster=(kubeconfig, context),
         origin=settings,
         log_level=log_level,
     )
-    process.start(lambda: wired.work(wanted, admission), log_level)
+    process_options.start(lambda: wired.work(wanted, admission), log_level)
 
 
-def wish(url: str, namespace: str, *, failure: str, labelled: str, inject_from: str) -> "Wish":
+def webhook_options(
+    url: str, namespace: str, *, failure: str, labelled: str, inject_from: str
+) -> "WebhookConfigurationOptions":
     """Options of the webhook configurations; exits with code 2 if one is invalid."""
     from typing import Any, cast
     from urllib.parse import urlsplit
 
     from croupier.admission import configurations
-    from croupier.admission.configurations import FAILURE_POLICIES, Service, Wish
+    from croupier.admission.configurations import FAILURE_POLICIES, ServiceTarget, WebhookConfigurationOptions
     from croupier.cli import terminal
 
     if failure not in FAILURE_POLICIES:
-        terminal.refuse(f"--failure-policy {failure}: must be Ignore or Fail.")
+        terminal.usage_error(f"--failure-policy {failure}: must be Ignore or Fail.")
     parts = urlsplit(url)
     if url and (parts.scheme != "https" or not parts.hostname):
-        terminal.refuse(f"--url {url}: must be https://HOST:PORT; the API server requires https.")
+        terminal.usage_error(f"--url {url}: must be https://HOST:PORT; the API server requires https.")
     label, equals, value = labelled.partition("=")
     if labelled and not equals:
-        terminal.refuse(f"--only-labelled {labelled}: must be KEY=VALUE.")
-    return Wish(
-        configurations.Url(url, parts.hostname or "") if url else Service(namespace),
+        terminal.usage_error(f"--only-labelled {labelled}: must be KEY=VALUE.")
+    return WebhookConfigurationOptions(
+        configurations.UrlTarget(url, parts.hostname or "") if url else ServiceTarget(namespace),
         failure_policy=cast("Any", failure),
         excluded=tuple(dict.fromkeys((*configurations.EXCLUDED, namespace))),
         namespaces={label: value} if labelled else {},

@@ -24,7 +24,7 @@ def webhook_config(
     from croupier.admission import configurations
     from croupier.cli import webhook
 
-    options = webhook.wish(
+    options = webhook.webhook_options(
         url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from
     )
     typer.echo(yaml.safe_dump_all(configurations.documents(options), sort_keys=False), nl=False)

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, manifest, showing, tables, terminal
+from croupier.cli import cluster, manifest, rendering, tables, terminal
 from croupier.cli import explain as explaining
 
 if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
-    from croupier.core.placing.explain import World
-    from croupier.core.placing.rehearsal import Rehearsal
-    from croupier.core.pods.pod import PodView
+    from croupier.core.placement.explain import SchedulingInputs
+    from croupier.core.placement.what_if import WhatIfResult
+    from croupier.core.pods.pod_view import PodView
 
 STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
-MOST_COPIES = 100_000
+MAX_COPIES = 100_000
 
 
 def what_if(
@@ -47,17 +47,19 @@ def what_if(
     kubectl get deployment trainer -o yaml | croupier what-if -f -
     """
     terminal.check_output(output)
-    if not 1 <= count <= MOST_COPIES:
-        terminal.refuse(f"--count {count}: must be 1 to {MOST_COPIES}.")
+    if not 1 <= count <= MAX_COPIES:
+        terminal.usage_error(f"--count {count}: must be 1 to {MAX_COPIES}.")
     if strategy is not None and strategy not in STRATEGIES:
-        terminal.refuse(f"--strategy {strategy}: must be one of {', '.join(STRATEGIES)}.")
+        terminal.usage_error(f"--strategy {strategy}: must be one of {', '.join(STRATEGIES)}.")
     pod = _pod(filename, namespace)
     view = _view(pod, filename)
-    played, world = _play(pod, view, cluster.Target(kubeconfig, context), count=count, strategy=strategy)
+    played, world = _simulate(
+        pod, view, cluster.ClusterTarget(kubeconfig, context), count=count, strategy=strategy
+    )
     if output == "json":
-        typer.echo(showing.json(as_data(view, played, world, count)))
+        typer.echo(rendering.json(as_data(view, played, world, count)))
     else:
-        tell(view, played, world, count)
+        print_text(view, played, world, count)
     raise typer.Exit(0 if played.stopped is None else 1)
 
 
@@ -65,8 +67,8 @@ def _pod(path: Path, namespace: str | None) -> "Pod":
     import msgspec
 
     from croupier.api.core_v1 import Pod
-    from croupier.kube import codec
-    from croupier.kube.errors import Undecodable
+    from croupier.kube.client import codec
+    from croupier.kube.client.errors import Undecodable
 
     data = manifest.read(path)
     meta = data["metadata"]
@@ -75,7 +77,7 @@ def _pod(path: Path, namespace: str | None) -> "Pod":
     try:
         return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
     except (Undecodable, msgspec.MsgspecError, TypeError) as error:
-        terminal.refuse(f"-f {path}: not a valid pod: {error}.")
+        terminal.usage_error(f"-f {path}: not a valid pod: {error}.")
 
 
 def _quantities(spec: Any) -> Any:
@@ -95,54 +97,56 @@ def _text(amount: Any) -> Any:
 
 
 def _view(pod: "Pod", path: Path) -> "PodView":
-    from croupier.api import pods
+    from croupier.api import convert_pod
 
-    view = pods.view(pod)
+    view = convert_pod.view(pod)
     if view.trouble:
-        terminal.refuse(f"-f {path}: {view.trouble}.")
+        terminal.usage_error(f"-f {path}: {view.trouble}.")
     if view.node:
-        terminal.refuse(f"-f {path}: the pod sets spec.nodeName ({view.node}), so it is not scheduled.")
+        terminal.usage_error(f"-f {path}: the pod sets spec.nodeName ({view.node}), so it is not scheduled.")
     return view
 
 
-def _play(
-    pod: "Pod", view: "PodView", target: cluster.Target, *, count: int, strategy: str | None
-) -> "tuple[Rehearsal, World]":
-    from croupier.api import nodes
-    from croupier.book import snapshot
-    from croupier.core.placing import rehearsal
+def _simulate(
+    pod: "Pod", view: "PodView", target: cluster.ClusterTarget, *, count: int, strategy: str | None
+) -> "tuple[WhatIfResult, SchedulingInputs]":
+    from croupier.api import convert_affinity
+    from croupier.capacity import snapshot
+    from croupier.core.placement import what_if
 
-    seen = cluster.ask(target, lambda api: snapshot.take(api, cluster.now()))
-    chosen: Any = strategy or showing.strategy(seen, view.wants)
-    world = showing.world(seen, chosen)
-    return rehearsal.play(view, nodes.needs(pod), world, count), world
+    seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
+    chosen: Any = strategy or rendering.strategy(seen, view.wants)
+    world = rendering.world(seen, chosen)
+    return what_if.simulate(view, convert_affinity.pod_needs(pod), world, count), world
 
 
-def tell(view: "PodView", played: "Rehearsal", world: "World", count: int) -> None:
+def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> None:
     """Print the placements, then the reason why no more copies fit."""
-    from croupier.core.pods import want
+    from croupier.core.pods import card_request
 
     placed = len(played.places)
     copies = (
         "It" if count == 1 else f"All {count} copies" if placed == count else f"{placed} of {count} copies"
     )
-    asks = f" ({want.sentence(view.wants)})" if view.wants else ""
+    asks = f" ({card_request.describe(view.wants)})" if view.wants else ""
     if placed:
         typer.echo(f"{copies} would fit now{asks}, by {world.strategy}:")
         tables.echo(("node", "copies", "cards"), rows(played, world))
     if played.stopped is not None:
         typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would stay pending{asks}.")
-        for line in explaining.lines(explaining.Answer(played.stopped, world)):
+        for line in explaining.lines(explaining.ExplainResult(played.stopped, world)):
             typer.echo(line)
 
 
-def rows(played: "Rehearsal", world: "World") -> list[tuple[str, str, str]]:
+def rows(played: "WhatIfResult", world: "SchedulingInputs") -> list[tuple[str, str, str]]:
     """One row per node in the order of placement: the number of copies and their cards."""
-    from croupier.core.placing import explain
+    from croupier.core.placement import explain
 
     nodes: dict[str, list[str]] = {}
     for place in played.places:
-        nodes.setdefault(place.node, []).append(explain.holding(world.ledgers[place.node], place.grant))
+        nodes.setdefault(place.node, []).append(
+            explain.describe_grant(world.ledgers[place.node], place.grant)
+        )
     return [(node, str(len(each)), _counted(each)) for node, each in nodes.items()]
 
 
@@ -151,7 +155,7 @@ def _counted(each: list[str]) -> str:
     return "; ".join(cards if times == 1 else f"{times} × ({cards})" for cards, times in counts.items())
 
 
-def as_data(view: "PodView", played: "Rehearsal", world: "World", count: int) -> dict[str, Any]:
+def as_data(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> dict[str, Any]:
     stopped = played.stopped
     return {
         "pod": view.key,
@@ -159,9 +163,9 @@ def as_data(view: "PodView", played: "Rehearsal", world: "World", count: int) ->
         "strategy": world.strategy,
         "copies": count,
         "placed": [
-            {"node": place.node, "cards": showing.parts(world.ledgers[place.node], place.grant)}
+            {"node": place.node, "cards": rendering.parts(world.ledgers[place.node], place.grant)}
             for place in played.places
         ],
         "missing": count - len(played.places),
-        "why": None if stopped is None else explaining.as_data(explaining.Answer(stopped, world)),
+        "why": None if stopped is None else explaining.as_data(explaining.ExplainResult(stopped, world)),
     }

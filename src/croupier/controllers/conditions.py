@@ -4,19 +4,21 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from croupier.api.meta import Condition
-from croupier.core.nodes.bootstrap import Judged
+from croupier.core.nodes.bootstrap import DesiredCondition
 
 
-def kept(judged: Iterable[Judged], old: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+def merge(
+    judged: Iterable[DesiredCondition], old: Iterable[Condition], now: datetime
+) -> tuple[Condition, ...]:
     """Sorted by type. A condition whose status did not change keeps its transition time."""
     before = {condition.type: condition for condition in old}
     return tuple(
-        _kept(desired, before.get(desired.type), now.replace(microsecond=0))
+        _merge(desired, before.get(desired.type), now.replace(microsecond=0))
         for desired in sorted(judged, key=lambda desired: desired.type)
     )
 
 
-def _kept(judged: Judged, old: Condition | None, now: datetime) -> Condition:
+def _merge(judged: DesiredCondition, old: Condition | None, now: datetime) -> Condition:
     same = old is not None and old.status == judged.status
     return Condition(
         type=judged.type,
@@ -27,12 +29,12 @@ def _kept(judged: Judged, old: Condition | None, now: datetime) -> Condition:
     )
 
 
-def of(types: Collection[str], conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+def select(types: Collection[str], conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """The conditions of these types, sorted by type."""
     return tuple(sorted((cond for cond in conditions if cond.type in types), key=lambda cond: cond.type))
 
 
-def turned(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
+def became_true(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:
     """The conditions that are True now and were not before."""
     before = {condition.type for condition in old if condition.status == "True"}
     return [condition for condition in new if condition.status == "True" and condition.type not in before]

@@ -5,10 +5,10 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from croupier.kube.shift import Gauge
+from croupier.kube.controller.controller_run import ReconcileMetrics
 
 FAILED: Final = ("error", "terminal")
-"""Outcomes of a failed reconcile (kube/reconcile.py)."""
+"""Outcomes of a failed reconcile (kube/controller/reconcile.py)."""
 
 
 class HandlerErrors:
@@ -22,14 +22,14 @@ class HandlerErrors:
             registry=registry,
         )
 
-    def of(self, handler: str, gauge: Gauge) -> Gauge:
-        return _Counting(gauge, self._errors.labels(handler))
+    def of(self, handler: str, gauge: ReconcileMetrics) -> ReconcileMetrics:
+        return _CountingMetrics(gauge, self._errors.labels(handler))
 
 
-class _Counting:
+class _CountingMetrics:
     """Forwards everything to the wrapped metrics, and counts failures."""
 
-    def __init__(self, gauge: Gauge, errors: Counter) -> None:
+    def __init__(self, gauge: ReconcileMetrics, errors: Counter) -> None:
         self._gauge = gauge
         self._errors = errors
 

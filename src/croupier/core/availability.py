@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from croupier.core.pods.effective import Amounts
+from croupier.core.pods.effective_requests import Amounts
 from croupier.core.quantity import NANO, ZERO, Quantity, Style
 
 POD_SLOTS: Final = "pods"
@@ -21,7 +21,7 @@ POD_SLOTS: Final = "pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class AccountedPod:
     """A pod that is bound to a node and has not finished, with its effective requests."""
 
     key: str
@@ -31,7 +31,7 @@ class Occupant:
     requests: Amounts
 
 
-class Three(NamedTuple):
+class ResourceAmounts(NamedTuple):
     """The amounts of one resource, on one node or in total."""
 
     capacity: Quantity
@@ -50,13 +50,13 @@ class Three(NamedTuple):
         return self.capacity - self.allocatable
 
 
-NOTHING: Final = Three.of(ZERO, ZERO, ZERO)
+NOTHING: Final = ResourceAmounts.of(ZERO, ZERO, ZERO)
 
-Account: TypeAlias = Mapping[str, Three]
+NodeAmounts: TypeAlias = Mapping[str, ResourceAmounts]
 """All resources that the node reports or a pod on it requests."""
 
-_NO_ACCOUNT: Final[Account] = MappingProxyType({})
-_SPARE: Final = 64
+_NO_AMOUNTS: Final[NodeAmounts] = MappingProxyType({})
+_HEAP_SLACK: Final = 64
 
 
 @dataclass(slots=True)
@@ -73,11 +73,11 @@ class _Node:
         reported = resource in self.allocatable or (self.capacity is not None and resource in self.capacity)
         return reported or resource in self.allocated
 
-    def three(self, resource: str) -> Three:
+    def three(self, resource: str) -> ResourceAmounts:
         capacity = (self.capacity or {}).get(resource, ZERO)
         allocatable = self.allocatable.get(resource, ZERO)
         style = allocatable.style if allocatable.nanos else capacity.style
-        return Three.of(capacity, allocatable, Quantity(self.allocated.get(resource, 0), style))
+        return ResourceAmounts.of(capacity, allocatable, Quantity(self.allocated.get(resource, 0), style))
 
 
 @dataclass(slots=True)
@@ -99,10 +99,10 @@ class Availability:
     def __init__(self) -> None:
         self.version = 0
         """Increased by every visible change."""
-        self._pods: dict[str, Occupant] = {}
+        self._pods: dict[str, AccountedPod] = {}
         self._uids: dict[str, str] = {}
         self._nodes: dict[str, _Node] = {}
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, NodeAmounts] = {}
         self._totals: dict[str, _Total] = {}
         self._heaps: dict[str, list[tuple[int, str]]] = {}
 
@@ -114,23 +114,23 @@ class Availability:
         """Resources that a node reports or a pod on a node requests. A live view."""
         return self._totals.keys()
 
-    def three(self, node: str, resource: str) -> Three:
+    def three(self, node: str, resource: str) -> ResourceAmounts:
         return self.node(node).get(resource, NOTHING)
 
-    def node(self, name: str) -> Account:
+    def node(self, name: str) -> NodeAmounts:
         """Empty for an unknown node."""
-        return self._accounts.get(name, _NO_ACCOUNT)
+        return self._accounts.get(name, _NO_AMOUNTS)
 
-    def every(self) -> Mapping[str, Account]:
+    def snapshot(self) -> Mapping[str, NodeAmounts]:
         """A snapshot of all nodes."""
         return self._accounts.copy()
 
-    def total(self, resource: str) -> Three:
+    def total(self, resource: str) -> ResourceAmounts:
         total = self._totals.get(resource)
         if total is None:
             return NOTHING
         sums = (total.capacity, total.allocatable, total.allocated)
-        return Three.of(*(Quantity(nanos, total.style) for nanos in sums))
+        return ResourceAmounts.of(*(Quantity(nanos, total.style) for nanos in sums))
 
     def exists(self, resource: str) -> bool:
         """Whether any node has at least one allocatable unit, allocated or not."""
@@ -141,7 +141,7 @@ class Availability:
         known = self._nodes.get(node)
         return known is not None and known.cordoned
 
-    def most_free(self, resource: str) -> Quantity:
+    def max_free(self, resource: str) -> Quantity:
         """The largest available amount on one node that is not cordoned; zero for an unknown resource."""
         if resource not in self._totals:
             return ZERO  # and store nothing: users may request arbitrary names
@@ -179,7 +179,7 @@ class Availability:
         node.capacity, node.allocatable, node.cordoned = None, {}, False
         self._forget_if_empty(name, node)
 
-    def set_pod(self, pod: Occupant) -> None:
+    def set_pod(self, pod: AccountedPod) -> None:
         """Add or update a bound pod; it replaces another pod with the same name."""
         known = self._uids.get(pod.key)
         if known is not None and known != pod.uid:
@@ -207,7 +207,7 @@ class Availability:
         if node is None:
             node = self._nodes[name] = _Node()
         node.pods += pods
-        steps = _steps(before, after)
+        steps = _differences(before, after)
         for resource, step in steps.items():
             node.allocated[resource] = now = node.allocated.get(resource, 0) + step
             if not now:
@@ -227,7 +227,7 @@ class Availability:
                 now = node.three(resource) if node.knows(resource) else None
                 self._count(resource, was, now)
             else:
-                now = _more(was, step)
+                now = _with_more_allocated(was, step)
                 self._totals[resource].allocated += step
             if now is None:
                 del account[resource]
@@ -241,9 +241,9 @@ class Availability:
         if node.capacity is None and not node.pods:
             del self._nodes[name]
 
-    def _replace(self, name: str, account: Account | None) -> None:
+    def _replace(self, name: str, account: NodeAmounts | None) -> None:
         """Set the amounts of a node; None removes it."""
-        old, new = self._accounts.get(name, _NO_ACCOUNT), account or _NO_ACCOUNT
+        old, new = self._accounts.get(name, _NO_AMOUNTS), account or _NO_AMOUNTS
         for resource in old.keys() | new.keys():
             self._count(resource, old.get(resource), new.get(resource))
         if account is None:
@@ -254,7 +254,7 @@ class Availability:
                 self._offer(name, resource, three)
         self.version += 1
 
-    def _count(self, resource: str, old: Three | None, new: Three | None) -> None:
+    def _count(self, resource: str, old: ResourceAmounts | None, new: ResourceAmounts | None) -> None:
         total = self._totals.get(resource)
         if total is None:
             if new is None:
@@ -280,20 +280,20 @@ class Availability:
         heapify(heap)
         return heap
 
-    def _offer(self, name: str, resource: str, three: Three) -> None:
+    def _offer(self, name: str, resource: str, three: ResourceAmounts) -> None:
         """Outdated entries stay in the heap until the next query; too many of them discard the heap."""
         heap = self._heaps.get(resource)
         if heap is None:
             return
-        if len(heap) > 2 * len(self._accounts) + _SPARE:
+        if len(heap) > 2 * len(self._accounts) + _HEAP_SLACK:
             del self._heaps[resource]
         else:
             heappush(heap, (-three.available.nanos, name))
 
 
-def _more(was: Three, step: int) -> Three:
+def _with_more_allocated(was: ResourceAmounts, step: int) -> ResourceAmounts:
     capacity, allocatable, allocated, available = was
-    return Three(
+    return ResourceAmounts(
         capacity,
         allocatable,
         Quantity(allocated.nanos + step, allocated.style),
@@ -301,7 +301,7 @@ def _more(was: Three, step: int) -> Three:
     )
 
 
-def _steps(before: Amounts, after: Amounts) -> dict[str, int]:
+def _differences(before: Amounts, after: Amounts) -> dict[str, int]:
     """The difference in nanos of each resource that changes."""
     steps = {resource: amount.nanos for resource, amount in after.items()}
     for resource, amount in before.items():

@@ -21,7 +21,7 @@ class Style(Enum):
 
 
 NANO: Final = 10**9
-LARGEST: Final = (2**63 - 1) * NANO
+MAX_NANOS: Final = (2**63 - 1) * NANO
 """Larger binary quantities (Ki, Mi, ...) are capped at this value, as in Kubernetes."""
 
 _DECIMAL_SUFFIXES: Final = {
@@ -40,8 +40,8 @@ _BINARY_SUFFIXES: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _SUFFIX_OF_EXPONENT: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _SUFFIX_OF_POWER: Final = {power: suffix for suffix, power in _BINARY_SUFFIXES.items()} | {0: ""}
 
-_LONGEST: Final = 100  # characters; the longest useful quantity has fewer than 30
-_SHAPE: Final = re.compile(
+_MAX_LENGTH: Final = 100  # characters; the longest useful quantity has fewer than 30
+_PATTERN: Final = re.compile(
     r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]*))?|\.(?P<only>[0-9]+))"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
 )
@@ -104,10 +104,10 @@ def millis(count: int) -> Quantity:
 @lru_cache(maxsize=4096)
 def parse(written: str) -> Quantity:
     """Parse `100m`, `1.5Gi`, `1e3`, `20k`; fractions of a nano are rounded away from zero."""
-    match = _SHAPE.fullmatch(written) if len(written) <= _LONGEST else None
-    if match is None or int(match["exponent"] or 0) > _LONGEST:
+    match = _PATTERN.fullmatch(written) if len(written) <= _MAX_LENGTH else None
+    if match is None or int(match["exponent"] or 0) > _MAX_LENGTH:
         raise InvalidQuantityError(
-            f"{written[:_LONGEST]!r} is not a quantity: write a number with an optional suffix,"
+            f"{written[:_MAX_LENGTH]!r} is not a quantity: write a number with an optional suffix,"
             " such as 100m, 2.5, 20k, 1.5Gi or 1e3"
         )
     digits = (match["whole"] or "") + (match["fraction"] or match["only"] or "")
@@ -116,7 +116,7 @@ def parse(written: str) -> Quantity:
 
     mantissa = int(digits) * 1024**power
     nanos = _shift(mantissa, exponent + 9 - decimals)
-    nanos = min(nanos, LARGEST) if style is Style.BINARY else nanos
+    nanos = min(nanos, MAX_NANOS) if style is Style.BINARY else nanos
     return Quantity(-nanos if match["sign"] == "-" else nanos, style)
 
 
@@ -127,7 +127,7 @@ def text(quantity: Quantity) -> str:
     if quantity.style is Style.BINARY and quantity.nanos % NANO == 0 and abs(quantity.nanos) >= 1024 * NANO:
         number, power = _largest_factor(quantity.nanos // NANO, factor=1024, most=6)
         return f"{number}{_SUFFIX_OF_POWER[power]}"
-    most = _LONGEST if quantity.style is Style.EXPONENT else 9  # suffixes end at E
+    most = _MAX_LENGTH if quantity.style is Style.EXPONENT else 9  # suffixes end at E
     number, thousands = _largest_factor(quantity.nanos, factor=1000, most=most)
     exponent = 3 * thousands - 9
     if quantity.style is Style.EXPONENT:
@@ -148,7 +148,7 @@ def _shift(mantissa: int, exponent: int) -> int:
     """mantissa x 10^exponent, rounded up; very small exponents are bounded to limit memory."""
     if exponent >= 0:
         return mantissa * int(10**exponent)
-    return _divide_up(mantissa, int(10 ** min(-exponent, 2 * _LONGEST)))
+    return _divide_up(mantissa, int(10 ** min(-exponent, 2 * _MAX_LENGTH)))
 
 
 def _divide_up(dividend: int, divisor: int) -> int:

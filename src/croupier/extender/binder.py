@@ -16,56 +16,58 @@ from typing import Final, Protocol
 
 import structlog
 
-from croupier.api import kinds, pods
+from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
-from croupier.book.manager import Change
+from croupier.capacity.manager import LedgerFunction
+from croupier.core.ledgers import holder_lifecycle
 from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers import settle
-from croupier.core.ledgers.claim import Claim
-from croupier.core.ledgers.ledger import Grant, Ledger, Refused, Terms
-from croupier.core.placing.placement import Strategy
-from croupier.extender import asked as pod_requests
-from croupier.extender.asked import Asked
-from croupier.extender.index import Index
+from croupier.core.ledgers.claim import CardClaim
+from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
+from croupier.core.placement.placement import Strategy
+from croupier.extender import pod_request as pod_requests
+from croupier.extender.node_ranking import NodeRanking
+from croupier.extender.pod_request import PodRequest
 from croupier.extender.protocol import ExtenderBindingArgs
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock
-from croupier.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, Unreachable
-from croupier.kube.resource import Raw
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock
+from croupier.kube.client.errors import ApiError, Conflict, KubeError, NotFound, ServerError, Unreachable
+from croupier.kube.client.resource import Raw
 
-ROUNDS: Final = 3
+BIND_ATTEMPTS: Final = 3
 """How often a Binding is sent if the pod changes or the answer is lost."""
 
-MOST_AT_ONCE: Final = 32
+MAX_CONCURRENT_BINDS: Final = 32
 """Running binds above which filter waits: the scheduler gives up a bind after 5 seconds."""
-LONGEST_HESITATION: Final = 2.0
+MAX_SLOT_WAIT: Final = 2.0
 """Maximum seconds that filter waits for running binds."""
 
 log = structlog.get_logger(__name__)
 
 
-class Book(Protocol):
+class BindLedgers(Protocol):
     """The methods of the CapacityManager that binding needs."""
 
-    async def claim(self, node: str, claim: Claim, strategy: Strategy | None = None) -> Grant | Refused: ...
-    async def amend(self, node: str, change: Change, *, lazy: bool = False) -> Ledger: ...
+    async def claim(
+        self, node: str, claim: CardClaim, strategy: Strategy | None = None
+    ) -> Grant | Refusal: ...
+    async def amend(self, node: str, change: LedgerFunction, *, lazy: bool = False) -> Ledger: ...
     def ledger(self, node: str) -> Ledger | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class BindResult:
     """The end of a bind; `why` is empty if the pod is bound here by us."""
 
     why: str = ""
 
 
-BOUND: Final = Ended()
+BOUND: Final = BindResult()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldRef:
     """Identifies one hold of a holder: a repeated claim changes `until`."""
 
     holder: str
@@ -73,20 +75,22 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _RunningBind:
     node: str
     task: "asyncio.Task[str]"
 
 
 class Binder:
-    def __init__(self, api: Client, book: Book, index: Index, clock: Clock, *, ttl: timedelta) -> None:
+    def __init__(
+        self, api: Client, manager: BindLedgers, index: NodeRanking, clock: Clock, *, ttl: timedelta
+    ) -> None:
         self._api = api
-        self._book = book
+        self._manager = manager
         self._index = index
         self._clock = clock
         self._ttl = ttl
-        self._running: dict[str, _Running] = {}
-        self._room = asyncio.Event()
+        self._running: dict[str, _RunningBind] = {}
+        self._slot_free = asyncio.Event()
         self._promotions: set[asyncio.Task[None]] = set()
 
     async def bind(self, args: ExtenderBindingArgs) -> str:
@@ -94,26 +98,26 @@ class Binder:
         while (running := self._running.get(args.pod_uid)) is not None and running.node != args.node:
             await asyncio.wait({running.task})
         if running is None:
-            running = _Running(args.node, asyncio.create_task(self._bind(args)))
+            running = _RunningBind(args.node, asyncio.create_task(self._bind(args)))
             self._running[args.pod_uid] = running
             running.task.add_done_callback(lambda _: self._ended(args.pod_uid))
         return await asyncio.shield(running.task)
 
     def _ended(self, uid: str) -> None:
         self._running.pop(uid, None)
-        self._room.set()
+        self._slot_free.set()
 
-    async def room(self) -> None:
+    async def wait_for_slot(self) -> None:
         """Wait until another bind can start soon, at most `MAX_SLOT_WAIT` seconds.
 
         The scheduler starts any number of binds in the background, faster than the API server can process
         them. Without this limit binds would queue until the scheduler gives them up and repeats them.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_HESITATION):
-                while len(self._running) >= MOST_AT_ONCE:
-                    self._room.clear()
-                    await self._room.wait()
+            async with asyncio.timeout(MAX_SLOT_WAIT):
+                while len(self._running) >= MAX_CONCURRENT_BINDS:
+                    self._slot_free.clear()
+                    await self._slot_free.wait()
 
     async def drain(self, *, promotions: bool = True) -> None:
         """Wait for all running binds; promotions can be left to the capacity manager, which stops later."""
@@ -124,11 +128,11 @@ class Binder:
 
     async def _bind(self, args: ExtenderBindingArgs) -> str:
         try:
-            ended = await _Placing(self, args).run()
+            ended = await _BindAttempt(self, args).run()
         except KubeError as unknown:
             return f"pod {args.key} may or may not be bound to {args.node}: {unknown}"
         finally:
-            self._index.take_back(args.pod_uid)
+            self._index.forget_assumed(args.pod_uid)
         if ended is BOUND:
             self._promote(f"{args.key}/{args.pod_uid}", args.node)
         return ended.why
@@ -141,33 +145,33 @@ class Binder:
 
     async def _promoted(self, holder: str, node: str) -> None:
         try:
-            await self._book.amend(node, partial(ledgers.bind, holder=holder), lazy=True)
+            await self._manager.amend(node, partial(ledgers.bind, holder=holder), lazy=True)
         except (KubeError, LookupError) as error:
             log.warning(
                 "could not promote the holder of a bound pod", holder=holder, node=node, error=str(error)
             )
 
-    def promised(self, args: ExtenderBindingArgs) -> Asked | None:
+    def assumed_request(self, args: ExtenderBindingArgs) -> PodRequest | None:
         """The pod as filter read it, if it is still the pod to bind."""
-        assumed = self._index.promise(args.pod_uid)
-        if assumed is None or assumed.asked.key != args.key or not assumed.asked.version:
+        assumed = self._index.assumed(args.pod_uid)
+        if assumed is None or assumed.request.key != args.key or not assumed.request.version:
             return None
-        return assumed.asked
+        return assumed.request
 
-    async def hold(self, asked: Asked, node: str, round_: int) -> Grant | Refused:
+    async def hold(self, request: PodRequest, node: str, round_: int) -> Grant | Refusal:
         """Each attempt expires a second later, so that its hold differs from an older one in the ledger."""
-        terms = Terms(until=self._clock.now() + self._ttl + timedelta(seconds=round_))
-        claim = Claim(asked.holder, asked.wants, terms, asked.priority)
-        return await self._book.claim(node, claim, self._index.strategy(asked.wants))
+        terms = HoldTerms(until=self._clock.now() + self._ttl + timedelta(seconds=round_))
+        claim = CardClaim(request.holder, request.wants, terms, request.priority)
+        return await self._manager.claim(node, claim, self._index.strategy(request.wants))
 
-    def held(self, holder: str, node: str) -> Held | None:
+    def held(self, holder: str, node: str) -> HoldRef | None:
         """The hold in the current ledger."""
-        ledger = self._book.ledger(node)
-        return Held(holder, ledger.held[holder]) if ledger is not None and holder in ledger.held else None
+        ledger = self._manager.ledger(node)
+        return HoldRef(holder, ledger.held[holder]) if ledger is not None and holder in ledger.held else None
 
-    async def let_go(self, held: Held, node: str) -> None:
+    async def release_hold(self, held: HoldRef, node: str) -> None:
         with contextlib.suppress(LookupError):  # the node has no ledger any more, so the hold does not exist
-            await self._book.amend(node, partial(_freed, held=held))
+            await self._manager.amend(node, partial(_freed, held=held))
 
     async def pod(self, args: ExtenderBindingArgs) -> Pod | None:
         try:
@@ -175,21 +179,21 @@ class Binder:
         except NotFound:
             return None
 
-    async def send(self, asked: Asked, args: ExtenderBindingArgs, grant: Grant) -> None:
-        ledger = self._book.ledger(args.node) or Ledger(args.node)
-        body = _binding(asked, args, allocation.encode(grant, ledger))
+    async def send(self, request: PodRequest, args: ExtenderBindingArgs, grant: Grant) -> None:
+        ledger = self._manager.ledger(args.node) or Ledger(args.node)
+        body = _binding(request, args, allocation.encode(grant, ledger))
         await self._api.create(
             kinds.PODS, body, namespace=args.pod_namespace, name=args.pod_name, subresource="binding"
         )
 
-    async def fence(self, asked: Asked, args: ExtenderBindingArgs) -> None:
+    async def fence(self, request: PodRequest, args: ExtenderBindingArgs) -> None:
         """Change the pod's resourceVersion, so that a Binding in flight fails."""
-        read = ObjectMeta(uid=asked.uid, resource_version=asked.version)
-        patch = allocation.fence(read, self._clock.now())
+        read = ObjectMeta(uid=request.uid, resource_version=request.version)
+        patch = allocation.fence_patch(read, self._clock.now())
         await self._api.patch(kinds.PODS, args.pod_name, patch, namespace=args.pod_namespace)
 
 
-class _Placing:
+class _BindAttempt:
     """One bind, from reading the pod to its result."""
 
     def __init__(self, binder: Binder, args: ExtenderBindingArgs) -> None:
@@ -197,101 +201,101 @@ class _Placing:
         self._args = args
         self._holder = f"{args.key}/{args.pod_uid}"
         self._grant: Grant = ()
-        self._held: Held | None = None
+        self._held: HoldRef | None = None
         self._lost: KubeError | None = None
         """The error of a Binding whose answer was lost: it may have taken effect, or may still do so."""
 
-    async def run(self) -> Ended:
+    async def run(self) -> BindResult:
         """Raises a KubeError if the outcome is unknown; the hold then expires by its TTL."""
-        looked: Asked | Ended = self._binder.promised(self._args) or await self._look()
-        for round_ in range(ROUNDS):
-            if isinstance(looked, Ended):
+        looked: PodRequest | BindResult = self._binder.assumed_request(self._args) or await self._look()
+        for round_ in range(BIND_ATTEMPTS):
+            if isinstance(looked, BindResult):
                 return looked
             granted = await self._binder.hold(looked, self._args.node, round_)
-            if isinstance(granted, Refused):
-                return Ended(str(granted))
+            if isinstance(granted, Refusal):
+                return BindResult(str(granted))
             self._grant, self._held = granted, self._binder.held(self._holder, self._args.node)
             looked = await self._try(looked)
-        why = str(self._lost or f"the pod changed {ROUNDS} times during the bind")
-        return looked if isinstance(looked, Ended) else await self._give_up(looked, why)
+        why = str(self._lost or f"the pod changed {BIND_ATTEMPTS} times during the bind")
+        return looked if isinstance(looked, BindResult) else await self._give_up(looked, why)
 
-    async def _try(self, asked: Asked) -> Asked | Ended:
+    async def _try(self, request: PodRequest) -> PodRequest | BindResult:
         try:
-            await self._binder.send(asked, self._args, self._grant)
+            await self._binder.send(request, self._args, self._grant)
         except (ServerError, Unreachable) as lost:
             self._lost = lost
         except (Conflict, NotFound):
             pass  # the pod changed or was deleted
         except (ApiError, ValueError) as refused:
-            return await self._give_up(asked, str(refused))
+            return await self._give_up(request, str(refused))
         else:
             return BOUND
         looked = await self._look()
-        if isinstance(looked, Ended) and looked is not BOUND:
-            await self._let_go()
+        if isinstance(looked, BindResult) and looked is not BOUND:
+            await self._release_hold()
         return looked
 
-    async def _give_up(self, asked: Asked, why: str) -> Ended:
+    async def _give_up(self, request: PodRequest, why: str) -> BindResult:
         """Release the cards, after fencing every Binding that was prepared while we held them."""
-        for _ in range(ROUNDS):
+        for _ in range(BIND_ATTEMPTS):
             try:
-                await self._binder.fence(asked, self._args)
+                await self._binder.fence(request, self._args)
             except (Conflict, NotFound):
                 looked = await self._look()
                 if looked is BOUND:
                     return BOUND
-                if isinstance(looked, Asked):
-                    asked = looked
+                if isinstance(looked, PodRequest):
+                    request = looked
                     continue
-            await self._let_go()
+            await self._release_hold()
             break
-        return Ended(f"pod {self._args.key} could not be bound to {self._args.node}: {why}")
+        return BindResult(f"pod {self._args.key} could not be bound to {self._args.node}: {why}")
 
-    async def _let_go(self) -> None:
+    async def _release_hold(self) -> None:
         if self._held is not None:
-            await self._binder.let_go(self._held, self._args.node)
+            await self._binder.release_hold(self._held, self._args.node)
 
-    async def _look(self) -> Asked | Ended:
+    async def _look(self) -> PodRequest | BindResult:
         """Read the pod, and end the bind if it cannot be bound."""
         args, pod = self._args, await self._binder.pod(self._args)
         if pod is None:
-            return Ended(f"pod {args.key} is gone")
+            return BindResult(f"pod {args.key} is gone")
         if pod.metadata.uid != args.pod_uid:
-            return Ended(f"pod {args.key} was replaced by a pod with UID {pod.metadata.uid}")
+            return BindResult(f"pod {args.key} was replaced by a pod with UID {pod.metadata.uid}")
         if pod.spec.node_name:
             return self._found_bound(pod)
         if pod.metadata.deletion_timestamp is not None or pod.is_finished:
-            return Ended(f"pod {args.key} has ended or is being deleted")
+            return BindResult(f"pod {args.key} has ended or is being deleted")
         request = pod_requests.read(pod)
-        return Ended(request.trouble) if request.trouble else request
+        return BindResult(request.trouble) if request.trouble else request
 
-    def _found_bound(self, pod: Pod) -> Ended:
+    def _found_bound(self, pod: Pod) -> BindResult:
         node, args = pod.spec.node_name, self._args
         if node != args.node:
-            return Ended(f"pod {args.key} is already bound to {node}")
-        granted = pods.view(pod).grant
+            return BindResult(f"pod {args.key} is already bound to {node}")
+        granted = convert_pod.view(pod).grant
         if not granted or (self._grant and set(granted) != set(self._grant)):
-            return Ended(
+            return BindResult(
                 f"pod {args.key} was bound to {node} by another scheduler, without the cards held for it"
             )
         return BOUND
 
 
-def _freed(ledger: Ledger, held: Held) -> Ledger:
+def _freed(ledger: Ledger, held: HoldRef) -> Ledger:
     """Release the hold if it did not change; a hold of a Reservation returns to the Reservation."""
     still = held.holder in ledger.held and ledger.held[held.holder] == held.until
-    return settle.free(ledger, held.holder) if still else ledger
+    return holder_lifecycle.free(ledger, held.holder) if still else ledger
 
 
-def _binding(asked: Asked, args: ExtenderBindingArgs, allocated: str) -> Raw:
+def _binding(request: PodRequest, args: ExtenderBindingArgs, allocated: str) -> Raw:
     return {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {
             "name": args.pod_name,
             "namespace": args.pod_namespace,
-            "uid": asked.uid,
-            "resourceVersion": asked.version,
+            "uid": request.uid,
+            "resourceVersion": request.version,
             "annotations": {allocation.ALLOCATION: allocated},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class ExtenderMetrics:
+class PrometheusExtenderMetrics:
     """Implements `server.ExtenderRequestMetrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from croupier.api.core_v1 import Pod
-from croupier.kube import codec
-from croupier.kube.errors import Undecodable
+from croupier.kube.client import codec
+from croupier.kube.client.errors import Undecodable
 
 T = TypeVar("T")
 

@@ -12,37 +12,37 @@ from typing import Protocol
 
 import structlog
 
-from croupier.book.manager import CapacityManager
-from croupier.core.placing.placement import Strategy
+from croupier.capacity.manager import CapacityManager
+from croupier.core.placement.placement import Strategy
 from croupier.extender import service
 from croupier.extender.binder import Binder
-from croupier.extender.configuration import BIND, FILTER, PRIORITIZE
-from croupier.extender.index import Index
-from croupier.extender.service import Answer, Service, Settings
-from croupier.extender.turnstile import Turnstile
-from croupier.extender.waker import Waker
-from croupier.kube import posting, serving
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.posting import Posts, Reply, Respond
-from croupier.kube.serving import Address, CannotListen, Listen
+from croupier.extender.node_ranking import NodeRanking
+from croupier.extender.requeue import RefusedPodRequeuer
+from croupier.extender.response_pacing import ResponsePacer
+from croupier.extender.scheduler_config import BIND, FILTER, PRIORITIZE
+from croupier.extender.service import ExtenderAnswer, ExtenderOptions, ExtenderService
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.serving import http_server, post_app
+from croupier.kube.serving.http_server import Address, CannotListen, ListenOptions
+from croupier.kube.serving.post_app import Handler, PostApp, Reply
 
-LARGEST_BODY = 8 * 1024 * 1024
+MAX_BODY = 8 * 1024 * 1024
 """Bytes; four times the size of a request with 20,000 node names and a large pod."""
 
 log = structlog.get_logger(__name__)
 
 
-class Gauge(Protocol):
+class ExtenderRequestMetrics(Protocol):
     def answered(self, verb: str, outcome: str, seconds: float) -> None: ...
 
 
-class _Unmeasured:
+class _NoRequestMetrics:
     def answered(self, verb: str, outcome: str, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ExtenderDependencies:
     """Optional dependencies of the extender."""
 
     ready: Callable[[], bool] = lambda: True
@@ -50,7 +50,7 @@ class Surroundings:
     of_pool: Callable[[str], Strategy | None] = lambda _pool: None
     """The placement strategy of a pool."""
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=_Unmeasured)
+    gauge: ExtenderRequestMetrics = field(default_factory=_NoRequestMetrics)
 
 
 class Extender:
@@ -59,30 +59,32 @@ class Extender:
         manager: CapacityManager,
         api: Client,
         *,
-        settings: Settings | None = None,
-        listen: Listen | None = None,
-        around: Surroundings | None = None,
+        settings: ExtenderOptions | None = None,
+        listen: ListenOptions | None = None,
+        dependencies: ExtenderDependencies | None = None,
     ) -> None:
-        settings, around = settings or Settings(), around or Surroundings()
-        self._listen = listen or Listen(Address("127.0.0.1", 0))
-        self._around = around
-        strategy = service.strategist(settings, around.of_pool)
-        self._index = Index(manager, around.clock, strategy=strategy, lasting=settings.lasting)
-        self._binder = Binder(api, manager, self._index, around.clock, ttl=settings.ttl)
-        self._waker = Waker(api, manager, self._index, around.clock)
-        self._service = Service(
+        settings, dependencies = settings or ExtenderOptions(), dependencies or ExtenderDependencies()
+        self._listen = listen or ListenOptions(Address("127.0.0.1", 0))
+        self._dependencies = dependencies
+        strategy = service.strategy_by_pool(settings, dependencies.of_pool)
+        self._index = NodeRanking(
+            manager, dependencies.clock, strategy=strategy, assume_ttl=settings.assume_ttl
+        )
+        self._binder = Binder(api, manager, self._index, dependencies.clock, ttl=settings.ttl)
+        self._requeuer = RefusedPodRequeuer(api, manager, self._index, dependencies.clock)
+        self._service = ExtenderService(
             self._index,
             self._binder,
-            self._waker,
-            turnstile=Turnstile(around.clock),
-            ready=around.ready,
+            self._requeuer,
+            pacer=ResponsePacer(dependencies.clock),
+            ready=dependencies.ready,
             choices=settings.choices,
         )
 
-    def app(self) -> Posts:
+    def app(self) -> PostApp:
         verbs = {FILTER: self._service.filter, PRIORITIZE: self._service.prioritize, BIND: self._service.bind}
         answers = {f"/{name}": self._responder(name, verb) for name, verb in verbs.items()}
-        return Posts(answers, largest=LARGEST_BODY, refused=self._refused)
+        return PostApp(answers, max_body=MAX_BODY, refused=self._refused)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`, then finish running binds."""
@@ -90,12 +92,12 @@ class Extender:
             await stop.wait()
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Listen]:
+    async def serving(self) -> AsyncIterator[ListenOptions]:
         """Serve while the block runs; yields the address with the actual port."""
-        waking = asyncio.create_task(self._waker.run())
+        waking = asyncio.create_task(self._requeuer.run())
         try:
             _check(self._listen)
-            async with serving.serve(self.app(), self._listen) as taken:
+            async with http_server.serve(self.app(), self._listen) as taken:
                 log.info("serving kube-scheduler", url=taken.url)
                 yield taken
         finally:
@@ -104,8 +106,8 @@ class Extender:
             await self._binder.drain(promotions=False)
             self._index.close()
 
-    def _responder(self, name: str, verb: Callable[[bytes], Awaitable[Answer]]) -> Respond:
-        clock, gauge = self._around.clock, self._around.gauge
+    def _responder(self, name: str, verb: Callable[[bytes], Awaitable[ExtenderAnswer]]) -> Handler:
+        clock, gauge = self._dependencies.clock, self._dependencies.gauge
 
         async def respond(body: bytes) -> Reply:
             began = clock.monotonic()
@@ -113,20 +115,20 @@ class Extender:
                 answer = await verb(body)
             except Exception as bug:  # a bug in one request must not close the connection
                 log.exception(f"{name} failed", error=repr(bug))
-                answer = Answer(b"", "crashed", 500)
+                answer = ExtenderAnswer(b"", "crashed", 500)
             gauge.answered(name, answer.outcome, clock.monotonic() - began)
-            return Reply(answer.status, answer.body, posting.JSON)
+            return Reply(answer.status, answer.body, post_app.JSON)
 
         return respond
 
     def _refused(self, path: str, status: int) -> None:
         name = path.strip("/")
         known = name if name in (FILTER, PRIORITIZE, BIND) else "none"
-        self._around.gauge.answered(known, f"refused with {status}", 0.0)
+        self._dependencies.gauge.answered(known, f"refused with {status}", 0.0)
 
 
-def _check(listen: Listen) -> None:
-    if listen.tls is None and not serving.is_loopback(listen.address.host):
+def _check(listen: ListenOptions) -> None:
+    if listen.tls is None and not http_server.is_loopback(listen.address.host):
         raise CannotListen(
             f"the extender does not listen on {listen.address} without TLS, because every client that "
             "reaches it can bind pods: configure a certificate, a key and a client CA, or listen on 127.0.0.1"

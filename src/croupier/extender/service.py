@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from croupier.book.manager import STRATEGY, TTL
-from croupier.core.placing.placement import Strategy
-from croupier.core.pods.want import Wants
-from croupier.extender import asked as pod_requests
+from croupier.capacity.manager import STRATEGY, TTL
+from croupier.core.placement.placement import Strategy
+from croupier.core.pods.card_request import CardRequest
+from croupier.extender import pod_request as pod_requests
 from croupier.extender import protocol
+from croupier.extender.assumed_pods import ASSUME_TTL
 from croupier.extender.binder import Binder
-from croupier.extender.index import Chosen, Index
-from croupier.extender.promises import LASTING
+from croupier.extender.node_ranking import ChosenNodes, NodeRanking
 from croupier.extender.protocol import (
     ExtenderArgs,
     ExtenderBindingResult,
@@ -28,26 +28,26 @@ from croupier.extender.protocol import (
     HostPriority,
     Malformed,
 )
-from croupier.extender.turnstile import Turnstile
-from croupier.extender.waker import Waker
+from croupier.extender.requeue import RefusedPodRequeuer
+from croupier.extender.response_pacing import ResponsePacer
 
-NOT_YET: Final = "the ledger is not loaded yet"
+NOT_READY: Final = "the ledger is not loaded yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ExtenderOptions:
     strategy: Strategy = STRATEGY
     """The strategy for pods whose pool sets none."""
     ttl: timedelta = TTL
     """How long a hold waits for its Binding."""
     choices: int = 1
     """How many nodes filter returns. With more than one, the scheduler chooses by score and randomly."""
-    lasting: float = LASTING
+    assume_ttl: float = ASSUME_TTL
     """Seconds that a pod stays assumed after filter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExtenderAnswer:
     """`outcome` is a label value for metrics."""
 
     body: bytes
@@ -55,69 +55,71 @@ class Answer:
     status: int = 200
 
 
-def strategist(settings: Settings, of_pool: Callable[[str], Strategy | None]) -> Callable[[Wants], Strategy]:
+def strategy_by_pool(
+    settings: ExtenderOptions, of_pool: Callable[[str], Strategy | None]
+) -> Callable[[CardRequest], Strategy]:
     """The strategy of a request: that of its pool, or the default."""
 
-    def strategy(wants: Wants) -> Strategy:
+    def strategy(wants: CardRequest) -> Strategy:
         named = (of_pool(want.pool) for want in wants if want.pool)
         return next((strategy for strategy in named if strategy is not None), settings.strategy)
 
     return strategy
 
 
-class Service:
+class ExtenderService:
     def __init__(
         self,
-        index: Index,
+        index: NodeRanking,
         binder: Binder,
-        waker: Waker,
+        requeuer: RefusedPodRequeuer,
         *,
-        turnstile: Turnstile,
+        pacer: ResponsePacer,
         ready: Callable[[], bool],
         choices: int = 1,
     ) -> None:
         self._index = index
         self._binder = binder
-        self._waker = waker
-        self._turnstile = turnstile
+        self._requeuer = requeuer
+        self._pacer = pacer
         self._ready = ready
         self._choices = choices
 
-    async def filter(self, body: bytes) -> Answer:
+    async def filter(self, body: bytes) -> ExtenderAnswer:
         try:
             args = protocol.arguments(body)
         except Malformed as bad:
-            return _filtered(ExtenderFilterResult(error=_said(str(bad))), "malformed")
+            return _filtered(ExtenderFilterResult(error=_escaped(str(bad))), "malformed")
         if not self._ready():
-            return _filtered(ExtenderFilterResult(error=NOT_YET), "unready")
-        await self._binder.room()
+            return _filtered(ExtenderFilterResult(error=NOT_READY), "unready")
+        await self._binder.wait_for_slot()
         request = pod_requests.read(args.pod)
         choice = self._index.choose(request, args.node_names or (), most=self._choices)
-        if isinstance(choice, Chosen):
-            self._waker.placed(request.uid)
+        if isinstance(choice, ChosenNodes):
+            self._requeuer.placed(request.uid)
             return _filtered(ExtenderFilterResult(node_names=choice.nodes), "chosen")
-        self._waker.refused(request)
-        sentences = {reason: _said(reason) for reason in set(choice.reasons.values())}
+        self._requeuer.refused(request)
+        sentences = {reason: _escaped(reason) for reason in set(choice.reasons.values())}
         reasons = {node: sentences[reason] for node, reason in choice.reasons.items()}
         refused = ExtenderFilterResult(failed_and_unresolvable_nodes=reasons)
         return _filtered(refused, "unreadable" if request.trouble else "nowhere")
 
-    async def prioritize(self, body: bytes) -> Answer:
+    async def prioritize(self, body: bytes) -> ExtenderAnswer:
         try:
             args = protocol.arguments(body)
         except Malformed as bad:
-            return Answer(protocol.encode(ExtenderBindingResult(str(bad))), "malformed", 400)
-        return Answer(protocol.encode(self._scores(args)), "scored")
+            return ExtenderAnswer(protocol.encode(ExtenderBindingResult(str(bad))), "malformed", 400)
+        return ExtenderAnswer(protocol.encode(self._scores(args)), "scored")
 
-    async def bind(self, body: bytes) -> Answer:
+    async def bind(self, body: bytes) -> ExtenderAnswer:
         try:
             args = protocol.binding(body)
         except Malformed as bad:
             return _bound(str(bad), "malformed")
         if not self._ready():
-            return _bound(NOT_YET, "unready")
+            return _bound(NOT_READY, "unready")
         why = await self._binder.bind(args)
-        await self._turnstile.leave()
+        await self._pacer.wait_turn()
         return _bound(why, "refused" if why else "bound")
 
     def _scores(self, args: ExtenderArgs) -> list[HostPriority]:
@@ -127,13 +129,13 @@ class Service:
         return [HostPriority(node, score) for node, score in scores.items()]
 
 
-def _filtered(result: ExtenderFilterResult, outcome: str) -> Answer:
-    return Answer(protocol.encode(result), outcome)
+def _filtered(result: ExtenderFilterResult, outcome: str) -> ExtenderAnswer:
+    return ExtenderAnswer(protocol.encode(result), outcome)
 
 
-def _bound(why: str, outcome: str) -> Answer:
-    return Answer(protocol.encode(ExtenderBindingResult(_said(why))), outcome)
+def _bound(why: str, outcome: str) -> ExtenderAnswer:
+    return ExtenderAnswer(protocol.encode(ExtenderBindingResult(_escaped(why))), outcome)
 
 
-def _said(sentence: str) -> str:
+def _escaped(sentence: str) -> str:
     return sentence.replace("%", "%%")

@@ -8,33 +8,33 @@ from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
 from croupier.controllers.bootstrap import bootstrap
-from croupier.controllers.bootstrap.bootstrap import BootstrapController, Sources
+from croupier.controllers.bootstrap.bootstrap import BootstrapController, BootstrapInformers
 from croupier.controllers.bootstrap.metrics import BootstrapMetrics
-from croupier.controllers.bootstrap.pods import Images
-from croupier.controllers.bootstrap.services import Places
-from croupier.controllers.cards.reporters import Reporters
-from croupier.core.nodes.bootstrap import Kind
-from croupier.kube.client import Client, Selection
-from croupier.kube.run import Part
-from croupier.wiring.office import Office
-from croupier.wiring.surface import BOUND_PODS, Keeper
+from croupier.controllers.bootstrap.service_manifests import ServiceImages
+from croupier.controllers.bootstrap.service_pods import ServicePodOptions
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.core.nodes.bootstrap import ServiceKind
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.serving.component_runner import Component
+from croupier.wiring.controller_group import ControllerGroup
+from croupier.wiring.process_context import BOUND_PODS, Runnable
 
 LEASE: Final = "croupier-bootstrap"
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
+class ServiceOptions:
     """Services to start on nodes without them; a service without an image is not started."""
 
-    images: Mapping[Kind, str] = field(default_factory=dict)
+    images: Mapping[ServiceKind, str] = field(default_factory=dict)
     runtime_class: str = ""
 
 
-def parts(office: Office, starting: Starting) -> list[Part]:
-    surface, follow = office.surface, office.caches.follow
+def components(group: ControllerGroup, starting: ServiceOptions) -> list[Component]:
+    surface, follow = group.context, group.caches.follow
     namespace = surface.settings.namespace
-    agents = Selection(namespace, labels=agent_report.LEASES)
-    sources = Sources(
+    agents = Selection(namespace, labels=agent_report.LEASE_SELECTOR)
+    sources = BootstrapInformers(
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
         devices=follow(kinds.GPU_DEVICES),
         nodes=follow(kinds.NODES),
@@ -42,11 +42,11 @@ def parts(office: Office, starting: Starting) -> list[Part]:
         pods=follow(kinds.PODS, BOUND_PODS),
     )
     BootstrapMetrics(surface.metrics.registry, sources.inventories.store)
-    reporters = Reporters(surface.api, surface.metrics)
-    places = Places(Images(starting.images, starting.runtime_class), namespace)
-    options = bootstrap.Settings(places, gauge=office.gauge(bootstrap.NAME))
+    reporters = CardEventRecorders(surface.api, surface.metrics)
+    places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
+    options = bootstrap.BootstrapOptions(places, gauge=group.gauge(bootstrap.NAME))
 
-    def controllers(api: Client, _: Configuration) -> list[Keeper]:
-        return [BootstrapController(sources, api, reporters=reporters, settings=options)]
+    def controllers(api: Client, _: Configuration) -> list[Runnable]:
+        return [BootstrapController(sources, api, recorders=reporters, settings=options)]
 
-    return [Part("events of bootstrap", reporters.run), office.elected("bootstrap", LEASE, controllers)]
+    return [Component("events of bootstrap", reporters.run), group.elected("bootstrap", LEASE, controllers)]

@@ -7,24 +7,24 @@ from croupier.api import kinds, nfd, settings
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
 from croupier.controllers.inventory import inventory
+from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory import InventoryController
+from croupier.controllers.inventory.inventory_snapshot import InventoryInformers
 from croupier.controllers.inventory.metrics import InventoryMetrics
-from croupier.controllers.inventory.reading import Sources
-from croupier.controllers.inventory.writing import Management
 from croupier.core.cards.lifecycle import INVENTORY
-from croupier.kube.client import Client, Selection
-from croupier.kube.events import Recorder
-from croupier.kube.run import Part
-from croupier.wiring.office import Office
-from croupier.wiring.surface import Keeper
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.serving.component_runner import Component
+from croupier.wiring.controller_group import ControllerGroup
+from croupier.wiring.process_context import Runnable
 
 LEASE: Final = "croupier-inventory"
 
 
-def parts(office: Office) -> list[Part]:
-    surface, follow = office.surface, office.caches.follow
-    agents = Selection(surface.settings.namespace, labels=agent_report.LEASES)
-    sources = Sources(
+def components(group: ControllerGroup) -> list[Component]:
+    surface, follow = group.context, group.caches.follow
+    agents = Selection(surface.settings.namespace, labels=agent_report.LEASE_SELECTOR)
+    sources = InventoryInformers(
         nodes=follow(kinds.NODES),
         leases=follow(kinds.LEASES, agents, name="leases of node agents"),
         features=follow(nfd.NODE_FEATURES),
@@ -32,19 +32,19 @@ def parts(office: Office) -> list[Part]:
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
     )
     InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
-    recorder = Recorder(surface.api, INVENTORY, gauge=surface.metrics)
-    gauge = office.gauge(inventory.NAME)
+    recorder = EventRecorder(surface.api, INVENTORY, gauge=surface.metrics)
+    gauge = group.gauge(inventory.NAME)
     every = settings.seconds(surface.settings.configuration.inventory.resync_period)
-    options = replace(inventory.Settings().options, resync=float(every))
+    options = replace(inventory.InventoryOptions().options, resync=float(every))
 
-    def controllers(api: Client, configuration: Configuration) -> list[Keeper]:
+    def controllers(api: Client, configuration: Configuration) -> list[Runnable]:
         nodes = configuration.managed_nodes
-        chosen = inventory.Settings(
-            Management(nodes.label_key, nodes.enabled_by_default), options=options, gauge=gauge
+        chosen = inventory.InventoryOptions(
+            NodeManagement(nodes.label_key, nodes.enabled_by_default), options=options, gauge=gauge
         )
         return [InventoryController(sources, api, recorder=recorder, settings=chosen)]
 
-    working = office.elected(
-        "inventory", LEASE, controllers, minds=lambda configuration: configuration.managed_nodes
+    working = group.elected(
+        "inventory", LEASE, controllers, depends_on=lambda configuration: configuration.managed_nodes
     )
-    return [Part("events of inventory", recorder.run), working]
+    return [Component("events of inventory", recorder.run), working]

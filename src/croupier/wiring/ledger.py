@@ -9,47 +9,55 @@ import structlog
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
-from croupier.book import switch
-from croupier.book.crd import CRDCapacityManager
-from croupier.book.manager import CapacityManager
-from croupier.book.metrics import LedgerMetrics
-from croupier.book.switch import BookKept
-from croupier.book.writer import Rules as WriterRules
+from croupier.capacity import migration
+from croupier.capacity.crd import CRDCapacityManager
+from croupier.capacity.manager import CapacityManager
+from croupier.capacity.metrics import PrometheusLedgerMetrics
+from croupier.capacity.migration import InMemoryManagerActive
+from croupier.capacity.writer import LedgerWriterOptions as WriterRules
+from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import audit as auditing
-from croupier.controllers.ledger import capacity, holders, occupancy, reservation, standing
+from croupier.controllers.ledger import card_sync, holders, node_reservation_status, occupancy, reservation
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
-from croupier.controllers.ledger.capacity import CapacityController
+from croupier.controllers.ledger.card_sync import CardSyncController
+from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.holders import HolderController
-from croupier.controllers.ledger.occupancy import Occupancy
+from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
+from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
-from croupier.controllers.ledger.sight import Sight, Sources
-from croupier.controllers.ledger.sleepers import Sleepers
-from croupier.controllers.ledger.standing import Standing
-from croupier.controllers.watched import Watched
-from croupier.kube import run
-from croupier.kube.client import Client
-from croupier.kube.elector import Leadership
-from croupier.kube.errors import KubeError
-from croupier.kube.events import Recorder
-from croupier.kube.run import Part
-from croupier.wiring.surface import BOUND_PODS, FAREWELL, PENDING_PODS, Caches, Keeper, Surface, all_of
+from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import KubeError
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.leader_election import Leadership
+from croupier.kube.serving import component_runner
+from croupier.kube.serving.component_runner import Component
+from croupier.wiring.process_context import (
+    BOUND_PODS,
+    PENDING_PODS,
+    SHUTDOWN_TIMEOUT,
+    InformerFactory,
+    ProcessContext,
+    Runnable,
+    run_all,
+)
 
 REPORTER: Final = "croupier-ledger"
 """The reporting controller of Events."""
-GUARD: Final = 5.0
+GUARD_INTERVAL: Final = 5.0
 """Seconds between checks for an active InMemory capacity manager."""
 
 log = structlog.get_logger(__name__)
 
 
-class LedgerKeepers:
+class LedgerControllers:
     """The controllers of the ledger, for either capacity manager."""
 
-    def __init__(self, surface: Surface, caches: Caches) -> None:
-        self._surface = surface
-        self._sources = Sources(
+    def __init__(self, context: ProcessContext, caches: InformerFactory) -> None:
+        self._context = context
+        self._sources = LedgerInformers(
             nodes=caches.follow(kinds.NODES),
             devices=caches.follow(kinds.GPU_DEVICES),
             pools=caches.follow(kinds.GPU_POOLS),
@@ -58,106 +66,110 @@ class LedgerKeepers:
             inventories=caches.follow(kinds.GPU_NODE_INVENTORIES),
         )
         self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
-        self._sight = Sight(self._sources)
-        self._counts = ReservationMetrics(surface.metrics.registry, self._sources.reservations.store)
-        self._findings = AuditMetrics(surface.metrics.registry)
-        self._events = Recorder(surface.api, REPORTER, gauge=surface.metrics)
+        self._view = ClusterView(self._sources)
+        self._counts = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
+        self._findings = AuditMetrics(context.metrics.registry)
+        self._events = EventRecorder(context.api, REPORTER, gauge=context.metrics)
 
     @property
-    def pools(self) -> Watched[GPUPool]:
+    def pools(self) -> Informer[GPUPool]:
         return self._sources.pools
 
-    def events(self) -> Part:
-        return Part("events", self._events.run)
+    def events(self) -> Component:
+        return Component("events", self._events.run)
 
-    async def open(self, book: CapacityManager) -> None:
+    async def open(self, manager: CapacityManager) -> None:
         """Open the ledgers of all nodes, before the process starts serving."""
-        await self._cards(book).prime()
+        await self._cards(manager).prime()
 
     async def run(
         self,
-        book: CapacityManager,
-        term: Leadership,
+        manager: CapacityManager,
+        leadership: Leadership,
         stop: asyncio.Event,
         *,
-        records: Watched[NodeReservation] | None = None,
+        records: Informer[NodeReservation] | None = None,
     ) -> None:
         """Run during one leadership, or until `stop`; with `records`, write their status too."""
-        api = self._surface.api.fenced(term.require)
-        audit = self._audit(book, api)
-        controllers: list[Keeper] = [
-            self._cards(book),
-            self._holders(book, api),
-            self._reservations(book, api),
-            self._occupancy(book, api),
-            Sleepers(self._pending, self._sources.nodes, api),
+        api = self._context.api.fenced(leadership.require)
+        audit = self._audit(manager, api)
+        controllers: list[Runnable] = [
+            self._cards(manager),
+            self._holders(manager, api),
+            self._reservations(manager, api),
+            self._occupancy(manager, api),
+            UnschedulablePodRequeuer(self._pending, self._sources.nodes, api),
             audit,
         ]
         if records is not None:
-            gauge = self._surface.metrics.controller(standing.NAME)
-            settings = standing.Settings(gauge=gauge)
-            controllers.append(Standing(records, api, book=book, notes=audit.notes, settings=settings))
-        await all_of(controllers, term, stop)
+            gauge = self._context.metrics.controller(node_reservation_status.NAME)
+            settings = node_reservation_status.NodeReservationStatusOptions(gauge=gauge)
+            controllers.append(
+                NodeReservationStatusController(
+                    records, api, manager=manager, findings=audit.findings, settings=settings
+                )
+            )
+        await run_all(controllers, leadership, stop)
 
-    def _cards(self, book: CapacityManager) -> CapacityController:
-        gauge = self._surface.metrics.controller(capacity.NAME)
-        return CapacityController(self._sight, book, capacity.Settings(gauge=gauge))
+    def _cards(self, manager: CapacityManager) -> CardSyncController:
+        gauge = self._context.metrics.controller(card_sync.NAME)
+        return CardSyncController(self._view, manager, card_sync.CardSyncOptions(gauge=gauge))
 
-    def _holders(self, book: CapacityManager, api: Client) -> HolderController:
-        settings = holders.Settings(gauge=self._surface.metrics.controller(holders.NAME))
-        return HolderController(self._sight, api, book=book, recorder=self._events, settings=settings)
+    def _holders(self, manager: CapacityManager, api: Client) -> HolderController:
+        settings = holders.HolderOptions(gauge=self._context.metrics.controller(holders.NAME))
+        return HolderController(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
-    def _occupancy(self, book: CapacityManager, api: Client) -> Occupancy:
-        settings = occupancy.Settings(gauge=self._surface.metrics.controller(occupancy.NAME))
-        return Occupancy(self._sight, api, book=book, settings=settings)
+    def _occupancy(self, manager: CapacityManager, api: Client) -> OccupancyController:
+        settings = occupancy.OccupancyOptions(gauge=self._context.metrics.controller(occupancy.NAME))
+        return OccupancyController(self._view, api, manager=manager, settings=settings)
 
-    def _reservations(self, book: CapacityManager, api: Client) -> ReservationController:
-        settings = reservation.Settings(
-            strategy=self._surface.settings.strategy,
+    def _reservations(self, manager: CapacityManager, api: Client) -> ReservationController:
+        settings = reservation.ReservationOptions(
+            strategy=self._context.settings.strategy,
             counts=self._counts,
-            gauge=self._surface.metrics.controller(reservation.NAME),
+            gauge=self._context.metrics.controller(reservation.NAME),
         )
         informers = self._sources
-        sources = reservation.Sources(informers.reservations, informers.pods, informers.nodes)
-        return ReservationController(sources, api, book=book, recorder=self._events, settings=settings)
+        sources = reservation.ReservationInformers(informers.reservations, informers.pods, informers.nodes)
+        return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
 
-    def _audit(self, book: CapacityManager, api: Client) -> Audit:
-        settings = auditing.Settings(gauge=self._findings)
-        return Audit(self._sight, api, book=book, recorder=self._events, settings=settings)
+    def _audit(self, manager: CapacityManager, api: Client) -> Audit:
+        settings = auditing.AuditOptions(gauge=self._findings)
+        return Audit(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
 
-async def finish(book: CRDCapacityManager) -> None:
+async def flush(manager: CRDCapacityManager) -> None:
     """Write the queued changes, for a bounded time: a process that lost the lease must not wait longer."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(FAREWELL):
-            await book.finish()
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT):
+            await manager.finish()
 
 
-def guard(surface: Surface) -> Part:
+def in_memory_guard(context: ProcessContext) -> Component:
     """End the process when an InMemory capacity manager becomes active: the two exclude each other."""
 
     async def watch() -> None:
         while True:
-            await asyncio.sleep(GUARD)
+            await asyncio.sleep(GUARD_INTERVAL)
             try:
-                await switch.guard(surface.api, surface.settings.namespace)
-            except BookKept:
+                await migration.ensure_no_in_memory_manager(context.api, context.settings.namespace)
+            except InMemoryManagerActive:
                 raise
             except KubeError as error:
                 log.warning("cannot check for an active InMemory capacity manager", error=str(error))
 
-    return run.endless("capacity manager guard", watch)
+    return component_runner.until_cancelled("capacity manager guard", watch)
 
 
-def shared(
-    surface: Surface,
-    ledgers: Watched[NodeReservation],
-    figures: LedgerMetrics,
+def crd_manager(
+    context: ProcessContext,
+    ledgers: Informer[NodeReservation],
+    figures: PrometheusLedgerMetrics,
     api: Client,
     *,
     rules: WriterRules | None = None,
 ) -> CRDCapacityManager:
-    settings = surface.settings
+    settings = context.settings
     return CRDCapacityManager(
         api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures, rules=rules
     )

@@ -9,19 +9,19 @@ import structlog
 
 from croupier.api import kinds, market_report
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.limits import market_silence, podallocation
-from croupier.controllers.limits.market_silence import MarketSilence
+from croupier.controllers.informer import Informer
+from croupier.controllers.limits import podallocation, restore_limits
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import PodAllocationController
-from croupier.controllers.watched import Watched
-from croupier.kube.client import Client, Selection
-from croupier.kube.elector import Leadership
-from croupier.kube.errors import KubeError
-from croupier.kube.events import Recorder
-from croupier.kube.resource import Raw, Resource
-from croupier.kube.run import Part
-from croupier.kube.together import first
-from croupier.wiring.surface import Caches, Keeper, Surface, all_of, election
+from croupier.controllers.limits.restore_limits import RestoreLimitsController
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.concurrency import wait_or_stop
+from croupier.kube.client.errors import KubeError
+from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.leader_election import Leadership
+from croupier.kube.serving.component_runner import Component
+from croupier.wiring.process_context import InformerFactory, ProcessContext, Runnable, new_elector, run_all
 
 LIMITS_LEASE: Final = "croupier-cpu-limits"
 ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
@@ -30,73 +30,80 @@ ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
 MAY_RESIZE: Final[Raw] = {
     "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
 }
-ALLOWED_AGAIN: Final = 60.0
+ACCESS_RECHECK: Final = 60.0
 """Seconds between checks whether the service account may patch pods/resize."""
 
 log = structlog.get_logger(__name__)
 
 
-def limits(surface: Surface) -> Part:
+def limits_component(context: ProcessContext) -> Component:
     """Moves CPU limits under its own lease, so that only this group needs the permission.
 
     Pods are cached only once there is a PodAllocation.
     """
 
     async def work(stop: asyncio.Event) -> None:
-        if not await _allowed(surface.api, stop):
+        if not await _wait_for_access(context.api, stop):
             return
-        allocation_caches = Caches(surface.api, surface.metrics)
-        other_caches = Caches(surface.api, surface.metrics)
-        recorder = Recorder(surface.api, podallocation.FIELD_MANAGER, gauge=surface.metrics)
+        allocation_caches = InformerFactory(context.api, context.metrics)
+        other_caches = InformerFactory(context.api, context.metrics)
+        recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, gauge=context.metrics)
         allocations, first_allocation = allocation_caches.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
         allocations.store.subscribe(lambda _: first_allocation.set())
-        surface.checks.ready["caches of CPU limits"] = lambda: (
-            allocation_caches.behind() or other_caches.behind()
+        context.checks.ready["caches of CPU limits"] = lambda: (
+            allocation_caches.not_synced() or other_caches.not_synced()
         )
         async with asyncio.TaskGroup() as group:
-            for part in allocation_caches.parts():
+            for part in allocation_caches.components():
                 group.create_task(_awaited(part.run(stop)))
-            await first(stop, first_allocation.wait())
+            await wait_or_stop(stop, first_allocation.wait())
             if stop.is_set():
                 return
-            controllers = _movers(surface, other_caches, allocations, recorder)
-            for part in (*other_caches.parts(), Part("events", recorder.run)):
+            controllers = _controllers(context, other_caches, allocations, recorder)
+            for part in (*other_caches.components(), Component("events", recorder.run)):
                 group.create_task(_awaited(part.run(stop)))
-            elector = election(surface, LIMITS_LEASE)
+            elector = new_elector(context, LIMITS_LEASE)
 
             async def move(leadership: Leadership) -> None:
-                await surface.orders.obeyed(
-                    lambda end, _: all_of(controllers(leadership), leadership, end), stop
+                await context.live_settings.run_with(
+                    lambda end, _: run_all(controllers(leadership), leadership, end), stop
                 )
 
             await elector.run(move, stop)
 
-    return Part("CPU limits", work)
+    return Component("CPU limits", work)
 
 
-def _movers(
-    surface: Surface, caches: Caches, allocations: Watched[PodAllocation], recorder: Recorder
-) -> Callable[[Leadership], list[Keeper]]:
+def _controllers(
+    context: ProcessContext,
+    caches: InformerFactory,
+    allocations: Informer[PodAllocation],
+    recorder: EventRecorder,
+) -> Callable[[Leadership], list[Runnable]]:
     """A factory of the controllers of one leadership."""
-    metrics, namespace = surface.metrics, surface.settings.namespace
-    agents = f"{market_report.AGENT}={market_report.TRADING}"
+    metrics, namespace = context.metrics, context.settings.namespace
+    agents = f"{market_report.AGENT_LABEL}={market_report.ACTIVE}"
     leases = caches.follow(kinds.LEASES, Selection(namespace, labels=agents))
-    sources = podallocation.Sources(allocations, caches.follow(kinds.PODS, name="pods with CPU limits"))
+    sources = podallocation.PodAllocationInformers(
+        allocations, caches.follow(kinds.PODS, name="pods with CPU limits")
+    )
     counters = PodAllocationMetrics(metrics.registry, allocations.store)
 
-    def controllers(leadership: Leadership) -> list[Keeper]:
-        api = surface.api.fenced(leadership.require)
-        moving = podallocation.Settings(counts=counters, gauge=metrics.controller(podallocation.NAME))
-        restoring = market_silence.Settings(gauge=metrics.controller(market_silence.NAME))
+    def controllers(leadership: Leadership) -> list[Runnable]:
+        api = context.api.fenced(leadership.require)
+        moving = podallocation.PodAllocationOptions(
+            metrics=counters, gauge=metrics.controller(podallocation.NAME)
+        )
+        restoring = restore_limits.RestoreLimitsOptions(gauge=metrics.controller(restore_limits.NAME))
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),
-            MarketSilence(allocations, leases, api, restoring),
+            RestoreLimitsController(allocations, leases, api, restoring),
         ]
 
     return controllers
 
 
-async def _allowed(api: Client, stop: asyncio.Event) -> bool:
+async def _wait_for_access(api: Client, stop: asyncio.Event) -> bool:
     """Wait until the service account may patch pods/resize; False if stopped before that."""
     logged = False
     while not stop.is_set():
@@ -110,7 +117,7 @@ async def _allowed(api: Client, stop: asyncio.Event) -> bool:
         except KubeError as error:
             log.warning("cannot check the permission to patch pods/resize", error=str(error))
         with suppress(TimeoutError):
-            async with asyncio.timeout(ALLOWED_AGAIN):
+            async with asyncio.timeout(ACCESS_RECHECK):
                 await stop.wait()
     return False
 

@@ -7,17 +7,24 @@ from typing import Final
 import structlog
 
 from croupier.api import kinds
-from croupier.book import switch
-from croupier.book.metrics import LedgerMetrics
+from croupier.capacity import migration
+from croupier.capacity.metrics import PrometheusLedgerMetrics
 from croupier.controllers.handler_metrics import HandlerErrors
-from croupier.kube.elector import Leadership
-from croupier.kube.run import Part
+from croupier.kube.controller.leader_election import Leadership
+from croupier.kube.serving.component_runner import Component
 from croupier.wiring import bootstrap, inventory, ledger, pools
-from croupier.wiring.bootstrap import Starting
-from croupier.wiring.ledger import LedgerKeepers
-from croupier.wiring.limits import limits
-from croupier.wiring.office import Office
-from croupier.wiring.surface import Caches, Settings, Surface, election, surfaced, until_stopped
+from croupier.wiring.bootstrap import ServiceOptions
+from croupier.wiring.controller_group import ControllerGroup
+from croupier.wiring.ledger import LedgerControllers
+from croupier.wiring.limits import limits_component
+from croupier.wiring.process_context import (
+    InformerFactory,
+    ProcessContext,
+    ProcessOptions,
+    new_elector,
+    open_context,
+    run_until_stopped,
+)
 
 MANAGER_LEASE: Final = "croupier-manager"
 CONTROLLERS: Final = ("inventory", "bootstrap", "pools", "ledger", "limits")
@@ -27,49 +34,49 @@ log = structlog.get_logger(__name__)
 
 
 async def work(
-    settings: Settings, chosen: Collection[str] = CONTROLLERS, starting: Starting | None = None
+    settings: ProcessOptions, chosen: Collection[str] = CONTROLLERS, starting: ServiceOptions | None = None
 ) -> int:
     """Run the chosen controllers. With an InMemory capacity manager the extender runs those of the ledger."""
-    async with surfaced(settings) as surface:
+    async with open_context(settings) as surface:
         if "ledger" in chosen and surface.settings.book == "CRD":
-            await switch.guard(surface.api, settings.namespace)
-        return await until_stopped(surface, parts(surface, chosen, starting or Starting()))
+            await migration.ensure_no_in_memory_manager(surface.api, settings.namespace)
+        return await run_until_stopped(surface, components(surface, chosen, starting or ServiceOptions()))
 
 
-def parts(surface: Surface, chosen: Collection[str], starting: Starting) -> list[Part]:
-    caches = Caches(surface.api, surface.metrics)
-    office = Office(surface, caches, HandlerErrors(surface.metrics.registry))
-    groups: Mapping[str, Callable[[], list[Part]]] = {
-        "inventory": lambda: inventory.parts(office),
-        "bootstrap": lambda: bootstrap.parts(office, starting),
-        "pools": lambda: pools.parts(office),
-        "ledger": lambda: _ledger(surface, caches),
-        "limits": lambda: [limits(surface)],
+def components(context: ProcessContext, chosen: Collection[str], starting: ServiceOptions) -> list[Component]:
+    caches = InformerFactory(context.api, context.metrics)
+    office = ControllerGroup(context, caches, HandlerErrors(context.metrics.registry))
+    groups: Mapping[str, Callable[[], list[Component]]] = {
+        "inventory": lambda: inventory.components(office),
+        "bootstrap": lambda: bootstrap.components(office, starting),
+        "pools": lambda: pools.components(office),
+        "ledger": lambda: _ledger(context, caches),
+        "limits": lambda: [limits_component(context)],
     }
     working = [part for name in CONTROLLERS if name in chosen for part in groups[name]()]
-    surface.checks.ready["caches"] = caches.behind
-    return [*caches.parts(), *working]
+    context.checks.ready["caches"] = caches.not_synced
+    return [*caches.components(), *working]
 
 
-def _ledger(surface: Surface, caches: Caches) -> list[Part]:
-    if surface.settings.book == "InMemory":
+def _ledger(context: ProcessContext, caches: InformerFactory) -> list[Component]:
+    if context.settings.book == "InMemory":
         log.info("capacityManager is InMemory: the extender runs the controllers of the ledger")
         return []
-    controllers = LedgerKeepers(surface, caches)
+    controllers = LedgerControllers(context, caches)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
-    metrics = LedgerMetrics(surface.metrics.registry)
-    elector = election(surface, MANAGER_LEASE)
+    metrics = PrometheusLedgerMetrics(context.metrics.registry)
+    elector = new_elector(context, MANAGER_LEASE)
 
     async def lead(stop: asyncio.Event) -> None:
         async def work(leadership: Leadership) -> None:
-            manager = ledger.shared(surface, ledgers, metrics, surface.api.fenced(leadership.require))
+            manager = ledger.crd_manager(context, ledgers, metrics, context.api.fenced(leadership.require))
             try:
-                await surface.orders.obeyed(
+                await context.live_settings.run_with(
                     lambda end, _: controllers.run(manager, leadership, end, records=ledgers), stop
                 )
             finally:
-                await ledger.finish(manager)
+                await ledger.flush(manager)
 
         await elector.run(work, stop)
 
-    return [controllers.events(), Part("controllers", lead), ledger.guard(surface)]
+    return [controllers.events(), Component("controllers", lead), ledger.in_memory_guard(context)]

@@ -10,48 +10,55 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.device import NODE_LABEL
 from croupier.core.cards import catalogue
-from croupier.core.nodes.bootstrap import BELIEVED
-from croupier.core.nodes.devices import Offer
-from croupier.kube.client import Selection
-from croupier.kube.clock import SystemClock
-from croupier.kube.events import Recorder
-from croupier.kube.run import Part
-from croupier.kube.store import Change
-from croupier.kube.together import first
-from croupier.node.agent import features, past
-from croupier.node.agent import sight as agent_sight
-from croupier.node.agent.agent import Agent, Parts
-from croupier.node.agent.agent import Settings as AgentSettings
-from croupier.node.agent.fleet import Fleet, StatusServing
-from croupier.node.agent.fleet import Sources as FleetSources
-from croupier.node.agent.metrics import AgentMetrics
-from croupier.node.agent.publishing import REPORTER
-from croupier.node.agent.recutting import DEADLINE, Recutter
-from croupier.node.agent.recutting_journal import FileJournal, Journal, MemoryJournal
-from croupier.node.agent.sight import Pools, Window
-from croupier.node.cards import simulated_plan
-from croupier.node.cards.cards import Cards
-from croupier.node.cards.exporter import Exporter
+from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
+from croupier.core.nodes.plugin_devices import ServedResources
+from croupier.kube.cache.store import ObjectChange
+from croupier.kube.client.api_client import Selection
+from croupier.kube.client.clock import SystemClock
+from croupier.kube.client.concurrency import wait_or_stop
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.serving.component_runner import Component
+from croupier.node.agent import gpu_labels, previous_report
+from croupier.node.agent import node_informers as agent_sight
+from croupier.node.agent.agent import NodeAgent, NodeAgentParts
+from croupier.node.agent.agent import NodeAgentOptions as AgentSettings
+from croupier.node.agent.fleet import FleetInformers as FleetSources
+from croupier.node.agent.fleet import NodeAgentFleet, StatusServing
+from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
+from croupier.node.agent.node_informers import NodeInformers, PoolConfigMaps
+from croupier.node.agent.publishing import FIELD_MANAGER
+from croupier.node.agent.repartition_journal import FileJournal, MemoryJournal, RepartitionJournal
+from croupier.node.agent.repartitioning import DEADLINE, Repartitioner
+from croupier.node.cards import simulated_spec
+from croupier.node.cards.card_driver import CardDriver
+from croupier.node.cards.dcgm_exporter import DcgmExporter
 from croupier.node.cards.nvml import NvmlCards
-from croupier.node.cards.simulated import Files, SimulatedCards
-from croupier.node.kubelet.serving import KubeletServing
-from croupier.node.kubelet.wrong_card import WrongCards
-from croupier.wiring.surface import BOUND_PODS, Caches, Settings, Surface, surfaced, until_stopped
+from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
+from croupier.node.kubelet.allocation_mismatch import MismatchRepair
+from croupier.node.kubelet.kubelet_serving import KubeletServing
+from croupier.wiring.process_context import (
+    BOUND_PODS,
+    InformerFactory,
+    ProcessContext,
+    ProcessOptions,
+    open_context,
+    run_until_stopped,
+)
 
-LONGEST_LABEL: Final = 63
-WRITERS: Final = 32
+MAX_LABEL_LENGTH: Final = 63
+MAX_WRITES: Final = 32
 """Maximum number of concurrent writes of a fleet."""
-BY_LABELS: Final = "labels"
+CARDS_FROM_LABELS: Final = "labels"
 """Value instead of MODEL:COUNT: simulate the cards that the labels of each node name."""
 
-Source: TypeAlias = Literal["nvml", "simulated"]
+CardSource: TypeAlias = Literal["nvml", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NodeProcessOptions:
     """The command line options of the agent."""
 
-    source: Source
+    source: CardSource
     cards: str = ""
     """The simulated cards: MODEL:COUNT, a file, or `labels`."""
     node: str = ""
@@ -73,41 +80,51 @@ class Wish:
     clock: SystemClock = field(default_factory=SystemClock)
 
 
-async def work(settings: Settings, wish: Wish) -> int:
-    async with surfaced(settings) as surface:
-        recorder = Recorder(surface.api, REPORTER, gauge=surface.metrics)
-        agent = _fleet(surface, wish, recorder) if wish.fleet is not None else _one(surface, wish, recorder)
-        return await until_stopped(surface, [*agent, Part("events", recorder.run)])
+async def work(settings: ProcessOptions, options: NodeProcessOptions) -> int:
+    async with open_context(settings) as surface:
+        recorder = EventRecorder(surface.api, FIELD_MANAGER, gauge=surface.metrics)
+        agent = (
+            _fleet(surface, options, recorder)
+            if options.fleet is not None
+            else _single_node(surface, options, recorder)
+        )
+        return await run_until_stopped(surface, [*agent, Component("events", recorder.run)])
 
 
-def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
-    caches = Caches(surface.api, surface.metrics)
-    name = wish.node
+def _single_node(
+    context: ProcessContext, options: NodeProcessOptions, recorder: EventRecorder
+) -> list[Component]:
+    caches = InformerFactory(context.api, context.metrics)
+    name = options.node
     nodes = caches.follow(kinds.NODES, Selection(fields=f"metadata.name={name}")).store
     pods = caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={name}")).store
     devices = caches.follow(kinds.GPU_DEVICES, Selection(labels=_devices_of(name))).store
     maps = caches.follow(
-        kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+        kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=agent_sight.POOL_LABEL)
     ).store
-    window = Window(
+    window = NodeInformers(
         name,
         lambda: nodes.named(name),
         lambda: pods,
         lambda: [device for device in devices if device.status.node_name == name],
-        Pools(maps),
+        PoolConfigMaps(maps),
     )
-    cards = _cards(wish, window)
-    serving = KubeletServing(window, cards, wish.kubelet, wish.clock)
-    gauge = AgentMetrics(surface.metrics.registry)
-    check = WrongCards(window, surface.api, recorder, clock=wish.clock, gauge=gauge)
-    believed = frozenset((surface.settings.namespace, *BELIEVED))
-    monitor = Exporter(lambda: pods, wish.clock, believed=believed, every=wish.beat)
-    parts = Parts(window, cards, serving, _cutter(wish, cards, name), recorder, check, monitor)
+    cards = _cards(options, window)
+    serving = KubeletServing(window, cards, options.kubelet, options.clock)
+    gauge = PrometheusNodeAgentMetrics(context.metrics.registry)
+    check = MismatchRepair(window, context.api, recorder, clock=options.clock, gauge=gauge)
+    believed = frozenset((context.settings.namespace, *TRUSTED_NAMESPACES))
+    monitor = DcgmExporter(lambda: pods, options.clock, trusted_namespaces=believed, every=options.beat)
+    parts = NodeAgentParts(
+        window, cards, serving, _repartitioner(options, cards, name), recorder, check, monitor
+    )
 
     async def look_after(ending: asyncio.Event) -> None:
-        agent = Agent(parts, surface.api, replace(_settings(surface, wish, gauge), boot=past.this_boot()))
+        agent = NodeAgent(
+            parts, context.api, replace(_settings(context, options, gauge), boot=previous_report.boot_id())
+        )
         subscriptions = [
-            nodes.subscribe(lambda change: agent.wake() if _minded(change) else None),
+            nodes.subscribe(lambda change: agent.wake() if _is_relevant(change) else None),
             *(store.subscribe(lambda _: agent.wake()) for store in (pods, devices, maps)),
         ]
         try:
@@ -115,89 +132,102 @@ def _one(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
         finally:
             for unsubscribe in subscriptions:
                 unsubscribe()
-        if surface.orders.off:  # without a plugin a pod would start without its card
-            await serving.serve(Offer(), {})
+        if context.live_settings.off:  # without a plugin a pod would start without its card
+            await serving.serve(ServedResources(), {})
 
-    plugins = Part("device plugins", serving.run)
-    return [*caches.parts(), plugins, _part(surface, caches, look_after)]
+    plugins = Component("device plugins", serving.run)
+    return [*caches.components(), plugins, _component(context, caches, look_after)]
 
 
-def _minded(change: Change[Node]) -> bool:
-    return change.old is None or change.new is None or agent_sight.differ(change.old, change.new)
+def _is_relevant(change: ObjectChange[Node]) -> bool:
+    return change.old is None or change.new is None or agent_sight.relevant_change(change.old, change.new)
 
 
 def _devices_of(node: str) -> str:
     """The label selector of a node's GPUDevices; a node name too long for a label selects all."""
-    return f"{NODE_LABEL}={node}" if len(node) <= LONGEST_LABEL else NODE_LABEL
+    return f"{NODE_LABEL}={node}" if len(node) <= MAX_LABEL_LENGTH else NODE_LABEL
 
 
-def _fleet(surface: Surface, wish: Wish, recorder: Recorder) -> list[Part]:
-    caches = Caches(surface.api, surface.metrics)
+def _fleet(context: ProcessContext, options: NodeProcessOptions, recorder: EventRecorder) -> list[Component]:
+    caches = InformerFactory(context.api, context.metrics)
     sources = FleetSources(
-        nodes=caches.follow(kinds.NODES, Selection(labels=wish.fleet)).store,
+        nodes=caches.follow(kinds.NODES, Selection(labels=options.fleet)).store,
         pods=caches.follow(kinds.PODS, BOUND_PODS).store,
         devices=caches.follow(kinds.GPU_DEVICES).store,
         config_maps=caches.follow(
-            kinds.CONFIG_MAPS, Selection(surface.settings.namespace, labels=agent_sight.POOL)
+            kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=agent_sight.POOL_LABEL)
         ).store,
     )
 
-    turns, gauge = asyncio.Semaphore(WRITERS), AgentMetrics(surface.metrics.registry)
+    turns, gauge = asyncio.Semaphore(MAX_WRITES), PrometheusNodeAgentMetrics(context.metrics.registry)
 
-    def make(window: Window) -> Agent:
-        cards = _cards(wish, window)
-        serving = StatusServing(surface.api, window)
-        parts = Parts(window, cards, serving, _cutter(wish, cards, window.name), recorder)
+    def make(informers: NodeInformers) -> NodeAgent:
+        cards = _cards(options, informers)
+        serving = StatusServing(context.api, informers)
+        parts = NodeAgentParts(
+            informers, cards, serving, _repartitioner(options, cards, informers.name), recorder
+        )
         # Watches and the faults file report all changes; frequent polling is only for real drivers.
-        chosen = replace(_settings(surface, wish, gauge), every=max(wish.every, wish.beat), turns=turns)
-        return Agent(parts, surface.api, chosen)
+        chosen = replace(
+            _settings(context, options, gauge), every=max(options.every, options.beat), write_slots=turns
+        )
+        return NodeAgent(parts, context.api, chosen)
 
-    return [*caches.parts(), _part(surface, caches, lambda ending: Fleet(sources, make).run(ending))]
+    return [
+        *caches.components(),
+        _component(context, caches, lambda ending: NodeAgentFleet(sources, make).run(ending)),
+    ]
 
 
-def _part(surface: Surface, caches: Caches, run: Callable[[asyncio.Event], Any]) -> Part:
+def _component(
+    context: ProcessContext, caches: InformerFactory, run: Callable[[asyncio.Event], Any]
+) -> Component:
     """The agent starts after all caches have synced."""
 
     async def working(stop: asyncio.Event) -> None:
-        await first(stop, caches.synced())
-        await surface.orders.obeyed(lambda ending, _: run(ending), stop)
+        await wait_or_stop(stop, caches.synced())
+        await context.live_settings.run_with(lambda ending, _: run(ending), stop)
 
-    surface.checks.ready["caches"] = caches.behind
-    return Part("agent", working)
+    context.checks.ready["caches"] = caches.not_synced
+    return Component("agent", working)
 
 
-def check(wish: Wish) -> None:
+def check(options: NodeProcessOptions) -> None:
     """Raises CardError if the simulated cards are invalid."""
-    if wish.source == "simulated" and wish.cards != BY_LABELS:
-        simulated_plan.read(wish.cards)
+    if options.source == "simulated" and options.cards != CARDS_FROM_LABELS:
+        simulated_spec.read(options.cards)
 
 
-def _cards(wish: Wish, window: Window) -> Cards:
-    if wish.source == "nvml":
-        return NvmlCards(clock=wish.clock, library=wish.library, host=wish.host)
-    state = wish.state / f"{window.name}.cards.json" if wish.state is not None else None
-    plan = simulated_plan.read(_labelled(window) if wish.cards == BY_LABELS else wish.cards)
-    files = Files(state, wish.faults, wish.cdi)
-    return SimulatedCards(window.name, plan, clock=wish.clock, files=files)
-
-
-def _labelled(window: Window) -> str:
-    """The cards that a node's labels name."""
-    node = window.node()
-    labels = node.metadata.labels if node is not None else {}
-    product = labels.get(f"{features.GPU}.product", "")
-    name = next((model.name for model in catalogue.MODELS if model.product == product), product)
-    return f"{name}:{labels.get(f'{features.GPU}.count', '1')}"
-
-
-def _cutter(wish: Wish, cards: Cards, node: str) -> Recutter:
-    journal: Journal = (
-        MemoryJournal() if wish.state is None else FileJournal(wish.state / f"{node}.changes.json")
+def _cards(options: NodeProcessOptions, informers: NodeInformers) -> CardDriver:
+    if options.source == "nvml":
+        return NvmlCards(clock=options.clock, library=options.library, host=options.host)
+    state = options.state / f"{informers.name}.cards.json" if options.state is not None else None
+    plan = simulated_spec.read(
+        _cards_from_labels(informers) if options.cards == CARDS_FROM_LABELS else options.cards
     )
-    return Recutter(cards, wish.clock, deadline=wish.deadline, journal=journal)
+    files = SimulatedFiles(state, options.faults, options.cdi)
+    return SimulatedCards(informers.name, plan, clock=options.clock, files=files)
 
 
-def _settings(surface: Surface, wish: Wish, gauge: AgentMetrics) -> AgentSettings:
+def _cards_from_labels(informers: NodeInformers) -> str:
+    """The cards that a node's labels name."""
+    node = informers.node()
+    labels = node.metadata.labels if node is not None else {}
+    product = labels.get(f"{gpu_labels.GPU_PREFIX}.product", "")
+    name = next((model.name for model in catalogue.MODELS if model.product == product), product)
+    return f"{name}:{labels.get(f'{gpu_labels.GPU_PREFIX}.count', '1')}"
+
+
+def _repartitioner(options: NodeProcessOptions, cards: CardDriver, node: str) -> Repartitioner:
+    journal: RepartitionJournal = (
+        MemoryJournal() if options.state is None else FileJournal(options.state / f"{node}.changes.json")
+    )
+    return Repartitioner(cards, options.clock, deadline=options.deadline, journal=journal)
+
+
+def _settings(
+    context: ProcessContext, options: NodeProcessOptions, gauge: PrometheusNodeAgentMetrics
+) -> AgentSettings:
     return AgentSettings(
-        surface.settings.namespace, every=wish.every, beat=wish.beat, clock=wish.clock, gauge=gauge
+        context.settings.namespace, every=options.every, beat=options.beat, clock=options.clock, gauge=gauge
     )

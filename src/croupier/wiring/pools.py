@@ -4,52 +4,52 @@ from datetime import timedelta
 from typing import Final
 
 from croupier.api import kinds, settings
-from croupier.api.gpu import agent_report, pooling
+from croupier.api.gpu import agent_report, convert_pool
 from croupier.api.settings import Configuration
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.metrics import DeviceMetrics
-from croupier.controllers.cards.reporters import Reporters
-from croupier.controllers.ledger.ledgers import Ledgers
-from croupier.controllers.ledger.sight import Sight, Sources
+from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
+from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import booking, pool
-from croupier.controllers.pools import nodes as pool_nodes
-from croupier.controllers.pools import writing as pool_writing
+from croupier.controllers.pools import node_controller as pool_nodes
+from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.booking import BookingMetrics, Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
-from croupier.controllers.pools.nodes import PoolNodes
+from croupier.controllers.pools.node_controller import PoolNodeController
 from croupier.controllers.pools.pool import PoolController
-from croupier.controllers.pools.status import Alarm
+from croupier.controllers.pools.status import LowCapacityAlert
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools.assignment import Approval
-from croupier.kube.client import Client, Selection
-from croupier.kube.events import Recorder
-from croupier.kube.run import Part
-from croupier.wiring.office import Office
-from croupier.wiring.surface import BOUND_PODS, Keeper
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.serving.component_runner import Component
+from croupier.wiring.controller_group import ControllerGroup
+from croupier.wiring.process_context import BOUND_PODS, Runnable
 
 LEASE: Final = "croupier-pools"
 
 
-def parts(office: Office) -> list[Part]:
-    pool_group = _Pools(office)
+def components(group: ControllerGroup) -> list[Component]:
+    pool_group = _PoolGroup(group)
     return [
-        Part("events of cards", pool_group.reporters.run),
-        Part("events of bookings", pool_group.booked.run),
-        office.elected("pools", LEASE, pool_group.keepers, minds=_minds),
+        Component("events of cards", pool_group.recorders.run),
+        Component("events of bookings", pool_group.booked.run),
+        group.elected("pools", LEASE, pool_group.controllers, depends_on=_depends_on),
     ]
 
 
-def _minds(configuration: Configuration) -> object:
+def _depends_on(configuration: Configuration) -> object:
     return configuration.device_approval, configuration.maintenance, configuration.alerts.capacity_low
 
 
-class _Pools:
-    def __init__(self, office: Office) -> None:
-        surface, follow = office.surface, office.caches.follow
-        self._office = office
+class _PoolGroup:
+    def __init__(self, group: ControllerGroup) -> None:
+        surface, follow = group.context, group.caches.follow
+        self._group = group
         self._settings = surface.settings
-        self._seen = Sources(
+        self._informers = LedgerInformers(
             nodes=follow(kinds.NODES),
             devices=follow(kinds.GPU_DEVICES),
             pools=follow(kinds.GPU_POOLS),
@@ -57,39 +57,41 @@ class _Pools:
             reservations=follow(kinds.RESERVATIONS),
             inventories=follow(kinds.GPU_NODE_INVENTORIES),
         )
-        self._ledgers = Ledgers(Sight(self._seen), follow(kinds.NODE_RESERVATIONS))
-        agents = Selection(self._settings.namespace, labels=agent_report.LEASES)
+        self._ledgers = ReadOnlyLedgers(ClusterView(self._informers), follow(kinds.NODE_RESERVATIONS))
+        agents = Selection(self._settings.namespace, labels=agent_report.LEASE_SELECTOR)
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
         ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
-        self._waiting = follow(kinds.PODS, booking.WAITING, name="pods that wait for a pool")
-        self.reporters = Reporters(surface.api, surface.metrics)
-        self.booked = Recorder(surface.api, booking.REPORTER, gauge=surface.metrics, naming=booking.naming)
+        self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
+        self.recorders = CardEventRecorders(surface.api, surface.metrics)
+        self.booked = EventRecorder(
+            surface.api, booking.REPORTER, gauge=surface.metrics, naming=booking.event_name
+        )
         registry = surface.metrics.registry
-        DeviceMetrics(registry, self._seen.devices.store)
-        self._figures = PoolMetrics(registry, self._seen.pools.store)
+        DeviceMetrics(registry, self._informers.devices.store)
+        self._figures = PoolMetrics(registry, self._informers.pools.store)
         self._expired = BookingMetrics(registry)
 
-    def keepers(self, api: Client, configuration: Configuration) -> list[Keeper]:
+    def controllers(self, api: Client, configuration: Configuration) -> list[Runnable]:
         bookings, approval = self._bookings(), _approval(configuration)
         options = self._wanted(configuration, approval)
-        pools = PoolController(self._pools(bookings), api, recorder=self.reporters.of(POOL), settings=options)
+        pools = PoolController(self._pools(bookings), api, recorder=self.recorders.of(POOL), settings=options)
         return [bookings, self._cards(api, approval), pools, self._nodes(api)]
 
     def _bookings(self) -> Bookings:
-        gauge = self._office.gauge(booking.NAME)
-        options = booking.Settings(ttl=self._settings.ttl, gauge=gauge, figures=self._expired)
-        return Bookings(self._waiting, self._seen.pools, self.booked, options)
+        gauge = self._group.gauge(booking.NAME)
+        options = booking.BookingOptions(ttl=self._settings.ttl, gauge=gauge, metrics=self._expired)
+        return Bookings(self._waiting, self._informers.pools, self.booked, options)
 
     def _cards(self, api: Client, approval: Approval) -> CardController:
-        seen = self._seen
-        sources = cards.Sources(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
-        options = cards.Settings(approval=approval, gauge=self._office.gauge(cards.NAME))
-        return CardController(sources, api, reporters=self.reporters, ledgers=self._ledgers, settings=options)
+        seen = self._informers
+        sources = cards.CardInformers(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
+        options = cards.CardControllerOptions(approval=approval, gauge=self._group.gauge(cards.NAME))
+        return CardController(sources, api, recorders=self.recorders, ledgers=self._ledgers, settings=options)
 
-    def _pools(self, bookings: Bookings) -> pool.Sources:
-        seen = self._seen
-        return pool.Sources(
+    def _pools(self, bookings: Bookings) -> pool.PoolInformers:
+        seen = self._informers
+        return pool.PoolInformers(
             pools=seen.pools,
             devices=seen.devices,
             nodes=seen.nodes,
@@ -99,23 +101,25 @@ class _Pools:
             bookings=bookings,
         )
 
-    def _wanted(self, configuration: Configuration, approval: Approval) -> pool.Settings:
+    def _wanted(self, configuration: Configuration, approval: Approval) -> pool.PoolControllerOptions:
         low = configuration.alerts.capacity_low
-        return pool.Settings(
+        return pool.PoolControllerOptions(
             namespace=self._settings.namespace,
             deadline=timedelta(seconds=settings.seconds(configuration.maintenance.deadline)),
-            alarm=Alarm(low.percent, timedelta(seconds=settings.seconds(low.for_))),
+            alarm=LowCapacityAlert(low.percent, timedelta(seconds=settings.seconds(low.for_))),
             approval=approval,
-            figures=self._figures,
-            gauge=self._office.gauge(pool.NAME),
+            metrics=self._figures,
+            gauge=self._group.gauge(pool.NAME),
         )
 
-    def _nodes(self, api: Client) -> PoolNodes:
-        seen = self._seen
-        sources = pool_nodes.Sources(seen.nodes, seen.devices, seen.pools)
-        return PoolNodes(sources, api, pool_nodes.Settings(gauge=self._office.gauge(pool_nodes.NAME)))
+    def _nodes(self, api: Client) -> PoolNodeController:
+        seen = self._informers
+        sources = pool_nodes.PoolNodeInformers(seen.nodes, seen.devices, seen.pools)
+        return PoolNodeController(
+            sources, api, pool_nodes.PoolNodeOptions(gauge=self._group.gauge(pool_nodes.NAME))
+        )
 
 
 def _approval(configuration: Configuration) -> Approval:
     approval = configuration.device_approval
-    return Approval(approval.mode, pooling.labelled(approval.selector))
+    return Approval(approval.mode, convert_pool.label_selector(approval.selector))

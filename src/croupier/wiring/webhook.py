@@ -6,47 +6,47 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.admission import certificates_shared, notices
-from croupier.admission.authority import RULES as ROTATION
-from croupier.admission.authority import Rules as Rotation
+from croupier.admission import certificates_shared, pod_events
+from croupier.admission.certificate_rotation import ROTATION_RULES as ROTATION
+from croupier.admission.certificate_rotation import RotationRules as Rotation
 from croupier.admission.certificates_files import MountedCertificate
 from croupier.admission.certificates_shared import SharedCertificate
-from croupier.admission.configurations import Wish
+from croupier.admission.configurations import WebhookConfigurationOptions
 from croupier.admission.metrics import AdmissionMetrics
-from croupier.admission.mutate import Mutator
-from croupier.admission.notices import Notices
-from croupier.admission.pools import Defaults, Guard
+from croupier.admission.mutate import PodMutator
+from croupier.admission.pod_events import PendingPodEvents
+from croupier.admission.pools import PoolAccessGuard, PoolDefaults
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
-from croupier.admission.review import AdmissionRequest, Verdict
-from croupier.admission.server import DRAIN, Webhook
-from croupier.admission.server import Mutator as Decider
+from croupier.admission.review import AdmissionRequest, AdmissionVerdict
+from croupier.admission.server import DRAIN, WebhookServer
+from croupier.admission.server import AdmissionDecider as Decider
 from croupier.api import kinds
-from croupier.api.occupancy import LEAN_NODES, LEAN_PODS
-from croupier.api.sighting import SIGHTINGS
-from croupier.book import availability
+from croupier.api.pod_identity import POD_IDENTITIES
+from croupier.api.pod_requests import LEAN_NODES, LEAN_PODS
+from croupier.capacity import availability
 from croupier.core.availability import Availability
 from croupier.core.fallbacks import policy as fallback_policy
-from croupier.core.fallbacks.policy import Policy
-from croupier.kube import run
-from croupier.kube.client import Selection
-from croupier.kube.events import Recorder
-from croupier.kube.run import Part
-from croupier.kube.serving import GRACE, Address, Listen, Rotating
-from croupier.kube.store import Store
-from croupier.kube.together import first
-from croupier.wiring.settings import Orders
-from croupier.wiring.surface import (
+from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.kube.cache.store import Store
+from croupier.kube.client.api_client import Selection
+from croupier.kube.client.concurrency import wait_or_stop
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.serving import component_runner
+from croupier.kube.serving.component_runner import Component
+from croupier.kube.serving.http_server import SHUTDOWN_GRACE, Address, ListenOptions, RotatingCertificate
+from croupier.wiring.live_settings import LiveSettings
+from croupier.wiring.process_context import (
     BOUND_PODS,
-    FAREWELL,
-    Caches,
-    Settings,
-    Surface,
-    surfaced,
-    until_stopped,
+    SHUTDOWN_TIMEOUT,
+    InformerFactory,
+    ProcessContext,
+    ProcessOptions,
+    open_context,
+    run_until_stopped,
 )
 
-OFF: Final = Verdict(
+DISABLED: Final = AdmissionVerdict(
     allowed=False,
     sentence="GPU pools are disabled (spec.enabled of ModuleConfig gpu-operator is false), so access to a "
     "pool cannot be checked; try again when they are enabled",
@@ -55,12 +55,12 @@ OFF: Final = Verdict(
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class WebhookOptions:
     """The options of the webhook."""
 
     listen: Address
-    wish: Wish
-    policy: Policy | None = None
+    wish: WebhookConfigurationOptions
+    policy: FallbackPolicy | None = None
     """The fallback policy for a profile that no node offers; None means the current settings."""
     installs: bool = True
     """Whether the process writes its own webhook configurations."""
@@ -72,58 +72,67 @@ class Admission:
     """The scheduler of pods that request cards; empty means the default scheduler."""
 
 
-async def work(settings: Settings, admission: Admission) -> int:
+async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
     """Serve admission reviews from caches; starts after all caches have synced."""
-    async with surfaced(settings) as surface:
-        caches, served = Caches(surface.api, surface.metrics), Rotating()
+    async with open_context(settings) as surface:
+        caches, served = InformerFactory(surface.api, surface.metrics), RotatingCertificate()
         metrics = AdmissionMetrics(surface.metrics.registry)
-        recorder = Recorder(surface.api, notices.REPORTER, gauge=surface.metrics, naming=notices.naming)
-        pending_events = Notices(recorder)
-        caches.follow(SIGHTINGS, name="created pods").store.subscribe(pending_events.seen)
+        recorder = EventRecorder(
+            surface.api, pod_events.REPORTER, gauge=surface.metrics, naming=pod_events.event_name
+        )
+        pending_events = PendingPodEvents(recorder)
+        caches.follow(POD_IDENTITIES, name="created pods").store.subscribe(pending_events.seen)
         policy = _policy(surface, admission)
-        decider = Mutator(_offer(caches, policy()), policy, admission.scheduler)
-        mutator = Switched(decider, surface.orders)
+        decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler)
+        mutator = DisabledGate(decider, surface.live_settings)
         certificate = _certificate(surface, caches, admission, (served, metrics))
-        access = Guard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _spreading(surface))
-        guard = Switched(access, surface.orders, OFF)
-        listen = Listen(admission.listen, served)
-        hook = Webhook(mutator, listen, guard, gauge=metrics, notices=pending_events, drain=admission.drain)
+        access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(surface))
+        guard = DisabledGate(access, surface.live_settings, DISABLED)
+        listen = ListenOptions(admission.listen, served)
+        hook = WebhookServer(
+            mutator, listen, guard, gauge=metrics, notices=pending_events, drain=admission.drain
+        )
 
         async def serve(stop: asyncio.Event) -> None:
-            await first(stop, _both(caches.synced(), certificate.loaded.wait()))
+            await wait_or_stop(stop, _wait_for_all(caches.synced(), certificate.loaded.wait()))
             if not stop.is_set():
                 await hook.run(stop, listening=certificate.answer)
 
         ready = surface.checks.ready
-        ready |= {"caches": caches.behind, "certificate": certificate.missing, "webhook": hook.silent}
-        parts = [*caches.parts(), Part("events", recorder.run), run.endless("certificate", certificate.run)]
-        return await until_stopped(
-            surface, [*parts, Part("webhook", serve, grace=admission.drain + GRACE + FAREWELL)]
+        ready |= {"caches": caches.not_synced, "certificate": certificate.missing, "webhook": hook.not_ready}
+        parts = [
+            *caches.components(),
+            Component("events", recorder.run),
+            component_runner.until_cancelled("certificate", certificate.run),
+        ]
+        return await run_until_stopped(
+            surface,
+            [*parts, Component("webhook", serve, grace=admission.drain + SHUTDOWN_GRACE + SHUTDOWN_TIMEOUT)],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class DisabledGate:
     """Forwards requests to `decider`; while the settings disable it, `off` is the response."""
 
     decider: Decider
-    orders: Orders
-    off: Verdict = field(default_factory=Verdict)
+    live_settings: LiveSettings
+    off: AdmissionVerdict = field(default_factory=AdmissionVerdict)
 
-    def mutate(self, request: AdmissionRequest) -> Verdict:
-        return self.off if self.orders.off else self.decider.mutate(request)
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        return self.off if self.live_settings.off else self.decider.mutate(request)
 
 
-def _policy(surface: Surface, admission: Admission) -> Callable[[], Policy]:
+def _policy(context: ProcessContext, admission: WebhookOptions) -> Callable[[], FallbackPolicy]:
     """The current policy. `preferAvailable` is fixed at start; other changes apply to the next pod."""
     chosen = admission.policy
     if chosen is not None:
         return lambda: chosen
-    prefer_available = surface.settings.configuration.fallback.prefer_available
+    prefer_available = context.settings.configuration.fallback.prefer_available
 
-    def current() -> Policy:
-        fallback = surface.orders.configuration.fallback
-        return Policy(
+    def current() -> FallbackPolicy:
+        fallback = context.live_settings.configuration.fallback
+        return FallbackPolicy(
             fallback.direction,
             fallback_policy.memory(fallback.min_memory) if fallback.min_memory else None,
             prefer_available=prefer_available,
@@ -133,29 +142,32 @@ def _policy(surface: Surface, admission: Admission) -> Callable[[], Policy]:
     return current
 
 
-def _spreading(surface: Surface) -> Defaults:
-    key = surface.orders.configuration.scheduling.topology_key
-    return Defaults(surface.settings.strategy, key)
+def _pool_defaults(context: ProcessContext) -> PoolDefaults:
+    key = context.live_settings.configuration.scheduling.topology_key
+    return PoolDefaults(context.settings.strategy, key)
 
 
-def _offer(caches: Caches, policy: Policy) -> Availability:
+def _availability(caches: InformerFactory, policy: FallbackPolicy) -> Availability:
     """Bound pods are cached only if the policy prefers available profiles."""
     nodes = caches.follow(LEAN_NODES).store
     bound = caches.follow(LEAN_PODS, BOUND_PODS).store if policy.prefer_available else Store(LEAN_PODS)
-    return availability.follow(nodes, bound)
+    return availability.maintain(nodes, bound)
 
 
 def _certificate(
-    surface: Surface, caches: Caches, admission: Admission, served: tuple[Rotating, AdmissionMetrics]
+    context: ProcessContext,
+    caches: InformerFactory,
+    admission: WebhookOptions,
+    served: tuple[RotatingCertificate, AdmissionMetrics],
 ) -> SharedCertificate | MountedCertificate:
     tls, metrics = served
-    api = surface.api.acting_as(notices.REPORTER)
+    api = context.api.with_field_manager(pod_events.REPORTER)
     registration = Registration(api, admission.wish, installs=admission.installs)
     if admission.mounted is not None:
         installer = registration if admission.installs else None
         return MountedCertificate(admission.mounted, installer, tls, gauge=metrics)
-    namespace = surface.settings.namespace
-    chosen = certificates_shared.Settings(
+    namespace = context.settings.namespace
+    chosen = certificates_shared.SharedCertificateOptions(
         namespace, hosts=admission.wish.target.hosts, rules=admission.rotation
     )
     shared = SharedCertificate(api, registration, tls, chosen, gauge=metrics)
@@ -167,5 +179,5 @@ def _certificate(
     return shared
 
 
-async def _both(*waits: Coroutine[Any, Any, Any]) -> None:
+async def _wait_for_all(*waits: Coroutine[Any, Any, Any]) -> None:
     await asyncio.gather(*waits)

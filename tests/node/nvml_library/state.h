@@ -1,7 +1,7 @@
 /* A pretend driver's library for tests: the calls our adapter makes, over cards that are lines of a text file.
  *
  * The file is read at every call and written after every change, under a lock, so that a test may change it at
- * any time and a process that dies leaves what a driver would keep. tests/node/nvml_bench.py writes it.
+ * any time and a process that dies leaves what a driver would keep. tests/node/nvml_env.py writes it.
  */
 #ifndef PRETEND_NVML_STATE_H
 #define PRETEND_NVML_STATE_H

@@ -10,23 +10,23 @@ import msgspec
 
 from croupier.api import heartbeat
 from croupier.api.core_v1 import Lease
-from croupier.api.gpu.device import Cut, MIGType
+from croupier.api.gpu.device import DevicePartitioning, MIGType
 from croupier.api.wire import Wire
 
-CARDS: Final = "gpu.deckhouse.io/cards"
+REPORT_ANNOTATION: Final = "gpu.deckhouse.io/cards"
 """The annotation with the report."""
-NODE: Final = "gpu.deckhouse.io/node"
+NODE_ANNOTATION: Final = "gpu.deckhouse.io/node"
 """The annotation with the name of the node. The name of the Lease may be shortened."""
-AGENT: Final = "gpu.deckhouse.io/agent"
+AGENT_LABEL: Final = "gpu.deckhouse.io/agent"
 """The label on the Lease of every node agent."""
-LEASES: Final = f"{AGENT}=node"
-BEATS: Final = 3
+LEASE_SELECTOR: Final = f"{AGENT_LABEL}=node"
+READY_HEARTBEATS: Final = 3
 """The number of consecutive good heartbeats after which a card or node is ready. Counters stop there."""
 
 _PREFIX: Final = "gpu-node-"
 
 
-class CardHealth(Wire, frozen=True, kw_only=True):
+class ReportedHealth(Wire, frozen=True, kw_only=True):
     """The health of a card. `reason` is one CamelCase word, `message` a sentence."""
 
     healthy: bool = True
@@ -40,7 +40,7 @@ class CardHealth(Wire, frozen=True, kw_only=True):
     metrics: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class CardLine(Wire, frozen=True, kw_only=True):
+class CardReport(Wire, frozen=True, kw_only=True):
     """One card, as reported by its driver."""
 
     index: int
@@ -60,8 +60,8 @@ class CardLine(Wire, frozen=True, kw_only=True):
     mig_capable: bool = False
     types: tuple[MIGType, ...] = ()
     """The supported MIG profiles."""
-    cut: Cut = Cut()
-    health: CardHealth = CardHealth()
+    cut: DevicePartitioning = DevicePartitioning()
+    health: ReportedHealth = ReportedHealth()
 
 
 class AgentReport(Wire, frozen=True, kw_only=True):
@@ -86,21 +86,21 @@ class AgentReport(Wire, frozen=True, kw_only=True):
     """The resources that another device plugin already serves."""
     troubles: tuple[str, ...] = ()
     """Human-readable descriptions of problems."""
-    cards: tuple[CardLine, ...] = ()
+    cards: tuple[CardReport, ...] = ()
 
 
 def lease_name(node: str) -> str:
-    return heartbeat.name(_PREFIX, node)
+    return heartbeat.lease_name(_PREFIX, node)
 
 
 def node_of(lease: Lease) -> str:
-    return heartbeat.node_of(lease, NODE, _PREFIX)
+    return heartbeat.node_of(lease, NODE_ANNOTATION, _PREFIX)
 
 
-def written(report: AgentReport) -> str:
+def encode(report: AgentReport) -> str:
     """Encode the report for the annotation. If it is too long, leave out the sensor readings."""
     text = msgspec.json.encode(report)
-    if len(text) > heartbeat.MOST_BYTES:
+    if len(text) > heartbeat.MAX_REPORT_BYTES:
         bare = tuple(
             msgspec.structs.replace(card, health=msgspec.structs.replace(card.health, metrics={}))
             for card in report.cards
@@ -109,9 +109,9 @@ def written(report: AgentReport) -> str:
     return text.decode()
 
 
-def read(lease: Lease) -> AgentReport | None:
+def decode(lease: Lease) -> AgentReport | None:
     """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
     try:
-        return msgspec.json.decode(lease.metadata.annotations.get(CARDS, ""), type=AgentReport)
+        return msgspec.json.decode(lease.metadata.annotations.get(REPORT_ANNOTATION, ""), type=AgentReport)
     except msgspec.MsgspecError:
         return None

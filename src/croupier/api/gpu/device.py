@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta
-from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, matches, rule, table
+from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_map, matches, rule
 
 ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 IGNORE: Final = "gpu.deckhouse.io/ignore"
@@ -16,7 +16,7 @@ DRAIN: Final = "gpu.deckhouse.io/drain"
 """The annotation that keeps new holders off a card. Its value is the reason."""
 OCCUPIED: Final = "Occupied"
 """The condition that says whether the ledger records holders of the card. Its reason is one of OCCUPANCY."""
-OCCUPANCY: Final = ("Free", "Withdrawn", "Reserved", "InUse")
+OCCUPIED_REASONS: Final = ("Free", "Withdrawn", "Reserved", "InUse")
 """Withdrawn: the card has no holders, and the ledger allocates nothing on it."""
 VANISHED: Final = "Vanished"
 """The condition of a card that has left the PCI bus. Its GPUDevice is deleted once it has no holders."""
@@ -26,7 +26,7 @@ DevicePhase: TypeAlias = Literal[
     "Discovered", "Validating", "Ready", "PendingAssignment", "Assigned", "Reserved", "InUse", "Faulted"
 ]
 MIGStrategy: TypeAlias = Literal["None", "Single", "Mixed"]
-CutState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
+PartitioningState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
 
 STATE_OF_PHASE: Final[dict[DevicePhase, DeviceState]] = {
     "Discovered": "Unassigned",
@@ -184,7 +184,7 @@ class Hardware(Wire, frozen=True, kw_only=True):
     """The MIG capabilities of the card."""
 
 
-class Health(Wire, frozen=True, kw_only=True):
+class DeviceHealth(Wire, frozen=True, kw_only=True):
     """The health of the card."""
 
     temperature_c: Annotated[int, Meta(ge=-100, le=300), INT32] | None = None
@@ -209,7 +209,7 @@ class Health(Wire, frozen=True, kw_only=True):
     """Sensor readings by metric name."""
 
 
-class CutSlot(Wire, frozen=True, kw_only=True):
+class DevicePartition(Wire, frozen=True, kw_only=True):
     """One MIG device on the card."""
 
     id: Annotated[str, Meta(min_length=1, max_length=63)]
@@ -224,22 +224,22 @@ class CutSlot(Wire, frozen=True, kw_only=True):
     """The UUID that the driver reports for the MIG device."""
 
 
-class Cut(Wire, frozen=True, kw_only=True):
+class DevicePartitioning(Wire, frozen=True, kw_only=True):
     """The current MIG partitioning of the card, as reported by the agent of its node."""
 
     enabled: bool = False
     """Whether MIG mode is enabled."""
-    slots: Annotated[tuple[CutSlot, ...], Meta(max_length=8)] = ()
+    slots: Annotated[tuple[DevicePartition, ...], Meta(max_length=8)] = ()
     """The MIG devices on the card."""
     target: Annotated[str, Meta(max_length=253)] = ""
     """The requested partitioning, for example 2g.20gb:2,3g.30gb:1, or whole. Unset if none is requested."""
-    state: CutState = "Applied"
+    state: PartitioningState = "Applied"
     """The state of a repartitioning: Applied, Waiting (for holders to leave), Changing, Failed or Drifted."""
     message: Annotated[str, Meta(max_length=1024)] = ""
     """A human-readable explanation of why the requested partitioning is not applied."""
 
 
-_MEANT: Final = f"{table(STATE_OF_PHASE)}[self.phase]"
+_STATE_OF_THIS_PHASE: Final = f"{cel_map(STATE_OF_PHASE)}[self.phase]"
 
 
 class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
@@ -247,9 +247,9 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
-            f"!has(self.phase) || (has(self.state) && {_MEANT} == self.state)",
+            f"!has(self.phase) || (has(self.state) && {_STATE_OF_THIS_PHASE} == self.state)",
             "state does not agree with phase",
-            says=f"'phase ' + self.phase + ' means state ' + {_MEANT}",
+            message_expression=f"'phase ' + self.phase + ' means state ' + {_STATE_OF_THIS_PHASE}",
         ),
         rule(
             "!has(self.state) || self.state != 'Assigned' || has(self.poolRef)",
@@ -273,9 +273,9 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """The pool that the card belongs to."""
     hardware: Annotated[Hardware, ATOMIC_MAP] | None = None
     """The hardware of the card."""
-    health: Annotated[Health, ATOMIC_MAP] | None = None
+    health: Annotated[DeviceHealth, ATOMIC_MAP] | None = None
     """The health of the card."""
-    cut: Annotated[Cut, ATOMIC_MAP] | None = None
+    cut: Annotated[DevicePartitioning, ATOMIC_MAP] | None = None
     """The current MIG partitioning of the card. Unset if the node's agent does not report it."""
     conditions: Conditions = ()
     """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""

@@ -6,7 +6,7 @@ from msgspec import Meta, field
 
 from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
-from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, checked, matches, rule, table
+from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
@@ -33,7 +33,7 @@ PCIID: TypeAlias = Annotated[
 IndexRange: TypeAlias = Annotated[
     str,
     Meta(max_length=7),
-    checked(
+    cel_rules(
         rule(
             "self.matches('^[0-9]{1,3}(-[0-9]{1,3})?$')"
             " && int(self.split('-')[0]) <= int(self.split('-')[size(self.split('-')) - 1])",
@@ -104,7 +104,7 @@ class TimeSlice(Wire, frozen=True, kw_only=True):
     """The number of time slices of each card, and so the largest number of pods that share it."""
 
 
-class Allocation(Wire, frozen=True, kw_only=True):
+class PoolAllocation(Wire, frozen=True, kw_only=True):
     """How the cards of the pool are shared. Changing it puts the pool into Maintenance."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -127,7 +127,7 @@ class Allocation(Wire, frozen=True, kw_only=True):
         Annotated[
             tuple[ProfileCount, ...],
             Meta(min_length=1, max_length=7),
-            checked(
+            cel_rules(
                 rule(
                     "self.all(a, self.exists_one(b, a.profile == b.profile))",
                     "a profile appears twice in migLayout",
@@ -177,7 +177,7 @@ class PoolTaint(Wire, frozen=True, kw_only=True):
     """The effect on pods that do not tolerate the taint."""
 
 
-class Scheduling(Wire, frozen=True, kw_only=True):
+class PoolScheduling(Wire, frozen=True, kw_only=True):
     """How pods of the pool are placed on nodes."""
 
     strategy: Literal["BinPack", "Spread"] | None = None
@@ -194,13 +194,13 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
     rules: ClassVar[tuple[Rule, ...]] = (
         rule(
             "!has(self.resource) || !has(self.resource.unit) || "
-            f"self.resource.unit == {table(UNIT_OF_MODE)}[self.allocation.mode]",
+            f"self.resource.unit == {cel_map(UNIT_OF_MODE)}[self.allocation.mode]",
             "resource.unit does not agree with allocation.mode:"
             " Exclusive counts in Card, MIG in MIG, TimeSlice in TimeSlice, MPS in Percent",
         ),
     )
 
-    allocation: Allocation
+    allocation: PoolAllocation
     """How the cards of the pool are shared. Changing it puts the pool into Maintenance."""
     resource: PoolResource = PoolResource()
     """The extended resource that pods request."""
@@ -212,7 +212,7 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
     """How matching cards join the pool."""
     access: Access = Access()
     """Which pods may use the pool. Without entries every pod may use it."""
-    scheduling: Scheduling = Scheduling()
+    scheduling: PoolScheduling = PoolScheduling()
     """How pods of the pool are placed on nodes."""
 
 
@@ -271,7 +271,7 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     """The observed state of the pool."""
 
-    allocation: Annotated[Allocation, ATOMIC_MAP] | None = None
+    allocation: Annotated[PoolAllocation, ATOMIC_MAP] | None = None
     """How the cards are shared now. It equals spec.allocation after a change has been rolled out."""
     capacity: Annotated[PoolCapacity, ATOMIC_MAP] | None = None
     """The capacity of the pool. Unset until it is counted for the first time."""
@@ -297,7 +297,9 @@ class GPUPool(Wire, frozen=True, kw_only=True):
             "!has(self.spec.resource) || !has(self.spec.resource.name)"
             f" || self.spec.resource.name == '{RESOURCE_PREFIX}' + self.metadata.name",
             "resource.name must be gpu.deckhouse.io/<name of the pool>, or be left out",
-            says=f"'resource.name must be {RESOURCE_PREFIX}' + self.metadata.name + ', or be left out'",
+            message_expression=(
+                f"'resource.name must be {RESOURCE_PREFIX}' + self.metadata.name + ', or be left out'"
+            ),
         ),
     )
 

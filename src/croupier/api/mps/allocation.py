@@ -13,27 +13,27 @@ from msgspec import Meta
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
-from croupier.core.ledgers.ledger import Card, Grant, Ledger, Part
-from croupier.core.pods import request
+from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard
+from croupier.core.pods import request_parser
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
 CONTAINER: Final = "gpu.mps.io/container"
 HOLD_EXPIRED: Final = "gpu.mps.io/hold-expired"
 """Set before a hold is released, so that a Binding prepared for it fails with a resourceVersion conflict."""
-LOOK_AGAIN: Final = "gpu.mps.io/look-again"
+RETRY: Final = "gpu.mps.io/look-again"
 """Set to make the scheduler retry an unschedulable pod that would fit now."""
-CARDS: Final = request.CARDS
-RATIO: Final = request.RATIO
-PERCENT: Final = request.PERCENT
-MARK: Final = request.MARK
+CARDS: Final = request_parser.CARDS
+RATIO: Final = request_parser.RATIO
+PERCENT: Final = request_parser.PERCENT
+MARK: Final = request_parser.LEDGER
 
-MOST: Final = 32 * 1024
+MAX_LENGTH: Final = 32 * 1024
 """The largest length of an allocation in characters. 32 cards with eight slots each need fewer."""
 
 SlotID: TypeAlias = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
-class Entry(Wire, frozen=True, kw_only=True):
+class AllocationEntry(Wire, frozen=True, kw_only=True):
     """The pod's share of one card: percent, time slices, or MIG slots."""
 
     card: CardID
@@ -45,10 +45,10 @@ class Entry(Wire, frozen=True, kw_only=True):
     slots: Annotated[tuple[SlotID, ...], Meta(max_length=8)] = ()
 
 
-_ENTRIES: Final = msgspec.json.Decoder(Annotated[tuple[Entry, ...], Meta(max_length=32)])
+_ENTRIES: Final = msgspec.json.Decoder(Annotated[tuple[AllocationEntry, ...], Meta(max_length=32)])
 
 
-def fence(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
+def fence_patch(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
     """A merge patch that changes the pod's resourceVersion if the pod is unchanged since it was read.
 
     The time has microseconds because a patch that changes nothing would keep the resourceVersion.
@@ -57,9 +57,9 @@ def fence(pod: ObjectMeta, moment: datetime) -> dict[str, Any]:
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": written}}
 
 
-def look_again(uid: str, moment: datetime) -> dict[str, Any]:
+def retry_patch(uid: str, moment: datetime) -> dict[str, Any]:
     """A merge patch of the pod with this UID. The scheduler retries a pod that has changed."""
-    return {"metadata": {"uid": uid, "annotations": {LOOK_AGAIN: moment.isoformat(timespec="seconds")}}}
+    return {"metadata": {"uid": uid, "annotations": {RETRY: moment.isoformat(timespec="seconds")}}}
 
 
 def encode(grant: Grant, ledger: Ledger) -> str:
@@ -70,12 +70,12 @@ def encode(grant: Grant, ledger: Ledger) -> str:
     return msgspec.json.encode([_entry(part, cards[part.card]) for part in grant]).decode()
 
 
-def _entry(part: Part, card: Card) -> Entry:
+def _entry(part: CardGrant, card: LedgerCard) -> AllocationEntry:
     if card.mode == "MIG":
-        return Entry(card=card.id, index=card.index, slots=part.slots)
+        return AllocationEntry(card=card.id, index=card.index, slots=part.slots)
     if card.mode == "TimeSlice":
-        return Entry(card=card.id, index=card.index, slices=part.share)
-    return Entry(card=card.id, index=card.index, percent=part.share)
+        return AllocationEntry(card=card.id, index=card.index, slices=part.share)
+    return AllocationEntry(card=card.id, index=card.index, percent=part.share)
 
 
 def decode(text: str) -> Grant:
@@ -83,23 +83,25 @@ def decode(text: str) -> Grant:
     return grant(entries(text))
 
 
-def entries(text: str) -> tuple[Entry, ...]:
+def entries(text: str) -> tuple[AllocationEntry, ...]:
     """The entries of the annotation, one per card. ValueError explains why it is invalid."""
-    if len(text) > MOST:
-        raise ValueError(f"annotation {ALLOCATION} has {len(text)} characters; at most {MOST} are allowed")
+    if len(text) > MAX_LENGTH:
+        raise ValueError(
+            f"annotation {ALLOCATION} has {len(text)} characters; at most {MAX_LENGTH} are allowed"
+        )
     try:
-        decoded: tuple[Entry, ...] = _ENTRIES.decode(text)
+        decoded: tuple[AllocationEntry, ...] = _ENTRIES.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"annotation {ALLOCATION} is not a valid list of cards: {error}") from error
     _check(decoded)
     return decoded
 
 
-def grant(entries: tuple[Entry, ...]) -> Grant:
-    return tuple(Part(entry.card, entry.percent or entry.slices or 0, entry.slots) for entry in entries)
+def grant(entries: tuple[AllocationEntry, ...]) -> Grant:
+    return tuple(CardGrant(entry.card, entry.percent or entry.slices or 0, entry.slots) for entry in entries)
 
 
-def _check(entries: tuple[Entry, ...]) -> None:
+def _check(entries: tuple[AllocationEntry, ...]) -> None:
     seen: set[str] = set()
     for entry in entries:
         if entry.card in seen:

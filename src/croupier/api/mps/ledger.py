@@ -16,18 +16,18 @@ from croupier.api.meta import MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, Obje
 from croupier.api.mps import holder
 from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder
 from croupier.api.mps.reservation import CardID, Percent
-from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, checked, quoted, rule, schema
+from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
 
 CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 Count: TypeAlias = Annotated[int, Meta(ge=0), INT32]
 FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
 
-_MOMENT: Final = (
+_TIME_PATTERN: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"
 )
 
 
-class Slot(Wire, frozen=True, kw_only=True):
+class SlotEntry(Wire, frozen=True, kw_only=True):
     """One MIG device of a card, and its holder."""
 
     id: Annotated[str, Meta(min_length=1, max_length=63)]
@@ -42,27 +42,32 @@ class Slot(Wire, frozen=True, kw_only=True):
     """The pod that holds the slot, as namespace/pod/uid. The slot is free if unset."""
 
 
-_COVERED: Final = "[0, 1, 2, 3, 4, 5, 6, 7].filter(i, spans.exists(span, span[0] <= i && i < span[1])).size()"
+_COVERED_SLICES: Final = (
+    "[0, 1, 2, 3, 4, 5, 6, 7].filter(i, spans.exists(span, span[0] <= i && i < span[1])).size()"
+)
 _Slots: TypeAlias = Annotated[
-    tuple[Slot, ...],
+    tuple[SlotEntry, ...],
     Meta(max_length=8),
     schema(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=["id"]),
-    checked(
+    cel_rules(
         rule(
-            f"[self.map(s, [s.start, s.start + s.size])].all(spans, self.map(s, s.size).sum() == {_COVERED})",
+            "[self.map(s, [s.start, s.start + s.size])].all(spans, "
+            f"self.map(s, s.size).sum() == {_COVERED_SLICES})",
             "slots overlap or end beyond memory slice 7",
         ),
         rule(
-            f"self.all(s, s.profile.matches({quoted(MIG_PROFILE)}))",
+            f"self.all(s, s.profile.matches({cel_string(MIG_PROFILE)}))",
             f"the profile of a slot {MIG_PROFILE_MESSAGE}",
         ),
-        rule(f"self.all(s, !has(s.holder) || s.holder.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE),
+        rule(
+            f"self.all(s, !has(s.holder) || s.holder.matches({cel_string(HOLDER_PATTERN)}))", HOLDER_MESSAGE
+        ),
     ),
 ]
 """The rules are on the list, not on each slot: every evaluated rule costs. The list type keeps ids unique."""
 
 
-class Card(Wire, frozen=True, kw_only=True):
+class CardEntry(Wire, frozen=True, kw_only=True):
     """One card: its capacity and its holders."""
 
     # The rules read each field once: field access in an object costs the API server more than arithmetic.
@@ -72,7 +77,7 @@ class Card(Wire, frozen=True, kw_only=True):
             "[self.mode].all(m, has(self.capacityPercent) == (m == 'Percent')"
             " && has(self.slots) == (m == 'MIG') && has(self.slices) == (m == 'TimeSlice'))",
             "a card has capacityPercent in mode Percent, slots in MIG, slices in TimeSlice, and nothing else",
-            says="'card ' + self.id + ' is in mode ' + self.mode + ': it must have '"
+            message_expression="'card ' + self.id + ' is in mode ' + self.mode + ': it must have '"
             " + (self.mode == 'Percent' ? 'capacityPercent and neither slots nor slices' : self.mode == 'MIG'"
             " ? 'slots and neither capacityPercent nor slices' : self.mode == 'TimeSlice'"
             " ? 'slices and neither capacityPercent nor slots'"
@@ -84,7 +89,7 @@ class Card(Wire, frozen=True, kw_only=True):
             " : has(self.slices) ? given <= self.slices"
             " : self.mode == 'Exclusive' && size(h) == 1 && given == 100))",
             "the holders of a card have more than its capacity",
-            says="'card ' + self.id + (self.mode == 'MIG'"
+            message_expression="'card ' + self.id + (self.mode == 'MIG'"
             " ? ' is in mode MIG: name its holders in its slots, not in holders' : self.mode == 'Exclusive'"
             " ? ' is exclusive: it can have one holder with 100 percent' : self.mode == 'TimeSlice'"
             " ? ' is overcommitted: its holders have more time slices than it has'"
@@ -114,7 +119,7 @@ class Card(Wire, frozen=True, kw_only=True):
         dict[str, Percent],
         Meta(max_length=64),
         ATOMIC_MAP,
-        checked(rule(f"self.all(k, k.matches({quoted(HOLDER_PATTERN)}))", HOLDER_MESSAGE)),
+        cel_rules(rule(f"self.all(k, k.matches({cel_string(HOLDER_PATTERN)}))", HOLDER_MESSAGE)),
     ] = field(default_factory=dict)
     """The holders: namespace/pod/uid to percent, or to the number of time slices in mode TimeSlice."""
 
@@ -149,9 +154,9 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
     )
 
     cards: Annotated[
-        tuple[Card, ...],
+        tuple[CardEntry, ...],
         Meta(max_length=32),
-        checked(
+        cel_rules(
             rule(
                 "[self.map(c, c.id)].all(ids, ids.all(id, ids.indexOf(id) == ids.lastIndexOf(id)))",
                 "two cards have the same id",
@@ -163,9 +168,9 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
         dict[str, Annotated[str, Meta(max_length=40)]],
         Meta(max_length=512),
         ATOMIC_MAP,
-        checked(
+        cel_rules(
             rule(
-                f"self.all(k, self[k] == '{NEVER}' || self[k].matches({quoted(_MOMENT)}))",
+                f"self.all(k, self[k] == '{NEVER}' || self[k].matches({cel_string(_TIME_PATTERN)}))",
                 "a value of held must be an expiry time such as 2030-01-31T12:00:00Z, or never",
             )
         ),
@@ -176,7 +181,7 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
     ] = field(default_factory=dict)
     """The holders that hold through a Reservation: holder to the name of the Reservation in its namespace."""
 
-    def holders_of(self, card: Card) -> Iterator[Holder]:
+    def holders_of(self, card: CardEntry) -> Iterator[Holder]:
         """The holders of the card with all their details."""
         for key, share in card.holders.items():
             yield self._holder(key, percent=share if card.slices is None else None, card=card)
@@ -188,7 +193,7 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
             yield self._holder(key, slots=ids, card=card)
 
     def _holder(
-        self, key: str, *, card: Card, percent: int | None = None, slots: tuple[str, ...] = ()
+        self, key: str, *, card: CardEntry, percent: int | None = None, slots: tuple[str, ...] = ()
     ) -> Holder:
         pod_key, pod_uid = holder.split(key)
         expiry = self.held.get(key, "")
@@ -204,11 +209,11 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
         )
 
 
-SAME: Final = {Card: ("id",), Slot: ("id",)}
+IDENTITY_FIELDS: Final = {CardEntry: ("id",), SlotEntry: ("id",)}
 """The fields that identify cards and slots when a change is merged into the ledger as it was read."""
 
 
-class Free(Wire, frozen=True, kw_only=True):
+class FreeCapacity(Wire, frozen=True, kw_only=True):
     """The free capacity of the healthy cards, by mode."""
 
     percent: Count | None = None
@@ -221,7 +226,7 @@ class Free(Wire, frozen=True, kw_only=True):
     """The number of free time slices. Unset if no card is in mode TimeSlice."""
 
 
-class Finding(Wire, frozen=True, kw_only=True):
+class FindingEntry(Wire, frozen=True, kw_only=True):
     """A difference between the ledger, the pods and the node that the audit found."""
 
     kind: FindingClass = field(name="class")
@@ -243,9 +248,9 @@ class NodeReservationStatus(Wire, frozen=True, kw_only=True):
     """The number of cards of the node."""
     holders: Count | None = None
     """The number of pods that hold shares of the cards."""
-    free: Free = Free()
+    free: FreeCapacity = FreeCapacity()
     """The free capacity of the healthy cards, by mode."""
-    findings: Annotated[tuple[Finding, ...], Meta(max_length=256)] = ()
+    findings: Annotated[tuple[FindingEntry, ...], Meta(max_length=256)] = ()
     """The differences that the audit found and did not repair."""
     last_audit_time: datetime | None = None
     """The time of the last audit that changed this status."""

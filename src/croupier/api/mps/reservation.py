@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
-from croupier.api.wire import INT32, Rule, Wire, fixed, matches, rule
+from croupier.api.wire import INT32, Rule, Wire, immutable, matches, rule
 
 RELEASE_FINALIZER: Final = "mps.nvidia.com/release"
 
@@ -30,13 +30,13 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
         ),
     )
 
-    pod_key: Annotated[PodKey, fixed("podKey")]
+    pod_key: Annotated[PodKey, immutable("podKey")]
     """The pod as namespace/name. It must be in the namespace of the Reservation. Immutable."""
-    node_name: Annotated[NodeName, fixed("nodeName")]
+    node_name: Annotated[NodeName, immutable("nodeName")]
     """The node whose cards are reserved. Immutable."""
-    num_cards: Annotated[int, Meta(ge=1, le=32), INT32, fixed("numCards")]
+    num_cards: Annotated[int, Meta(ge=1, le=32), INT32, immutable("numCards")]
     """The number of distinct cards. Immutable."""
-    percent_per_card: Annotated[Percent, fixed("percentPerCard")]
+    percent_per_card: Annotated[Percent, immutable("percentPerCard")]
     """The share of each card in percent. The value 100 is the whole card. Immutable."""
     owner: Annotated[str, Meta(max_length=253)] = ""
     """The requester as free text. It is displayed and not interpreted. Immutable."""

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUNodeInventory
-from croupier.kube.store import Store
+from croupier.kube.cache.store import Store
 
 
 class BootstrapMetrics:

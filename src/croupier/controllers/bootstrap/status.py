@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.gpu.node import Bootstrap, BootstrapWorkload, GPUNodeInventoryStatus, Monitoring
 from croupier.controllers import conditions
-from croupier.core.nodes.bootstrap import NEVER, NodeFacts, Verdict
+from croupier.core.nodes.bootstrap import NEVER, BootstrapDecision, BootstrapFacts
 
 CONDITIONS: Final = (
     "DriverMissing",
@@ -26,11 +26,11 @@ EVENTS: Final = {
     "DegradedWorkloads": "GPUDegradedWorkloads",
 }
 """Reasons of the Warning Events for conditions that become True."""
-_MOST_WORKLOADS: Final = 32
+_MAX_WORKLOADS: Final = 32
 
 
-def meant(
-    found: GPUNodeInventory, facts: NodeFacts, verdict: Verdict, now: datetime
+def desired(
+    found: GPUNodeInventory, facts: BootstrapFacts, verdict: BootstrapDecision, now: datetime
 ) -> GPUNodeInventoryStatus:
     """The desired fields, without the two timestamps: a changed timestamp alone causes no write."""
     old = found.status
@@ -47,25 +47,27 @@ def meant(
             last_run=old.bootstrap.last_run,
             workloads=tuple(
                 BootstrapWorkload(name=pod.name, ready=pod.ready, message="" if pod.ready else pod.message)
-                for pod in sorted(facts.services, key=lambda pod: pod.name)[:_MOST_WORKLOADS]
+                for pod in sorted(facts.services, key=lambda pod: pod.name)[:_MAX_WORKLOADS]
             ),
         ),
-        conditions=conditions.kept(verdict.conditions, old.conditions, now),
+        conditions=conditions.merge(verdict.conditions, old.conditions, now),
     )
 
 
-def as_is(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
+def current(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
     old = found.status
-    own = conditions.of(CONDITIONS, old.conditions)
+    own = conditions.select(CONDITIONS, old.conditions)
     return GPUNodeInventoryStatus(monitoring=old.monitoring, bootstrap=old.bootstrap, conditions=own)
 
 
-def dated(status: GPUNodeInventoryStatus, facts: NodeFacts, now: datetime) -> GPUNodeInventoryStatus:
+def with_times(
+    status: GPUNodeInventoryStatus, facts: BootstrapFacts, now: datetime
+) -> GPUNodeInventoryStatus:
     """Add the times of this reconcile and of the last heartbeat, because the status is written anyway."""
     now = now.replace(microsecond=0)
     last = status.monitoring.last_heartbeat
-    if facts.quiet != NEVER:
-        last = now - timedelta(seconds=int(facts.quiet))
+    if facts.since_heartbeat != NEVER:
+        last = now - timedelta(seconds=int(facts.since_heartbeat))
     return replace(
         status,
         monitoring=replace(status.monitoring, last_heartbeat=last),

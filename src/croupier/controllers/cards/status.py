@@ -11,15 +11,15 @@ from croupier.api.gpu.device import STATE_OF_PHASE, GPUDeviceStatus, PoolReferen
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
 from croupier.api.gpu.pool import RESOURCE_PREFIX
 from croupier.controllers import conditions
-from croupier.core.cards import course
-from croupier.core.cards.course import CONDITIONS, Course
-from croupier.kube.resource import Raw
+from croupier.core.cards import card_decision
+from croupier.core.cards.card_decision import CONDITIONS, CardDecision
+from croupier.kube.client.resource import Raw
 
-MOST_LINES: Final = 64
+MAX_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
 
 
-def device(found: GPUDevice, decision: Course, now: datetime) -> GPUDeviceStatus:
+def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> GPUDeviceStatus:
     """The desired status fields of a GPUDevice."""
     return GPUDeviceStatus(
         phase=decision.phase,
@@ -28,11 +28,11 @@ def device(found: GPUDevice, decision: Course, now: datetime) -> GPUDeviceStatus
         if decision.pool
         else None,
         auto_attach=decision.facts.managed and not decision.facts.ignored and decision.assignment.auto,
-        conditions=conditions.kept(course.conditions(decision), found.status.conditions, now),
+        conditions=conditions.merge(card_decision.conditions(decision), found.status.conditions, now),
     )
 
 
-def device_now(found: GPUDevice) -> GPUDeviceStatus:
+def current_device(found: GPUDevice) -> GPUDeviceStatus:
     """The current values of these fields."""
     status = found.status
     return GPUDeviceStatus(
@@ -40,28 +40,28 @@ def device_now(found: GPUDevice) -> GPUDeviceStatus:
         state=status.state,
         pool_ref=status.pool_ref,
         auto_attach=status.auto_attach,
-        conditions=conditions.of(CONDITIONS, status.conditions),
+        conditions=conditions.select(CONDITIONS, status.conditions),
     )
 
 
-def node(
-    found: GPUNodeInventory, decisions: Mapping[str, Course], held: Mapping[str, int], now: datetime
+def desired_node(
+    found: GPUNodeInventory, decisions: Mapping[str, CardDecision], held: Mapping[str, int], now: datetime
 ) -> GPUNodeInventoryStatus:
     """The desired status fields of a GPUNodeInventory; `held` are the held units by pool."""
     return GPUNodeInventoryStatus(
         pools=NodePools(assigned=_assigned(found, decisions, held, now), pending=_pending(decisions)),
-        conditions=conditions.kept((course.unassigned(decisions),), found.status.conditions, now),
+        conditions=conditions.merge((card_decision.unassigned(decisions),), found.status.conditions, now),
     )
 
 
-def node_now(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
+def current_node(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
     status = found.status
     return GPUNodeInventoryStatus(
-        pools=status.pools, conditions=conditions.of((UNASSIGNED,), status.conditions)
+        pools=status.pools, conditions=conditions.select((UNASSIGNED,), status.conditions)
     )
 
 
-def applied(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
+def apply_body(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
     """The body of a server-side apply, bound to the UID of the object."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return {"metadata": {"name": found.metadata.name, "uid": found.metadata.uid}, "status": fields}
@@ -72,7 +72,7 @@ def resource(pool: str) -> str:
 
 
 def _assigned(
-    found: GPUNodeInventory, decisions: Mapping[str, Course], held: Mapping[str, int], now: datetime
+    found: GPUNodeInventory, decisions: Mapping[str, CardDecision], held: Mapping[str, int], now: datetime
 ) -> tuple[AssignedPool, ...]:
     since = {pool.name: pool.since for pool in found.status.pools.assigned}
     return tuple(
@@ -83,10 +83,10 @@ def _assigned(
             since=since.get(pool) or now.replace(microsecond=0),
         )
         for pool in sorted({decision.pool for decision in decisions.values() if decision.pool})
-    )[:MOST_LINES]
+    )[:MAX_LINES]
 
 
-def _pending(decisions: Mapping[str, Course]) -> tuple[PendingPool, ...]:
+def _pending(decisions: Mapping[str, CardDecision]) -> tuple[PendingPool, ...]:
     """One entry for all cards with the same pool, reason and hint."""
     lines = {
         (pending.pool, pending.reason, pending.auto, pending.hint)
@@ -97,4 +97,4 @@ def _pending(decisions: Mapping[str, Course]) -> tuple[PendingPool, ...]:
     return tuple(
         PendingPool(pool=pool, reason=reason, auto_approved=auto, annotation_hint=hint)
         for pool, reason, auto, hint in sorted(lines)
-    )[:MOST_LINES]
+    )[:MAX_LINES]

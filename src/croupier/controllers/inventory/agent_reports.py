@@ -8,21 +8,21 @@ from typing import Any, Final
 
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
-from croupier.api.gpu.agent_report import CARDS, AgentReport
-from croupier.controllers.watched import Watched
-from croupier.kube.store import Change, Index
+from croupier.api.gpu.agent_report import REPORT_ANNOTATION, AgentReport
+from croupier.controllers.informer import Informer
+from croupier.kube.cache.store import ObjectChange, StoreIndex
 
-_UNSAID: Final = object()
+_UNKNOWN: Final = object()
 
 
 class AgentReports:
-    def __init__(self, leases: Watched[Lease]) -> None:
+    def __init__(self, leases: Informer[Lease]) -> None:
         self.leases = leases
         self._by_node = leases.store.index(lambda lease: (agent_report.node_of(lease),))
         self._read: dict[str, tuple[str, AgentReport | None]] = {}
 
     @property
-    def indexes(self) -> tuple[Index[Any, Any], ...]:
+    def indexes(self) -> tuple[StoreIndex[Any, Any], ...]:
         """The indexes that the caller must keep up to date."""
         return (self._by_node,)
 
@@ -34,10 +34,10 @@ class AgentReports:
         if lease is None:
             self._read.pop(node, None)
             return None
-        text = lease.metadata.annotations.get(CARDS, "")
+        text = lease.metadata.annotations.get(REPORT_ANNOTATION, "")
         known = self._read.get(node)
         if known is None or known[0] != text:
-            known = self._read[node] = (text, agent_report.read(lease))
+            known = self._read[node] = (text, agent_report.decode(lease))
         return known[1]
 
     def subscribe(
@@ -45,7 +45,7 @@ class AgentReports:
         notify: Callable[[str], None],
         select: Callable[[AgentReport | None], Hashable],
         *,
-        heard: Callable[[str], None] | None = None,
+        heartbeat: Callable[[str], None] | None = None,
     ) -> Callable[[], None]:
         """Call `notify` with a node whose selected fields changed, and `heartbeat` at every heartbeat.
 
@@ -53,13 +53,13 @@ class AgentReports:
         """
         selected: dict[str, Hashable] = {}
 
-        def changed(change: Change[Lease]) -> None:
+        def changed(change: ObjectChange[Lease]) -> None:
             node = agent_report.node_of(change.new or change.old or Lease())
-            if heard is not None and change.old is not None and change.new is not None:
-                heard(node)
+            if heartbeat is not None and change.old is not None and change.new is not None:
+                heartbeat(node)
             if _text(change.old) == _text(change.new):
                 return
-            before, now = selected.pop(node, _UNSAID), select(self.of(node))
+            before, now = selected.pop(node, _UNKNOWN), select(self.of(node))
             if change.new is not None:
                 selected[node] = now
             if before != now:
@@ -69,4 +69,4 @@ class AgentReports:
 
 
 def _text(lease: Lease | None) -> str | None:
-    return None if lease is None else lease.metadata.annotations.get(CARDS, "")
+    return None if lease is None else lease.metadata.annotations.get(REPORT_ANNOTATION, "")

@@ -22,28 +22,40 @@ from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES, LEASES
 from croupier.api.meta import ObjectMeta
 from croupier.controllers import conditions
-from croupier.controllers.inventory import writing
-from croupier.controllers.inventory.listening import Listening
-from croupier.controllers.inventory.reading import Look, Reading, Sources, node_of
-from croupier.controllers.inventory.writing import Management, Silence
-from croupier.core.cards.census import News, Placed, Plan
-from croupier.core.cards.features import Features
-from croupier.core.nodes.bootstrap import Judged
-from croupier.kube import events, store, together
-from croupier.kube.client import Client, Deletion
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.errors import AlreadyExists, NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.controllers.inventory import desired_status
+from croupier.controllers.inventory.agent_liveness import AgentLiveness
+from croupier.controllers.inventory.desired_status import AgentSilence, NodeManagement
+from croupier.controllers.inventory.inventory_snapshot import (
+    InventoryInformers,
+    InventoryReader,
+    InventorySnapshot,
+    node_of,
+)
+from croupier.core.cards.census import DeviceEvent, DevicePlan, NamedCard
+from croupier.core.cards.features import GpuFeatures
+from croupier.core.nodes.bootstrap import DesiredCondition
+from croupier.kube.cache import store
+from croupier.kube.client import concurrency
+from croupier.kube.client.api_client import Client, DeleteOptions
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import AlreadyExists, NotFound
+from croupier.kube.controller import events
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import (
+    ALWAYS_LEADER,
+    LeaderCheck,
+    NoReconcileMetrics,
+    ReconcileMetrics,
+)
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "inventory"
 REPORTER: Final = "gpu-inventory-controller"
 """The reporting controller of Events and the field manager."""
 MARGIN: Final = 0.1
 
-_TOLD: Final = {
+_EVENT_REASONS: Final = {
     "InventoryIncomplete": "GPUNodeFeatureMissing",
     "AgentSilent": "GPUAgentSilent",
     "ManagedDisabled": "GPUNodeNotManaged",
@@ -54,32 +66,37 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    management: Management = field(default_factory=Management)
-    patience: float = 40.0
+class InventoryOptions:
+    management: NodeManagement = field(default_factory=NodeManagement)
+    timeout: float = 40.0
     """Seconds without a heartbeat after which an agent counts as silent."""
-    gone: timedelta = timedelta(seconds=60)
+    removal_delay: timedelta = timedelta(seconds=60)
     """How long the GPUDevice of a vanished card stays at least: the card may come back."""
-    second_look: float = 2.0
+    confirmation_delay: float = 2.0
     """Seconds for which a known node must be incomplete before that is reported: an agent that lost a card
     reports it first and corrects its labels later."""
-    options: Options = field(default_factory=lambda: Options(workers=8, resync=30.0))
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8, resync=30.0))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
 
 
 class InventoryController:
     """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
-        self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
+        self,
+        sources: InventoryInformers,
+        api: Client,
+        *,
+        recorder: EventRecorder,
+        settings: InventoryOptions | None = None,
     ) -> None:
-        self._reading = Reading(sources)
-        self._api = api.acting_as(REPORTER)
+        self._reading = InventoryReader(sources)
+        self._api = api.with_field_manager(REPORTER)
         self._recorder = recorder
-        self._settings = settings or Settings()
-        self._listening = Listening(self._lease, self._settings.clock, self._settings.patience)
-        self._doubted: dict[str, float] = {}
+        self._settings = settings or InventoryOptions()
+        self._liveness = AgentLiveness(self._lease, self._settings.clock, self._settings.timeout)
+        self._incomplete_since: dict[str, float] = {}
         """By node: since when it is incomplete, while that is not reported yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
         """By node: the fingerprint of the snapshot after which nothing was left to write."""
@@ -87,7 +104,7 @@ class InventoryController:
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
         self._watch(sources)
 
-    def _watch(self, sources: Sources) -> None:
+    def _watch(self, sources: InventoryInformers) -> None:
         watch = self.controller.watch
         watch(sources.nodes.store, sources.nodes.cache, lambda found: (found.metadata.name,))
         watch(sources.leases.store, sources.leases.cache, lambda lease: (agent_report.node_of(lease),))
@@ -95,12 +112,12 @@ class InventoryController:
         watch(sources.devices.store, sources.devices.cache, node_of)
         watch(sources.inventories.store, sources.inventories.cache, lambda found: (found.metadata.name,))
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        self._listening.clear()  # a new leader has no history
-        self._doubted.clear()
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
+        self._liveness.clear()  # a new leader has no history
+        self._incomplete_since.clear()
         self._settled.clear()
-        with store.kept(*self._reading.indexes):
-            await self.controller.run(stop, authority)
+        with store.open_indexes(*self._reading.indexes):
+            await self.controller.run(stop, leader_check)
 
     async def _lease(self, seen: Lease) -> Lease:
         return await self._api.get(LEASES, seen.metadata.name, namespace=seen.metadata.namespace)
@@ -108,36 +125,36 @@ class InventoryController:
     async def reconcile(self, node: str) -> Result:
         snapshot = self._reading.of(node)
         if snapshot is None:  # the Node owned its objects
-            self._listening.forget(node)
-            self._doubted.pop(node, None)
+            self._liveness.forget(node)
+            self._incomplete_since.pop(node, None)
             self._settled.pop(node, None)
             return DONE
-        silent = await self._listening.silent(snapshot)
+        silent = await self._liveness.silent(snapshot)
         vanished = self._vanished_due(snapshot)
-        mark = (silent, vanished == 0, *snapshot.mark())
+        mark = (silent, vanished == 0, *snapshot.fingerprint())
         if self._settled.get(node) != mark and not await self._keep(snapshot, silent):
             self._settled[node] = mark
-        doubt = self._settings.second_look if node in self._doubted else None
-        times = [time for time in (self._listening.left(node), vanished, doubt) if time]
-        return Result(again_after=min(times) + MARGIN) if times else DONE
+        doubt = self._settings.confirmation_delay if node in self._incomplete_since else None
+        times = [time for time in (self._liveness.left(node), vanished, doubt) if time]
+        return Result(requeue_after=min(times) + MARGIN) if times else DONE
 
-    def _vanished_due(self, snapshot: Look) -> float | None:
+    def _vanished_due(self, snapshot: InventorySnapshot) -> float | None:
         """Seconds until the removal delay of the next vanished card ends; 0 if one has ended."""
         now = self._settings.clock.now()
         since = [
             condition.last_transition_time
             for device in snapshot.devices.values()
-            for condition in conditions.of({VANISHED}, device.status.conditions)
+            for condition in conditions.select({VANISHED}, device.status.conditions)
             if condition.status == "True"
         ]
-        left = [(start + self._settings.gone - now).total_seconds() for start in since]
+        left = [(start + self._settings.removal_delay - now).total_seconds() for start in since]
         return max(0.0, min(left)) if left else None
 
-    async def _keep(self, snapshot: Look, silent: bool | None) -> bool:
+    async def _keep(self, snapshot: InventorySnapshot, silent: bool | None) -> bool:
         """Write what differs. The result says whether anything did, or may soon."""
         found = snapshot.features()
-        sighting = snapshot.sighting(found)
-        plan = snapshot.plan(sighting, self._settings.clock.now() - self._settings.gone)
+        sighting = snapshot.discovered(found)
+        plan = snapshot.plan(sighting, self._settings.clock.now() - self._settings.removal_delay)
         nothing = (
             not plan.cards and not snapshot.devices and snapshot.lease is None and snapshot.inventory is None
         )
@@ -145,14 +162,14 @@ class InventoryController:
             return False  # not a node with cards
         managed = self._settings.management.judge(snapshot.node)
         judged = (
-            self._doubting(snapshot, writing.incomplete(sighting, plan)),
+            self._confirmed(snapshot, desired_status.incomplete(sighting, plan)),
             managed,
-            Silence(silent, self._settings.patience).judge(),
+            AgentSilence(silent, self._settings.timeout).judge(),
         )
         wrote = await self._keep_node(snapshot, plan, found, judged)
         ours, now = managed.status == "False", self._settings.clock.now()
-        gone = {name: writing.gone_status(snapshot.devices[name], now) for name in plan.vanished}
-        changed = await together.all_of(
+        gone = {name: desired_status.gone_status(snapshot.devices[name], now) for name in plan.vanished}
+        changed = await concurrency.gather_limited(
             (
                 *(self._keep_card(snapshot, placed, found, managed=ours) for placed in plan.cards),
                 *(
@@ -162,92 +179,102 @@ class InventoryController:
             )
         )
         # Only now: user annotations must be copied to the new object before the old one is deleted.
-        removed = await together.all_of(
+        removed = await concurrency.gather_limited(
             self._remove(snapshot, snapshot.devices[name]) for name in plan.removed
         )
-        self._tell(snapshot, plan.news)
-        return wrote or any((*changed, *removed)) or snapshot.name in self._doubted
+        self._record_event(snapshot, plan.news)
+        return wrote or any((*changed, *removed)) or snapshot.name in self._incomplete_since
 
-    def _doubting(self, snapshot: Look, incomplete: Judged) -> Judged:
+    def _confirmed(self, snapshot: InventorySnapshot, incomplete: DesiredCondition) -> DesiredCondition:
         """The condition to report: a complete inventory stays complete for the confirmation delay."""
         was = snapshot.was_complete
         if incomplete.status == "False" or was is None:
-            self._doubted.pop(snapshot.name, None)
+            self._incomplete_since.pop(snapshot.name, None)
             return incomplete
         now = self._settings.clock.monotonic()
-        since = self._doubted.setdefault(snapshot.name, now)
-        if now - since < self._settings.second_look:
-            return Judged(was.type, was.status, was.reason, was.message)
-        del self._doubted[snapshot.name]
+        since = self._incomplete_since.setdefault(snapshot.name, now)
+        if now - since < self._settings.confirmation_delay:
+            return DesiredCondition(was.type, was.status, was.reason, was.message)
+        del self._incomplete_since[snapshot.name]
         return incomplete
 
     async def _keep_node(
-        self, snapshot: Look, plan: Plan, found: Features, judged: tuple[Judged, ...]
+        self,
+        snapshot: InventorySnapshot,
+        plan: DevicePlan,
+        found: GpuFeatures,
+        judged: tuple[DesiredCondition, ...],
     ) -> bool:
-        meta = ObjectMeta(name=snapshot.name, owner_references=(writing.owner(snapshot.node),))
+        meta = ObjectMeta(name=snapshot.name, owner_references=(desired_status.owner(snapshot.node),))
         kept, wrote = snapshot.inventory, False
-        if kept is None or not writing.has(kept.metadata, meta):
-            kept = await self._api.apply(GPU_NODE_INVENTORIES, writing.body(meta), force=True)
+        if kept is None or not desired_status.has_metadata(kept.metadata, meta):
+            kept = await self._api.apply(GPU_NODE_INVENTORIES, desired_status.apply_body(meta), force=True)
             self.controller.wrote(snapshot.name, GPU_NODE_INVENTORIES, kept)
             wrote = True
-        status = writing.node_status(snapshot, plan, found, judged, self._settings.clock.now())
-        before = writing.node_status_now(kept)
+        status = desired_status.node_status(snapshot, plan, found, judged, self._settings.clock.now())
+        before = desired_status.current_node_status(kept)
         if status != before:
-            body = writing.body(ObjectMeta(name=snapshot.name), status)
+            body = desired_status.apply_body(ObjectMeta(name=snapshot.name), status)
             kept = await self._api.apply(GPU_NODE_INVENTORIES, body, subresource="status", force=True)
             self.controller.wrote(snapshot.name, GPU_NODE_INVENTORIES, kept)
-            about = events.about(GPU_NODE_INVENTORIES, kept)
-            for new in conditions.turned(before.conditions, status.conditions):
+            about = events.reference_to(GPU_NODE_INVENTORIES, kept)
+            for new in conditions.became_true(before.conditions, status.conditions):
                 log.warning(new.message, node=snapshot.name, condition=new.type, reason=new.reason)
-                self._recorder.record(about, _TOLD[new.type], new.message, action="Look", type="Warning")
+                self._recorder.record(
+                    about, _EVENT_REASONS[new.type], new.message, action="Look", type="Warning"
+                )
             wrote = True
         if added := [card for card in plan.cards if card.id not in snapshot.devices]:
-            about = events.about(GPU_NODE_INVENTORIES, kept)
+            about = events.reference_to(GPU_NODE_INVENTORIES, kept)
             self._recorder.record(about, "GPUCardsFound", f"found {_counted(added)}", action="Look")
         return wrote
 
-    async def _keep_card(self, snapshot: Look, placed: Placed, found: Features, *, managed: bool) -> bool:
-        meta = writing.card_meta(snapshot, placed)
+    async def _keep_card(
+        self, snapshot: InventorySnapshot, placed: NamedCard, found: GpuFeatures, *, managed: bool
+    ) -> bool:
+        meta = desired_status.card_meta(snapshot, placed)
         kept, wrote = snapshot.devices.get(placed.id), False
         if kept is None:
-            full = writing.inherited(snapshot.devices.get(placed.heir_of), meta)
+            full = desired_status.inherited(snapshot.devices.get(placed.replaces), meta)
             with suppress(AlreadyExists):  # created by an interrupted reconcile
-                await self._api.create(GPU_DEVICES, writing.body(full))
+                await self._api.create(GPU_DEVICES, desired_status.apply_body(full))
             kept = GPUDevice(metadata=meta)
-        elif not writing.has(kept.metadata, meta):
-            kept = await self._api.apply(GPU_DEVICES, writing.body(meta), force=True)
+        elif not desired_status.has_metadata(kept.metadata, meta):
+            kept = await self._api.apply(GPU_DEVICES, desired_status.apply_body(meta), force=True)
             self.controller.wrote(snapshot.name, GPU_DEVICES, kept)
             wrote = True
         now = self._settings.clock.now()
-        status = writing.card_status(snapshot, placed, found, managed=managed, now=now)
+        status = desired_status.card_status(snapshot, placed, found, managed=managed, now=now)
         return await self._apply_card(snapshot, kept, status) or wrote
 
-    async def _apply_card(self, snapshot: Look, before: GPUDevice, status: GPUDeviceStatus) -> bool:
-        if status == writing.card_status_now(before):
+    async def _apply_card(
+        self, snapshot: InventorySnapshot, before: GPUDevice, status: GPUDeviceStatus
+    ) -> bool:
+        if status == desired_status.current_card_status(before):
             return False
-        body = writing.body(ObjectMeta(name=before.metadata.name), status)
+        body = desired_status.apply_body(ObjectMeta(name=before.metadata.name), status)
         written = await self._api.apply(GPU_DEVICES, body, subresource="status", force=True)
         self.controller.wrote(snapshot.name, GPU_DEVICES, written)
         return True
 
-    async def _remove(self, snapshot: Look, device: GPUDevice) -> bool:
+    async def _remove(self, snapshot: InventorySnapshot, device: GPUDevice) -> bool:
         """Delete only the version that was read: the card may just have been allocated."""
         meta = device.metadata
-        how = Deletion(uid=meta.uid, resource_version=meta.resource_version)
+        how = DeleteOptions(uid=meta.uid, resource_version=meta.resource_version)
         with suppress(NotFound):
             await self._api.delete(GPU_DEVICES, meta.name, how=how)
             self.controller.deleted(snapshot.name, GPU_DEVICES, device)
         log.info("deleted the GPUDevice of a vanished card", node=snapshot.name, card=meta.name)
         return True
 
-    def _tell(self, snapshot: Look, news: Iterable[News]) -> None:
+    def _record_event(self, snapshot: InventorySnapshot, news: Iterable[DeviceEvent]) -> None:
         for event in news:
-            about = events.about(GPU_DEVICES, snapshot.devices[event.id])
+            about = events.reference_to(GPU_DEVICES, snapshot.devices[event.id])
             kind: Literal["Normal", "Warning"] = "Warning" if event.warning else "Normal"
             self._recorder.record(about, event.reason, event.note, action="Look", type=kind)
 
 
-def _counted(cards: Iterable[Placed]) -> str:
+def _counted(cards: Iterable[NamedCard]) -> str:
     """`8 x NVIDIA-H100-80GB-HBM3`."""
     counts = Counter(named.card.product or "a card of unknown model" for named in cards)
     return ", ".join(f"{number} x {product}" for product, number in sorted(counts.items()))

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu.device import DeviceState
-from croupier.kube.store import Store
+from croupier.kube.cache.store import Store
 
 
 class InventoryMetrics:

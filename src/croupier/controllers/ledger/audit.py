@@ -15,47 +15,47 @@ from typing import Final, Protocol
 
 import structlog
 
-from croupier.api import pods
+from croupier.api import convert_pod
 from croupier.api.kinds import NODES, PODS, RESERVATIONS
-from croupier.book.manager import CapacityManager, UnknownNode
-from croupier.controllers.ledger.notes import Notes
-from croupier.controllers.ledger.sight import Sight
+from croupier.capacity.manager import CapacityManager, UnknownNode
+from croupier.controllers.ledger.audit_findings import AuditFindings
+from croupier.controllers.ledger.cluster_view import ClusterView
 from croupier.core.ledgers import audit, claim
-from croupier.core.ledgers.audit import Divergence, World
+from croupier.core.ledgers.audit import AuditInputs, Divergence
 from croupier.core.ledgers.ledger import Ledger
-from croupier.core.pods.pod import PodView
-from croupier.kube import events
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import KubeError, NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.shift import ANYONE, Authority
-from croupier.kube.together import first
+from croupier.core.pods.pod_view import PodView
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.concurrency import wait_or_stop
+from croupier.kube.client.errors import KubeError, NotFound
+from croupier.kube.controller import events
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
+from croupier.kube.controller.events import EventRecorder
 
-EVERY: Final = 60.0
-SECOND_LOOK: Final = 5.0
+INTERVAL: Final = 60.0
+RECHECK_DELAY: Final = 5.0
 """Seconds after which a divergence is checked again."""
 
 log = structlog.get_logger(__name__)
 
 
-class Gauge(Protocol):
+class AuditCounters(Protocol):
     def left(self, by_class: Counter[str]) -> None: ...
     def repaired(self, kind: str) -> None: ...
 
 
-class Unmeasured:
+class NoAuditCounters:
     def left(self, by_class: Counter[str]) -> None: ...
     def repaired(self, kind: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    every: float = EVERY
-    second_look: float = SECOND_LOOK
+class AuditOptions:
+    every: float = INTERVAL
+    recheck_delay: float = RECHECK_DELAY
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    gauge: Gauge = field(default_factory=Unmeasured)
+    gauge: AuditCounters = field(default_factory=NoAuditCounters)
 
 
 class Audit:
@@ -63,59 +63,59 @@ class Audit:
 
     def __init__(
         self,
-        sight: Sight,
+        view: ClusterView,
         api: Client,
         *,
-        book: CapacityManager,
-        recorder: Recorder,
-        settings: Settings | None = None,
+        manager: CapacityManager,
+        recorder: EventRecorder,
+        settings: AuditOptions | None = None,
     ) -> None:
-        self._sight = sight
+        self._view = view
         self._api = api
-        self._book = book
+        self._manager = manager
         self._recorder = recorder
-        self._settings = settings or Settings()
-        self.notes = Notes()
+        self._settings = settings or AuditOptions()
+        self.findings = AuditFindings()
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        await first(stop, self._sight.complete())
-        while not stop.is_set() and authority.held():
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
+        await wait_or_stop(stop, self._view.complete())
+        while not stop.is_set() and leader_check.held():
             try:
-                await self.look_around()
+                await self.run_once()
             except KubeError as error:
                 log.warning("the audit failed, will retry", error=str(error))
             pause = self._settings.every * (0.9 + 0.2 * self._settings.chance())
-            await first(stop, self._settings.clock.sleep(pause))
+            await wait_or_stop(stop, self._settings.clock.sleep(pause))
 
-    async def look_around(self) -> None:
+    async def run_once(self) -> None:
         """Check every node once, and nodes with divergences twice."""
         suspects = {}
-        for node in tuple(self._book.nodes()):
-            if (divergences := self.look(node)) or self.notes.of(node):
+        for node in tuple(self._manager.nodes()):
+            if (divergences := self.compare(node)) or self.findings.of(node):
                 suspects[node] = divergences
             await asyncio.sleep(0)  # yield to the event loop between nodes
         if any(suspects.values()):
-            await self._settings.clock.sleep(self._settings.second_look)
+            await self._settings.clock.sleep(self._settings.recheck_delay)
         for node, divergences in suspects.items():
-            await self._judge(node, divergences)
-        for node in self.notes.every().keys() - set(self._book.nodes()):
-            self.notes.write(node, ())
-        left = (finding.kind for findings in self.notes.every().values() for finding in findings)
+            await self._verify(node, divergences)
+        for node in self.findings.every().keys() - set(self._manager.nodes()):
+            self.findings.write(node, ())
+        left = (finding.kind for findings in self.findings.every().values() for finding in findings)
         self._settings.gauge.left(Counter(left))
 
-    def look(self, node: str) -> tuple[Divergence, ...]:
+    def compare(self, node: str) -> tuple[Divergence, ...]:
         """The divergences of a node according to the caches."""
-        held = self._book.ledger(node)
-        return () if held is None else audit.look(self._sight.world(held))
+        held = self._manager.ledger(node)
+        return () if held is None else audit.compare(self._view.world(held))
 
     async def confirmed(self, node: str, before: Iterable[Divergence]) -> tuple[Divergence, ...]:
         """The divergences that still exist, verified against the API server."""
-        held = self._book.ledger(node)
+        held = self._manager.ledger(node)
         if held is None:
             return ()
-        world = self._sight.world(held)
-        seen = audit.confirmed(before, audit.look(world))
-        return audit.confirmed(seen, audit.look(await self._live(world, seen))) if seen else ()
+        world = self._view.world(held)
+        seen = audit.confirmed(before, audit.compare(world))
+        return audit.confirmed(seen, audit.compare(await self._live(world, seen))) if seen else ()
 
     async def repair(self, node: str, seen: Iterable[Divergence]) -> list[Divergence]:
         """Repair the divergences with a safe repair; return those that were repaired."""
@@ -133,20 +133,20 @@ class Audit:
 
         if repairable:
             with suppress(UnknownNode):
-                await self._book.amend(node, change)
+                await self._manager.amend(node, change)
         return done
 
-    async def _judge(self, node: str, before: Iterable[Divergence]) -> None:
+    async def _verify(self, node: str, before: Iterable[Divergence]) -> None:
         confirmed = await self.confirmed(node, before)
         for divergence in await self.repair(node, confirmed):
             self._settings.gauge.repaired(divergence.finding.kind)
-            self._tell(node, divergence, f"{divergence.finding.message}; repaired")
-        self._name(node, [divergence for divergence in confirmed if divergence.repair is None])
+            self._report(node, divergence, f"{divergence.finding.message}; repaired")
+        self._report_unrepaired(node, [divergence for divergence in confirmed if divergence.repair is None])
 
-    async def _live(self, world: World, seen: Sequence[Divergence]) -> World:
+    async def _live(self, world: AuditInputs, seen: Sequence[Divergence]) -> AuditInputs:
         """`world` with the affected pods and Reservations read from the API server."""
         holders = {divergence.finding.holder for divergence in seen if divergence.finding.holder}
-        keys = {claim.reserved_as(holder) or holder for holder in holders}
+        keys = {claim.reservation_holder(holder) or holder for holder in holders}
         world = audit.with_pods(world, {key: await self._pod(key) for key in sorted(keys)})
         kept = {name for holder in holders if (name := await self._kept(world.ledger, holder))}
         return replace(world, reservations=frozenset({*world.reservations, *kept}))
@@ -154,7 +154,7 @@ class Audit:
     async def _pod(self, key: str) -> PodView | None:
         namespace, _, name = key.partition("/")
         try:
-            return pods.view(await self._api.get(PODS, name, namespace=namespace))
+            return convert_pod.view(await self._api.get(PODS, name, namespace=namespace))
         except NotFound:
             return None
 
@@ -168,17 +168,17 @@ class Audit:
         except NotFound:
             return None
 
-    def _name(self, node: str, left: Sequence[Divergence]) -> None:
-        known = {(finding.kind, finding.card, finding.holder) for finding in self.notes.of(node)}
+    def _report_unrepaired(self, node: str, left: Sequence[Divergence]) -> None:
+        known = {(finding.kind, finding.card, finding.holder) for finding in self.findings.of(node)}
         for divergence in left:
             if divergence.identity not in known:
-                self._tell(node, divergence, divergence.finding.message)
-        self.notes.write(node, (divergence.finding for divergence in left))
+                self._report(node, divergence, divergence.finding.message)
+        self.findings.write(node, (divergence.finding for divergence in left))
 
-    def _tell(self, node: str, divergence: Divergence, note: str) -> None:
+    def _report(self, node: str, divergence: Divergence, note: str) -> None:
         kind = divergence.finding.kind
         log.warning(note, finding=kind, node=node)
-        if (node_object := self._sight.node(node)) is not None:
-            about = events.about(NODES, node_object)
+        if (node_object := self._view.node(node)) is not None:
+            about = events.reference_to(NODES, node_object)
             note = f"{kind}: {note}"
             self._recorder.record(about, "GPULedgerDivergence", note, action="Audit", type="Warning")

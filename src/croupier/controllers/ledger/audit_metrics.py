@@ -5,7 +5,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from croupier.core.ledgers.finding import FindingClass
+from croupier.core.ledgers.finding import FindingKind
 
 
 class AuditMetrics:
@@ -18,12 +18,12 @@ class AuditMetrics:
         self._repaired = Counter(
             "croupier_audit_repaired", "Audit findings that were repaired", ["class"], registry=registry
         )
-        for kind in get_args(FindingClass):  # a class without findings is 0, not absent
+        for kind in get_args(FindingKind):  # a class without findings is 0, not absent
             self._left.labels(kind).set(0)
             self._repaired.labels(kind)
 
     def left(self, by_class: Counted[str]) -> None:
-        for kind in get_args(FindingClass):
+        for kind in get_args(FindingKind):
             self._left.labels(kind).set(by_class[kind])
 
     def repaired(self, kind: str) -> None:

@@ -17,30 +17,35 @@ import structlog
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
 from croupier.api.mps import allocation
-from croupier.book.manager import CapacityManager, UnknownNode
-from croupier.controllers.ledger import sight
-from croupier.controllers.ledger.sight import Sight
-from croupier.core.ledgers import claim, settle
+from croupier.capacity.manager import CapacityManager, UnknownNode
+from croupier.controllers.ledger import cluster_view
+from croupier.controllers.ledger.cluster_view import ClusterView
+from croupier.core.ledgers import claim, holder_lifecycle
+from croupier.core.ledgers.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
 from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.settle import Expire, Free, Promote, Step
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.errors import Conflict, NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.journal import Reference
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
-from croupier.kube.store import Change
+from croupier.kube.cache.store import ObjectChange
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import Conflict, NotFound
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import (
+    ALWAYS_LEADER,
+    LeaderCheck,
+    NoReconcileMetrics,
+    ReconcileMetrics,
+)
+from croupier.kube.controller.event_series import EventReference
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "holders"
-TRIES: Final = 5
+FENCE_ATTEMPTS: Final = 5
 """Attempts to fence a pod that other clients keep changing, before it is retried later."""
 RESYNC: Final = 60.0
 """Seconds between reconciles of every node, changed or not."""
-MOST_GONE: Final = 20_000
+MAX_DELETED_PODS: Final = 20_000
 """Maximum number of deleted pods that are remembered."""
-CALM: Final = 1.0
+DEBOUNCE: Final = 1.0
 """Seconds to collect changes of a ledger. Most changes are binds, and several pods are bound to a node at the
 same time; urgent changes come from the pods."""
 
@@ -48,12 +53,12 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HolderOptions:
     """Many workers, because a promotion waits for others to share its write, and the node's key waits too."""
 
-    options: Options = field(default_factory=lambda: Options(workers=64))
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=64))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
     patience: timedelta = timedelta(seconds=60)
     """Holds of bound pods that expire sooner are promoted here; before that the extender promotes them."""
     unseen: float = 10.0
@@ -65,18 +70,18 @@ class HolderController:
 
     def __init__(
         self,
-        sight_: Sight,
+        view: ClusterView,
         api: Client,
         *,
-        book: CapacityManager,
-        recorder: Recorder,
-        settings: Settings | None = None,
+        manager: CapacityManager,
+        recorder: EventRecorder,
+        settings: HolderOptions | None = None,
     ) -> None:
-        self._sight = sight_
+        self._view = view
         self._api = api
-        self._book = book
+        self._manager = manager
         self._recorder = recorder
-        self._settings = settings or Settings()
+        self._settings = settings or HolderOptions()
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._unseen: dict[str, dict[str, float]] = {}
         """By node: holders without a cached pod, and since when."""
@@ -85,52 +90,54 @@ class HolderController:
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
-        pods = sight_.sources.pods
+        pods = view.sources.pods
         self.controller.watch(pods.store, pods.cache, self._nodes_of)
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         endings = (
-            self._book.subscribe(self._ledger_changed),
-            self._sight.sources.pods.store.subscribe(self._pod_changed),
+            self._manager.subscribe(self._ledger_changed),
+            self._view.sources.pods.store.subscribe(self._pod_changed),
         )
-        waking = asyncio.create_task(self._wake_all())
+        waking = asyncio.create_task(self._enqueue_all())
         try:
-            await self.controller.run(stop, authority)
+            await self.controller.run(stop, leader_check)
         finally:
             waking.cancel()
             for end in endings:
                 end()
 
-    async def _wake_all(self) -> None:
+    async def _enqueue_all(self) -> None:
         """Enqueue every ledger periodically, including those of nodes without pods."""
         while True:
-            for node in tuple(self._book.nodes()):
+            for node in tuple(self._manager.nodes()):
                 self._ledger_changed(node)
             await asyncio.sleep(RESYNC)
 
     async def reconcile(self, node: str) -> Result:
-        held = self._book.ledger(node)
+        held = self._manager.ledger(node)
         if held is None:
             return DONE
         now = self._settings.clock.now()
-        settlement = settle.settle(held, self._sight.pods_named(held), now, patience=self._settings.patience)
-        steps = [step for step in settlement.steps if step.doubt == "none"]
-        unsure, later = self._ripe(node, [step for step in settlement.steps if step.doubt != "none"])
-        verified = [await self._made_sure(step, node) for step in unsure]
+        settlement = holder_lifecycle.plan(
+            held, self._view.pods_named(held), now, patience=self._settings.patience
+        )
+        steps = [step for step in settlement.steps if step.verify == "none"]
+        unsure, later = self._due_checks(node, [step for step in settlement.steps if step.verify != "none"])
+        verified = [await self._verify(step, node) for step in unsure]
         steps += [step for step in verified if step is not None]
-        await self._carry_out(node, steps)
+        await self._apply_steps(node, steps)
         if settlement.again is not None:
             later.append(max(0.0, (settlement.again - now).total_seconds()) + 0.1)
-        return Result(again_after=min(later)) if later else DONE
+        return Result(requeue_after=min(later)) if later else DONE
 
-    def _ripe(self, node: str, unsure: Sequence[Step]) -> tuple[list[Step], list[float]]:
+    def _due_checks(self, node: str, unsure: Sequence[HolderStep]) -> tuple[list[HolderStep], list[float]]:
         """The steps to verify now, and the seconds until the others.
 
         Every pod is missing in the cache between its claim and the watch event of its binding; asking the
         API server for each would cost two more requests per placement.
         """
         now, before = self._settings.clock.monotonic(), self._unseen.pop(node, {})
-        since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, Free)}
+        since = {step.holder: before.get(step.holder, now) for step in unsure if isinstance(step, FreeHolder)}
         if since:
             self._unseen[node] = since
         left = {holder: moment + self._settings.unseen - now for holder, moment in since.items()}
@@ -141,31 +148,35 @@ class HolderController:
         """Whether the pod was deleted from the cache."""
         return holder.rpartition("/")[2] in self._gone
 
-    async def _carry_out(self, node: str, steps: Sequence[Step]) -> None:
+    async def _apply_steps(self, node: str, steps: Sequence[HolderStep]) -> None:
         """Write releases immediately; promotions alone wait to share a write."""
-        promotions = [settle.change(step) for step in steps if isinstance(step, Promote)]
-        endings = [step for step in steps if not isinstance(step, Promote)]
+        promotions = [holder_lifecycle.as_change(step) for step in steps if isinstance(step, PromoteHolder)]
+        endings = [step for step in steps if not isinstance(step, PromoteHolder)]
         try:
             if endings:
-                changes = [settle.change(step) for step in endings] + promotions
-                before = self._book.ledger(node)
-                after = await self._book.amend(node, lambda newest: settle.fold(newest, changes))
-                self._tell(endings, before, after)
+                changes = [holder_lifecycle.as_change(step) for step in endings] + promotions
+                before = self._manager.ledger(node)
+                after = await self._manager.amend(
+                    node, lambda newest: holder_lifecycle.apply_all(newest, changes)
+                )
+                self._report(endings, before, after)
             elif promotions:
-                await self._book.amend(node, lambda newest: settle.fold(newest, promotions), lazy=True)
+                await self._manager.amend(
+                    node, lambda newest: holder_lifecycle.apply_all(newest, promotions), lazy=True
+                )
         except UnknownNode:
             return  # the ledger was just closed, so it had no holders
 
-    async def _made_sure(self, step: Step, node: str) -> Step | None:
+    async def _verify(self, step: HolderStep, node: str) -> HolderStep | None:
         """The step after verification with the API server; None if there is nothing to do."""
-        key = claim.reserved_as(step.holder) or step.holder
+        key = claim.reservation_holder(step.holder) or step.holder
         _, _, uid = step.holder.partition(f"{key}/")
         if uid in self._gone:
-            return Free(step.holder, f"pod {key} is gone")
-        for _ in range(TRIES):
+            return FreeHolder(step.holder, f"pod {key} is gone")
+        for _ in range(FENCE_ATTEMPTS):
             pod = await self._read(key, uid)
-            sure = _sure(step, pod, node)
-            if not isinstance(sure, Expire) or pod is None or pod.spec.node_name:
+            sure = _verified(step, pod, node)
+            if not isinstance(sure, ExpireHolder) or pod is None or pod.spec.node_name:
                 return sure
             try:
                 await self._fence(pod)
@@ -185,15 +196,15 @@ class HolderController:
     async def _fence(self, pod: Pod) -> None:
         """Change the pod, so that a Binding for the old hold is refused."""
         meta = pod.metadata
-        patch = allocation.fence(meta, self._settings.clock.now())
+        patch = allocation.fence_patch(meta, self._settings.clock.now())
         await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
 
-    def _tell(self, endings: Iterable[Step], before: Ledger | None, after: Ledger) -> None:
+    def _report(self, endings: Iterable[HolderStep], before: Ledger | None, after: Ledger) -> None:
         for step in endings:
             grant = before.grant(step.holder) if before is not None else ()
             if after.grant(step.holder) or not grant:
                 continue
-            if isinstance(step, Free):
+            if isinstance(step, FreeHolder):
                 log.info("released a hold", holder=step.holder, node=after.node, why=step.why)
                 continue
             cards = ", ".join(part.card for part in grant)
@@ -204,23 +215,27 @@ class HolderController:
 
     def _nodes_of(self, pod: Pod) -> Iterable[str]:
         """The node of the pod, and the nodes with a hold for it."""
-        return {*sight.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
+        return {*cluster_view.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         """Remember deleted pods; they cannot return, because lists and watches never go back."""
         if change.new is None and change.old is not None:
             self._gone[change.old.metadata.uid] = None
-            if len(self._gone) > MOST_GONE:
+            if len(self._gone) > MAX_DELETED_PODS:
                 self._gone.popitem(last=False)
 
     def _ledger_changed(self, node: str) -> None:
         self._index(node)
-        self.controller.add(node, within=CALM)
+        self.controller.add(node, within=DEBOUNCE)
 
     def _index(self, node: str) -> None:
         """Index the pending pods for which the node has holds."""
-        held = self._book.ledger(node)
-        keys = frozenset(claim.reserved_as(holder) or holder for holder in held.held) if held else frozenset()
+        held = self._manager.ledger(node)
+        keys = (
+            frozenset(claim.reservation_holder(holder) or holder for holder in held.held)
+            if held
+            else frozenset()
+        )
         before = self._waiting_on.get(node, frozenset())
         for key in before - keys:
             self._waiting[key].discard(node)
@@ -234,23 +249,23 @@ class HolderController:
             self._waiting_on.pop(node, None)
 
 
-def _sure(step: Step, pod: Pod | None, node: str) -> Step | None:
+def _verified(step: HolderStep, pod: Pod | None, node: str) -> HolderStep | None:
     """The step that is right for the pod as read from the API server."""
     if pod is not None and pod.spec.node_name == node and not pod.is_finished:
-        return Promote(step.holder, sight.brief(pod).holder)
-    if not claim.reserved_as(step.holder):
+        return PromoteHolder(step.holder, cluster_view.brief_view(pod).holder)
+    if not claim.reservation_holder(step.holder):
         return step  # held for a pod name: the next pod of that name may use it
     if pod is None:
-        return Free(step.holder, "its pod is gone")
-    view = sight.brief(pod)
+        return FreeHolder(step.holder, "its pod is gone")
+    view = cluster_view.brief_view(pod)
     if view.finished:
-        return Free(step.holder, f"pod {view.key} has ended")
+        return FreeHolder(step.holder, f"pod {view.key} has ended")
     if view.node:
-        return Free(step.holder, f"pod {view.key} is bound to node {view.node}")
-    return step if isinstance(step, Expire) else None
+        return FreeHolder(step.holder, f"pod {view.key} is bound to node {view.node}")
+    return step if isinstance(step, ExpireHolder) else None
 
 
-def _pod_named(holder: str) -> Reference:
+def _pod_named(holder: str) -> EventReference:
     """The pod of a holder for an Event, without a cache lookup: pending pods are not cached."""
     namespace, name, *uid = holder.split("/")
-    return Reference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")
+    return EventReference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")

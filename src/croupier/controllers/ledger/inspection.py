@@ -11,20 +11,20 @@ from typing import Any
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation
-from croupier.book import snapshot
-from croupier.book.crd import CRDCapacityManager
+from croupier.capacity import snapshot
+from croupier.capacity.crd import CRDCapacityManager
+from croupier.controllers.informer import Informer
 from croupier.controllers.ledger.audit import Audit
-from croupier.controllers.ledger.sight import Sight, Sources
-from croupier.controllers.watched import Watched
+from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.core.ledgers.audit import Divergence
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.resource import Resource
-from croupier.kube.store import Store
+from croupier.kube.cache.store import Store
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import NotFound
+from croupier.kube.client.resource import Resource
+from croupier.kube.controller.events import EventRecorder
 
-SEEN_FROM = (
+INPUT_KINDS = (
     kinds.NODES,
     kinds.GPU_DEVICES,
     kinds.GPU_POOLS,
@@ -35,7 +35,7 @@ SEEN_FROM = (
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFinding:
     node: str
     divergence: Divergence
     repaired: bool = False
@@ -43,7 +43,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    checked: tuple[Checked, ...] = ()
+    checked: tuple[CheckedFinding, ...] = ()
     nodes: frozenset[str] = frozenset()
     """The nodes whose ledgers were checked."""
     recorded: bool = True
@@ -58,25 +58,25 @@ async def inspect(
     api: Client, *, node: str | None = None, fix: bool = False, clock: Clock | None = None
 ) -> Inspection:
     """Check all nodes, or one; a node without a ledger has no findings."""
-    stores = [await _listed(api, kind) for kind in SEEN_FROM]
+    stores = [await _listed(api, kind) for kind in INPUT_KINDS]
     records: Store[NodeReservation] = await _listed(api, kinds.NODE_RESERVATIONS)
     if not len(records):
         return await _counted(api, node, clock or SystemClock())
     manager = CRDCapacityManager(api, records)
-    view = Sight(Sources(*(Watched(store, _Complete()) for store in stores)))
-    audit = Audit(view, api, book=manager, recorder=Recorder(api, "croupier-audit"))
+    view = ClusterView(LedgerInformers(*(Informer(store, _AlwaysSynced()) for store in stores)))
+    audit = Audit(view, api, manager=manager, recorder=EventRecorder(api, "croupier-audit"))
     nodes = frozenset(name for name in manager.nodes() if node in (None, name))
     checked = [item for name in sorted(nodes) for item in await _checked(audit, name, fix=fix)]
     await manager.finish()
     return Inspection(tuple(checked), nodes)
 
 
-async def _checked(audit: Audit, node: str, *, fix: bool) -> list[Checked]:
-    confirmed = await audit.confirmed(node, audit.look(node))
+async def _checked(audit: Audit, node: str, *, fix: bool) -> list[CheckedFinding]:
+    confirmed = await audit.confirmed(node, audit.compare(node))
     done = await audit.repair(node, confirmed) if fix else []
     repairs = [divergence.repair for divergence in done]  # one repair may resolve several findings
     return [
-        Checked(node, divergence, divergence.repair is not None and divergence.repair in repairs)
+        CheckedFinding(node, divergence, divergence.repair is not None and divergence.repair in repairs)
         for divergence in confirmed
     ]
 
@@ -85,7 +85,7 @@ async def _counted(api: Client, node: str | None, clock: Clock) -> Inspection:
     counted = await snapshot.take(api, clock.now(), with_pods=True)
     nodes = frozenset(name for name in counted.ledgers if node in (None, name))
     checked = tuple(
-        Checked(name, Divergence(finding))
+        CheckedFinding(name, Divergence(finding))
         for name, findings in sorted(counted.findings.items())
         for finding in findings
         if name in nodes
@@ -106,7 +106,7 @@ async def _listed(api: Client, kind: Resource[Any]) -> Store[Any]:
     return store
 
 
-class _Complete:
+class _AlwaysSynced:
     """A cache that is always synced."""
 
     async def synced(self) -> None:

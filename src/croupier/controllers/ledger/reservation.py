@@ -11,77 +11,95 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
-from croupier.api import pods
+from croupier.api import convert_pod
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
-from croupier.book.manager import STRATEGY, CapacityManager, UnknownNode
-from croupier.controllers.ledger import reservation_status as wire
-from croupier.controllers.watched import Watched
-from croupier.core.ledgers import reservation, verdict
+from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
+from croupier.controllers.informer import Informer
+from croupier.controllers.ledger import reservation_convert as wire
+from croupier.core.ledgers import reservation, reservation_status
 from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reservation import Asked, Outcome, Reason, Scene
-from croupier.core.ledgers.verdict import Judgement
-from croupier.core.placing.placement import Strategy
-from croupier.core.pods.pod import PodView
-from croupier.kube import events, store, together
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.errors import NotFound
-from croupier.kube.events import Recorder
-from croupier.kube.identity import Key
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.core.ledgers.reservation import (
+    ReservationInputs,
+    ReservationOutcome,
+    ReservationReason,
+    ReservationRequest,
+)
+from croupier.core.ledgers.reservation_status import ReservationDecisions
+from croupier.core.placement.placement import Strategy
+from croupier.core.pods.pod_view import PodView
+from croupier.kube.cache import store
+from croupier.kube.client import concurrency
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import NotFound
+from croupier.kube.client.identity import Key
+from croupier.kube.controller import events
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import (
+    ALWAYS_LEADER,
+    LeaderCheck,
+    NoReconcileMetrics,
+    ReconcileMetrics,
+)
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "reservation"
 
-_Told: TypeAlias = tuple[str, Literal["Normal", "Warning"]]
-_EVENTS: Final[Mapping[str, _Told]] = {
+_EventKind: TypeAlias = tuple[str, Literal["Normal", "Warning"]]
+_EVENTS: Final[Mapping[str, _EventKind]] = {
     "Reserved": ("Reserved", "Normal"),
     "Failed": ("ReservationFailed", "Warning"),
     "Released": ("Released", "Normal"),
 }
-_EXPIRED: Final[_Told] = ("GPUReservationExpired", "Warning")
+_EXPIRED_EVENT: Final[_EventKind] = ("GPUReservationExpired", "Warning")
 
 
-class Counts(Protocol):
+class ReservationCounters(Protocol):
     """Counts granted and failed Reservations."""
 
     def granted(self) -> None: ...
     def failed(self, reason: str) -> None: ...
 
 
-class Uncounted:
+class NoReservationCounters:
     def granted(self) -> None: ...
     def failed(self, reason: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    reservations: Watched[Reservation]
-    pods: Watched[Pod]
-    nodes: Watched[Node]
+class ReservationInformers:
+    reservations: Informer[Reservation]
+    pods: Informer[Pod]
+    nodes: Informer[Node]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReservationOptions:
     strategy: Strategy = STRATEGY
-    options: Options = field(default_factory=Options)
+    options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
-    counts: Counts = field(default_factory=Uncounted)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    counts: ReservationCounters = field(default_factory=NoReservationCounters)
+    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
 
 
 class ReservationController:
     """The caller fences `api` if there is leader election."""
 
     def __init__(
-        self, sources: Sources, api: Client, *, book: CapacityManager, recorder: Recorder, settings: Settings
+        self,
+        sources: ReservationInformers,
+        api: Client,
+        *,
+        manager: CapacityManager,
+        recorder: EventRecorder,
+        settings: ReservationOptions,
     ) -> None:
         self._sources = sources
         self._api = api
-        self._book = book
+        self._manager = manager
         self._recorder = recorder
         self._settings = settings
         self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
@@ -95,11 +113,11 @@ class ReservationController:
         self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
         self.controller.watch(sources.nodes.store, sources.nodes.cache, self._node_if_concerned)
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        unsubscribe = self._book.subscribe(self._ledger_changed)
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
+        unsubscribe = self._manager.subscribe(self._ledger_changed)
         try:
-            with store.kept(self._by_node, self._by_pod):
-                await self.controller.run(stop, authority)
+            with store.open_indexes(self._by_node, self._by_pod):
+                await self.controller.run(stop, leader_check)
         finally:
             unsubscribe()
 
@@ -107,32 +125,36 @@ class ReservationController:
         if not self._concerns(node):
             return DONE
         by_key = {item.metadata.key: item for item in self._by_node.get(node)}
-        ledger = self._book.ledger(node)
+        ledger = self._manager.ledger(node)
         scene = await self._scene(node, ledger, by_key)
         scene = await self._guarded(ledger, scene, by_key)
         ledger = await self._settled(node, ledger, scene)
-        judgement = verdict.judge(ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy)
-        await self._tell(node, by_key, judgement)
-        return Result(judgement.again_after)
+        judgement = reservation_status.decide(
+            ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy
+        )
+        await self._write_all(node, by_key, judgement)
+        return Result(judgement.requeue_after)
 
-    async def _scene(self, node: str, ledger: Ledger | None, by_key: Mapping[str, Reservation]) -> Scene:
+    async def _scene(
+        self, node: str, ledger: Ledger | None, by_key: Mapping[str, Reservation]
+    ) -> ReservationInputs:
         now = self._settings.clock.now()
-        asked = tuple(wire.asked(item, now) for item in by_key.values())
+        asked = tuple(wire.read(item, now) for item in by_key.values())
         names = {request.pod for request in asked}
         if ledger is not None:
             names |= {"/".join(holder.split("/")[:2]) for holder in ledger.reservations}
-        scene = Scene(
+        scene = ReservationInputs(
             node,
             now,
             asked,
             pods={name: view for name in names if (view := self._pod(name)) is not None},
             exists=self._sources.nodes.store.named(node) is not None,
         )
-        over, unseen = reservation.endings(ledger, scene.pods)
+        over, unseen = reservation.ended_holders(ledger, scene.pods)
         over |= await self._verified(unseen, self._pod_is_over)
-        strangers = reservation.strangers(ledger, asked)
+        strangers = reservation.unknown_reservations(ledger, asked)
         orphans = await self._verified(strangers, lambda holder: self._is_orphan(node, ledger, holder))
-        departed = reservation.departed(ledger, over, scene)
+        departed = reservation.reservations_of_ended_pods(ledger, over, scene)
         return replace(scene, over=over, orphans=orphans, departed=departed)
 
     async def _verified(
@@ -160,14 +182,16 @@ class ReservationController:
             return True
         return current.spec.node_name != node
 
-    async def _guarded(self, ledger: Ledger | None, scene: Scene, by_key: dict[str, Reservation]) -> Scene:
+    async def _guarded(
+        self, ledger: Ledger | None, scene: ReservationInputs, by_key: dict[str, Reservation]
+    ) -> ReservationInputs:
         """Add the finalizer to all Reservations that are about to hold cards."""
-        keys = reservation.unguarded(ledger, scene, self._settings.strategy)
+        keys = reservation.without_finalizer(ledger, scene, self._settings.strategy)
         if not keys:
             return scene
-        await together.all_of(self._put_finalizer(scene.node, key, by_key) for key in keys)
+        await concurrency.gather_limited(self._put_finalizer(scene.node, key, by_key) for key in keys)
         left = (request.key for request in scene.reservations if request.key in by_key)
-        return replace(scene, reservations=tuple(wire.asked(by_key[key], scene.now) for key in left))
+        return replace(scene, reservations=tuple(wire.read(by_key[key], scene.now) for key in left))
 
     async def _put_finalizer(self, node: str, key: str, by_key: dict[str, Reservation]) -> None:
         try:
@@ -175,36 +199,38 @@ class ReservationController:
         except NotFound:
             del by_key[key]
 
-    async def _settled(self, node: str, ledger: Ledger | None, scene: Scene) -> Ledger | None:
+    async def _settled(self, node: str, ledger: Ledger | None, scene: ReservationInputs) -> Ledger | None:
         def change(newest: Ledger) -> Ledger:
-            return reservation.settle(newest, scene, self._settings.strategy)
+            return reservation.apply(newest, scene, self._settings.strategy)
 
         if ledger is None or change(ledger) == ledger:
             return ledger
         try:
-            return await self._book.amend(node, change)
+            return await self._manager.amend(node, change)
         except UnknownNode:
             return None  # the ledger was just closed, so it had no holders
 
-    async def _tell(self, node: str, by_key: Mapping[str, Reservation], judgement: Judgement) -> None:
+    async def _write_all(
+        self, node: str, by_key: Mapping[str, Reservation], judgement: ReservationDecisions
+    ) -> None:
         writes = [self._write(node, by_key[key], outcome) for key, outcome in judgement.outcomes.items()]
-        releases = [self._let_go(node, by_key[key]) for key in judgement.free]
-        await together.all_of([*writes, *releases])
+        releases = [self._remove_finalizer(node, by_key[key]) for key in judgement.free]
+        await concurrency.gather_limited([*writes, *releases])
 
-    async def _write(self, node: str, found: Reservation, outcome: Outcome) -> None:
-        status = wire.written(found, outcome, self._settings.clock.now())
+    async def _write(self, node: str, found: Reservation, outcome: ReservationOutcome) -> None:
+        status = wire.next_status(found, outcome, self._settings.clock.now())
         if status == found.status:
             return
         try:
             await self._patch(node, found, wire.patch(found, status), subresource="status")
         except NotFound:
             return
-        before = wire.asked(found, self._settings.clock.now())
-        if (outcome.phase, outcome.reason) != (before.told.phase, before.told.reason):
+        before = wire.read(found, self._settings.clock.now())
+        if (outcome.phase, outcome.reason) != (before.last_status.phase, before.last_status.reason):
             self._announce(found, outcome, before)
 
-    def _announce(self, found: Reservation, outcome: Outcome, before: Asked) -> None:
-        if outcome.phase == before.told.phase == "Reserved":
+    def _announce(self, found: Reservation, outcome: ReservationOutcome, before: ReservationRequest) -> None:
+        if outcome.phase == before.last_status.phase == "Reserved":
             return  # only the pod was bound; the grant is the same
         if outcome.phase == "Reserved":
             self._settings.counts.granted()
@@ -212,12 +238,12 @@ class ReservationController:
             self._settings.counts.failed(outcome.reason)
         self._record(found, outcome.reason, outcome.phase, outcome.message)
 
-    def _record(self, found: Reservation, reason: Reason | None, phase: str, note: str) -> None:
-        name, kind = _EXPIRED if reason == "Expired" else _EVENTS[phase]
-        about = events.about(RESERVATIONS, found)
+    def _record(self, found: Reservation, reason: ReservationReason | None, phase: str, note: str) -> None:
+        name, kind = _EXPIRED_EVENT if reason == "Expired" else _EVENTS[phase]
+        about = events.reference_to(RESERVATIONS, found)
         self._recorder.record(about, name, note, action="Reserve", type=kind)
 
-    async def _let_go(self, node: str, found: Reservation) -> None:
+    async def _remove_finalizer(self, node: str, found: Reservation) -> None:
         """Remove the finalizer, after its cards were released."""
         without = wire.finalizers(found, ours=False)
         if list(found.metadata.finalizers) == without["metadata"]["finalizers"]:
@@ -241,21 +267,23 @@ class ReservationController:
         self.controller.wrote(node, RESERVATIONS, written)
         return written
 
-    def _elsewhere(self, ledger: Ledger | None, scene: Scene) -> Mapping[str, Ledger]:
+    def _elsewhere(self, ledger: Ledger | None, scene: ReservationInputs) -> Mapping[str, Ledger]:
         """The ledgers of the other nodes, if a Reservation without cards needs them for its message."""
         holding = reservation.by_reservation(ledger)
-        if all(item.key in holding or item.told.phase == "Released" for item in scene.reservations):
+        if all(item.key in holding or item.last_status.phase == "Released" for item in scene.reservations):
             return {}
-        others = {node: self._book.ledger(node) for node in tuple(self._book.nodes()) if node != scene.node}
+        others = {
+            node: self._manager.ledger(node) for node in tuple(self._manager.nodes()) if node != scene.node
+        }
         return {node: other for node, other in others.items() if other is not None}
 
     def _pod(self, name: str) -> PodView | None:
         namespace, _, pod = name.partition("/")
         cached = self._sources.pods.store.get(Key(namespace, pod))
-        return None if cached is None else pods.view(cached)
+        return None if cached is None else convert_pod.view(cached)
 
     def _concerns(self, node: str) -> bool:
-        ledger = self._book.ledger(node)
+        ledger = self._manager.ledger(node)
         return bool(self._by_node.keys(node)) or (ledger is not None and bool(ledger.reservations))
 
     def _nodes_of_pod(self, pod: Pod) -> set[str]:

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from croupier.api.mps import Reservation
-from croupier.kube.store import Store
+from croupier.kube.cache.store import Store
 
 
 class ReservationMetrics:

@@ -6,7 +6,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from croupier.api.mbcas import AllocationPhase, PodAllocation
-from croupier.kube.store import Index, Store
+from croupier.kube.cache.store import Store, StoreIndex
 
 SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
@@ -53,5 +53,5 @@ class PodAllocationMetrics:
         self._writes.inc()
 
 
-def _count(by_phase: Index[PodAllocation, AllocationPhase], phase: AllocationPhase) -> int:
+def _count(by_phase: StoreIndex[PodAllocation, AllocationPhase], phase: AllocationPhase) -> int:
     return len(by_phase.keys(phase))

@@ -17,42 +17,48 @@ import structlog
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
+from croupier.controllers.informer import Informer
 from croupier.controllers.limits import status as wire
-from croupier.controllers.watched import Watched
+from croupier.core.resizing import messages as resize_messages
+from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
-from croupier.core.resizing import seen as resize_model
-from croupier.core.resizing import words as resize_messages
-from croupier.core.resizing.resize import Change, Decision
-from croupier.core.resizing.seen import Scene, Wish
-from croupier.core.resizing.words import Verdict
-from croupier.kube import events, store
-from croupier.kube.backoff import Backoff
-from croupier.kube.client import Client, PatchType
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.errors import ApiError, NotFound, Unreachable
-from croupier.kube.events import Recorder
-from croupier.kube.identity import Key
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.core.resizing.messages import ResizeVerdict
+from croupier.core.resizing.model import DesiredLimit, ResizeInputs
+from croupier.core.resizing.resize import LimitChange, ResizeDecision
+from croupier.kube.cache import store
+from croupier.kube.client.api_client import Client, PatchType
+from croupier.kube.client.backoff import Backoff
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import ApiError, NotFound, Unreachable
+from croupier.kube.client.identity import Key
+from croupier.kube.controller import events
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import (
+    ALWAYS_LEADER,
+    LeaderCheck,
+    NoReconcileMetrics,
+    ReconcileMetrics,
+)
+from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "podallocation"
 FIELD_MANAGER: Final = "croupier-podallocation"
 RETRIES: Final = Backoff(first=5.0, most=300.0, jitter=0.2)
-CALM: Final = 600.0
+BACKOFF_RESET: Final = 600.0
 """Seconds without a failure after which the backoff starts from the beginning."""
 
 log = structlog.get_logger(__name__)
 
 
-class Counts(Protocol):
+class ResizeMetrics(Protocol):
     def resized(self, direction: str) -> None: ...
     def failed(self, reason: str) -> None: ...
     def applied(self, seconds: float) -> None: ...
     def wrote(self) -> None: ...
 
 
-class Uncounted:
+class NoResizeMetrics:
     def resized(self, direction: str) -> None: ...
     def failed(self, reason: str) -> None: ...
     def applied(self, seconds: float) -> None: ...
@@ -60,19 +66,19 @@ class Uncounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    allocations: Watched[PodAllocation]
-    pods: Watched[Pod]
+class PodAllocationInformers:
+    allocations: Informer[PodAllocation]
+    pods: Informer[Pod]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    options: Options = field(default_factory=lambda: Options(workers=8, resync=300.0))
+class PodAllocationOptions:
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8, resync=300.0))
     retries: Backoff = RETRIES
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    counts: Counts = field(default_factory=Uncounted)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    metrics: ResizeMetrics = field(default_factory=NoResizeMetrics)
+    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +95,17 @@ class PodAllocationController:
     """The caller fences `api` if there is a leader election."""
 
     def __init__(
-        self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
+        self,
+        sources: PodAllocationInformers,
+        api: Client,
+        *,
+        recorder: EventRecorder,
+        settings: PodAllocationOptions | None = None,
     ) -> None:
         self._sources = sources
-        self._api = api.acting_as(FIELD_MANAGER)
+        self._api = api.with_field_manager(FIELD_MANAGER)
         self._recorder = recorder
-        self._settings = settings or Settings()
+        self._settings = settings or PodAllocationOptions()
         self._failures: dict[Key, _Failure] = {}
         self._asked: dict[Key, float] = {}
         """When a change was made that the kubelet has not reported yet."""
@@ -105,9 +116,9 @@ class PodAllocationController:
         self.controller.watch(sources.allocations.store, sources.allocations.cache, self._rivals)
         self.controller.watch(sources.pods.store, sources.pods.cache, self._allocations_of)
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
-        with store.kept(self._of_pod):
-            await self.controller.run(stop, authority)
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
+        with store.open_indexes(self._of_pod):
+            await self.controller.run(stop, leader_check)
 
     async def reconcile(self, key: Key) -> Result:
         allocation = self._sources.allocations.store.get(key)
@@ -119,7 +130,7 @@ class PodAllocationController:
         try:
             if pod is not None:
                 allocation = await self._owned(key, allocation, pod)
-            return await self._move(key, allocation, None if pod is None else wire.seen(pod))
+            return await self._move(key, allocation, None if pod is None else wire.resize_pod(pod))
         except NotFound:
             return DONE  # the PodAllocation was deleted
 
@@ -137,29 +148,29 @@ class PodAllocationController:
 
     async def _owned(self, key: Key, allocation: PodAllocation, pod: Pod) -> PodAllocation:
         """Set the owner reference, so that it is deleted with its pod, unless it belongs to another pod."""
-        wanted = wire.owned(allocation, pod)
-        if wanted is None or not wire.wish(allocation, self._now()).is_of(pod.metadata.uid):
+        wanted = wire.owner_patch(allocation, pod)
+        if wanted is None or not wire.desired_limit(allocation, self._now()).is_of(pod.metadata.uid):
             return allocation
         return await self._patch(key, wanted)
 
-    async def _move(self, key: Key, allocation: PodAllocation, pod: resize_model.Pod | None) -> Result:
+    async def _move(self, key: Key, allocation: PodAllocation, pod: resize_model.ResizePod | None) -> Result:
         scene = self._scene(key, allocation, pod)
         decision = resize.decide(scene)
         if pod is not None and decision.change is not None:
-            refusal = await self._resize(key, scene.wish, pod, decision.change)
-            decision = decision if refusal is None else resize.refused(decision, refusal)
+            refusal = await self._resize(key, scene.desired_limit, pod, decision.change)
+            decision = decision if refusal is None else resize.after_refusal(decision, refusal)
         decision = await self._named(allocation, scene, decision)
         self._count(key, allocation, decision)
         await self._tell(key, allocation, decision)
         return Result(self._again(key, decision))
 
-    def _scene(self, key: Key, allocation: PodAllocation, pod: resize_model.Pod | None) -> Scene:
+    def _scene(self, key: Key, allocation: PodAllocation, pod: resize_model.ResizePod | None) -> ResizeInputs:
         now, failure = self._now(), self._failures.get(key)
         others = (
             self._sources.allocations.store.get(other) for other in self._of_pod.keys(_pod_of(allocation))
         )
         rivals = tuple(
-            wire.wish(other, now)
+            wire.desired_limit(other, now)
             for other in others
             if other is not None
             and other.metadata.uid != allocation.metadata.uid
@@ -170,13 +181,13 @@ class PodAllocationController:
             or failure.generation != allocation.metadata.generation
             or failure.due <= self._settings.clock.monotonic()
         )
-        return Scene(wire.wish(allocation, now), pod, now, rivals, due=due)
+        return ResizeInputs(wire.desired_limit(allocation, now), pod, now, rivals, due=due)
 
     async def _resize(
-        self, key: Key, desired_limit: Wish, pod: resize_model.Pod, change: Change
-    ) -> Verdict | None:
+        self, key: Key, desired_limit: DesiredLimit, pod: resize_model.ResizePod, change: LimitChange
+    ) -> ResizeVerdict | None:
         """The refusal of the API server; None if the change was made."""
-        patch = wire.resize(pod, change)
+        patch = wire.resize_patch(pod, change)
         try:
             written = await self._api.patch(
                 PODS,
@@ -189,7 +200,7 @@ class PodAllocationController:
         except (ApiError, Unreachable) as error:
             return _refusal(error)
         self.controller.wrote(key, PODS, written)
-        self._settings.counts.resized(_direction(pod, change))
+        self._settings.metrics.resized(_direction(pod, change))
         if not change.back:
             self._asked[key] = self._settings.clock.monotonic()
         log.info(
@@ -200,10 +211,12 @@ class PodAllocationController:
         )
         return None
 
-    async def _named(self, allocation: PodAllocation, scene: Scene, decision: Decision) -> Decision:
+    async def _named(
+        self, allocation: PodAllocation, scene: ResizeInputs, decision: ResizeDecision
+    ) -> ResizeDecision:
         """Name the other writer, if the pod's managed fields have it."""
-        news = decision.verdict.word != scene.wish.told.word
-        if scene.pod is None or decision.verdict.word != "ForeignWriter" or not news:
+        news = decision.verdict.code != scene.desired_limit.last_status.code
+        if scene.pod is None or decision.verdict.code != "ForeignWriter" or not news:
             return decision
         try:
             raw = await self._api.get(
@@ -212,49 +225,49 @@ class PodAllocationController:
         except (ApiError, Unreachable):
             return decision
         by = _last_writer(raw)
-        return replace(decision, verdict=resize_messages.foreign(scene.wish, scene.pod, by))
+        return replace(decision, verdict=resize_messages.foreign(scene.desired_limit, scene.pod, by))
 
-    def _count(self, key: Key, allocation: PodAllocation, decision: Decision) -> None:
+    def _count(self, key: Key, allocation: PodAllocation, decision: ResizeDecision) -> None:
         """Record metrics, and count consecutive failures for the backoff."""
         now, verdict = self._settings.clock.monotonic(), decision.verdict
         word = allocation.status.reason.partition(":")[0]
-        news = (verdict.phase, verdict.word) != (allocation.status.phase, word)
+        news = (verdict.phase, verdict.code) != (allocation.status.phase, word)
         if verdict.phase == "Failed" and news:
-            self._settings.counts.failed(verdict.word)
+            self._settings.metrics.failed(verdict.code)
         if verdict.phase == "Applied" and key in self._asked:
-            self._settings.counts.applied(now - self._asked.pop(key))
+            self._settings.metrics.applied(now - self._asked.pop(key))
         if verdict.retried and (news or decision.attempted):
             generation, old = allocation.metadata.generation, self._failures.get(key)
-            again = old is not None and old.generation == generation and now - old.at < CALM
+            again = old is not None and old.generation == generation and now - old.at < BACKOFF_RESET
             count = old.count + 1 if again and old is not None else 1
             due = now + self._settings.retries.delay(count, self._settings.chance())
             self._failures[key] = _Failure(generation, count, now, due)
 
-    def _again(self, key: Key, decision: Decision) -> float | None:
+    def _again(self, key: Key, decision: ResizeDecision) -> float | None:
         failure = self._failures.get(key)
         if decision.verdict.retried and failure is not None:
             return max(0.0, failure.due - self._settings.clock.monotonic())
         return decision.again
 
-    async def _tell(self, key: Key, allocation: PodAllocation, decision: Decision) -> None:
-        status = wire.written(allocation, decision, self._now())
+    async def _tell(self, key: Key, allocation: PodAllocation, decision: ResizeDecision) -> None:
+        status = wire.new_status(allocation, decision, self._now())
         if status == allocation.status:
             return
-        await self._patch(key, wire.patch(allocation, status), subresource="status")
-        self._settings.counts.wrote()
+        await self._patch(key, wire.status_patch(allocation, status), subresource="status")
+        self._settings.metrics.wrote()
         before = (allocation.status.phase, allocation.status.reason.partition(":")[0])
         verdict = decision.verdict
         moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"
-        if before != (verdict.phase, verdict.word) or moved:
+        if before != (verdict.phase, verdict.code) or moved:
             self._record(allocation, verdict)
 
-    def _record(self, allocation: PodAllocation, verdict: Verdict) -> None:
-        about = events.about(POD_ALLOCATIONS, allocation)
+    def _record(self, allocation: PodAllocation, verdict: ResizeVerdict) -> None:
+        about = events.reference_to(POD_ALLOCATIONS, allocation)
         note = verdict.reason.partition(": ")[2]
         if verdict.phase == "Applied":
             self._recorder.record(about, "Resized", note, action="Resize")
         elif verdict.phase == "Failed":
-            self._recorder.record(about, verdict.word, note, action="Resize", type="Warning")
+            self._recorder.record(about, verdict.code, note, action="Resize", type="Warning")
 
     async def _patch(self, key: Key, patch: dict[str, Any], subresource: str | None = None) -> PodAllocation:
         written = await self._api.patch(
@@ -279,13 +292,13 @@ def _pod_of(allocation: PodAllocation) -> Key:
     return Key(allocation.metadata.namespace, allocation.spec.pod_name)
 
 
-def _refusal(error: ApiError | Unreachable) -> Verdict:
+def _refusal(error: ApiError | Unreachable) -> ResizeVerdict:
     if isinstance(error, ApiError):
         return resize_messages.refused(error.status, error.message or error.reason, error.causes)
     return resize_messages.refused(0, str(error))
 
 
-def _direction(pod: resize_model.Pod, change: Change) -> str:
+def _direction(pod: resize_model.ResizePod, change: LimitChange) -> str:
     if change.back:
         return "back"
     before = sum(container.limit.nanos for container in pod.containers)

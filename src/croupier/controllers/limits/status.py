@@ -14,24 +14,24 @@ from croupier.api.mbcas import PodAllocation, PodAllocationStatus
 from croupier.api.meta import Condition, OwnerReference
 from croupier.core import quantity
 from croupier.core.quantity import ZERO, Quantity
-from croupier.core.resizing import seen as resize_model
-from croupier.core.resizing.resize import Change, Decision
-from croupier.core.resizing.seen import Container, Told, Wish
-from croupier.core.resizing.words import Verdict
-from croupier.kube.resource import Raw
+from croupier.core.resizing import model as resize_model
+from croupier.core.resizing.messages import ResizeVerdict
+from croupier.core.resizing.model import DesiredLimit, LastStatus, ResizeContainer
+from croupier.core.resizing.resize import LimitChange, ResizeDecision
+from croupier.kube.client.resource import Raw
 
 CONDITION: Final = "Applied"
-_HOLDS: Final[Mapping[str, Literal["True", "False", "Unknown"]]] = {
+_CONDITION_STATUS: Final[Mapping[str, Literal["True", "False", "Unknown"]]] = {
     "Applied": "True",
     "Failed": "False",
     "Pending": "Unknown",
 }
 
 
-def wish(allocation: PodAllocation, now: datetime) -> Wish:
+def desired_limit(allocation: PodAllocation, now: datetime) -> DesiredLimit:
     meta, spec = allocation.metadata, allocation.spec
     owners = [owner.uid for owner in meta.owner_references if owner.kind == "Pod"]
-    return Wish(
+    return DesiredLimit(
         namespace=meta.namespace,
         name=meta.name,
         pod=spec.pod_name,
@@ -41,14 +41,14 @@ def wish(allocation: PodAllocation, now: datetime) -> Wish:
         generation=meta.generation,
         owner=owners[0] if owners else "",
         node=spec.node_name or "",
-        told=_told(allocation.status),
+        last_status=_last_status(allocation.status),
     )
 
 
-def _told(status: PodAllocationStatus) -> Told:
+def _last_status(status: PodAllocationStatus) -> LastStatus:
     word, _, sentence = status.reason.partition(": ")
     judged = status.observed_desired_cpu_limit
-    return Told(
+    return LastStatus(
         status.phase,
         word,
         sentence,
@@ -61,12 +61,15 @@ def _told(status: PodAllocationStatus) -> Told:
     )
 
 
-def seen(pod: Pod) -> resize_model.Pod:
+def resize_pod(pod: Pod) -> resize_model.ResizePod:
     meta, status = pod.metadata, pod.status
-    statuses = market_pod.statuses(pod)
-    return resize_model.Pod(
+    statuses = market_pod.container_statuses(pod)
+    return resize_model.ResizePod(
         meta.uid,
-        tuple(_container(container, statuses.get(container.name)) for container in market_pod.bearing(pod)),
+        tuple(
+            _container(container, statuses.get(container.name))
+            for container in market_pod.limited_containers(pod)
+        ),
         market_pod.shape(pod),
         node=pod.spec.node_name,
         generation=meta.generation,
@@ -79,9 +82,9 @@ def seen(pod: Pod) -> resize_model.Pod:
     )
 
 
-def _container(spec: WireContainer, status: ContainerStatus | None) -> Container:
+def _container(spec: WireContainer, status: ContainerStatus | None) -> ResizeContainer:
     limits = spec.resources.limits
-    return Container(
+    return ResizeContainer(
         spec.name,
         limit=quantity.parse(limits.get(CPU, "0")),
         request=quantity.parse(spec.resources.requests.get(CPU, limits.get(CPU, "0"))),
@@ -114,14 +117,16 @@ def _state(status: ContainerStatus | None) -> str:
     return (state.waiting.reason if state.waiting is not None else "") or "waiting"
 
 
-def _condition(conditions: tuple[PodCondition, ...], kind: str) -> resize_model.Condition | None:
+def _condition(conditions: tuple[PodCondition, ...], kind: str) -> resize_model.ResizeCondition | None:
     for condition in conditions:
         if condition.type == kind and condition.status == "True":
-            return resize_model.Condition(condition.reason, condition.message, condition.observed_generation)
+            return resize_model.ResizeCondition(
+                condition.reason, condition.message, condition.observed_generation
+            )
     return None
 
 
-def written(allocation: PodAllocation, decision: Decision, now: datetime) -> PodAllocationStatus:
+def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetime) -> PodAllocationStatus:
     """The new status; equal to the current one if nothing changes."""
     old, now = allocation.status, now.replace(microsecond=0)
     verdict = decision.verdict
@@ -151,7 +156,7 @@ def written(allocation: PodAllocation, decision: Decision, now: datetime) -> Pod
 
 
 def _applied_time(
-    old: PodAllocationStatus, verdict: Verdict, applied: Quantity | None, now: datetime
+    old: PodAllocationStatus, verdict: ResizeVerdict, applied: Quantity | None, now: datetime
 ) -> datetime | None:
     """When the limit was applied, not when it was last checked."""
     if verdict.phase != "Applied":
@@ -160,15 +165,15 @@ def _applied_time(
     return old.last_applied_time if same and old.last_applied_time is not None else now
 
 
-def _conditions(allocation: PodAllocation, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
+def _conditions(allocation: PodAllocation, verdict: ResizeVerdict, now: datetime) -> tuple[Condition, ...]:
     """So that `kubectl wait --for=condition=Applied` works."""
     old = next((condition for condition in allocation.status.conditions if condition.type == CONDITION), None)
     others = tuple(condition for condition in allocation.status.conditions if condition.type != CONDITION)
-    holds = _HOLDS[verdict.phase]
+    holds = _CONDITION_STATUS[verdict.phase]
     ours = Condition(
         type=CONDITION,
         status=holds,
-        reason=verdict.word,
+        reason=verdict.code,
         message=verdict.reason.partition(": ")[2],
         last_transition_time=old.last_transition_time if old is not None and old.status == holds else now,
         observed_generation=allocation.metadata.generation,
@@ -176,28 +181,28 @@ def _conditions(allocation: PodAllocation, verdict: Verdict, now: datetime) -> t
     return (*others, ours)
 
 
-def patch(allocation: PodAllocation, status: PodAllocationStatus) -> Raw:
+def status_patch(allocation: PodAllocation, status: PodAllocationStatus) -> Raw:
     """A merge patch of the status, guarded by the resourceVersion."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     cleared = dict.fromkeys(name for name in msgspec.to_builtins(allocation.status) if name not in fields)
-    return {**_guard(allocation), "status": {**cleared, "phase": status.phase, **fields}}
+    return {**_version_guard(allocation), "status": {**cleared, "phase": status.phase, **fields}}
 
 
-def owned(allocation: PodAllocation, pod: Pod) -> Raw | None:
+def owner_patch(allocation: PodAllocation, pod: Pod) -> Raw | None:
     """A merge patch that makes the pod an owner; None if it is one already."""
     meta = allocation.metadata
     if any(owner.uid == pod.metadata.uid for owner in meta.owner_references):
         return None
     ours = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid)
     owners = [msgspec.to_builtins(owner) for owner in (*meta.owner_references, ours)]
-    return {"metadata": {**_guard(allocation)["metadata"], "ownerReferences": owners}}
+    return {"metadata": {**_version_guard(allocation)["metadata"], "ownerReferences": owners}}
 
 
-def _guard(allocation: PodAllocation) -> Raw:
+def _version_guard(allocation: PodAllocation) -> Raw:
     return {"metadata": {"resourceVersion": allocation.metadata.resource_version}}
 
 
-def resize(pod: resize_model.Pod, change: Change) -> Raw:
+def resize_patch(pod: resize_model.ResizePod, change: LimitChange) -> Raw:
     """A strategic merge patch of these containers' CPU only, guarded by the pod's UID."""
     lists: dict[str, list[Raw]] = {}
     for container in pod.containers:

@@ -14,43 +14,43 @@ from typing import Final, Literal, Protocol
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from croupier.api import occupancy
+from croupier.api import pod_requests
 from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUPool
 from croupier.api.kinds import GPU_POOLS, PODS
-from croupier.book.listeners import Listeners
-from croupier.controllers.watched import Watched
-from croupier.core.pods.request import POOL
+from croupier.capacity.subscribers import Subscribers
+from croupier.controllers.informer import Informer
+from croupier.core.pods.request_parser import POOL
 from croupier.core.pools import booking
 from croupier.core.pools.admission import POD_LABEL
 from croupier.core.pools.booking import TTL, Booking
 from croupier.core.quantity import ZERO
-from croupier.kube import events
-from croupier.kube.client import Selection
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.journal import Happening, Reference
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Unmeasured
-from croupier.kube.shift import Gauge as ControllerGauge
-from croupier.kube.store import Change
+from croupier.kube.cache.store import ObjectChange
+from croupier.kube.client.api_client import Selection
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.controller import events
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck, NoReconcileMetrics
+from croupier.kube.controller.controller_run import ReconcileMetrics as ControllerGauge
+from croupier.kube.controller.event_series import EventContent, EventReference
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "bookings"
 REPORTER: Final = "gpu-admission-webhook"
 EXPIRED: Final = "GPUReservationExpired"
-WAITING: Final = Selection(labels=POD_LABEL, fields="spec.nodeName=")
+WAITING_PODS: Final = Selection(labels=POD_LABEL, fields="spec.nodeName=")
 """The pods to watch: admitted to a pool, and without a node."""
 MARGIN: Final = 0.1
 
 log = structlog.get_logger(__name__)
 
 
-class Recorder(Protocol):
+class BookingEventRecorder(Protocol):
     """Must be created with `event_name`, so that an expiry is recorded once."""
 
     def record(
         self,
-        regarding: Reference,
+        regarding: EventReference,
         reason: str,
         note: str,
         *,
@@ -59,12 +59,12 @@ class Recorder(Protocol):
     ) -> None: ...
 
 
-class Gauge(Protocol):
+class ExpiryMetrics(Protocol):
     def expired(self, pool: str, pods: int) -> None: ...
     def forget(self, pool: str) -> None: ...
 
 
-class _Unmeasured:
+class _NoExpiryMetrics:
     def expired(self, pool: str, pods: int) -> None: ...
     def forget(self, pool: str) -> None: ...
 
@@ -92,12 +92,12 @@ class BookingMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BookingOptions:
     ttl: timedelta = TTL
-    options: Options = field(default_factory=lambda: Options(workers=1))
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=1))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ControllerGauge = field(default_factory=Unmeasured)
-    figures: Gauge = field(default_factory=_Unmeasured)
+    gauge: ControllerGauge = field(default_factory=NoReconcileMetrics)
+    metrics: ExpiryMetrics = field(default_factory=_NoExpiryMetrics)
 
 
 class Bookings:
@@ -105,18 +105,18 @@ class Bookings:
 
     def __init__(
         self,
-        pods: Watched[Pod],
-        pools: Watched[GPUPool],
-        recorder: Recorder,
-        settings: Settings | None = None,
+        pods: Informer[Pod],
+        pools: Informer[GPUPool],
+        recorder: BookingEventRecorder,
+        settings: BookingOptions | None = None,
     ) -> None:
         self._bookings: dict[str, dict[str, Booking]] = {}
         """By pool and pod UID; cached, because one pool can have thousands of waiting pods."""
         self._pools = pools.store
         self._recorder = recorder
-        self._settings = settings or Settings()
-        self._listeners = Listeners()
-        self._told: dict[str, set[str]] = {}
+        self._settings = settings or BookingOptions()
+        self._listeners = Subscribers()
+        self._reported: dict[str, set[str]] = {}
         """By pool: the UIDs of waiting pods whose expiry was reported."""
         self._answered: dict[str, int] = {}
         """By pool: the last result of `booked`, if it was not 0."""
@@ -140,27 +140,27 @@ class Bookings:
         """Call `changed(pool)` when the number differs from the last result; the result unsubscribes."""
         return self._listeners.add(changed)
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         self._follow()
         try:
-            await self.controller.run(stop, authority)
+            await self.controller.run(stop, leader_check)
         finally:
             self._unfollow()
 
     async def reconcile(self, pool: str) -> Result:
         bookings = self._of(pool)
-        summary = booking.look(bookings, self._settings.clock.now(), self._settings.ttl)
-        reported = self._told[pool] = self._told.get(pool, set()) & {entry.uid for entry in bookings}
+        summary = booking.summarize(bookings, self._settings.clock.now(), self._settings.ttl)
+        reported = self._reported[pool] = self._reported.get(pool, set()) & {entry.uid for entry in bookings}
         expired = [entry for entry in summary.expired if entry.uid not in reported]
         for entry in expired:
             reported.add(entry.uid)
-            self._tell(entry)
+            self._record_event(entry)
         self._measure(pool, len(expired))
         if summary.booked != self._answered.get(pool, 0):
-            self._listeners.tell(pool)
+            self._listeners.notify(pool)
         if not bookings:
-            del self._told[pool]
-        return DONE if summary.again is None else Result(again_after=summary.again.total_seconds() + MARGIN)
+            del self._reported[pool]
+        return DONE if summary.again is None else Result(requeue_after=summary.again.total_seconds() + MARGIN)
 
     def _follow(self) -> None:
         """Follow pods already before `run`: other controllers call `booked` before."""
@@ -178,7 +178,7 @@ class Bookings:
     def _of(self, pool: str) -> Collection[Booking]:
         return self._bookings.get(pool, {}).values()
 
-    def _changed(self, change: Change[Pod]) -> None:
+    def _changed(self, change: ObjectChange[Pod]) -> None:
         if change.old is not None:
             self._drop(change.old)
         if change.new is not None:
@@ -196,24 +196,24 @@ class Bookings:
             if (entry := _booking(pod, pool)) is not None:
                 self._bookings.setdefault(pool, {})[entry.uid] = entry
 
-    def _tell(self, entry: Booking) -> None:
-        sentence = booking.expired(entry, self._settings.ttl)
+    def _record_event(self, entry: Booking) -> None:
+        sentence = booking.expiry_message(entry, self._settings.ttl)
         log.warning("a booking expired", pod=entry.pod, pool=entry.pool, units=entry.units, alert=EXPIRED)
         namespace, _, name = entry.pod.partition("/")
-        about = [Reference(PODS.api_version, PODS.kind, namespace, name, entry.uid)]
+        about = [EventReference(PODS.api_version, PODS.kind, namespace, name, entry.uid)]
         if (pool := self._pools.named(entry.pool)) is not None:
-            about.append(events.about(GPU_POOLS, pool))
+            about.append(events.reference_to(GPU_POOLS, pool))
         for regarding in about:
             self._recorder.record(regarding, EXPIRED, sentence, action="Expire", type="Warning")
 
     def _measure(self, pool: str, expired: int) -> None:
         if self._pools.named(pool) is None:
-            self._settings.figures.forget(pool)
+            self._settings.metrics.forget(pool)
         else:
-            self._settings.figures.expired(pool, expired)
+            self._settings.metrics.expired(pool, expired)
 
 
-def naming(what: Happening) -> str:
+def event_name(what: EventContent) -> str:
     """A deterministic name, so that an expiry is not recorded again while its Event exists."""
     text = f"{what.regarding.uid} {what.reason} {what.note}"
     return events.name(what, hashlib.sha256(text.encode()).hexdigest()[:16])
@@ -233,5 +233,5 @@ def _booking(pod: Pod, pool: str) -> Booking | None:
     meta = pod.metadata
     if pod.spec.node_name or pod.is_finished or meta.deletion_timestamp or not meta.creation_timestamp:
         return None
-    units = occupancy.requests(pod).get(POOL + pool, ZERO).whole
+    units = pod_requests.requests(pod).get(POOL + pool, ZERO).whole
     return Booking(meta.key, meta.uid, pool, units, meta.creation_timestamp) if units > 0 else None

@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUPool
 from croupier.core.pools.maintenance import STUCK
-from croupier.kube.store import Store
+from croupier.kube.cache.store import Store
 
 _CAPACITY = {
     "total": "Total units of the pool",
@@ -26,7 +26,7 @@ class PoolMetrics:
         self._slots: dict[str, Mapping[str, int]] = {}
         registry.register(self)
 
-    def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None:
+    def update(self, pool: str, cards: int, slots: Mapping[str, int]) -> None:
         """Set the number of cards of the pool, and the number of units on each node."""
         self._cards[pool], self._slots[pool] = cards, slots
 

@@ -17,64 +17,69 @@ import msgspec
 import structlog
 
 from croupier.api.core_v1 import ConfigMap, Node
-from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, pooling
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN
 from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
 from croupier.api.kinds import GPU_POOLS
-from croupier.controllers.ledger import sight
-from croupier.controllers.pools import claims as pool_claims
-from croupier.controllers.pools import look as pool_snapshot
-from croupier.controllers.pools import nodes as pool_nodes
+from croupier.controllers.informer import Informer
+from croupier.controllers.ledger import cluster_view
+from croupier.controllers.pools import node_controller as pool_nodes
+from croupier.controllers.pools import node_matches as pool_claims
+from croupier.controllers.pools import pool_snapshot, writer
 from croupier.controllers.pools import status as pool_status
-from croupier.controllers.pools import writing
-from croupier.controllers.pools.claims import Claims
-from croupier.controllers.pools.look import Look, Seen
-from croupier.controllers.pools.news import news
-from croupier.controllers.pools.status import Alarm
-from croupier.controllers.pools.writing import PoolWriter
-from croupier.controllers.watched import Watched
+from croupier.controllers.pools.condition_events import condition_events
+from croupier.controllers.pools.node_matches import NodeMatches
+from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
+from croupier.controllers.pools.status import LowCapacityAlert
+from croupier.controllers.pools.writer import PoolWriter
 from croupier.core.ledgers.ledger import Ledger
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools.assignment import NOBODY, Approval
-from croupier.core.pools.capacity import Line
-from croupier.core.pools.change import Outcome, Verdict
-from croupier.kube import events, store
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.controller import Controller, Options
-from croupier.kube.errors import NotFound
-from croupier.kube.journal import Reference
-from croupier.kube.reconcile import DONE, Result
-from croupier.kube.shift import ANYONE, Authority, Gauge, Unmeasured
+from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
+from croupier.core.pools.capacity import CountedCard
+from croupier.core.pools.sharing_change import PoolCondition, PoolDecision
+from croupier.kube.cache import store
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import NotFound
+from croupier.kube.controller import events
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
+from croupier.kube.controller.controller_run import (
+    ALWAYS_LEADER,
+    LeaderCheck,
+    NoReconcileMetrics,
+    ReconcileMetrics,
+)
+from croupier.kube.controller.event_series import EventReference
+from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pools"
 REPORTER: Final = "gpupool-controller"
 NAMESPACE: Final = "d8-gpu-operator"
 STRAYS: Final = ""
 """The key for cards that left their pool during a change of the pool."""
-AGAIN: Final = 30.0
+NAMESPACE_RETRY: Final = 30.0
 """Seconds until a missing namespace is checked again."""
 
 log = structlog.get_logger(__name__)
 
 
-class Ledgers(Protocol):
+class PoolLedgers(Protocol):
     def ledger(self, node: str) -> Ledger | None: ...
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
 
 
-class Bookings(Protocol):
+class BookedUnits(Protocol):
     """The booked units of admitted pods without a node."""
 
     def booked(self, pool: str) -> int: ...
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
 
 
-class Recorder(Protocol):
+class PoolEventRecorder(Protocol):
     def record(
         self,
-        regarding: Reference,
+        regarding: EventReference,
         reason: str,
         note: str,
         *,
@@ -83,59 +88,66 @@ class Recorder(Protocol):
     ) -> None: ...
 
 
-class Figures(Protocol):
-    def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
+class PoolMeasurements(Protocol):
+    def update(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
     def forget(self, pool: str) -> None: ...
 
 
-class _Uncounted:
-    def looked(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
+class _NoMeasurements:
+    def update(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
     def forget(self, pool: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    pools: Watched[GPUPool]
-    devices: Watched[GPUDevice]
-    nodes: Watched[Node]
-    inventories: Watched[GPUNodeInventory]
-    config_maps: Watched[ConfigMap]
+class PoolInformers:
+    pools: Informer[GPUPool]
+    devices: Informer[GPUDevice]
+    nodes: Informer[Node]
+    inventories: Informer[GPUNodeInventory]
+    config_maps: Informer[ConfigMap]
     """ConfigMaps in `namespace` with the label gpu.deckhouse.io/pool."""
-    ledgers: Ledgers
-    bookings: Bookings
+    ledgers: PoolLedgers
+    bookings: BookedUnits
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PoolControllerOptions:
     namespace: str = NAMESPACE
     deadline: timedelta = timedelta(hours=1)
-    alarm: Alarm = field(default_factory=Alarm)
-    approval: Approval = NOBODY
-    calm: float = 1.0
+    alarm: LowCapacityAlert = field(default_factory=LowCapacityAlert)
+    approval: Approval = MANUAL_APPROVAL
+    debounce: float = 1.0
     """Least seconds between two reconciles of one pool, for every thousand of its cards."""
-    options: Options = field(default_factory=lambda: Options(workers=4, resync=300.0))
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=4, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=Unmeasured)
-    figures: Figures = field(default_factory=_Uncounted)
+    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: PoolMeasurements = field(default_factory=_NoMeasurements)
 
 
 class PoolController:
     """With leader election, `api` must be fenced by the caller."""
 
     def __init__(
-        self, sources: Sources, api: Client, *, recorder: Recorder, settings: Settings | None = None
+        self,
+        sources: PoolInformers,
+        api: Client,
+        *,
+        recorder: PoolEventRecorder,
+        settings: PoolControllerOptions | None = None,
     ) -> None:
         self._sources = sources
-        self._api = api.acting_as(REPORTER)
+        self._api = api.with_field_manager(REPORTER)
         self._recorder = recorder
-        self._settings = settings or Settings()
+        self._settings = settings or PoolControllerOptions()
         self._not_before: dict[str, float] = {}
-        self._on_node = sources.devices.store.index(sight.node_of_device)
+        self._on_node = sources.devices.store.index(cluster_view.node_of_device)
         self._of_pool = sources.devices.store.index(_pool_of)
         self._stray = sources.devices.store.index(_strays)
-        self._labelled = sources.nodes.store.index(lambda node: pool_nodes.marks(node).pools)
-        follows = pool_claims.Sources(sources.pools, sources.devices, sources.nodes, sources.inventories)
-        self._claims = Claims(follows, self._settings.approval)
+        self._labelled = sources.nodes.store.index(lambda node: pool_nodes.node_marks(node).pools)
+        follows = pool_claims.NodeMatchInformers(
+            sources.pools, sources.devices, sources.nodes, sources.inventories
+        )
+        self._claims = NodeMatches(follows, self._settings.approval)
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
         )
@@ -147,16 +159,16 @@ class PoolController:
         watch(sources.devices.store, sources.devices.cache, _keys)
         watch(sources.config_maps.store, sources.config_maps.cache, _pool_of_config)
         watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
-        watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.marks(node).pools)
+        watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.node_marks(node).pools)
 
-    async def run(self, stop: asyncio.Event, authority: Authority = ANYONE) -> None:
+    async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         self._not_before.clear()
         mine = (self._on_node, self._of_pool, self._stray, self._labelled)
-        with store.kept(*mine, *self._claims.indexes):
-            await self._run(stop, authority)
+        with store.open_indexes(*mine, *self._claims.indexes):
+            await self._run(stop, leader_check)
 
-    async def _run(self, stop: asyncio.Event, authority: Authority) -> None:
-        calm = self._settings.calm
+    async def _run(self, stop: asyncio.Event, leader_check: LeaderCheck) -> None:
+        calm = self._settings.debounce
         endings = (
             self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
@@ -164,7 +176,7 @@ class PoolController:
         )
         refreshing = asyncio.create_task(self._refresh())
         try:
-            await self.controller.run(stop, authority)
+            await self.controller.run(stop, leader_check)
         finally:
             refreshing.cancel()
             for end in endings:
@@ -173,7 +185,7 @@ class PoolController:
     async def _refresh(self) -> None:
         """Recompute matches regularly: a pool without cards of a node gets no event about that node."""
         while True:
-            await asyncio.sleep(self._settings.calm)
+            await asyncio.sleep(self._settings.debounce)
             try:
                 self._claims.refresh()
             except Exception:  # an unreadable node must not block the others
@@ -181,11 +193,11 @@ class PoolController:
 
     def _ledger_changed(self, node: str) -> None:
         for pool in {name for device in self._on_node.get(node) for name in _pool_of(device)}:
-            self.controller.add(pool, within=self._settings.calm)
+            self.controller.add(pool, within=self._settings.debounce)
 
     async def reconcile(self, name: str) -> Result:
-        if (early := self._early(name)) > 0:
-            return Result(again_after=early)
+        if (early := self._delay(name)) > 0:
+            return Result(requeue_after=early)
         writer = PoolWriter(
             self._api, self._settings.namespace, lambda kind, found: self.controller.wrote(name, kind, found)
         )
@@ -194,7 +206,7 @@ class PoolController:
             return DONE
         pool = self._sources.pools.store.named(name)
         if pool is None:
-            self._settings.figures.forget(name)
+            self._settings.metrics.forget(name)
             self._not_before.pop(name, None)
             return DONE
         if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
@@ -202,44 +214,44 @@ class PoolController:
             return DONE  # the watch event triggers the next reconcile
         return await self._keep(self._snapshot(pool), writer)
 
-    def _early(self, name: str) -> float:
+    def _delay(self, name: str) -> float:
         """Seconds until the pool may be reconciled again."""
         now = self._settings.clock.monotonic()
         left = self._not_before.get(name, now) - now
         if left <= 0:
             thousands = len(self._of_pool.keys(name)) / 1000
-            self._not_before[name] = now + self._settings.calm * max(1.0, thousands)
+            self._not_before[name] = now + self._settings.debounce * max(1.0, thousands)
         return left
 
-    def _snapshot(self, pool: GPUPool) -> Look:
+    def _snapshot(self, pool: GPUPool) -> PoolSnapshot:
         name = pool.metadata.name
-        this = pooling.pool(pool)
-        pools = (pooling.pool(other) for other in self._sources.pools.store)
-        return Look(
+        this = convert_pool.pool(pool)
+        pools = (convert_pool.pool(other) for other in self._sources.pools.store)
+        return PoolSnapshot(
             pool,
             cards=tuple(self._seen(device) for device in self._of_pool.get(name)),
             claims=self._claims.of(name),
-            config=self._sources.config_maps.store.named(writing.config_name(name), self._settings.namespace),
+            config=self._sources.config_maps.store.named(writer.config_name(name), self._settings.namespace),
             booked=self._sources.bookings.booked(name),
-            elder=assignment.elder_twin(this, pools) or "",
+            older_duplicate=assignment.older_duplicate(this, pools) or "",
         )
 
-    def _seen(self, device: GPUDevice) -> Seen:
+    def _seen(self, device: GPUDevice) -> PoolCardView:
         node = device.status.node_name or ""
         ledger = self._sources.ledgers.ledger(node)
         card = ledger.card(device.status.inventory_id or device.metadata.name) if ledger is not None else None
-        return Seen(device, self._sources.inventories.store.named(node), card)
+        return PoolCardView(device, self._sources.inventories.store.named(node), card)
 
-    async def _keep(self, snapshot: Look, writer: PoolWriter) -> Result:
+    async def _keep(self, snapshot: PoolSnapshot, writer: PoolWriter) -> Result:
         now = self._settings.clock.now()
         outcome = maintenance.decide(pool_snapshot.facts(snapshot, now, self._settings.deadline))
         if snapshot.pool.metadata.deletion_timestamp is not None and not snapshot.cards:
-            return await self._depart(snapshot, writer)
+            return await self._finish_deletion(snapshot, writer)
         outcome = await self._configure(snapshot, outcome, writer)
-        lines = pool_snapshot.lines(snapshot)
+        lines = pool_snapshot.counted_cards(snapshot)
         capacity = pool_capacity.count(lines, snapshot.booked)
         status = pool_status.status(snapshot, outcome, capacity, self._settings.alarm, now)
-        self._settings.figures.looked(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
+        self._settings.metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
         await self._write(snapshot, status)
         await writer.steps(snapshot, outcome.steps)
         if outcome.release:
@@ -247,20 +259,22 @@ class PoolController:
         await self._confirm(snapshot, outcome, writer)
         return self._next(status, now)
 
-    async def _configure(self, snapshot: Look, outcome: Outcome, writer: PoolWriter) -> Outcome:
+    async def _configure(
+        self, snapshot: PoolSnapshot, outcome: PoolDecision, writer: PoolWriter
+    ) -> PoolDecision:
         """Without its ConfigMap a pool changes nothing, because the agents would not learn of it."""
         try:
             await writer.config(snapshot, outcome)
         except NotFound:
             why = f"namespace {self._settings.namespace} for the pool's ConfigMap does not exist; create it"
             kept = snapshot.pool.status.allocation
-            sharing = pooling.sharing(kept) if kept is not None else outcome.sharing
-            missing = Verdict(False, "NamespaceMissing", why)
-            self.controller.add(snapshot.name, within=AGAIN)
+            sharing = convert_pool.sharing(kept) if kept is not None else outcome.sharing
+            missing = PoolCondition(False, "NamespaceMissing", why)
+            self.controller.add(snapshot.name, within=NAMESPACE_RETRY)
             return replace(outcome, sharing=sharing, configured=missing, steps=(), release=False)
         return outcome
 
-    async def _write(self, snapshot: Look, status: GPUPoolStatus) -> None:
+    async def _write(self, snapshot: PoolSnapshot, status: GPUPoolStatus) -> None:
         pool = snapshot.pool
         if status == pool.status:
             return
@@ -271,10 +285,10 @@ class PoolController:
         except NotFound:
             return
         self.controller.wrote(snapshot.name, GPU_POOLS, written)
-        for event in news(pool.status.conditions, status.conditions):
-            self._tell(pool, event.reason, event.sentence, event.type)
+        for event in condition_events(pool.status.conditions, status.conditions):
+            self._record_event(pool, event.reason, event.sentence, event.type)
 
-    async def _confirm(self, snapshot: Look, outcome: Outcome, writer: PoolWriter) -> None:
+    async def _confirm(self, snapshot: PoolSnapshot, outcome: PoolDecision, writer: PoolWriter) -> None:
         """Remove the confirmation of a user, whether it had an effect or not."""
         pool = snapshot.pool
         if CONFIRMED not in pool.metadata.annotations:
@@ -282,13 +296,13 @@ class PoolController:
         await writer.unconfirm(pool, CONFIRMED)
         if not pool_snapshot.confirmed(pool):
             why = f"the pool now has generation {pool.metadata.generation}; check it, and confirm again"
-            self._tell(pool, "NotConfirmed", why, "Warning")
+            self._record_event(pool, "NotConfirmed", why, "Warning")
         elif outcome.misconfigured.holds:
-            self._tell(pool, "NotConfirmed", outcome.misconfigured.sentence, "Warning")
+            self._record_event(pool, "NotConfirmed", outcome.misconfigured.sentence, "Warning")
         else:
-            self._tell(pool, "Confirmed", "the pool was confirmed", "Normal")
+            self._record_event(pool, "Confirmed", "the pool was confirmed", "Normal")
 
-    async def _depart(self, snapshot: Look, writer: PoolWriter) -> Result:
+    async def _finish_deletion(self, snapshot: PoolSnapshot, writer: PoolWriter) -> Result:
         """Clean up after a pool that has no cards any more."""
         if self._labelled.keys(snapshot.name):
             return DONE  # the labels of nodes are removed first; each removal triggers a reconcile
@@ -311,15 +325,17 @@ class PoolController:
             if term is not None
         ]
         left = [delay.total_seconds() for delay in due if delay > timedelta()]
-        return Result(again_after=min(left) + self._settings.calm) if left else DONE
+        return Result(requeue_after=min(left) + self._settings.debounce) if left else DONE
 
-    def _tell(self, pool: GPUPool, reason: str, sentence: str, kind: Literal["Normal", "Warning"]) -> None:
+    def _record_event(
+        self, pool: GPUPool, reason: str, sentence: str, kind: Literal["Normal", "Warning"]
+    ) -> None:
         (log.warning if kind == "Warning" else log.info)(sentence, pool=pool.metadata.name, alert=reason)
-        about = events.about(GPU_POOLS, pool)
+        about = events.reference_to(GPU_POOLS, pool)
         self._recorder.record(about, reason, sentence, action="Pool", type=kind)
 
 
-def _slots(snapshot: Look, lines: Iterable[Line]) -> Mapping[str, int]:
+def _slots(snapshot: PoolSnapshot, lines: Iterable[CountedCard]) -> Mapping[str, int]:
     units = {line.card.id: pool_capacity.units(line.card) for line in lines}
     slots: Counter[str] = Counter()
     for seen in snapshot.cards:
@@ -333,7 +349,7 @@ def _pool_of(device: GPUDevice) -> Iterable[str]:
 
 def _strays(device: GPUDevice) -> Iterable[bool]:
     annotations = device.metadata.annotations
-    marked = pooling.CARD_ALLOCATION in annotations or writing.is_ours(annotations.get(DRAIN, ""))
+    marked = convert_pool.CARD_ALLOCATION in annotations or writer.is_own_drain(annotations.get(DRAIN, ""))
     return (True,) if marked and device.status.pool_ref is None else ()
 
 
@@ -345,5 +361,5 @@ def _keys(device: GPUDevice) -> set[str]:
 
 
 def _pool_of_config(config: ConfigMap) -> Iterable[str]:
-    name = config.metadata.labels.get(writing.LABEL, "")
+    name = config.metadata.labels.get(writer.LABEL, "")
     return (name,) if name else ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from croupier.api.gpu import pooling
+from croupier.api.gpu import convert_pool
 from croupier.api.gpu.pool import (
     UNIT_OF_MODE,
     GPUPoolStatus,
@@ -20,18 +20,18 @@ from croupier.api.gpu.pool import (
     PoolNode,
 )
 from croupier.api.meta import Condition
-from croupier.controllers.pools.claims import Claim
-from croupier.controllers.pools.look import Look, Seen
+from croupier.controllers.pools.node_matches import NodeMatch
+from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.core.pools.capacity import Capacity
-from croupier.core.pools.change import Outcome, Verdict
+from croupier.core.pools.sharing_change import PoolCondition, PoolDecision
 
-MOST_LINES: Final = 500
+MAX_LINES: Final = 500
 LOW: Final = "GPUPoolCapacityLow"
-_LONGEST: Final = 1024
+_MAX_MESSAGE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class LowCapacityAlert:
     """Low capacity: below `percent`, reported after `lasts`."""
 
     percent: int = 10
@@ -39,9 +39,9 @@ class Alarm:
 
 
 def status(
-    snapshot: Look, outcome: Outcome, capacity: Capacity, alarm: Alarm, now: datetime
+    snapshot: PoolSnapshot, outcome: PoolDecision, capacity: Capacity, alarm: LowCapacityAlert, now: datetime
 ) -> GPUPoolStatus:
-    allocation = pooling.allocated(outcome.sharing, snapshot.pool.spec.allocation)
+    allocation = convert_pool.allocation_for(outcome.sharing, snapshot.pool.spec.allocation)
     before = {condition.type: condition for condition in snapshot.pool.status.conditions}
     low = _low(capacity, alarm, before.get("CapacityLow"), now)
     verdicts = {
@@ -60,58 +60,58 @@ def status(
             available=capacity.available,
             unit=UNIT_OF_MODE[allocation.mode],
         ),
-        nodes=_nodes(snapshot)[:MOST_LINES],
-        candidates=_candidates(snapshot)[:MOST_LINES],
-        devices=_devices(snapshot)[:MOST_LINES],
+        nodes=_nodes(snapshot)[:MAX_LINES],
+        candidates=_candidates(snapshot)[:MAX_LINES],
+        devices=_devices(snapshot)[:MAX_LINES],
         conditions=tuple(_condition(kind, value, before.get(kind), now) for kind, value in verdicts.items()),
     )
 
 
-def _condition(kind: str, verdict: Verdict, old: Condition | None, now: datetime) -> Condition:
+def _condition(kind: str, verdict: PoolCondition, old: Condition | None, now: datetime) -> Condition:
     same = old is not None and (old.status == "True") == verdict.holds
     return Condition(
         type=kind,
         status="True" if verdict.holds else "False",
         reason=verdict.reason,
-        message=verdict.sentence[:_LONGEST],
+        message=verdict.sentence[:_MAX_MESSAGE],
         last_transition_time=old.last_transition_time if old and same else now.replace(microsecond=0),
     )
 
 
-def _available(outcome: Outcome, capacity: Capacity) -> Verdict:
+def _available(outcome: PoolDecision, capacity: Capacity) -> PoolCondition:
     """Whether the pool serves at all, independent of the available units."""
     for verdict, reason in ((outcome.maintenance, "Maintenance"), (outcome.misconfigured, "Misconfigured")):
         if verdict.holds:
-            return Verdict(False, reason, verdict.sentence)
+            return PoolCondition(False, reason, verdict.sentence)
     if not capacity.total:
-        return Verdict(False, "NoCapacity", "no card of the pool can be allocated")
-    return Verdict(True, "Serving", f"{capacity.available} of {capacity.total} units are available")
+        return PoolCondition(False, "NoCapacity", "no card of the pool can be allocated")
+    return PoolCondition(True, "Serving", f"{capacity.available} of {capacity.total} units are available")
 
 
-def _low(capacity: Capacity, alarm: Alarm, old: Condition | None, now: datetime) -> Verdict:
+def _low(capacity: Capacity, alarm: LowCapacityAlert, old: Condition | None, now: datetime) -> PoolCondition:
     if not capacity.is_low(alarm.percent):
-        return Verdict(
+        return PoolCondition(
             False, "Enough", f"at least {alarm.percent} % of the units are available, or the pool is empty"
         )
     lasts = old is not None and old.status == "True" and now - old.last_transition_time >= alarm.lasts
     left = f"{capacity.available} of {capacity.total} units are available"
     if capacity.deficit:
         left = f"held and booked units exceed the total of {capacity.total} by {capacity.deficit}"
-    return Verdict(True, LOW if lasts else "JustLow", left)
+    return PoolCondition(True, LOW if lasts else "JustLow", left)
 
 
-def _nodes(snapshot: Look) -> tuple[PoolNode, ...]:
-    claims: Mapping[str, Claim] = snapshot.claims or {}
-    cards: dict[str, list[Seen]] = {}
+def _nodes(snapshot: PoolSnapshot) -> tuple[PoolNode, ...]:
+    claims: Mapping[str, NodeMatch] = snapshot.claims or {}
+    cards: dict[str, list[PoolCardView]] = {}
     for seen in snapshot.cards:
         cards.setdefault(seen.node, []).append(seen)
     return tuple(
-        _node(name, claims.get(name, Claim()), cards.get(name, []))
+        _node(name, claims.get(name, NodeMatch()), cards.get(name, []))
         for name in sorted(cards.keys() | {name for name, claim in claims.items() if claim.matching})
     )
 
 
-def _node(name: str, claim: Claim, cards: list[Seen]) -> PoolNode:
+def _node(name: str, claim: NodeMatch, cards: list[PoolCardView]) -> PoolNode:
     troubles = Counter(seen.trouble for seen in cards if seen.trouble)
     number = sum(troubles.values())
     health = f"{number} of {len(cards)} cards are unavailable" if number else "Ready"
@@ -121,16 +121,16 @@ def _node(name: str, claim: Claim, cards: list[Seen]) -> PoolNode:
         total_devices=max(claim.matching, len(cards)),
         assigned_devices=len(cards),
         health=health if cards else "",
-        last_event=last[:_LONGEST],
+        last_event=last[:_MAX_MESSAGE],
     )
 
 
-def _candidates(snapshot: Look) -> tuple[PoolCandidate, ...]:
+def _candidates(snapshot: PoolSnapshot) -> tuple[PoolCandidate, ...]:
     claims = sorted((snapshot.claims or {}).items())
     return tuple(candidate for _, claim in claims for candidate in claim.candidates)
 
 
-def _devices(snapshot: Look) -> tuple[PoolDevice, ...]:
+def _devices(snapshot: PoolSnapshot) -> tuple[PoolDevice, ...]:
     return tuple(
         PoolDevice(inventory_id=seen.id, node=seen.node, state=seen.device.status.state)
         for seen in sorted(snapshot.cards, key=lambda seen: seen.id)

@@ -7,8 +7,8 @@ Real cards are read from their driver, never from here. The last model is fictit
 import difflib
 from dataclasses import dataclass
 
-from croupier.core.cards import catalogue_kinds as profiles
-from croupier.core.cards.mig import Kind
+from croupier.core.cards import catalogue_profiles as profiles
+from croupier.core.cards.mig import MigProfile
 
 NVIDIA = "10de"
 """The PCI vendor id of every model below."""
@@ -25,7 +25,7 @@ class CardModel:
     pci_device: str
     compute_major: int
     compute_minor: int
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[MigProfile, ...] = ()
     """The MIG profiles of the model; empty if it does not support MIG."""
 
     @property

@@ -9,38 +9,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from croupier.core.cards import card as naming
-from croupier.core.cards.inventory import Card, Sighting
+from croupier.core.cards import card_name as naming
+from croupier.core.cards.inventory import DiscoveredCard, DiscoveredCards
 
-Fate: TypeAlias = Literal["kept", "vanished", "removed"]
+DeviceFate: TypeAlias = Literal["kept", "vanished", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDevice:
     """A GPUDevice that exists in the API server."""
 
     id: str
     index: int | None = None
     uuid: str = ""
-    given: bool = True
+    maybe_in_use: bool = True
     """The ledger may allocate it, a pod holds a part of it, or its occupancy is unknown."""
     vanished: bool = False
-    gone_long: bool = False
+    removal_due: bool = False
     """It has been gone longer than the removal delay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class NamedCard:
     """A card that is present, with the name of its GPUDevice."""
 
     id: str
-    card: Card
-    heir_of: str = ""
+    card: DiscoveredCard
+    replaces: str = ""
     """The GPUDevice named by index that this new GPUDevice replaces; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class DeviceEvent:
     """An Event to record on a GPUDevice."""
 
     id: str
@@ -50,8 +50,8 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    cards: tuple[Placed, ...] = ()
+class DevicePlan:
+    cards: tuple[NamedCard, ...] = ()
     """The cards that are present, sorted by name."""
     vanished: tuple[str, ...] = ()
     """The names of GPUDevices whose card is gone."""
@@ -60,48 +60,48 @@ class Plan:
 
     GPUDevices that are in none of these three lists stay unchanged: no source reports on them now.
     """
-    news: tuple[News, ...] = ()
+    news: tuple[DeviceEvent, ...] = ()
     troubles: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Draft:
-    placed: dict[str, Placed] = field(default_factory=dict)
-    news: list[News] = field(default_factory=list)
+    placed: dict[str, NamedCard] = field(default_factory=dict)
+    news: list[DeviceEvent] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
 
-def plan(node: str, sighting: Sighting, devices: Iterable[Known]) -> Plan:
+def plan(node: str, discovered: DiscoveredCards, devices: Iterable[KnownDevice]) -> DevicePlan:
     """Decide for each GPUDevice of the node, and name the GPUDevices that are missing."""
     known = {device.id: device for device in devices}
     draft = _Draft()
-    for card in sighting.cards:
+    for card in discovered.cards:
         _place(node, card, known, draft)
     numbers = {placed.card.index for placed in draft.placed.values() if not naming.is_indexed(placed.id)}
     fates = {
-        name: _fate(device, sighting.whole, heir=naming.is_indexed(name) and device.index in numbers)
+        name: _fate(device, discovered.is_complete, heir=naming.is_indexed(name) and device.index in numbers)
         for name, device in sorted(known.items())
         if name not in draft.placed
     }
-    return Plan(
+    return DevicePlan(
         cards=tuple(draft.placed[name] for name in sorted(draft.placed)),
         vanished=tuple(name for name, fate in fates.items() if fate == "vanished"),
         removed=tuple(name for name, fate in fates.items() if fate == "removed"),
-        news=(*draft.news, *_endings(known, fates)),
+        news=(*draft.news, *_removal_events(known, fates)),
         troubles=tuple(draft.troubles),
     )
 
 
-def _fate(device: Known, whole: bool, *, heir: bool) -> Fate:
+def _fate(device: KnownDevice, is_complete: bool, *, heir: bool) -> DeviceFate:
     """Decide about a GPUDevice whose card was not listed; `heir`: another GPUDevice replaces it."""
     if heir:
-        return "kept" if device.given else "removed"
-    if not whole and not device.vanished:
+        return "kept" if device.maybe_in_use else "removed"
+    if not is_complete and not device.vanished:
         return "kept"
-    return "removed" if device.vanished and device.gone_long and not device.given else "vanished"
+    return "removed" if device.vanished and device.removal_due and not device.maybe_in_use else "vanished"
 
 
-def _place(node: str, card: Card, known: Mapping[str, Known], draft: _Draft) -> None:
+def _place(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice], draft: _Draft) -> None:
     try:
         name = _name(node, card, known)
     except ValueError as too_long:
@@ -111,11 +111,11 @@ def _place(node: str, card: Card, known: Mapping[str, Known], draft: _Draft) -> 
         return  # a duplicate, which the inventory reports as a trouble
     before = known.get(name)
     if before is not None:
-        draft.news += _changes(before, card)
-    draft.placed[name] = Placed(name, card, "" if before else _forerunner(node, card, known))
+        draft.news += _change_events(before, card)
+    draft.placed[name] = NamedCard(name, card, "" if before else _predecessor(node, card, known))
 
 
-def _name(node: str, card: Card, known: Mapping[str, Known]) -> str:
+def _name(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice]) -> str:
     if card.address:
         return naming.inventory_id(node, card.address)
     same = (dev for dev in known.values() if dev.index == card.index and not naming.is_indexed(dev.id))
@@ -123,28 +123,30 @@ def _name(node: str, card: Card, known: Mapping[str, Known]) -> str:
     return matching[0].id if matching else naming.indexed_id(node, card.index)
 
 
-def _forerunner(node: str, card: Card, known: Mapping[str, Known]) -> str:
+def _predecessor(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice]) -> str:
     name = naming.indexed_id(node, card.index) if card.address else ""
     return name if name in known else ""
 
 
-def _changes(before: Known, card: Card) -> Iterator[News]:
+def _change_events(before: KnownDevice, card: DiscoveredCard) -> Iterator[DeviceEvent]:
     if before.uuid and card.uuid and before.uuid != card.uuid:
         place = card.address or before.id
         note = f"the card at {place} was replaced: the UUID changed from {before.uuid} to {card.uuid}"
-        yield News(before.id, "GPUCardReplaced", note, warning=True)
+        yield DeviceEvent(before.id, "GPUCardReplaced", note, warning=True)
     if before.index is not None and before.index != card.index:
         note = f"the index of the card changed from {before.index} to {card.index}"
-        yield News(before.id, "GPUCardRenumbered", note)
+        yield DeviceEvent(before.id, "GPUCardRenumbered", note)
     if before.vanished:
-        yield News(before.id, "GPUCardReturned", "the card is back in its node")
+        yield DeviceEvent(before.id, "GPUCardReturned", "the card is back in its node")
 
 
-def _endings(known: Mapping[str, Known], fates: Mapping[str, Fate]) -> Iterator[News]:
+def _removal_events(
+    known: Mapping[str, KnownDevice], fates: Mapping[str, DeviceFate]
+) -> Iterator[DeviceEvent]:
     for name, fate in fates.items():
         if fate == "vanished" and not known[name].vanished:
             note = "the card is gone from its node; existing holds stay, and it is not allocated to more pods"
-            yield News(name, "GPUCardVanished", note, warning=True)
+            yield DeviceEvent(name, "GPUCardVanished", note, warning=True)
         if fate == "removed":
             why = "the card is gone" if known[name].vanished else "another GPUDevice represents the card now"
-            yield News(name, "GPUCardRemoved", f"{why}, and no pod holds a part of it")
+            yield DeviceEvent(name, "GPUCardRemoved", f"{why}, and no pod holds a part of it")

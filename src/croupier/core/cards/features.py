@@ -22,18 +22,18 @@ CLASSES: Final = frozenset({"0300", "0302"})
 """PCI classes of GPUs: VGA and 3D controllers. The audio function of a card has another class."""
 SIGNS: Final = (f"{GPU}present", "feature.node.kubernetes.io/pci-10de.present")
 """Labels that say only that the node has cards."""
-MOST: Final = (1 << 31) - 1
+MAX_NUMBER: Final = (1 << 31) - 1
 
-Strategy: TypeAlias = Literal["None", "Single", "Mixed"]
+MigStrategy: TypeAlias = Literal["None", "Single", "Mixed"]
 
-_STRATEGIES: Final[Mapping[str, Strategy]] = {"none": "None", "single": "Single", "mixed": "Mixed"}
+_STRATEGIES: Final[Mapping[str, MigStrategy]] = {"none": "None", "single": "Single", "mixed": "Mixed"}
 _HEX: Final = re.compile(r"[0-9a-f]{4}")
 _DEVICE: Final = re.compile(re.escape(DEVICE) + r"([0-9]{1,3})\.(vendor|device|class)")
 _PROFILE: Final = re.compile(r"nvidia\.com/mig-([1-7]g\.[0-9]+gb(?:\.[a-z]+)*)\.(memory|multiprocessors)")
 
 
 @dataclass(frozen=True, slots=True)
-class Pci:
+class PciGpu:
     """One GPU on the PCI bus. Missing and invalid values are empty."""
 
     index: int
@@ -43,7 +43,7 @@ class Pci:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileFeatures:
     """A MIG profile that GPU Feature Discovery reports."""
 
     memory_mib: int = 0
@@ -51,7 +51,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class NodeFeatureScan:
     """The merged NodeFeature objects of a node."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -60,8 +60,8 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
-    cards: tuple[Pci, ...] = ()
+class GpuFeatures:
+    cards: tuple[PciGpu, ...] = ()
     scanned: bool = False
     """The cards come from a scan of the whole bus, not from labels."""
     count: int | None = None
@@ -70,8 +70,8 @@ class Features:
     major: int | None = None
     minor: int | None = None
     mig_capable: bool | None = None
-    strategy: Strategy | None = None
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    strategy: MigStrategy | None = None
+    profiles: Mapping[str, ProfileFeatures] = field(default_factory=dict)
     driver: str = ""
     cuda: str = ""
     toolkit: bool = False
@@ -87,16 +87,16 @@ class Features:
         return not self.cards and not self.count and not self.signs
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitioned(self) -> bool:
         """The labels describe MIG devices instead of whole cards (strategy single), memory included."""
         return "-MIG-" in self.product
 
 
-def read(labels: Mapping[str, str], scan: Scan | None = None) -> Features:
+def read(labels: Mapping[str, str], scan: NodeFeatureScan | None = None) -> GpuFeatures:
     """Merge the labels of the node with its NodeFeature objects; the objects take precedence."""
-    scan = scan or Scan()
-    own, newer = _ours(labels), _ours(scan.labels)
-    reader = _Reader({**own, **newer})
+    scan = scan or NodeFeatureScan()
+    own, newer = _relevant(labels), _relevant(scan.labels)
+    reader = _LabelReader({**own, **newer})
     reader.wrong += (
         f"NodeFeature says {key}={newer[key]}, the node's label says {own[key]}"
         for key in sorted(own.keys() & newer.keys())
@@ -117,11 +117,11 @@ def read(labels: Mapping[str, str], scan: Scan | None = None) -> Features:
     return replace(features, missing=tuple(_missing(features)))
 
 
-def _ours(labels: Mapping[str, str]) -> dict[str, str]:
+def _relevant(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key.startswith(READ)}
 
 
-def _missing(found: Features) -> Iterator[str]:
+def _missing(found: GpuFeatures) -> Iterator[str]:
     if found.is_empty:
         return
     if not found.cards:
@@ -144,7 +144,7 @@ def _missing(found: Features) -> Iterator[str]:
     yield from (f"nvidia.com/{name}" for name, value in described.items() if value is None)
 
 
-def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[Pci, ...]:
+def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[PciGpu, ...]:
     """The NVIDIA GPUs among all devices of the bus, numbered in their order."""
     gpus = [
         device
@@ -152,41 +152,41 @@ def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[Pci, ...]:
         if device.get("vendor", "").lower() == catalogue.NVIDIA and device.get("class", "") in CLASSES
     ]
     return tuple(
-        Pci(index, catalogue.NVIDIA, gpu.get("device", "").lower(), gpu["class"])
+        PciGpu(index, catalogue.NVIDIA, gpu.get("device", "").lower(), gpu["class"])
         for index, gpu in enumerate(gpus)
     )
 
 
-def _models(cards: Iterable[Pci]) -> list[str]:
+def _models(cards: Iterable[PciGpu]) -> list[str]:
     return sorted(card.device for card in cards)
 
 
-def _listed(cards: tuple[Pci, ...]) -> str:
+def _listed(cards: tuple[PciGpu, ...]) -> str:
     """`2 cards (2330, 2330)`."""
     devices = ", ".join(card.device or "?" for card in cards)
     return f"{len(cards)} card{'' if len(cards) == 1 else 's'}" + (f" ({devices})" if cards else "")
 
 
 @dataclass(slots=True)
-class _Reader:
+class _LabelReader:
     """Reads labels one by one and collects sentences about the invalid ones."""
 
     told: Mapping[str, str]
     wrong: list[str] = field(default_factory=list)
 
-    def cards(self) -> tuple[Pci, ...]:
+    def cards(self) -> tuple[PciGpu, ...]:
         """The cards that have labels, sorted by index."""
         parts: dict[int, dict[str, str]] = {}
         for key in sorted(self.told):
             if (match := _DEVICE.fullmatch(key)) is not None:
                 parts.setdefault(int(match[1]), {})[match[2]] = self.hexadecimal(key)
         every = (
-            Pci(index, part.get("vendor", ""), part.get("device", ""), part.get("class", ""))
+            PciGpu(index, part.get("vendor", ""), part.get("device", ""), part.get("class", ""))
             for index, part in sorted(parts.items())
         )
         return tuple(card for card in every if self.is_gpu(card))
 
-    def is_gpu(self, card: Pci) -> bool:
+    def is_gpu(self, card: PciGpu) -> bool:
         key = f"{DEVICE}{card.index:02}"
         if card.vendor not in ("", catalogue.NVIDIA):
             self.wrong.append(f"{key}.vendor is {card.vendor}; the vendor id of NVIDIA is {catalogue.NVIDIA}")
@@ -196,12 +196,12 @@ class _Reader:
             return False
         return True
 
-    def described(self) -> Features:
+    def described(self) -> GpuFeatures:
         """The labels of GPU Feature Discovery about cards and driver."""
         told = self.told
         runtime = self.version(("runtime-version", "runtime"), ("major", "minor"))
         driver = self.version(("driver-version", "driver"), ("major", "minor", "revision", "rev"))
-        return Features(
+        return GpuFeatures(
             count=self.number(f"{GPU}count"),
             product=told.get(f"{GPU}product", ""),
             memory_mib=self.positive(f"{GPU}memory"),
@@ -226,7 +226,7 @@ class _Reader:
         if key not in self.told:
             return None
         value = self.told[key]
-        if value.isascii() and value.isdigit() and int(value) <= MOST:
+        if value.isascii() and value.isdigit() and int(value) <= MAX_NUMBER:
             return int(value)
         self.wrong.append(f"{key} is {value!r}, which is not a number")
         return None
@@ -247,13 +247,13 @@ class _Reader:
         self.wrong.append(f"{key} is {value!r}, which is neither true nor false")
         return None
 
-    def strategy(self) -> Strategy | None:
+    def strategy(self) -> MigStrategy | None:
         value = self.told.get(f"{MIG}.strategy")
         if value is not None and value not in _STRATEGIES:
             self.wrong.append(f"{MIG}.strategy is {value!r}, which is not none, single or mixed")
         return _STRATEGIES.get(value or "")
 
-    def profiles(self) -> Mapping[str, Profile]:
+    def profiles(self) -> Mapping[str, ProfileFeatures]:
         found: dict[str, dict[str, int]] = {}
         for key in sorted(self.told):
             if (match := _PROFILE.fullmatch(key)) is not None:
@@ -261,7 +261,7 @@ class _Reader:
                 name = f"{size}gb+{extras.lstrip('.')}" if extras else f"{size}gb"
                 found.setdefault(name, {})[match[2]] = self.number(key) or 0
         return {
-            name: Profile(values.get("memory", 0), values.get("multiprocessors", 0))
+            name: ProfileFeatures(values.get("memory", 0), values.get("multiprocessors", 0))
             for name, values in found.items()
         }
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.cards.features import Features
+from croupier.core.cards.features import GpuFeatures
 
-MOST: Final = 64
+MAX_CARDS: Final = 64
 """The largest number of cards listed for one node."""
-NEAR: Final = 0.02
+MEMORY_TOLERANCE: Final = 0.02
 """Tolerated relative difference in memory size: some sources include memory reserved by the driver."""
 _SHARED: Final = "-SHARED"
 
@@ -21,7 +21,7 @@ Reason: TypeAlias = Literal["InventorySynced", "NodeFeatureMissing", "NoDevicesD
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class DiscoveredCard:
     """One card as the best source reports it. The address is empty if no source knows it."""
 
     index: int
@@ -34,20 +34,20 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentCards:
     """The report of the node's agent; `readable` is false for a format of another version."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DiscoveredCard, ...] = ()
     driver: str = ""
     readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class DiscoveredCards:
     """The cards of the node, merged from all sources."""
 
-    cards: tuple[Card, ...] = ()
-    whole: bool = False
+    cards: tuple[DiscoveredCard, ...] = ()
+    is_complete: bool = False
     """The list is complete: a card that is not listed is gone."""
     troubles: tuple[str, ...] = ()
     """Missing and contradictory information, as sentences."""
@@ -67,22 +67,22 @@ class Sighting:
         return "no NVIDIA card (PCI vendor 10de, class 0300 or 0302) was found in this node"
 
 
-def see(told: Told | None, features: Features, offered: int = 0) -> Sighting:
+def discover(told: AgentCards | None, features: GpuFeatures, offered: int = 0) -> DiscoveredCards:
     """`offered` is the number of nvidia.com/gpu that any device plugin of the node advertises."""
     if told is not None and told.readable:
         return _from_agent(told, features)
     unreadable = ["the report of the node's agent cannot be read; check that the agent has the same version"]
     troubles = (*(unreadable if told is not None else ()), *_incomplete(features, offered))
     numbers = [card.index for card in features.cards] or range(features.count or 0)
-    cards = tuple(_described(index, features) for index in numbers[:MOST])
+    cards = tuple(_described(index, features) for index in numbers[:MAX_CARDS])
     counted = len(features.cards) if features.scanned and features.count is None else features.count
     whole = told is None and bool(features.cards) and counted == len(features.cards)
-    return Sighting(cards, whole, troubles)
+    return DiscoveredCards(cards, whole, troubles)
 
 
-def _described(index: int, features: Features) -> Card:
+def _described(index: int, features: GpuFeatures) -> DiscoveredCard:
     pci = next((card for card in features.cards if card.index == index), None)
-    return Card(
+    return DiscoveredCard(
         index,
         vendor=pci.vendor if pci else "",
         device=pci.device if pci else "",
@@ -91,7 +91,7 @@ def _described(index: int, features: Features) -> Card:
     )
 
 
-def _incomplete(features: Features, offered: int) -> Iterator[str]:
+def _incomplete(features: GpuFeatures, offered: int) -> Iterator[str]:
     if features.is_empty:
         if offered:
             yield f"a device plugin offers nvidia.com/gpu: {offered}, but no source describes these cards"
@@ -101,28 +101,28 @@ def _incomplete(features: Features, offered: int) -> Iterator[str]:
         yield f"missing: {', '.join(features.missing)}"
     yield from features.wrong
     if features.cards and features.count is not None and features.count != len(features.cards):
-        yield f"nvidia.com/gpu.count is {features.count}, but {_told_of(features)}"
+        yield f"nvidia.com/gpu.count is {features.count}, but {_listed_cards(features)}"
 
 
-def _told_of(features: Features) -> str:
+def _listed_cards(features: GpuFeatures) -> str:
     by = "NodeFeature lists" if features.scanned else "labels gpu.deckhouse.io/device.* list"
     number = len(features.cards)
     return f"{by} {number} card{'' if number == 1 else 's'}"
 
 
-def _from_agent(told: Told, features: Features) -> Sighting:
+def _from_agent(told: AgentCards, features: GpuFeatures) -> DiscoveredCards:
     blind = not told.cards and not told.driver
     if blind:
         trouble = "the node's agent found no driver, so it cannot see any cards"
-        return Sighting((), whole=False, troubles=(trouble,))
-    troubles = [*_unclear(told.cards), *_disagreement(told.cards, features), *features.wrong]
+        return DiscoveredCards((), is_complete=False, troubles=(trouble,))
+    troubles = [*_report_defects(told.cards), *_disagreement(told.cards, features), *features.wrong]
     cards = tuple(sorted(told.cards, key=lambda card: (card.index, card.address)))
-    if len(cards) > MOST:
-        troubles.append(f"the node has {len(cards)} cards; only the first {MOST} are used")
-    return Sighting(cards[:MOST], whole=True, troubles=tuple(troubles))
+    if len(cards) > MAX_CARDS:
+        troubles.append(f"the node has {len(cards)} cards; only the first {MAX_CARDS} are used")
+    return DiscoveredCards(cards[:MAX_CARDS], is_complete=True, troubles=tuple(troubles))
 
 
-def _unclear(cards: Iterable[Card]) -> Iterator[str]:
+def _report_defects(cards: Iterable[DiscoveredCard]) -> Iterator[str]:
     """Information that is missing or duplicated in the agent's report."""
     listed = tuple(cards)
     for card in listed:
@@ -138,13 +138,13 @@ def _unclear(cards: Iterable[Card]) -> Iterator[str]:
                 yield f"the node's agent reports {number} cards with {what} {value or 'unknown'}"
 
 
-def _disagreement(cards: Sequence[Card], features: Features) -> Iterator[str]:
+def _disagreement(cards: Sequence[DiscoveredCard], features: GpuFeatures) -> Iterator[str]:
     """Where labels and NodeFeature contradict the agent's report."""
     if features.is_empty:
         return
     seen = f"the node's agent sees {len(cards)}"
     if features.cards and len(features.cards) != len(cards):
-        yield f"{_told_of(features)}, but {seen}"
+        yield f"{_listed_cards(features)}, but {seen}"
     elif extra := _beyond(features, cards):
         there = ", ".join(sorted({card.device for card in cards}))
         yield f"PCI device {', '.join(extra)} is listed, but the cards of the node are {there}"
@@ -156,20 +156,20 @@ def _disagreement(cards: Sequence[Card], features: Features) -> Iterator[str]:
         yield f"nvidia.com/gpu.count is {features.count}, but {seen}"
     sizes = sorted({card.memory_mib for card in named or cards if card.memory_mib})
     memory = features.memory_mib
-    if memory is None or features.is_cut or not sizes or any(_near(memory, size) for size in sizes):
+    if memory is None or features.is_partitioned or not sizes or any(_near(memory, size) for size in sizes):
         return
     there = ", ".join(str(size) for size in sizes)
     yield f"nvidia.com/gpu.memory is {memory}, but the node's agent sees cards of {there} MiB"
 
 
-def _beyond(features: Features, cards: Iterable[Card]) -> list[str]:
+def _beyond(features: GpuFeatures, cards: Iterable[DiscoveredCard]) -> list[str]:
     """PCI device ids that the features list more often than the node has such cards."""
     listed = Counter(card.device for card in features.cards if card.device)
     return sorted((listed - Counter(card.device for card in cards)).keys())
 
 
 def _near(size: int, expected: int) -> bool:
-    return abs(size - expected) <= NEAR * expected
+    return abs(size - expected) <= MEMORY_TOLERANCE * expected
 
 
 def model(product: str) -> str:
@@ -181,7 +181,7 @@ def _same_product(product: str, label: str) -> bool:
     return product.replace(" ", "-").casefold() == model(label).replace(" ", "-").casefold()
 
 
-_SINCE: Final[tuple[tuple[tuple[int, int], tuple[str, ...]], ...]] = (
+_PRECISIONS: Final[tuple[tuple[tuple[int, int], tuple[str, ...]], ...]] = (
     ((1, 0), ("fp32",)),
     ((1, 3), ("fp64",)),
     ((5, 3), ("fp16",)),
@@ -195,4 +195,4 @@ _SINCE: Final[tuple[tuple[tuple[int, int], tuple[str, ...]], ...]] = (
 
 def precisions(major: int, minor: int) -> tuple[str, ...]:
     """The number formats that this compute capability supports."""
-    return tuple(sorted(name for since, names in _SINCE if (major, minor) >= since for name in names))
+    return tuple(sorted(name for since, names in _PRECISIONS if (major, minor) >= since for name in names))

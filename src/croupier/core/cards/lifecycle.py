@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-Phase: TypeAlias = Literal[
+CardPhase: TypeAlias = Literal[
     "Discovered", "Validating", "Ready", "PendingAssignment", "Assigned", "Reserved", "InUse", "Faulted"
 ]
-State: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
-Owner: TypeAlias = Literal[
+CardState: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
+PhaseOwner: TypeAlias = Literal[
     "gpu-inventory-controller", "gpu-bootstrap-controller", "gpupool-controller", "croupier-ledger"
 ]
 Occupancy: TypeAlias = Literal["Free", "Withdrawn", "Reserved", "InUse", "Unknown"]
 
-INVENTORY: Final[Owner] = "gpu-inventory-controller"
-BOOTSTRAP: Final[Owner] = "gpu-bootstrap-controller"
-POOL: Final[Owner] = "gpupool-controller"
-LEDGER: Final[Owner] = "croupier-ledger"
+INVENTORY: Final[PhaseOwner] = "gpu-inventory-controller"
+BOOTSTRAP: Final[PhaseOwner] = "gpu-bootstrap-controller"
+POOL: Final[PhaseOwner] = "gpupool-controller"
+LEDGER: Final[PhaseOwner] = "croupier-ledger"
 
-STATES: Final[dict[Phase, State]] = {
+STATES: Final[dict[CardPhase, CardState]] = {
     "Discovered": "Unassigned",
     "Validating": "Unassigned",
     "Ready": "Unassigned",
@@ -41,7 +41,7 @@ CLEAN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CardTrouble:
     """Why a card or its node cannot serve: `reason` for a condition, `sentence` for its message."""
 
     reason: str
@@ -58,9 +58,9 @@ class CardFacts:
     """The bootstrap controller has validated the node."""
     prepared: bool = False
     """Driver, toolkit and monitoring of the node are known to work."""
-    trouble: Trouble | None = None
+    trouble: CardTrouble | None = None
     """Why driver, toolkit or monitoring of the node fail."""
-    fault: Trouble | None = None
+    fault: CardTrouble | None = None
     """Why the card itself is unhealthy."""
     clean: int = 0
     """Consecutive heartbeats without a fault."""
@@ -96,46 +96,46 @@ class CardFacts:
         return "" if self.set_aside else self.wanted
 
 
-When: TypeAlias = Callable[[CardFacts], bool]
+CardPredicate: TypeAlias = Callable[[CardFacts], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TransitionRule:
     """When a transition applies: `words` for the documentation, `holds` as the predicate."""
 
     words: str
-    holds: When
+    holds: CardPredicate
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """One row of the table. `end` None keeps the phase. `says` may use {pool}, {goal} and {why}."""
 
-    starts: tuple[Phase, ...]
-    end: Phase | None
-    owner: Owner
-    rule: Rule
+    starts: tuple[CardPhase, ...]
+    end: CardPhase | None
+    owner: PhaseOwner
+    rule: TransitionRule
     reason: str
-    says: str
+    message: str
     pool: Literal["stays", "joins", "leaves"] = "stays"
     """The effect on the pool of the card."""
-    grave: bool = False
+    is_warning: bool = False
     """The type of its Event is Warning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransitionTaken:
     """One transition that was taken."""
 
-    start: Phase
-    end: Phase
-    row: Row
+    start: CardPhase
+    end: CardPhase
+    row: Transition
     sentence: str
     pool: str
     """The pool of the card after the transition."""
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> PhaseOwner:
         return self.row.owner
 
     @property
@@ -143,58 +143,66 @@ class Step:
         return self.row.reason
 
 
-_LEAVES: Final = Rule(
+_LEAVES: Final = TransitionRule(
     "its assignment was removed or changed, and the ledger has withdrawn it",
     lambda facts: facts.pool not in ("", facts.goal) and facts.occupancy == "Withdrawn",
 )
-_POOLLESS: Final = Rule("it is in no pool", lambda facts: not facts.pool)
-_SET_ASIDE: Final = Rule("it carries the ignore label, or its node is not managed", lambda f: f.set_aside)
-_BROKEN: Final = Rule(
+_WITHOUT_POOL: Final = TransitionRule("it is in no pool", lambda facts: not facts.pool)
+_SET_ASIDE: Final = TransitionRule(
+    "it carries the ignore label, or its node is not managed", lambda f: f.set_aside
+)
+_BROKEN: Final = TransitionRule(
     "the card itself is unhealthy: a critical XID, memory errors, overheating, or no response",
     lambda facts: facts.fault is not None and not facts.set_aside,
 )
-_UNFIT: Final = Rule(
+_NODE_FAILING: Final = TransitionRule(
     "driver, toolkit or monitoring of the node fail",
     lambda facts: facts.trouble is not None and not facts.set_aside,
 )
-_UNFIT_FREE: Final = Rule(
+_NODE_FAILING_FREE: Final = TransitionRule(
     "driver, toolkit or monitoring of the node fail, and no pod holds a part of it",
     lambda facts: facts.trouble is not None and not facts.set_aside and not facts.held,
 )
-_RECOVERED: Final = Rule(
+_RECOVERED: Final = TransitionRule(
     f"{CLEAN} clean heartbeats in a row, and driver, toolkit and monitoring do not fail",
     lambda facts: facts.fault is None and facts.trouble is None and facts.clean >= CLEAN,
 )
-_CHECKED: Final = Rule("its node has been validated", lambda facts: facts.checked and not facts.set_aside)
-_PREPARED: Final = Rule(
+_CHECKED: Final = TransitionRule(
+    "its node has been validated", lambda facts: facts.checked and not facts.set_aside
+)
+_PREPARED: Final = TransitionRule(
     "driver, toolkit and monitoring work", lambda facts: facts.prepared and facts.trouble is None
 )
-_MATCHED: Final = Rule("a pool's selector matches", lambda facts: facts.matched or bool(facts.goal))
-_UNMATCHED: Final = Rule("no pool's selector matches any more", lambda f: not f.matched and not f.goal)
-_JOINS: Final = Rule(
+_MATCHED: Final = TransitionRule("a pool's selector matches", lambda facts: facts.matched or bool(facts.goal))
+_UNMATCHED: Final = TransitionRule(
+    "no pool's selector matches any more", lambda f: not f.matched and not f.goal
+)
+_JOINS: Final = TransitionRule(
     "it was assigned by annotation or approval, its node's inventory is complete,"
     " and the ledger has withdrawn it",
     lambda facts: (
         bool(facts.goal) and not facts.pool and not facts.incomplete and facts.occupancy == "Withdrawn"
     ),
 )
-_RETURNS: Final = Rule(
+_RETURNS: Final = TransitionRule(
     "it is in that pool already", lambda facts: bool(facts.goal) and facts.pool == facts.goal
 )
-_HELD: Final = Rule("the ledger holds a part of it for a pod", lambda facts: facts.held)
-_RUNS: Final = Rule("a pod that holds a part of it is bound", lambda facts: facts.occupancy == "InUse")
-_UNHELD: Final = Rule(
+_HELD: Final = TransitionRule("the ledger holds a part of it for a pod", lambda facts: facts.held)
+_RUNS: Final = TransitionRule(
+    "a pod that holds a part of it is bound", lambda facts: facts.occupancy == "InUse"
+)
+_UNHELD: Final = TransitionRule(
     "no pod holds a part of it: the hold was released or expired",
     lambda facts: facts.occupancy in ("Free", "Withdrawn"),
 )
-_ENDED: Final = Rule(
+_ENDED: Final = TransitionRule(
     "no pod that holds a part of it is bound any more",
     lambda facts: facts.occupancy in ("Free", "Withdrawn", "Reserved"),
 )
 
-TABLE: Final[tuple[Row, ...]] = (
-    Row(("Assigned",), "Ready", POOL, _LEAVES, "GPUUnassigned", "left the pool {pool}", pool="leaves"),
-    Row(
+TABLE: Final[tuple[Transition, ...]] = (
+    Transition(("Assigned",), "Ready", POOL, _LEAVES, "GPUUnassigned", "left the pool {pool}", pool="leaves"),
+    Transition(
         ("Discovered", "Validating", "Ready", "PendingAssignment", "Faulted"),
         None,
         POOL,
@@ -203,8 +211,10 @@ TABLE: Final[tuple[Row, ...]] = (
         "left the pool {pool}",
         pool="leaves",
     ),
-    Row(("Assigned", "Reserved", "InUse"), "Ready", POOL, _POOLLESS, "GPUUnassigned", "is in no pool"),
-    Row(
+    Transition(
+        ("Assigned", "Reserved", "InUse"), "Ready", POOL, _WITHOUT_POOL, "GPUUnassigned", "is in no pool"
+    ),
+    Transition(
         ("Validating", "Ready", "PendingAssignment", "Faulted"),
         "Discovered",
         INVENTORY,
@@ -212,26 +222,34 @@ TABLE: Final[tuple[Row, ...]] = (
         "GPUSetAside",
         "is set aside: {why}",
     ),
-    Row(
+    Transition(
         ("Discovered", "Validating", "Ready", "PendingAssignment", "Assigned", "Reserved", "InUse"),
         "Faulted",
         BOOTSTRAP,
         _BROKEN,
         "GPUDeviceDegraded",
         "{why}",
-        grave=True,
+        is_warning=True,
     ),
-    Row(("Discovered", "Validating"), "Faulted", BOOTSTRAP, _UNFIT, "GPUDeviceDegraded", "{why}", grave=True),
-    Row(
+    Transition(
+        ("Discovered", "Validating"),
+        "Faulted",
+        BOOTSTRAP,
+        _NODE_FAILING,
+        "GPUDeviceDegraded",
+        "{why}",
+        is_warning=True,
+    ),
+    Transition(
         ("Ready", "PendingAssignment", "Assigned"),
         "Faulted",
         BOOTSTRAP,
-        _UNFIT_FREE,
+        _NODE_FAILING_FREE,
         "GPUDeviceDegraded",
         "{why}",
-        grave=True,
+        is_warning=True,
     ),
-    Row(
+    Transition(
         ("Faulted",),
         "Validating",
         BOOTSTRAP,
@@ -239,12 +257,14 @@ TABLE: Final[tuple[Row, ...]] = (
         "GPURecovered",
         f"had {CLEAN} clean heartbeats in a row",
     ),
-    Row(("Discovered",), "Validating", BOOTSTRAP, _CHECKED, "GPUValidating", "is being validated"),
-    Row(("Validating",), "Ready", BOOTSTRAP, _PREPARED, "GPUReady", "driver, toolkit and monitoring work"),
-    Row(("Ready",), "PendingAssignment", POOL, _MATCHED, "GPUPendingAssignment", "matches a pool"),
-    Row(("PendingAssignment",), "Ready", POOL, _UNMATCHED, "GPUUnmatched", "matches no pool any more"),
-    Row(("PendingAssignment",), "Assigned", POOL, _RETURNS, "GPUAssigned", "serves the pool {goal}"),
-    Row(
+    Transition(("Discovered",), "Validating", BOOTSTRAP, _CHECKED, "GPUValidating", "is being validated"),
+    Transition(
+        ("Validating",), "Ready", BOOTSTRAP, _PREPARED, "GPUReady", "driver, toolkit and monitoring work"
+    ),
+    Transition(("Ready",), "PendingAssignment", POOL, _MATCHED, "GPUPendingAssignment", "matches a pool"),
+    Transition(("PendingAssignment",), "Ready", POOL, _UNMATCHED, "GPUUnmatched", "matches no pool any more"),
+    Transition(("PendingAssignment",), "Assigned", POOL, _RETURNS, "GPUAssigned", "serves the pool {goal}"),
+    Transition(
         ("PendingAssignment",),
         "Assigned",
         POOL,
@@ -253,43 +273,43 @@ TABLE: Final[tuple[Row, ...]] = (
         "serves the pool {goal}",
         pool="joins",
     ),
-    Row(("Assigned",), "Reserved", LEDGER, _HELD, "GPUReserved", "is held for a pod"),
-    Row(("Reserved",), "InUse", LEDGER, _RUNS, "GPUInUse", "is used by a pod"),
-    Row(("Reserved",), "Assigned", LEDGER, _UNHELD, "GPUReleased", "is not held for a pod any more"),
-    Row(("InUse",), "Assigned", LEDGER, _ENDED, "GPUReleased", "is used by no pod any more"),
+    Transition(("Assigned",), "Reserved", LEDGER, _HELD, "GPUReserved", "is held for a pod"),
+    Transition(("Reserved",), "InUse", LEDGER, _RUNS, "GPUInUse", "is used by a pod"),
+    Transition(("Reserved",), "Assigned", LEDGER, _UNHELD, "GPUReleased", "is not held for a pod any more"),
+    Transition(("InUse",), "Assigned", LEDGER, _ENDED, "GPUReleased", "is used by no pod any more"),
 )
 
 
-def walk(phase: Phase, facts: CardFacts) -> tuple[Step, ...]:
+def advance(phase: CardPhase, facts: CardFacts) -> tuple[TransitionTaken, ...]:
     """The transitions to take, in order; none if no row of the table applies."""
     return tuple(_steps(phase, facts))
 
 
-def _steps(phase: Phase, facts: CardFacts) -> Iterator[Step]:
+def _steps(phase: CardPhase, facts: CardFacts) -> Iterator[TransitionTaken]:
     while (row := _due(phase, facts)) is not None:
         end = row.end or phase
         pool = {"stays": facts.pool, "joins": facts.goal, "leaves": ""}[row.pool]
-        yield Step(phase, end, row, _sentence(row, facts), pool)
+        yield TransitionTaken(phase, end, row, _sentence(row, facts), pool)
         phase, facts = end, replace(facts, pool=pool)
 
 
-def _due(phase: Phase, facts: CardFacts) -> Row | None:
+def _due(phase: CardPhase, facts: CardFacts) -> Transition | None:
     return next((row for row in TABLE if phase in row.starts and row.rule.holds(facts)), None)
 
 
-def _sentence(row: Row, facts: CardFacts) -> str:
-    return row.says.format(pool=facts.pool, goal=facts.goal, why=facts.why)
+def _sentence(row: Transition, facts: CardFacts) -> str:
+    return row.message.format(pool=facts.pool, goal=facts.goal, why=facts.why)
 
 
-def told(steps: tuple[Step, ...]) -> str:
+def event_note(steps: tuple[TransitionTaken, ...]) -> str:
     """The note of one Event: the path of phases and the sentence of the last transition."""
     path = [steps[0].start, *(step.end for step in steps if step.end != step.start)]
     return f"{' -> '.join(path)}: {steps[-1].sentence}"
 
 
-def obstacle(phase: Phase, facts: CardFacts) -> str:
+def obstacle(phase: CardPhase, facts: CardFacts) -> str:
     """Why no pool may take the card, as a sentence: from the phase it would have without any pool."""
-    steps = walk(phase, replace(facts, matched=False, wanted=facts.pool))
+    steps = advance(phase, replace(facts, matched=False, wanted=facts.pool))
     final = steps[-1].end if steps else phase
     if final == "Faulted":
         return (

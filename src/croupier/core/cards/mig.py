@@ -12,25 +12,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import request
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import request_parser
 
 Layout: TypeAlias = tuple[tuple[str, int], ...]
 """Profiles with their number, in the canonical form: each profile once, largest first, no zeros."""
 
 WHOLE: Final[Layout] = ()
 """The card is not partitioned."""
-MOST_PIECES: Final = 8
+MAX_DEVICES: Final = 8
 """The largest number of MIG devices on one card."""
 
-_Pieces: TypeAlias = tuple["Piece", ...]
+_Placements: TypeAlias = tuple["MigPlacement", ...]
 _WHOLE: Final = "whole"
 _PROFILE: Final = re.compile(r"(?:[1-7]c\.)?([1-7])g\.([1-9][0-9]*)gb(?:\+([a-z.]+))?")
-_SPELLED: Final = re.compile(r"([^:,]+):([1-9][0-9]?)")
+_LAYOUT_PART: Final = re.compile(r"([^:,]+):([1-9][0-9]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MigProfile:
     """One MIG profile of a card, as its driver reports it."""
 
     name: str
@@ -48,12 +48,12 @@ class Kind:
     encoder: int = 0
     decoder: int = 0
     ofa: int = 0
-    most: int = MOST_PIECES
+    most: int = MAX_DEVICES
     """How many devices of this profile one card can have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MigPlacement:
     """One MIG device at its memory slices."""
 
     profile: str
@@ -71,7 +71,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _FreeSlices:
     """The free slices of a card."""
 
     memory: frozenset[int]
@@ -86,17 +86,17 @@ def canonical(counts: Iterable[tuple[str, int]]) -> Layout:
     return tuple(sorted(((p, n) for p, n in total.items() if n > 0), key=_largest_first))
 
 
-def of(profiles: Iterable[str]) -> Layout:
+def layout_of(profiles: Iterable[str]) -> Layout:
     """The layout of a list of profiles."""
     return canonical((profile, 1) for profile in profiles)
 
 
 def _largest_first(entry: tuple[str, int]) -> tuple[int, int, bool, str]:
-    compute, memory = _amounts(entry[0])
+    compute, memory = _size(entry[0])
     return -compute, -memory, "+" not in entry[0], entry[0]
 
 
-def _amounts(profile: str) -> tuple[int, int]:
+def _size(profile: str) -> tuple[int, int]:
     """Compute slices and gigabytes in the name of a profile."""
     match = _PROFILE.fullmatch(profile)
     return (int(match[1]), int(match[2])) if match else (0, 0)
@@ -108,44 +108,45 @@ def is_profile(name: str) -> bool:
 
 def resource(profile: str) -> str:
     """The resource name of a profile: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
-    return request.MIG + profile.replace("+", ".")
+    return request_parser.MIG + profile.replace("+", ".")
 
 
-def spelled(layout: Layout) -> str:
+def layout_text(layout: Layout) -> str:
     """The text of a layout such as `2g.20gb:2,3g.30gb:1`, smallest first; `whole` if not partitioned."""
     return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or _WHOLE
 
 
-def parse(text: str) -> Layout | Refused:
+def parse(text: str) -> Layout | Refusal:
     """Parse the text that `layout_text` writes."""
     if text == _WHOLE:
         return WHOLE
-    parts = [_SPELLED.fullmatch(part) for part in text.split(",")]
+    parts = [_LAYOUT_PART.fullmatch(part) for part in text.split(",")]
     counts = [(part[1], int(part[2])) for part in parts if part is not None and is_profile(part[1])]
-    if len(counts) < len(parts) or sum(number for _, number in counts) > MOST_PIECES:
-        return Refused(
-            f"{request.shown(text)} is not a MIG layout; use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
+    if len(counts) < len(parts) or sum(number for _, number in counts) > MAX_DEVICES:
+        return Refusal(
+            f"{request_parser.quoted(text)} is not a MIG layout; "
+            f"use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
         )
     return canonical(counts)
 
 
-def fill(kinds: Sequence[Kind], profile: str) -> Layout | Refused:
+def fill(kinds: Sequence[MigProfile], profile: str) -> Layout | Refusal:
     """The layout with as many devices of one profile as fit on an empty card."""
     most = max((kind.most for kind in kinds if kind.name == profile), default=1)
-    for number in range(min(most, MOST_PIECES), 1, -1):
-        if not isinstance(place(kinds, ((profile, number),)), Refused):
+    for number in range(min(most, MAX_DEVICES), 1, -1):
+        if not isinstance(place(kinds, ((profile, number),)), Refusal):
             return ((profile, number),)
     single = place(kinds, ((profile, 1),))
-    return single if isinstance(single, Refused) else ((profile, 1),)
+    return single if isinstance(single, Refusal) else ((profile, 1),)
 
 
-def how_many(kinds: Sequence[Kind], profile: str) -> int:
+def max_devices(kinds: Sequence[MigProfile], profile: str) -> int:
     """How many devices of one profile fit on an empty card."""
     filled = fill(kinds, profile)
-    return 0 if isinstance(filled, Refused) else sum(number for _, number in filled)
+    return 0 if isinstance(filled, Refusal) else sum(number for _, number in filled)
 
 
-def place(kinds: Sequence[Kind], layout: Layout) -> tuple[Piece, ...] | Refused:
+def place(kinds: Sequence[MigProfile], layout: Layout) -> tuple[MigPlacement, ...] | Refusal:
     """The placement of each device of the layout on an empty card, in the order of slices."""
     if not layout:
         return ()
@@ -156,43 +157,46 @@ def place(kinds: Sequence[Kind], layout: Layout) -> tuple[Piece, ...] | Refused:
     wanted.sort(key=lambda kind: (-kind.memory_slices, len(kind.starts), kind.name))
     pieces = next(_placements(wanted, _empty(kinds)), None)
     if pieces is None:
-        return Refused(f"{spelled(layout)} does not fit on one card: {_places(by_name, layout)}")
+        return Refusal(f"{layout_text(layout)} does not fit on one card: {_places(by_name, layout)}")
     return tuple(sorted(pieces, key=lambda piece: piece.start))
 
 
-def _empty(kinds: Iterable[Kind]) -> _Room:
+def _empty(kinds: Iterable[MigProfile]) -> _FreeSlices:
     listed = [kind for kind in kinds if kind.starts]
     end = max((max(kind.starts) + kind.memory_slices for kind in listed), default=0)
-    return _Room(frozenset(range(end)), max((kind.compute_slices for kind in listed), default=0))
+    return _FreeSlices(frozenset(range(end)), max((kind.compute_slices for kind in listed), default=0))
 
 
-def _impossible(kinds: Mapping[str, Kind], layout: Layout) -> Refused | None:
+def _impossible(kinds: Mapping[str, MigProfile], layout: Layout) -> Refusal | None:
     """The reason why the layout cannot fit, if it is known without trying placements."""
     if not kinds:
-        return Refused("this card model does not support MIG")
+        return Refusal("this card model does not support MIG")
     for profile, number in layout:
         if profile not in kinds:
-            return Refused(f"the card has no MIG profile {request.shown(profile)}; {_known(kinds, profile)}")
-        most = min(kinds[profile].most, MOST_PIECES)
+            return Refusal(
+                f"the card has no MIG profile {request_parser.quoted(profile)}; "
+                f"{_known_profiles(kinds, profile)}"
+            )
+        most = min(kinds[profile].most, MAX_DEVICES)
         if number > most:
-            return Refused(f"a card can have at most {most} of {profile}, not {number}")
+            return Refusal(f"a card can have at most {most} of {profile}, not {number}")
     room = _empty(kinds.values())
     compute = sum(kinds[profile].compute_slices * number for profile, number in layout)
     if compute > room.compute:
-        return Refused(f"{spelled(layout)} needs {compute} compute slices; the card has {room.compute}")
+        return Refusal(f"{layout_text(layout)} needs {compute} compute slices; the card has {room.compute}")
     memory = sum(kinds[profile].memory_slices * number for profile, number in layout)
     if memory > len(room.memory):
-        return Refused(f"{spelled(layout)} needs {memory} memory slices; the card has {len(room.memory)}")
+        return Refusal(f"{layout_text(layout)} needs {memory} memory slices; the card has {len(room.memory)}")
     return None
 
 
-def _known(kinds: Mapping[str, Kind], profile: str) -> str:
+def _known_profiles(kinds: Mapping[str, MigProfile], profile: str) -> str:
     close = difflib.get_close_matches(profile, kinds, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}known: {', '.join(name for name, _ in reversed(of(kinds)))}"
+    return f"{hint}known: {', '.join(name for name, _ in reversed(layout_of(kinds)))}"
 
 
-def _places(kinds: Mapping[str, Kind], layout: Layout) -> str:
+def _places(kinds: Mapping[str, MigProfile], layout: Layout) -> str:
     """`3g.40gb takes 4 memory slices from 0 or 4`, for each profile."""
     texts = []
     for kind in (kinds[profile] for profile, _ in reversed(layout)):
@@ -206,7 +210,9 @@ def _listed(numbers: Sequence[int]) -> str:
     return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
-def _placements(wanted: Sequence[Kind], room: _Room, last: Piece | None = None) -> Iterator[_Pieces]:
+def _placements(
+    wanted: Sequence[MigProfile], room: _FreeSlices, last: MigPlacement | None = None
+) -> Iterator[_Placements]:
     """Every placement; devices of one profile only in rising order, because they are interchangeable."""
     if not wanted:
         yield ()
@@ -214,9 +220,9 @@ def _placements(wanted: Sequence[Kind], room: _Room, last: Piece | None = None) 
     kind, rest = wanted[0], wanted[1:]
     beyond = last.start if last is not None and last.profile == kind.name else -1
     for start in kind.starts:
-        piece = Piece(kind.name, start, kind.memory_slices)
+        piece = MigPlacement(kind.name, start, kind.memory_slices)
         if start <= beyond or not room.memory.issuperset(piece.slices) or room.compute < kind.compute_slices:
             continue
-        left = _Room(room.memory.difference(piece.slices), room.compute - kind.compute_slices)
+        left = _FreeSlices(room.memory.difference(piece.slices), room.compute - kind.compute_slices)
         for others in _placements(rest, left, piece):
             yield (piece, *others)

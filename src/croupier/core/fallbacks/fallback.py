@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from croupier.core.cards import profile
-from croupier.core.cards.profile import Profile
+from croupier.core.cards import profile_size
+from croupier.core.cards.profile_size import ProfileSize
 from croupier.core.fallbacks import chain as fallback_chain
+from croupier.core.fallbacks import messages
 from croupier.core.fallbacks import policy as fallback_policy
-from croupier.core.fallbacks import words
-from croupier.core.fallbacks.chain import Candidate, Choice, Offer
-from croupier.core.fallbacks.policy import Policy
+from croupier.core.fallbacks.chain import FallbackCandidate, FallbackChoice, ResourceOffer
+from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import podspec, request
-from croupier.core.pods.podspec import ContainerView, PodSpec
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import podspec_view, request_parser
+from croupier.core.pods.podspec_view import ContainerView, PodSpecView
 from croupier.core.quantity import NANO, ZERO, Quantity
 
 ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 
-_DEVICES: Final = (request.GPU, request.MIG)
+_DEVICES: Final = (request_parser.GPU, request_parser.MIG)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class RequestRewrite:
     """The replacement of one profile in one container."""
 
     path: str
@@ -44,11 +44,11 @@ class Rewrite:
     @property
     def pair(self) -> tuple[str, str]:
         """`("2g.20gb", "1g.10gb")`, `("2g.20gb", "gpu")`."""
-        return words.short(self.source), words.short(self.target)
+        return messages.short(self.source), messages.short(self.target)
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class PodEvent:
     """An Event to record on the pod."""
 
     reason: str
@@ -56,18 +56,18 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallback:
+class FallbackChanges:
     """The changes. Without rewrites only missing limits are added, and there is no annotation."""
 
     operations: tuple[Operation, ...]
-    rewrites: tuple[Rewrite, ...] = ()
+    rewrites: tuple[RequestRewrite, ...] = ()
     annotation: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
-    def events(self) -> tuple[Note, ...]:
+    def events(self) -> tuple[PodEvent, ...]:
         reason = "GPUFallback" if self.rewrites else "GPUNothingFits"
-        return tuple(Note(reason, sentence) for sentence in self.warnings)
+        return tuple(PodEvent(reason, sentence) for sentence in self.warnings)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -76,82 +76,87 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class FallbackUnchanged:
     """The pod is admitted unchanged; the warnings say why it stays pending, if it does."""
 
     warnings: tuple[str, ...] = ()
 
     @property
-    def events(self) -> tuple[Note, ...]:
-        return tuple(Note("GPUNothingFits", sentence) for sentence in self.warnings)
+    def events(self) -> tuple[PodEvent, ...]:
+        return tuple(PodEvent("GPUNothingFits", sentence) for sentence in self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class FallbackDenied:
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Swap:
+class _Replacement:
     """The replacement of one profile in all containers of the pod."""
 
     source: str
-    choice: Choice
-    rewrites: tuple[Rewrite, ...]
+    choice: FallbackChoice
+    rewrites: tuple[RequestRewrite, ...]
 
 
-Decision: TypeAlias = Fallback | Unchanged | Denied
+FallbackDecision: TypeAlias = FallbackChanges | FallbackUnchanged | FallbackDenied
 
 
-def decide(spec: PodSpec, offer: Offer, default: Policy) -> Decision:
+def decide(spec: PodSpecView, offer: ResourceOffer, default: FallbackPolicy) -> FallbackDecision:
     """Apply the cluster's policy, as overridden by the pod's annotations."""
     policy = fallback_policy.policy_of(spec.annotations, default)
-    trouble = str(policy) if isinstance(policy, Refused) else _trouble(spec)
-    if isinstance(policy, Refused) or trouble:
-        return Denied(trouble)
+    trouble = str(policy) if isinstance(policy, Refusal) else _invalid_request(spec)
+    if isinstance(policy, Refusal) or trouble:
+        return FallbackDenied(trouble)
     missing = _missing(spec, offer)
-    swaps = _swaps(spec, missing, offer, policy)
+    swaps = _replacements(spec, missing, offer, policy)
     stuck = [resource for resource in missing if all(swap.source != resource for swap in swaps)]
     if not stuck:
-        return _rewrite(spec, swaps, policy) if swaps else _mend(spec)
-    sentences = tuple(words.stuck(resource, _askers(spec, resource), offer, policy) for resource in stuck)
+        return _rewrite(spec, swaps, policy) if swaps else _add_missing_limits(spec)
+    sentences = tuple(
+        messages.no_replacement(resource, _requesting_containers(spec, resource), offer, policy)
+        for resource in stuck
+    )
     if policy.when_nothing_fits == "Deny":
-        return Denied("; ".join(sentences))
-    return _mend(spec, tuple(f"{sentence}; {words.WAITS}" for sentence in sentences))
+        return FallbackDenied("; ".join(sentences))
+    return _add_missing_limits(spec, tuple(f"{sentence}; {messages.STAYS_PENDING}" for sentence in sentences))
 
 
-def _trouble(spec: PodSpec) -> str:
+def _invalid_request(spec: PodSpecView) -> str:
     """An invalid request, which the API server would refuse as well; empty if the request is valid."""
     for view in spec.containers:
         asks = view.asks
-        read = request.read({name: asks[name] for name in asks if name.startswith(_DEVICES)}, {})
-        if isinstance(read, Refused):
+        read = request_parser.read({name: asks[name] for name in asks if name.startswith(_DEVICES)}, {})
+        if isinstance(read, Refusal):
             return str(read)
         for resource, limit in view.limits.items():
             if asks[resource] != limit:
-                return words.unequal(view.name, resource, asks[resource], limit)
+                return messages.requests_differ_from_limits(view.name, resource, asks[resource], limit)
     return ""
 
 
-def _missing(spec: PodSpec, offer: Offer) -> tuple[str, ...]:
+def _missing(spec: PodSpecView, offer: ResourceOffer) -> tuple[str, ...]:
     """Requested MIG profiles that no node offers."""
     asked = (resource for view in spec.containers for resource, amount in view.asks.items() if amount)
     return tuple(
         resource
         for resource in dict.fromkeys(asked)
-        if resource.startswith(request.MIG) and not offer.exists(resource)
+        if resource.startswith(request_parser.MIG) and not offer.exists(resource)
     )
 
 
-def _askers(spec: PodSpec, resource: str) -> list[str]:
+def _requesting_containers(spec: PodSpecView, resource: str) -> list[str]:
     return [view.name for view in spec.containers if view.asks.get(resource)]
 
 
-def _swaps(spec: PodSpec, missing: Iterable[str], offer: Offer, policy: Policy) -> tuple[_Swap, ...]:
+def _replacements(
+    spec: PodSpecView, missing: Iterable[str], offer: ResourceOffer, policy: FallbackPolicy
+) -> tuple[_Replacement, ...]:
     """The same replacement in all containers; profiles without a replacement are left out."""
-    swaps: tuple[_Swap, ...] = ()
+    swaps: tuple[_Replacement, ...] = ()
     for resource in missing:
-        asked = profile.read(resource)
+        asked = profile_size.parse(resource)
         if asked is None:
             continue
         chain = fallback_chain.candidates(asked, offer, policy)
@@ -159,14 +164,16 @@ def _swaps(spec: PodSpec, missing: Iterable[str], offer: Offer, policy: Policy) 
         before = tuple(rewrite for swap in swaps for rewrite in swap.rewrites)
         choice = fallback_chain.choose(chain, offer, policy, partial(_needed, spec, before, tried))
         if choice is not None:
-            swaps = (*swaps, _Swap(resource, choice, tried[choice.candidate.resource]))
+            swaps = (*swaps, _Replacement(resource, choice, tried[choice.candidate.resource]))
     return swaps
 
 
-def _rewrites(spec: PodSpec, asked: Profile, candidate: Candidate, policy: Policy) -> tuple[Rewrite, ...]:
+def _rewrites(
+    spec: PodSpecView, asked: ProfileSize, candidate: FallbackCandidate, policy: FallbackPolicy
+) -> tuple[RequestRewrite, ...]:
     """The candidate in place of the profile, in every container that requests it."""
     return tuple(
-        Rewrite(
+        RequestRewrite(
             path=view.path,
             container=view.name,
             source=asked.resource,
@@ -180,17 +187,17 @@ def _rewrites(spec: PodSpec, asked: Profile, candidate: Candidate, policy: Polic
 
 
 def _needed(
-    spec: PodSpec,
-    before: tuple[Rewrite, ...],
-    tried: Mapping[str, tuple[Rewrite, ...]],
-    candidate: Candidate,
+    spec: PodSpecView,
+    before: tuple[RequestRewrite, ...],
+    tried: Mapping[str, tuple[RequestRewrite, ...]],
+    candidate: FallbackCandidate,
 ) -> Quantity:
     """How many of the candidate the whole pod would request."""
     rewrites = (*before, *tried[candidate.resource])
-    return podspec.total(spec, [_after(view, rewrites) for view in spec.containers])[candidate.resource]
+    return podspec_view.total(spec, [_after(view, rewrites) for view in spec.containers])[candidate.resource]
 
 
-def _after(view: ContainerView, rewrites: Iterable[Rewrite]) -> dict[str, Quantity]:
+def _after(view: ContainerView, rewrites: Iterable[RequestRewrite]) -> dict[str, Quantity]:
     """The container's requests after the rewrites; amounts of the same resource are added."""
     asks = view.asks
     for rewrite in rewrites:
@@ -200,17 +207,19 @@ def _after(view: ContainerView, rewrites: Iterable[Rewrite]) -> dict[str, Quanti
     return asks
 
 
-def _mend(spec: PodSpec, warnings: tuple[str, ...] = ()) -> Fallback | Unchanged:
+def _add_missing_limits(
+    spec: PodSpecView, warnings: tuple[str, ...] = ()
+) -> FallbackChanges | FallbackUnchanged:
     """Add only the missing limits: the API server refuses a request of a device without a limit."""
     operations = tuple(
         operation
         for view in spec.containers
-        for operation in podspec.set_resources(view, requests=view.requests, limits=view.asks)
+        for operation in podspec_view.set_resources(view, requests=view.requests, limits=view.asks)
     )
-    return Fallback(operations, warnings=warnings) if operations else Unchanged(warnings)
+    return FallbackChanges(operations, warnings=warnings) if operations else FallbackUnchanged(warnings)
 
 
-def _rewrite(spec: PodSpec, swaps: tuple[_Swap, ...], policy: Policy) -> Fallback:
+def _rewrite(spec: PodSpecView, swaps: tuple[_Replacement, ...], policy: FallbackPolicy) -> FallbackChanges:
     rewrites = tuple(
         rewrite
         for view in spec.containers
@@ -218,31 +227,33 @@ def _rewrite(spec: PodSpec, swaps: tuple[_Swap, ...], policy: Policy) -> Fallbac
         for rewrite in swap.rewrites
         if rewrite.path == view.path
     )
-    annotation = words.annotation([(rewrite.container, rewrite.pair) for rewrite in rewrites])
-    return Fallback(
+    annotation = messages.annotation([(rewrite.container, rewrite.pair) for rewrite in rewrites])
+    return FallbackChanges(
         operations=(
             *(operation for view in spec.containers for operation in _operations(view, rewrites)),
-            *podspec.set_annotation(spec, ANNOTATION, annotation),
+            *podspec_view.set_annotation(spec, ANNOTATION, annotation),
         ),
         rewrites=rewrites,
         annotation=annotation,
         warnings=tuple(
-            words.rewritten(swap.source, swap.choice, [_told(rewrite) for rewrite in swap.rewrites], policy)
+            messages.rewritten(
+                swap.source, swap.choice, [_container_text(rewrite) for rewrite in swap.rewrites], policy
+            )
             for swap in swaps
         ),
     )
 
 
-def _told(rewrite: Rewrite) -> str:
+def _container_text(rewrite: RequestRewrite) -> str:
     """The container, and the amounts if they differ: `main (2 for 1)`."""
     same = rewrite.given == rewrite.asked
     return rewrite.container if same else f"{rewrite.container} ({rewrite.given} for {rewrite.asked})"
 
 
-def _operations(view: ContainerView, rewrites: tuple[Rewrite, ...]) -> tuple[Operation, ...]:
+def _operations(view: ContainerView, rewrites: tuple[RequestRewrite, ...]) -> tuple[Operation, ...]:
     """Set all limits, and requests only where the pod has them: the API server defaults the others."""
     own = [rewrite for rewrite in rewrites if rewrite.path == view.path]
     requested = {*view.requests, *(rewrite.target for rewrite in own if rewrite.source in view.requests)}
     asks = _after(view, own)
     requests = {name: amount for name, amount in asks.items() if name in requested}
-    return podspec.set_resources(view, requests=requests, limits=asks)
+    return podspec_view.set_resources(view, requests=requests, limits=asks)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import request
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import request_parser
 from croupier.core.quantity import Quantity
 
 Direction: TypeAlias = Literal["nearest", "down", "up", "off"]
@@ -19,7 +19,7 @@ MIN_MEMORY: Final = "gpu-webhook.k8s.io/min-memory"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class FallbackPolicy:
     direction: Direction = "nearest"
     min_memory: Quantity | None = None
     """Minimum memory of each replacement."""
@@ -30,22 +30,23 @@ class Policy:
     when_nothing_fits: NothingFits = "Admit"
 
 
-def policy_of(annotations: Mapping[str, str], default: Policy) -> Policy | Refused:
+def policy_of(annotations: Mapping[str, str], default: FallbackPolicy) -> FallbackPolicy | Refusal:
     """The cluster's policy with the overrides of the pod; Refused if an annotation is invalid."""
     policy = default
     if DIRECTION in annotations:
         direction = next((name for name in DIRECTIONS if name == annotations[DIRECTION]), None)
         if direction is None:
             choices = f"{', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}"
-            return Refused(
-                f"annotation {DIRECTION} is {request.shown(annotations[DIRECTION])}: it must be {choices}"
+            return Refusal(
+                f"annotation {DIRECTION} is {request_parser.quoted(annotations[DIRECTION])}: "
+                f"it must be {choices}"
             )
         policy = replace(policy, direction=direction)
     if MIN_MEMORY in annotations:
         floor = memory(annotations[MIN_MEMORY])
         if floor is None:
-            return Refused(
-                f"annotation {MIN_MEMORY} is {request.shown(annotations[MIN_MEMORY])}: "
+            return Refusal(
+                f"annotation {MIN_MEMORY} is {request_parser.quoted(annotations[MIN_MEMORY])}: "
                 'it must be an amount of memory, such as "10Gi", or "0" for any'
             )
         policy = replace(policy, min_memory=floor)

@@ -6,15 +6,15 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.installation import diagnosis
-from croupier.core.installation.diagnosis import ENDS_SOON, Complaint, Complaints
-from croupier.core.ledgers.finding import Finding
+from croupier.core.installation.diagnosis import EXPIRY_WARNING, InstallationProblem, InstallationProblems
+from croupier.core.ledgers.finding import LedgerFinding
 
-Probe: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
+ProbeResult: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
 """The outcome of a dry-run pod creation. `passed by`: the webhook was not called."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class RegisteredWebhook:
     """A registered webhook. `trusts_until` is None if its CA bundle has no valid certificate."""
 
     name: str
@@ -22,14 +22,14 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class Webhooks:
-    hooks: Mapping[str, Sequence[Hook]]
+class WebhookFacts:
+    hooks: Mapping[str, Sequence[RegisteredWebhook]]
     """By kind of configuration; a missing configuration is left out."""
     wanted: Mapping[str, Collection[str]]
     served_until: datetime | None = None
     """When the serving certificate expires; None if it could not be read."""
-    probe: Probe = "not tried"
-    told: str = ""
+    probe: ProbeResult = "not tried"
+    message: str = ""
     """The API server's answer to the probe."""
     policies_missing: Collection[str] = ()
 
@@ -38,111 +38,117 @@ RESTART_WEBHOOK: Final = "kubectl -n d8-gpu-operator rollout restart deployment 
 REINSTALL: Final = "install the manifests again (helm upgrade croupier charts/croupier)"
 
 
-def webhooks(seen: Webhooks, now: datetime) -> Complaints:
+def webhooks(seen: WebhookFacts, now: datetime) -> InstallationProblems:
     return (*_registered(seen, now), *_certificate(seen, now), *_probed(seen), *_policies(seen))
 
 
-def _registered(seen: Webhooks, now: datetime) -> Iterator[Complaint]:
+def _registered(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProblem]:
     for kind, wanted in seen.wanted.items():
         where = f"{kind} croupier-webhook"
         if kind not in seen.hooks:
             what = "it is missing: new pods are not mutated, and pool access is not checked"
-            yield Complaint("error", what, where, f"start croupier webhook, or {REINSTALL}")
+            yield InstallationProblem("error", what, where, f"start croupier webhook, or {REINSTALL}")
             continue
         there = {hook.name: hook for hook in seen.hooks[kind]}
         if lacking := set(wanted) - there.keys():
-            yield Complaint("error", f"it lacks {diagnosis.named(lacking)}", where, REINSTALL)
+            yield InstallationProblem("error", f"it lacks {diagnosis.join_names(lacking)}", where, REINSTALL)
         ends = [hook.trusts_until for hook in there.values() if hook.name in wanted]
         if None in ends:
             what = "its CA bundle is empty or invalid, so the API server cannot call the webhook"
-            yield Complaint("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
         elif over := [end for end in ends if end is not None and end <= now]:
             what = f"the CA certificate in its bundle expired at {over[0]:%Y-%m-%d %H:%M} UTC"
-            yield Complaint("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
 
 
-def _certificate(seen: Webhooks, now: datetime) -> Iterator[Complaint]:
+def _certificate(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProblem]:
     if seen.served_until is None:
         return
     when, where = f"{seen.served_until:%Y-%m-%d %H:%M} UTC", "certificate of the webhook"
     if seen.served_until <= now:
-        yield Complaint("error", f"it expired at {when}", where, RESTART_WEBHOOK)
-    elif seen.served_until - now < ENDS_SOON:
+        yield InstallationProblem("error", f"it expired at {when}", where, RESTART_WEBHOOK)
+    elif seen.served_until - now < EXPIRY_WARNING:
         what = f"it expires at {when} and was not renewed in time"
-        yield Complaint("warning", what, where, f"see the log of the webhook, then {RESTART_WEBHOOK}")
+        yield InstallationProblem(
+            "warning", what, where, f"see the log of the webhook, then {RESTART_WEBHOOK}"
+        )
 
 
-def _probed(seen: Webhooks) -> Iterator[Complaint]:
+def _probed(seen: WebhookFacts) -> Iterator[InstallationProblem]:
     if seen.probe == "failed":
         remedy = "check that it is Ready (kubectl -n d8-gpu-operator get pods -l app=gpu-admission-webhook) "
         remedy += "and that the API server can reach its port"
-        yield Complaint("error", f"the API server cannot call it: {seen.told}", "croupier webhook", remedy)
+        yield InstallationProblem(
+            "error", f"the API server cannot call it: {seen.message}", "croupier webhook", remedy
+        )
     elif seen.probe == "passed by":
         what = "the API server did not call it for a pod that requests cards"
         remedy = "check that it is Ready and enabled, and check its namespaceSelector"
-        yield Complaint("error", what, "croupier webhook", remedy)
-    elif seen.probe == "not tried" and seen.told:
-        what = f"it was not probed: {seen.told}"
+        yield InstallationProblem("error", what, "croupier webhook", remedy)
+    elif seen.probe == "not tried" and seen.message:
+        what = f"it was not probed: {seen.message}"
         remedy = "create a pod that requests a card, and check that it is mutated"
-        yield Complaint("note", what, "croupier webhook", remedy)
+        yield InstallationProblem("note", what, "croupier webhook", remedy)
 
 
-def _policies(seen: Webhooks) -> Iterator[Complaint]:
+def _policies(seen: WebhookFacts) -> Iterator[InstallationProblem]:
     for name in sorted(seen.policies_missing):
         what = "it is missing or has no binding, so its rules are not enforced"
-        yield Complaint("warning", what, f"ValidatingAdmissionPolicy {name}", REINSTALL)
+        yield InstallationProblem("warning", what, f"ValidatingAdmissionPolicy {name}", REINSTALL)
 
 
 # The scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduling:
+class SchedulingFacts:
     in_memory: str = ""
     """The process that holds the in-memory ledger; empty if there is none."""
     recorded: int = 0
     """Nodes whose ledger is stored in the API server."""
-    keepers: Mapping[str, str] = field(default_factory=dict)
+    stale_leases: Mapping[str, str] = field(default_factory=dict)
     """Leases of Croupier that are not renewed, and since when."""
-    passed_by: Collection[str] = ()
+    bypassed: Collection[str] = ()
     """Marked pods that were bound without cards: their scheduler did not call the extender."""
     waiting: Collection[str] = ()
     """Marked pods that have been pending for long without a message of their scheduler."""
 
 
-ASK: Final = "configure kube-scheduler as croupier scheduler-config prints it"
+CONFIGURE_SCHEDULER: Final = "configure kube-scheduler as croupier scheduler-config prints it"
 
 
-def scheduling(seen: Scheduling) -> Complaints:
-    return (*_asked(seen), *_book(seen))
+def scheduling(seen: SchedulingFacts) -> InstallationProblems:
+    return (*_extender_calls(seen), *_ledgers(seen))
 
 
-def _asked(seen: Scheduling) -> Iterator[Complaint]:
-    if seen.passed_by:
+def _extender_calls(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
+    if seen.bypassed:
         what = "they were bound without cards by a scheduler that did not call the extender"
-        yield Complaint("error", what, f"pods {diagnosis.named(seen.passed_by)}", ASK)
+        yield InstallationProblem(
+            "error", what, f"pods {diagnosis.join_names(seen.bypassed)}", CONFIGURE_SCHEDULER
+        )
     if seen.waiting:
         what = "no scheduler has tried to schedule them"
         remedy = "check that the scheduler in their schedulerName runs and reaches the extender"
-        yield Complaint("warning", what, f"pods {diagnosis.named(seen.waiting)}", remedy)
+        yield InstallationProblem("warning", what, f"pods {diagnosis.join_names(seen.waiting)}", remedy)
 
 
-def _book(seen: Scheduling) -> Iterator[Complaint]:
-    for lease, since in sorted(seen.keepers.items()):
+def _ledgers(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
+    for lease, since in sorted(seen.stale_leases.items()):
         what = f"it has not been renewed {since}: the process that holds it does not run"
         remedy = "check that the process that renews the Lease runs, and read its log"
-        yield Complaint("error", what, f"Lease {lease}", remedy)
+        yield InstallationProblem("error", what, f"Lease {lease}", remedy)
     if seen.in_memory and seen.recorded:
         what = f"{seen.in_memory} keeps the ledger in memory, but {seen.recorded} NodeReservations exist, too"
         remedy = "set the same capacityManager for all processes and restart them; the ledger is migrated"
-        yield Complaint("error", what, "ledger", remedy)
+        yield InstallationProblem("error", what, "ledger", remedy)
 
 
 # Cards on nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class NodeResources:
     """A node with cards, as its kubelet and its agent report it."""
 
     node: str
@@ -153,27 +159,29 @@ class Serving:
     """Status and message of the condition GPUResourcesServed; None if the condition is missing."""
 
 
-def plugins(nodes: Sequence[Serving]) -> Complaints:
+def plugins(nodes: Sequence[NodeResources]) -> InstallationProblems:
     complaints = []
     for node in nodes:
         where = f"node {node.node}"
         logs = f"kubectl -n d8-gpu-operator logs -l app=croupier-node; and the kubelet's log on {node.node}"
         if node.served is not None and node.served[0] != "True":
-            complaints.append(Complaint("error", f"its cards are not served: {node.served[1]}", where, logs))
+            complaints.append(
+                InstallationProblem("error", f"its cards are not served: {node.served[1]}", where, logs)
+            )
         elif lacking := set(node.wanted) - set(node.has):
-            what = f"its cards are known, but its kubelet does not offer {diagnosis.named(lacking)}"
-            complaints.append(Complaint("error", what, where, logs))
+            what = f"its cards are known, but its kubelet does not offer {diagnosis.join_names(lacking)}"
+            complaints.append(InstallationProblem("error", what, where, logs))
         elif node.served is None:
             remedy = "run the agent there (DaemonSet croupier-node), unless another device plugin serves it"
             what = "it has cards, but no Croupier agent reports how they are served"
-            complaints.append(Complaint("note", what, where, remedy))
+            complaints.append(InstallationProblem("note", what, where, remedy))
     return tuple(complaints)
 
 
-def ledger(findings: Sequence[tuple[str, Finding, bool]]) -> Complaints:
+def ledger(findings: Sequence[tuple[str, LedgerFinding, bool]]) -> InstallationProblems:
     """`findings`: the node, the finding, and whether it can be repaired safely."""
     return tuple(
-        Complaint(
+        InstallationProblem(
             "error" if finding.kind in ("Overlap", "WrongCard") else "warning",
             f"{finding.kind}: {finding.message}",
             f"node {node}",
@@ -186,67 +194,67 @@ def ledger(findings: Sequence[tuple[str, Finding, bool]]) -> Complaints:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolConditions:
     name: str
     holds: Mapping[str, str] = field(default_factory=dict)
     """Messages of the conditions that are True, by type."""
 
 
-def pools(states: Sequence[PoolState]) -> Complaints:
+def pools(states: Sequence[PoolConditions]) -> InstallationProblems:
     complaints = []
     for pool in states:
         where = f"GPUPool {pool.name}"
         if "Misconfigured" in pool.holds:
             what = f"Misconfigured: {pool.holds['Misconfigured']}"
             complaints.append(
-                Complaint("error", what, where, f"croupier pools show {pool.name} says what to do")
+                InstallationProblem("error", what, where, f"croupier pools show {pool.name} says what to do")
             )
         if "Maintenance" in pool.holds:
             what = f"Maintenance, no new pods get cards: {pool.holds['Maintenance']}"
             remedy = f"croupier pools show {pool.name} shows which pods still hold cards"
-            complaints.append(Complaint("warning", what, where, remedy))
+            complaints.append(InstallationProblem("warning", what, where, remedy))
     return tuple(complaints)
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsSeen:
+class SettingsSource:
     where: str
     problems: Collection[str] = ()
     enabled: bool = True
 
 
-def settings(sources: Sequence[SettingsSeen]) -> Complaints:
+def settings(sources: Sequence[SettingsSource]) -> InstallationProblems:
     complaints = []
     for source in sources:
         for problem in source.problems:
             what = f"{problem}; running processes keep the previous settings, and no process can start"
             remedy = "correct it; croupier settings check -f FILE lists every error"
-            complaints.append(Complaint("error", what, source.where, remedy))
+            complaints.append(InstallationProblem("error", what, source.where, remedy))
         if not source.enabled:
             what = "Croupier is disabled: its processes run and do nothing"
             remedy = "set spec.enabled: true to enable it again"
-            complaints.append(Complaint("note", what, source.where, remedy))
+            complaints.append(InstallationProblem("note", what, source.where, remedy))
     if len(sources) > 1:
         places = " and ".join(source.where for source in sources)
         what = f"there are settings in {places}; each process reads only the source in its --settings"
-        complaints.append(Complaint("note", what, "settings", "keep one of the two"))
+        complaints.append(InstallationProblem("note", what, "settings", "keep one of the two"))
     return tuple(complaints)
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingPermission:
     account: str
     verb: str
     resource: str
 
 
-def rights(lacking: Sequence[Lacking]) -> Complaints:
+def permissions(lacking: Sequence[MissingPermission]) -> InstallationProblems:
     """One problem per account and resource."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for right in lacking:
         verbs.setdefault((right.account, right.resource), []).append(right.verb)
     return tuple(
-        Complaint(
+        InstallationProblem(
             "error", f"it may not {', '.join(names)} {resource}", f"ServiceAccount {account}", REINSTALL
         )
         for (account, resource), names in sorted(verbs.items())

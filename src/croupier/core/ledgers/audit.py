@@ -16,25 +16,33 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from croupier.core.ledgers import capacity, claim, ledger, rebuild, recut, refit, settle
-from croupier.core.ledgers.capacity import Counted, Report
-from croupier.core.ledgers.finding import Finding
-from croupier.core.ledgers.ledger import Card, Grant, Ledger, Refused, Terms
-from croupier.core.ledgers.pledge import Pledge
-from croupier.core.ledgers.refit import Names
-from croupier.core.pods import want
-from croupier.core.pods.pod import PodView
+from croupier.core.ledgers import (
+    change_layout,
+    claim,
+    holder_lifecycle,
+    ledger,
+    rebuild,
+    reported_cards,
+    sync_cards,
+)
+from croupier.core.ledgers.finding import LedgerFinding
+from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, LedgerCard, Refusal
+from croupier.core.ledgers.reported_cards import CountedCards, NodeCardReport
+from croupier.core.ledgers.reservation_hold import ReservationHold
+from croupier.core.ledgers.sync_cards import CardNames
+from croupier.core.pods import card_request
+from croupier.core.pods.pod_view import PodView
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class AuditInputs:
     """The state of one node for one comparison."""
 
     ledger: Ledger
-    report: Report
+    report: NodeCardReport
     pods: Mapping[str, PodView] = field(default_factory=dict)
     """The pods on the node and the pods of its holders, by `namespace/name`."""
-    pledges: Mapping[str, Pledge] = field(default_factory=dict)
+    reservation_holds: Mapping[str, ReservationHold] = field(default_factory=dict)
     """Reservations that hold cards of the node, by `namespace/name` of their pod."""
     reservations: Collection[str] = ()
     """`namespace/name` of every existing Reservation."""
@@ -42,45 +50,45 @@ class World:
     def live(self) -> list[PodView]:
         """The unfinished pods of the node, oldest first."""
         here = (pod for pod in self.pods.values() if pod.node == self.ledger.node and not pod.finished)
-        return sorted(here, key=rebuild.age)
+        return sorted(here, key=rebuild.by_age)
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseHolder:
     """Release a holder without a pod."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class AdoptPod:
     """Add a pod as holder of its allocated cards, or of free cards."""
 
     pod: PodView
-    pledge: Pledge | None = None
+    reservation_hold: ReservationHold | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveGrants:
     """Change the grants of these pods to their allocations: all of them or none."""
 
     grants: tuple[tuple[str, Grant], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refit:
+class SyncCards:
     """Take over the cards that the node reports."""
 
-    report: Report
+    report: NodeCardReport
 
 
-Repair: TypeAlias = Release | Adopt | Move | Refit
+LedgerRepair: TypeAlias = ReleaseHolder | AdoptPod | MoveGrants | SyncCards
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    finding: Finding
-    repair: Repair | None = None
+    finding: LedgerFinding
+    repair: LedgerRepair | None = None
     """None: there is no safe automatic repair."""
 
     @property
@@ -89,10 +97,10 @@ class Divergence:
         return (self.finding.kind, self.finding.card, self.finding.holder)
 
 
-def look(world: World) -> tuple[Divergence, ...]:
+def compare(world: AuditInputs) -> tuple[Divergence, ...]:
     """All differences, in the order in which they should be repaired."""
-    names = refit.names(world.ledger.node, world.ledger.cards)
-    return (*_drift(world), *_leaks(world), *_twice(world), *_wrong_cards(world, names), *_ghosts(world))
+    names = sync_cards.card_names(world.ledger.node, world.ledger.cards)
+    return (*_drift(world), *_leaks(world), *_overlaps(world), *_wrong_cards(world, names), *_ghosts(world))
 
 
 def confirmed(before: Iterable[Divergence], now: Iterable[Divergence]) -> tuple[Divergence, ...]:
@@ -101,33 +109,36 @@ def confirmed(before: Iterable[Divergence], now: Iterable[Divergence]) -> tuple[
     return tuple(divergence for divergence in now if divergence.identity in known)
 
 
-def apply(held: Ledger, repair: Repair) -> Ledger:
+def apply(held: Ledger, repair: LedgerRepair) -> Ledger:
     match repair:
-        case Release(holder=holder):
-            return settle.free(held, holder)
-        case Adopt(pod=pod, pledge=pledge):
+        case ReleaseHolder(holder=holder):
+            return holder_lifecycle.free(held, holder)
+        case AdoptPod(pod=pod, reservation_hold=pledge):
             return _adopted(held, pod, pledge)
-        case Move(grants=grants):
+        case MoveGrants(grants=grants):
             return _moved(held, grants)
-        case Refit(report=report):
-            return refit.refit(held, report)
+        case SyncCards(report=report):
+            return sync_cards.sync(held, report)
 
 
-def _drift(world: World) -> list[Divergence]:
+def _drift(world: AuditInputs) -> list[Divergence]:
     """Cards that can be changed to match the report, and cards whose holders prevent it."""
-    held, fitted = world.ledger, refit.refit(world.ledger, world.report)
-    counted = capacity.count(world.report, refit.in_use(held))
+    held, fitted = world.ledger, sync_cards.sync(world.ledger, world.report)
+    counted = reported_cards.from_report(world.report, sync_cards.in_use(held))
     old, new = ({card.id: card for card in ledger_.cards} for ledger_ in (held, fitted))
     divergences = [
-        Divergence(Finding("Drift", _changed(old.get(card), new.get(card), card), card), Refit(world.report))
+        Divergence(
+            LedgerFinding("Drift", _changed(old.get(card), new.get(card), card), card),
+            SyncCards(world.report),
+        )
         for card in sorted(old.keys() | new.keys())
         if old.get(card) != new.get(card)
     ]
-    divergences += [Divergence(Finding("Drift", trouble)) for trouble in counted.troubles]
-    return divergences + [Divergence(stuck) for stuck in _stuck(fitted, counted)]
+    divergences += [Divergence(LedgerFinding("Drift", trouble)) for trouble in counted.troubles]
+    return divergences + [Divergence(stuck) for stuck in _blocked_by_holders(fitted, counted)]
 
 
-def _changed(old: Card | None, new: Card | None, card_id: str) -> str:
+def _changed(old: LedgerCard | None, new: LedgerCard | None, card_id: str) -> str:
     if old is None:
         return f"the node reports card {card_id}, which the ledger does not have"
     if new is None:
@@ -135,12 +146,12 @@ def _changed(old: Card | None, new: Card | None, card_id: str) -> str:
     return f"the node and the ledger differ about card {card_id}"
 
 
-def _stuck(fitted: Ledger, counted: Counted) -> list[Finding]:
+def _blocked_by_holders(fitted: Ledger, counted: CountedCards) -> list[LedgerFinding]:
     reported = {card.id: card for card in counted.cards}
     findings = []
     for card in fitted.cards:
         now = reported.get(card.id)
-        if now is not None and recut.same_shape(card, now):
+        if now is not None and change_layout.same_layout(card, now):
             continue
         change = (
             "is no longer reported"
@@ -148,24 +159,26 @@ def _stuck(fitted: Ledger, counted: Counted) -> list[Finding]:
             else f"is reported in mode {now.mode} or with another layout"
         )
         holders = ", ".join(sorted(holder for holder in fitted.holders() if card.holds(holder)))
-        findings.append(Finding("Drift", f"card {card.id} {change}, but is still held by {holders}", card.id))
+        findings.append(
+            LedgerFinding("Drift", f"card {card.id} {change}, but is still held by {holders}", card.id)
+        )
     return findings
 
 
-def _leaks(world: World) -> list[Divergence]:
+def _leaks(world: AuditInputs) -> list[Divergence]:
     leaks = []
     for holder in sorted(world.ledger.holders()):
-        if (why := _nobody(world, holder)) is not None:
-            sentence = f"{holder} holds {_said(world.ledger.grant(holder))}, but {why}"
-            leaks.append(Divergence(Finding("Leak", sentence, holder=holder), Release(holder)))
+        if (why := _leak_reason(world, holder)) is not None:
+            sentence = f"{holder} holds {_describe(world.ledger.grant(holder))}, but {why}"
+            leaks.append(Divergence(LedgerFinding("Leak", sentence, holder=holder), ReleaseHolder(holder)))
     return leaks
 
 
-def _nobody(world: World, holder: str) -> str | None:
+def _leak_reason(world: AuditInputs, holder: str) -> str | None:
     """Why the holder cannot be using its cards; None if it may use them."""
-    key = claim.reserved_as(holder)
+    key = claim.reservation_holder(holder)
     if not key:
-        return _unkept(world, holder)
+        return _reservation_leak_reason(world, holder)
     pod = world.pods.get(key)
     if pod is None or pod.holder != holder:
         return "the pod does not exist"
@@ -174,7 +187,7 @@ def _nobody(world: World, holder: str) -> str | None:
     return f"the pod is on node {pod.node}" if pod.node not in ("", world.ledger.node) else None
 
 
-def _unkept(world: World, holder: str) -> str | None:
+def _reservation_leak_reason(world: AuditInputs, holder: str) -> str | None:
     """The same for a holder without UID, which needs a Reservation, an expiry or a pod that takes it over."""
     pod, name = world.pods.get(holder), world.ledger.reservations.get(holder)
     if pod is not None and pod.node == world.ledger.node and not pod.finished:
@@ -185,71 +198,78 @@ def _unkept(world: World, holder: str) -> str | None:
     return None if holder in world.ledger.held else "it has neither a pod nor a Reservation"
 
 
-def _twice(world: World) -> list[Divergence]:
-    overlaps = [Divergence(Finding("Overlap", violation)) for violation in ledger.faults(world.ledger)]
+def _overlaps(world: AuditInputs) -> list[Divergence]:
+    overlaps = [
+        Divergence(LedgerFinding("Overlap", violation))
+        for violation in ledger.invariant_violations(world.ledger)
+    ]
     for pod in world.live():
         if world.ledger.grant(pod.holder) and world.ledger.grant(pod.key):
             sentence = (
                 f"pod {pod.key} holds cards of node {world.ledger.node} twice: with and without its UID"
             )
-            repair = None if pod.key in world.ledger.reservations else Release(pod.key)
-            overlaps.append(Divergence(Finding("Overlap", sentence, holder=pod.key), repair))
+            repair = None if pod.key in world.ledger.reservations else ReleaseHolder(pod.key)
+            overlaps.append(Divergence(LedgerFinding("Overlap", sentence, holder=pod.key), repair))
     return overlaps
 
 
-def _wrong_cards(world: World, names: Names) -> list[Divergence]:
+def _wrong_cards(world: AuditInputs, names: CardNames) -> list[Divergence]:
     wrong: list[tuple[str, Grant]] = []
     for pod in world.live():
         held = world.ledger.grant(pod.holder)
-        allotted = rebuild.allotted(pod, names, world.pledges.get(pod.key))
+        allotted = rebuild.allocated_grant(pod, names, world.reservation_holds.get(pod.key))
         if held and allotted and _parts(held) != _parts(allotted):
             wrong.append((pod.holder, allotted))
-    together = Move(tuple(wrong))
+    together = MoveGrants(tuple(wrong))
     joint = bool(wrong) and apply(world.ledger, together) != world.ledger
-    return [_wrong_card(world.ledger, entry, together if joint else Move((entry,))) for entry in wrong]
+    return [_wrong_card(world.ledger, entry, together if joint else MoveGrants((entry,))) for entry in wrong]
 
 
-def _wrong_card(held: Ledger, entry: tuple[str, Grant], repair: Move) -> Divergence:
+def _wrong_card(held: Ledger, entry: tuple[str, Grant], repair: MoveGrants) -> Divergence:
     holder, allotted = entry
-    sentence = f"{holder} was allocated {_said(allotted)}, but the ledger has {_said(held.grant(holder))}"
+    sentence = (
+        f"{holder} was allocated {_describe(allotted)}, but the ledger has {_describe(held.grant(holder))}"
+    )
     possible = apply(held, repair) != held
-    finding = Finding("WrongCard", sentence, card=allotted[0].card, holder=holder)
+    finding = LedgerFinding("WrongCard", sentence, card=allotted[0].card, holder=holder)
     return Divergence(finding, repair if possible else None)
 
 
-def _ghosts(world: World) -> list[Divergence]:
+def _ghosts(world: AuditInputs) -> list[Divergence]:
     ghosts = []
     for pod in world.live():
         if world.ledger.grant(pod.holder) or world.ledger.grant(pod.key):
             continue
-        pledge = world.pledges.get(pod.key)
+        pledge = world.reservation_holds.get(pod.key)
         if pod.wants or (pod.grant and pledge is not None) or (pod.trouble and pod.marked):
-            ghosts.append(_ghost(world.ledger, Adopt(pod, pledge)))
+            ghosts.append(_ghost(world.ledger, AdoptPod(pod, pledge)))
     return ghosts
 
 
-def _ghost(held: Ledger, repair: Adopt) -> Divergence:
+def _ghost(held: Ledger, repair: AdoptPod) -> Divergence:
     pod = repair.pod
-    uses = want.sentence(pod.wants) or (
-        _said(pod.grant) if pod.grant else f"an unreadable request: {pod.trouble}"
+    uses = card_request.describe(pod.wants) or (
+        _describe(pod.grant) if pod.grant else f"an unreadable request: {pod.trouble}"
     )
     sentence = f"pod {pod.key} runs on node {held.node} and uses {uses}"
     if pod.trouble and not pod.grant:
-        return Divergence(Finding("Ghost", sentence, holder=pod.holder))
+        return Divergence(LedgerFinding("Ghost", sentence, holder=pod.holder))
     if apply(held, repair) == held:
-        return Divergence(Finding("Overlap", f"{sentence}, which is more than is free", holder=pod.holder))
-    return Divergence(Finding("Ghost", f"{sentence} without an allocation", holder=pod.holder), repair)
+        return Divergence(
+            LedgerFinding("Overlap", f"{sentence}, which is more than is free", holder=pod.holder)
+        )
+    return Divergence(LedgerFinding("Ghost", f"{sentence} without an allocation", holder=pod.holder), repair)
 
 
-def _adopted(held: Ledger, pod: PodView, pledge: Pledge | None) -> Ledger:
+def _adopted(held: Ledger, pod: PodView, reservation_hold: ReservationHold | None) -> Ledger:
     if held.grant(pod.holder) or held.grant(pod.key):
         return held
-    grant = rebuild.allotted(pod, refit.names(held.node, held.cards), pledge)
+    grant = rebuild.allocated_grant(pod, sync_cards.card_names(held.node, held.cards), reservation_hold)
     if not grant:
         return rebuild.adopt(held, pod)[0]
-    terms = Terms(bound=True, reservation=pledge.name if pledge is not None else "")
-    given = rebuild.regardless(held, pod.holder, grant, terms)
-    return held if isinstance(given, Refused) else given
+    terms = HoldTerms(bound=True, reservation=reservation_hold.name if reservation_hold is not None else "")
+    given = rebuild.give_even_if_unhealthy(held, pod.holder, grant, terms)
+    return held if isinstance(given, Refusal) else given
 
 
 def _moved(held: Ledger, grants: Sequence[tuple[str, Grant]]) -> Ledger:
@@ -260,9 +280,9 @@ def _moved(held: Ledger, grants: Sequence[tuple[str, Grant]]) -> Ledger:
         if not held.grant(holder):
             return held  # the holder was released in the meantime
         until, name = held.held.get(holder), held.reservations.get(holder, "")
-        terms = Terms(bound=holder not in held.held, until=until, reservation=name)
-        given = rebuild.regardless(moved, holder, grant, terms)
-        if isinstance(given, Refused):
+        terms = HoldTerms(bound=holder not in held.held, until=until, reservation=name)
+        given = rebuild.give_even_if_unhealthy(moved, holder, grant, terms)
+        if isinstance(given, Refusal):
             return held
         moved = given
     return moved
@@ -272,12 +292,12 @@ def _parts(grant: Grant) -> set[tuple[str, int, frozenset[str]]]:
     return {(part.card, part.share, frozenset(part.slots)) for part in grant}
 
 
-def _said(grant: Grant) -> str:
+def _describe(grant: Grant) -> str:
     """`50 of node-1-gpu-0 and 1g.10gb-0 of node-1-gpu-1`."""
     return " and ".join(f"{', '.join(part.slots) or part.share} of {part.card}" for part in grant)
 
 
-def with_pods(world: World, live: Mapping[str, PodView | None]) -> World:
+def with_pods(world: AuditInputs, live: Mapping[str, PodView | None]) -> AuditInputs:
     """The inputs with the results of live reads of these pods; None: the pod does not exist."""
     pods = {**world.pods, **live}
     return replace(world, pods={key: pod for key, pod in pods.items() if pod is not None})

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
+FindingKind: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LedgerFinding:
     """core/ledgers/audit.py defines each `kind`."""
 
-    kind: FindingClass
+    kind: FindingKind
     message: str
     card: str = ""
     holder: str = ""

@@ -17,20 +17,20 @@ from typing import Literal, TypeAlias, TypeVar
 
 V = TypeVar("V")
 
-Mode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
+CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 
-MOST_CARDS = 32
+MAX_CARDS = 32
 """Maximum number of cards of one node."""
 
-MOST_HOLDERS = 64
+MAX_HOLDERS = 64
 """Maximum number of holders of one card."""
 
-MOST_HELD = 512
+MAX_HELD = 512
 """Maximum number of Held holders of one node, and of holders that come from a Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class MigSlot:
     """One MIG device of a card; it is free while it has no holder."""
 
     id: str
@@ -41,17 +41,17 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class LedgerCard:
     """`capacity` is percent in mode Percent, slices in TimeSlice, 100 in Exclusive; unused in MIG."""
 
     id: str
     index: int
-    mode: Mode = "Percent"
+    mode: CardMode = "Percent"
     epoch: int = 1
     capacity: int = 100
     healthy: bool = True
     pool: str = ""
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[MigSlot, ...] = ()
     holders: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -61,7 +61,7 @@ class Card:
     @property
     def free(self) -> int:
         """Capacity left for a new holder; 0 for an unhealthy card and for an exclusive card with a holder."""
-        if not self.healthy or self.mode == "MIG" or len(self.holders) >= MOST_HOLDERS:
+        if not self.healthy or self.mode == "MIG" or len(self.holders) >= MAX_HOLDERS:
             return 0
         if self.mode == "Exclusive" and self.holders:
             return 0
@@ -72,7 +72,7 @@ class Card:
         """The card has no holder."""
         return not self.holders and not any(slot.holder for slot in self.slots)
 
-    def free_slots(self, profile: str = "") -> tuple[Slot, ...]:
+    def free_slots(self, profile: str = "") -> tuple[MigSlot, ...]:
         """Slots left for a new holder, of one profile or of all."""
         if not self.healthy:
             return ()
@@ -83,7 +83,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CardGrant:
     """A holder's part of one card: a share (percent or slices), or slots."""
 
     card: str
@@ -91,12 +91,12 @@ class Part:
     slots: tuple[str, ...] = ()
 
 
-Grant: TypeAlias = tuple[Part, ...]
+Grant: TypeAlias = tuple[CardGrant, ...]
 """A holder's part of a node: one entry per card, in the order of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """A refused request. `reason` names neither node nor card, so that equal reasons can be counted."""
 
     reason: str
@@ -110,36 +110,36 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Ledger:
     node: str
-    cards: tuple[Card, ...] = ()
+    cards: tuple[LedgerCard, ...] = ()
     held: Mapping[str, datetime | None] = field(default_factory=dict)
     """Expiry of each holder whose pod is not bound yet; None: until released. All others are Bound."""
     reservations: Mapping[str, str] = field(default_factory=dict)
     """Name of the Reservation, in the pod's namespace, of each holder that has one."""
 
-    def card(self, card_id: str) -> Card | None:
+    def card(self, card_id: str) -> LedgerCard | None:
         return next((card for card in self.cards if card.id == card_id), None)
 
     def grant(self, holder: str) -> Grant:
         """The grant of `holder`; empty if it holds nothing."""
-        return tuple(part for card in self.cards if (part := _part(card, holder)) is not None)
+        return tuple(part for card in self.cards if (part := _grant_of_card(card, holder)) is not None)
 
     def holders(self) -> set[str]:
         return {holder for card in self.cards for holder in _holders(card)}
 
 
-def _holders(card: Card) -> Iterator[str]:
+def _holders(card: LedgerCard) -> Iterator[str]:
     yield from card.holders
     yield from (slot.holder for slot in card.slots if slot.holder)
 
 
-def _part(card: Card, holder: str) -> Part | None:
+def _grant_of_card(card: LedgerCard, holder: str) -> CardGrant | None:
     share = card.holders.get(holder, 0)
     slots = tuple(slot.id for slot in card.slots if slot.holder == holder)
-    return Part(card.id, share, slots) if share or slots else None
+    return CardGrant(card.id, share, slots) if share or slots else None
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class HoldTerms:
     """Whether a holder is Bound, or Held `until` a time (None: until released)."""
 
     bound: bool = False
@@ -147,36 +147,36 @@ class Terms:
     reservation: str = ""
 
 
-def give(ledger: Ledger, holder: str, grant: Grant, terms: Terms) -> Ledger | Refused:
+def give(ledger: Ledger, holder: str, grant: Grant, terms: HoldTerms) -> Ledger | Refusal:
     """Add `holder` with exactly `grant`. A holder that already has a grant keeps it."""
     if ledger.grant(holder):
         return ledger
     parts = {part.card: part for part in grant}
     if len(parts) != len(grant) or not parts:
-        return Refused("a grant must name at least one card, and each card only once")
+        return Refusal("a grant must name at least one card, and each card only once")
     if unknown := parts.keys() - {card.id for card in ledger.cards}:
-        return Refused("a card does not exist any more", ", ".join(sorted(unknown)))
-    if (full := _register_full(ledger, terms)) is not None:
+        return Refusal("a card does not exist any more", ", ".join(sorted(unknown)))
+    if (full := _holder_limit_reached(ledger, terms)) is not None:
         return full
     cards = []
     for card in ledger.cards:
         part = parts.get(card.id)
-        given = card if part is None else _give(card, holder, part)
-        if isinstance(given, Refused):
+        given = card if part is None else _give_part(card, holder, part)
+        if isinstance(given, Refusal):
             return given
         cards.append(given)
-    return _registered(replace(ledger, cards=tuple(cards)), holder, terms)
+    return _with_terms(replace(ledger, cards=tuple(cards)), holder, terms)
 
 
-def _register_full(ledger: Ledger, terms: Terms) -> Refused | None:
-    if not terms.bound and len(ledger.held) >= MOST_HELD:
-        return Refused(f"the node already has {MOST_HELD} holders that wait for their pods")
-    if terms.reservation and len(ledger.reservations) >= MOST_HELD:
-        return Refused(f"the node already has {MOST_HELD} Reservations that hold cards")
+def _holder_limit_reached(ledger: Ledger, terms: HoldTerms) -> Refusal | None:
+    if not terms.bound and len(ledger.held) >= MAX_HELD:
+        return Refusal(f"the node already has {MAX_HELD} holders that wait for their pods")
+    if terms.reservation and len(ledger.reservations) >= MAX_HELD:
+        return Refusal(f"the node already has {MAX_HELD} Reservations that hold cards")
     return None
 
 
-def _registered(ledger: Ledger, holder: str, terms: Terms) -> Ledger:
+def _with_terms(ledger: Ledger, holder: str, terms: HoldTerms) -> Ledger:
     held, reservations = ledger.held, ledger.reservations
     if not terms.bound:
         held = {**held, holder: terms.until}
@@ -185,33 +185,33 @@ def _registered(ledger: Ledger, holder: str, terms: Terms) -> Ledger:
     return replace(ledger, held=held, reservations=reservations)
 
 
-def _give(card: Card, holder: str, part: Part) -> Card | Refused:
+def _give_part(card: LedgerCard, holder: str, part: CardGrant) -> LedgerCard | Refusal:
     if not card.healthy:
-        return Refused("a card is not healthy", f"card {card.index}")
+        return Refusal("a card is not healthy", f"card {card.index}")
     if card.mode == "MIG":
         return _give_slots(card, holder, part)
     if part.slots or part.share < 1:
-        return Refused(f"a card in mode {card.mode} is allocated by share, not by slot", f"card {card.index}")
+        return Refusal(f"a card in mode {card.mode} is allocated by share, not by slot", f"card {card.index}")
     if card.mode == "Exclusive" and part.share != card.capacity:
-        return Refused("an exclusive card can only be allocated whole", f"card {card.index}")
+        return Refusal("an exclusive card can only be allocated whole", f"card {card.index}")
     if part.share > card.free:
-        return Refused("a card has too little capacity left", short(card, part.share))
+        return Refusal("a card has too little capacity left", shortfall(card, part.share))
     return replace(card, holders={**card.holders, holder: part.share})
 
 
-def _give_slots(card: Card, holder: str, part: Part) -> Card | Refused:
+def _give_slots(card: LedgerCard, holder: str, part: CardGrant) -> LedgerCard | Refusal:
     slot_ids = set(part.slots)
     if part.share or not slot_ids:
-        return Refused("a card in mode MIG is allocated by slot, not by share", f"card {card.index}")
+        return Refusal("a card in mode MIG is allocated by slot, not by share", f"card {card.index}")
     if missing := slot_ids - {slot.id for slot in card.free_slots()}:
-        return Refused("a MIG slot is not free", f"card {card.index}: {', '.join(sorted(missing))}")
+        return Refusal("a MIG slot is not free", f"card {card.index}: {', '.join(sorted(missing))}")
     slots = tuple(replace(slot, holder=holder) if slot.id in slot_ids else slot for slot in card.slots)
     return replace(card, slots=slots)
 
 
-def short(card: Card, share: int) -> str:
+def shortfall(card: LedgerCard, share: int) -> str:
     """`card 0 is short by 20 %`."""
-    if len(card.holders) >= MOST_HOLDERS:
+    if len(card.holders) >= MAX_HOLDERS:
         return f"card {card.index} has {len(card.holders)} holders, which is the maximum"
     missing = share - card.free
     unit = " %" if card.mode != "TimeSlice" else " slice" if missing == 1 else " slices"
@@ -226,26 +226,26 @@ def release(ledger: Ledger, holder: str) -> Ledger:
     return replace(
         ledger,
         cards=cards,
-        held=_dropped(ledger.held, holder),
-        reservations=_dropped(ledger.reservations, holder),
+        held=_without_key(ledger.held, holder),
+        reservations=_without_key(ledger.reservations, holder),
     )
 
 
-def _without(card: Card, holder: str) -> Card:
+def _without(card: LedgerCard, holder: str) -> LedgerCard:
     slots = tuple(replace(slot, holder="") if slot.holder == holder else slot for slot in card.slots)
-    return replace(card, holders=_dropped(card.holders, holder), slots=slots)
+    return replace(card, holders=_without_key(card.holders, holder), slots=slots)
 
 
-def _dropped(entries: Mapping[str, V], holder: str) -> Mapping[str, V]:
+def _without_key(entries: Mapping[str, V], holder: str) -> Mapping[str, V]:
     return {key: value for key, value in entries.items() if key != holder} if holder in entries else entries
 
 
 def bind(ledger: Ledger, holder: str) -> Ledger:
     """Make a Held holder Bound: it no longer expires."""
-    return replace(ledger, held=_dropped(ledger.held, holder)) if holder in ledger.held else ledger
+    return replace(ledger, held=_without_key(ledger.held, holder)) if holder in ledger.held else ledger
 
 
-def prolong(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
+def extend(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
     """Change the expiry of a Held holder; a holder that is Bound or unknown is left unchanged."""
     if holder not in ledger.held or ledger.held[holder] == until:
         return ledger
@@ -265,25 +265,25 @@ def rename(ledger: Ledger, old: str, new: str) -> Ledger:
     return replace(
         ledger,
         cards=cards,
-        held=_moved(ledger.held, old, new),
-        reservations=_moved(ledger.reservations, old, new),
+        held=_with_renamed_key(ledger.held, old, new),
+        reservations=_with_renamed_key(ledger.reservations, old, new),
     )
 
 
-def _renamed(card: Card, old: str, new: str) -> Card:
+def _renamed(card: LedgerCard, old: str, new: str) -> LedgerCard:
     slots = tuple(replace(slot, holder=new) if slot.holder == old else slot for slot in card.slots)
-    return replace(card, holders=_moved(card.holders, old, new), slots=slots)
+    return replace(card, holders=_with_renamed_key(card.holders, old, new), slots=slots)
 
 
-def _moved(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
+def _with_renamed_key(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
     return {new if key == old else key: value for key, value in entries.items()}
 
 
-def faults(ledger: Ledger) -> list[str]:
+def invariant_violations(ledger: Ledger) -> list[str]:
     """All violated invariants as messages; empty for every ledger that this module produces."""
     ids = Counter(card.id for card in ledger.cards)
     violations = [f"{count} cards have the name {card}" for card, count in sorted(ids.items()) if count > 1]
-    violations += [violation for card in ledger.cards for violation in _faults(card)]
+    violations += [violation for card in ledger.cards for violation in _card_violations(card)]
     holders = ledger.holders()
     violations += [f"{h} is Held but holds no card" for h in sorted(ledger.held.keys() - holders)]
     violations += [
@@ -293,7 +293,7 @@ def faults(ledger: Ledger) -> list[str]:
     return violations
 
 
-def _faults(card: Card) -> Iterator[str]:
+def _card_violations(card: LedgerCard) -> Iterator[str]:
     if card.mode == "MIG" and card.holders:
         yield f"card {card.id} is in mode MIG but has holders of shares"
     if card.mode != "MIG" and card.slots:
@@ -302,8 +302,8 @@ def _faults(card: Card) -> Iterator[str]:
         yield f"card {card.id} is overcommitted: {card.used} of {card.capacity}"
     if any(share < 1 for share in card.holders.values()):
         yield f"card {card.id} has holders with an empty share"
-    if len(card.holders) > MOST_HOLDERS:
-        yield f"card {card.id} has {len(card.holders)} holders, more than {MOST_HOLDERS}"
+    if len(card.holders) > MAX_HOLDERS:
+        yield f"card {card.id} has {len(card.holders)} holders, more than {MAX_HOLDERS}"
     if card.mode == "Exclusive" and (len(card.holders) > 1 or card.used not in (0, card.capacity)):
         yield f"card {card.id} is exclusive but has {len(card.holders)} holders of {card.used} %"
     spans = sorted((slot.start, slot.start + slot.size) for slot in card.slots)

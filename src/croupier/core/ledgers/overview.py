@@ -4,39 +4,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from croupier.core.ledgers.ledger import Card, Grant, Ledger
+from croupier.core.ledgers.ledger import Grant, Ledger, LedgerCard
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class FreeOfTotal:
     free: int = 0
     total: int = 0
 
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.free + other.free, self.total + other.total)
+    def __add__(self, other: "FreeOfTotal") -> "FreeOfTotal":
+        return FreeOfTotal(self.free + other.free, self.total + other.total)
 
     def __str__(self) -> str:
         return f"{self.free}/{self.total}" if self.total else "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LedgerSummary:
     """The totals of one node. Unhealthy cards have no free capacity."""
 
     node: str
-    cards: Amount
+    cards: FreeOfTotal
     """Healthy cards without holders, and all cards."""
-    percent: Amount
-    slices: Amount
-    slots: dict[str, Amount] = field(default_factory=dict)
+    percent: FreeOfTotal
+    slices: FreeOfTotal
+    slots: dict[str, FreeOfTotal] = field(default_factory=dict)
     """MIG devices by profile."""
-    sick: int = 0
+    unhealthy: int = 0
     holders: int = 0
     held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HolderSummary:
     """One holder of one node, and its grant."""
 
     pod: str
@@ -50,38 +50,38 @@ class Holding:
     reservation: str = ""
 
 
-def summary(ledger: Ledger) -> Summary:
-    slots: dict[str, Amount] = {}
+def summary(ledger: Ledger) -> LedgerSummary:
+    slots: dict[str, FreeOfTotal] = {}
     for card in ledger.cards:
         for slot in card.slots:
-            amount = Amount(int(card.healthy and not slot.holder), 1)
-            slots[slot.profile] = slots.get(slot.profile, Amount()) + amount
-    return Summary(
+            amount = FreeOfTotal(int(card.healthy and not slot.holder), 1)
+            slots[slot.profile] = slots.get(slot.profile, FreeOfTotal()) + amount
+    return LedgerSummary(
         node=ledger.node,
-        cards=Amount(sum(_is_spare(card) for card in ledger.cards), len(ledger.cards)),
+        cards=FreeOfTotal(sum(_is_allocatable(card) for card in ledger.cards), len(ledger.cards)),
         percent=_sum(ledger, "Percent", "Exclusive"),
         slices=_sum(ledger, "TimeSlice"),
         slots=dict(sorted(slots.items())),
-        sick=sum(not card.healthy for card in ledger.cards),
+        unhealthy=sum(not card.healthy for card in ledger.cards),
         holders=len(ledger.holders()),
         held=len(ledger.held),
     )
 
 
-def _is_spare(card: Card) -> bool:
+def _is_allocatable(card: LedgerCard) -> bool:
     return card.healthy and card.is_free
 
 
-def _sum(ledger: Ledger, *modes: str) -> Amount:
+def _sum(ledger: Ledger, *modes: str) -> FreeOfTotal:
     cards = [card for card in ledger.cards if card.mode in modes]
-    return Amount(sum(card.free for card in cards), sum(card.capacity for card in cards))
+    return FreeOfTotal(sum(card.free for card in cards), sum(card.capacity for card in cards))
 
 
-def holdings(ledger: Ledger) -> Iterator[Holding]:
+def holder_summaries(ledger: Ledger) -> Iterator[HolderSummary]:
     """All holders, sorted by name."""
     for holder in sorted(ledger.holders()):
         namespace, name, *uid = holder.split("/")
-        yield Holding(
+        yield HolderSummary(
             pod=f"{namespace}/{name}",
             uid=uid[0] if uid else "",
             node=ledger.node,

@@ -17,15 +17,15 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.ledgers import claim
 from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.claim import Claim, Taken
-from croupier.core.ledgers.ledger import Grant, Ledger, Terms
-from croupier.core.placing.placement import Strategy
-from croupier.core.pods import want
-from croupier.core.pods.pod import PodView
-from croupier.core.pods.want import Shares
+from croupier.core.ledgers.claim import CardClaim, Granted
+from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger
+from croupier.core.placement.placement import Strategy
+from croupier.core.pods import card_request
+from croupier.core.pods.card_request import CardShares
+from croupier.core.pods.pod_view import PodView
 
-Phase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
-Reason: TypeAlias = Literal[
+ReservationPhase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
+ReservationReason: TypeAlias = Literal[
     "Granted",
     "PodBound",
     "InsufficientCapacity",
@@ -38,7 +38,7 @@ Reason: TypeAlias = Literal[
     "Expired",
 ]
 
-PHASE: Final[Mapping[Reason, Phase]] = {
+PHASE: Final[Mapping[ReservationReason, ReservationPhase]] = {
     "Granted": "Reserved",
     "PodBound": "Reserved",
     "InsufficientCapacity": "Failed",
@@ -52,7 +52,7 @@ PHASE: Final[Mapping[Reason, Phase]] = {
 }
 """The phase of each reason; every outcome has one of these reasons."""
 
-CHANGES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
+PHASE_CHANGES: Final[Mapping[ReservationPhase, Mapping[ReservationPhase, str]]] = {
     "Pending": {
         "Reserved": "the cards are held",
         "Failed": "the cards cannot be held; the message says why",
@@ -72,35 +72,35 @@ CHANGES: Final[Mapping[Phase, Mapping[Phase, str]]] = {
 }
 """All phase changes. Released is final, unless the ledger still has a grant for the Reservation."""
 
-DETACHED: Final = timedelta(seconds=120)
+DETACHED_HOLD_TTL: Final = timedelta(seconds=120)
 """How long a pod that is being bound keeps the cards of a deleted Reservation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LastReservationStatus:
     """The current status; used only if the ledger has no information."""
 
-    phase: Phase = "Pending"
+    phase: ReservationPhase = "Pending"
     reason: str = ""
     message: str = ""
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReservationRequest:
     """A Reservation. It may hold cards only with our finalizer, so that its deletion is always noticed."""
 
     namespace: str
     name: str
     pod: str
     """`namespace/name` of the pod the cards are for."""
-    want: Shares
+    want: CardShares
     created: datetime
     priority: int = 0
     ttl: int | None = None
     deleted: bool = False
-    guarded: bool = False
-    told: Told = Told()
+    has_finalizer: bool = False
+    last_status: LastReservationStatus = LastReservationStatus()
 
     @property
     def key(self) -> str:
@@ -118,12 +118,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ReservationInputs:
     """The inputs for deciding the Reservations of a node."""
 
     node: str
     now: datetime
-    reservations: tuple[Asked, ...] = ()
+    reservations: tuple[ReservationRequest, ...] = ()
     pods: Mapping[str, PodView] = field(default_factory=dict)
     """The pods of the Reservations, by `namespace/name`."""
     exists: bool = True
@@ -140,36 +140,38 @@ class Scene:
         view = self.pods.get(pod)
         return view if view is not None and view.node == self.node and not view.finished else None
 
-    def expired(self, asked: Asked) -> bool:
+    def expired(self, asked: ReservationRequest) -> bool:
         return asked.until is not None and asked.until <= self.now and self.bound(asked.pod) is None
 
-    def ended(self, asked: Asked) -> bool:
+    def ended(self, asked: ReservationRequest) -> bool:
         """Its pod was bound here and has ended."""
-        was_bound = asked.told.reason == "PodBound" or asked.key in self.departed
+        was_bound = asked.last_status.reason == "PodBound" or asked.key in self.departed
         return was_bound and self.bound(asked.pod) is None
 
-    def left(self, asked: Asked) -> bool:
+    def left(self, asked: ReservationRequest) -> bool:
         """Its hold was already released by another controller, because its pod on this node has finished."""
         pod = self.pods.get(asked.pod)
         finished = pod is not None and pod.finished and pod.node == self.node
-        return finished and asked.told.phase == "Reserved"
+        return finished and asked.last_status.phase == "Reserved"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReservationOutcome:
     """The new status."""
 
-    reason: Reason
+    reason: ReservationReason
     message: str
     grant: Grant = ()
     pod_uid: str = ""
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ReservationPhase:
         return PHASE[self.reason]
 
 
-def endings(ledger: Ledger | None, pods: Mapping[str, PodView]) -> tuple[frozenset[str], tuple[str, ...]]:
+def ended_holders(
+    ledger: Ledger | None, pods: Mapping[str, PodView]
+) -> tuple[frozenset[str], tuple[str, ...]]:
     """Holders whose pod has ended, and holders whose pod is not in the cache and needs a live read."""
     over, unseen = set(), []
     for holder in ledger.reservations if ledger is not None else ():
@@ -183,7 +185,9 @@ def endings(ledger: Ledger | None, pods: Mapping[str, PodView]) -> tuple[frozens
     return frozenset(over), tuple(unseen)
 
 
-def departed(ledger: Ledger | None, over: Iterable[str], scene: Scene) -> frozenset[str]:
+def reservations_of_ended_pods(
+    ledger: Ledger | None, over: Iterable[str], scene: ReservationInputs
+) -> frozenset[str]:
     """Reservations of the holders in `over` whose pod was bound here."""
     if ledger is None:
         return frozenset()
@@ -195,55 +199,61 @@ def departed(ledger: Ledger | None, over: Iterable[str], scene: Scene) -> frozen
     )
 
 
-def strangers(ledger: Ledger | None, reservations: Iterable[Asked]) -> tuple[str, ...]:
+def unknown_reservations(
+    ledger: Ledger | None, reservations: Iterable[ReservationRequest]
+) -> tuple[str, ...]:
     """Holders whose Reservation is not in the cache and needs a live read."""
     known = {asked.key for asked in reservations}
     names = ledger.reservations if ledger is not None else {}
     return tuple(holder for holder, name in names.items() if _reservation(holder, name) not in known)
 
 
-def unguarded(ledger: Ledger | None, scene: Scene, strategy: Strategy) -> tuple[str, ...]:
+def without_finalizer(ledger: Ledger | None, scene: ReservationInputs, strategy: Strategy) -> tuple[str, ...]:
     """Reservations that would get cards now but do not have the finalizer yet."""
     if ledger is None:
         return ()
-    guarded = tuple(asked if asked.deleted else replace(asked, guarded=True) for asked in scene.reservations)
-    holding = by_reservation(settle(ledger, replace(scene, reservations=guarded), strategy))
-    return tuple(asked.key for asked in scene.reservations if not asked.guarded and asked.key in holding)
+    guarded = tuple(
+        asked if asked.deleted else replace(asked, has_finalizer=True) for asked in scene.reservations
+    )
+    holding = by_reservation(apply(ledger, replace(scene, reservations=guarded), strategy))
+    return tuple(
+        asked.key for asked in scene.reservations if not asked.has_finalizer and asked.key in holding
+    )
 
 
-def settle(ledger: Ledger, scene: Scene, strategy: Strategy) -> Ledger:
+def apply(ledger: Ledger, scene: ReservationInputs, strategy: Strategy) -> Ledger:
     """The ledger after ending, taking over, extending and granting holds."""
     by_key = {asked.key: asked for asked in scene.reservations}
     for holder, name in tuple(ledger.reservations.items()):
         asked = by_key.get(_reservation(holder, name))
         if asked is not None:
-            ledger = _kept(ledger, holder, asked, scene)
+            ledger = _updated_hold(ledger, holder, asked, scene)
         elif holder in scene.orphans:
             ledger = detach(ledger, holder, scene)
     holding = by_reservation(ledger)
     for asked in sorted(scene.reservations, key=lambda reservation: reservation.urgency):
-        if asked.guarded and asked.key not in holding and _waits(asked, scene):
-            ledger = _tried(ledger, asked, scene, strategy)
+        if asked.has_finalizer and asked.key not in holding and _is_pending(asked, scene):
+            ledger = _try_claim(ledger, asked, scene, strategy)
     return ledger
 
 
-def detach(ledger: Ledger, holder: str, scene: Scene) -> Ledger:
+def detach(ledger: Ledger, holder: str, scene: ReservationInputs) -> Ledger:
     """End the Reservation of `holder`: release the hold if no pod took it over, else leave it to the pod."""
     if not uid_of(holder) or holder in scene.over:
         return ledger_ops.release(ledger, holder)
     if holder in ledger.held:
-        until, soon = ledger.held[holder], scene.now.replace(microsecond=0) + DETACHED
-        ledger = ledger_ops.prolong(ledger, holder, soon if until is None else min(until, soon))
+        until, soon = ledger.held[holder], scene.now.replace(microsecond=0) + DETACHED_HOLD_TTL
+        ledger = ledger_ops.extend(ledger, holder, soon if until is None else min(until, soon))
     names = {key: name for key, name in ledger.reservations.items() if key != holder}
     return replace(ledger, reservations=names)
 
 
-def _kept(ledger: Ledger, holder: str, asked: Asked, scene: Scene) -> Ledger:
+def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
     """Update the cards that the Reservation holds as `holder`."""
-    if asked.deleted or pod_of(holder) != asked.pod or not fits(ledger.grant(holder), asked.want):
+    if asked.deleted or pod_of(holder) != asked.pod or not grant_matches(ledger.grant(holder), asked.want):
         return detach(ledger, holder, scene)
     if not uid_of(holder):
-        return _waiting(ledger, asked, scene)
+        return _updated_waiting_hold(ledger, asked, scene)
     pod = scene.pods.get(asked.pod)
     own = pod is not None and pod.holder == holder
     here = own and pod is not None and pod.node == scene.node
@@ -252,23 +262,23 @@ def _kept(ledger: Ledger, holder: str, asked: Asked, scene: Scene) -> Ledger:
     if here:
         return ledger_ops.release(ledger, holder) if holder in scene.over else ledger_ops.bind(ledger, holder)
     if holder in scene.over or (own and pod is not None and pod.node):
-        return _waiting(_handed_back(ledger, holder), asked, scene)
-    return _not_before(ledger, holder, asked.until)
+        return _updated_waiting_hold(_returned_to_reservation(ledger, holder), asked, scene)
+    return _extended_only(ledger, holder, asked.until)
 
 
-def _not_before(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
+def _extended_only(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
     """Extend, never shorten: a bind in progress may have extended the hold to prevent its expiry."""
     now = ledger.held[holder]
     later = now is not None and (until is None or until > now)
-    return ledger_ops.prolong(ledger, holder, until) if later else ledger
+    return ledger_ops.extend(ledger, holder, until) if later else ledger
 
 
-def _handed_back(ledger: Ledger, holder: str) -> Ledger:
+def _returned_to_reservation(ledger: Ledger, holder: str) -> Ledger:
     """The pod was not bound to the node: the Reservation waits for the next pod of that name."""
     return ledger_ops.release(ledger_ops.rename(ledger, holder, pod_of(holder)), holder)
 
 
-def _waiting(ledger: Ledger, asked: Asked, scene: Scene) -> Ledger:
+def _updated_waiting_hold(ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
     """Update a hold under the pod's name without UID."""
     pod = scene.bound(asked.pod)
     if pod is not None:
@@ -276,33 +286,37 @@ def _waiting(ledger: Ledger, asked: Asked, scene: Scene) -> Ledger:
         return ledger_ops.bind(named, pod.holder)
     if scene.ended(asked) or scene.expired(asked) or not scene.exists:
         return ledger_ops.release(ledger, asked.pod)
-    return ledger_ops.prolong(ledger, asked.pod, asked.until)
+    return ledger_ops.extend(ledger, asked.pod, asked.until)
 
 
-def _waits(asked: Asked, scene: Scene) -> bool:
+def _is_pending(asked: ReservationRequest, scene: ReservationInputs) -> bool:
     """It holds nothing and should be tried."""
-    over = asked.deleted or asked.told.phase == "Released" or not scene.exists
+    over = asked.deleted or asked.last_status.phase == "Released" or not scene.exists
     return not (over or scene.ended(asked) or scene.left(asked) or scene.expired(asked))
 
 
-def _tried(ledger: Ledger, asked: Asked, scene: Scene, strategy: Strategy) -> Ledger:
+def _try_claim(
+    ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs, strategy: Strategy
+) -> Ledger:
     if obstacle(ledger, asked, scene) is not None:
         return ledger
-    if (holder := _own(ledger, asked, scene)) is not None:
+    if (holder := _own_holder(ledger, asked, scene)) is not None:
         return replace(ledger, reservations={**ledger.reservations, holder: asked.name})
     taken = claim.decide(ledger, claim_of(asked, scene), strategy)
-    return taken.ledger if isinstance(taken, Taken) else ledger
+    return taken.ledger if isinstance(taken, Granted) else ledger
 
 
-def claim_of(asked: Asked, scene: Scene) -> Claim:
+def claim_of(asked: ReservationRequest, scene: ReservationInputs) -> CardClaim:
     pod = scene.bound(asked.pod)
     if pod is not None:
-        return Claim(pod.holder, (asked.want,), Terms(bound=True, reservation=asked.name), asked.priority)
-    terms = Terms(until=asked.until, reservation=asked.name)
-    return Claim(asked.pod, (asked.want,), terms, asked.priority)
+        return CardClaim(
+            pod.holder, (asked.want,), HoldTerms(bound=True, reservation=asked.name), asked.priority
+        )
+    terms = HoldTerms(until=asked.until, reservation=asked.name)
+    return CardClaim(asked.pod, (asked.want,), terms, asked.priority)
 
 
-def _own(ledger: Ledger, asked: Asked, scene: Scene) -> str | None:
+def _own_holder(ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs) -> str | None:
     """The existing holder of its pod that was placed without a Reservation."""
     pod = scene.pods.get(asked.pod)
     if pod is not None and not pod.finished and ledger.grant(pod.holder):
@@ -310,10 +324,12 @@ def _own(ledger: Ledger, asked: Asked, scene: Scene) -> str | None:
     return asked.pod if ledger.grant(asked.pod) else None
 
 
-def obstacle(ledger: Ledger | None, asked: Asked, scene: Scene) -> Outcome | None:
+def obstacle(
+    ledger: Ledger | None, asked: ReservationRequest, scene: ReservationInputs
+) -> ReservationOutcome | None:
     """A refusal that does not depend on free capacity."""
     if asked.pod.partition("/")[0] != asked.namespace:
-        return Outcome(
+        return ReservationOutcome(
             "WrongNamespace",
             f"podKey {asked.pod} is in another namespace: a Reservation in {asked.namespace}"
             f" can only be for a pod of {asked.namespace}",
@@ -322,29 +338,29 @@ def obstacle(ledger: Ledger | None, asked: Asked, scene: Scene) -> Outcome | Non
         return None
     for holder, name in ledger.reservations.items():
         if pod_of(holder) == asked.pod and name != asked.name:
-            return Outcome(
+            return ReservationOutcome(
                 "AlreadyReserved",
                 f"pod {asked.pod} already has cards of {scene.node} through Reservation {name}:"
                 " only one Reservation per pod and node can hold cards",
             )
-    own = _own(ledger, asked, scene)
-    if own is not None and not fits(ledger.grant(own), asked.want):
-        return Outcome(
+    own = _own_holder(ledger, asked, scene)
+    if own is not None and not grant_matches(ledger.grant(own), asked.want):
+        return ReservationOutcome(
             "PodHoldsOther",
-            f"pod {asked.pod} already has {shares(ledger.grant(own))} of {scene.node},"
-            f" not {want.sentence((asked.want,))}",
+            f"pod {asked.pod} already has {describe_grant(ledger.grant(own))} of {scene.node},"
+            f" not {card_request.describe((asked.want,))}",
         )
     return None
 
 
-def fits(grant: Grant, wanted: Shares) -> bool:
+def grant_matches(grant: Grant, wanted: CardShares) -> bool:
     """Whether the grant is exactly the requested shares."""
     return len(grant) == wanted.cards and all(
         part.share == wanted.percent and not part.slots for part in grant
     )
 
 
-def shares(grant: Grant) -> str:
+def describe_grant(grant: Grant) -> str:
     """`50 % of card a and 50 % of card b`."""
     return " and ".join(
         f"{part.share} % of card {part.card}" if not part.slots else f"{', '.join(part.slots)} of {part.card}"

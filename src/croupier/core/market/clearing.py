@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
-from croupier.core.market import filling
-from croupier.core.market.filling import Claimant, Columns
+from croupier.core.market import water_filling
+from croupier.core.market.water_filling import Claimant, ClaimantColumns
 
-Why: TypeAlias = Literal["floor", "cap", "demand", "share", "slack"]
+ShareReason: TypeAlias = Literal["floor", "cap", "demand", "share", "slack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Share(NamedTuple):
 
     name: str
     amount: int
-    why: Why
+    why: ShareReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,16 @@ def clear(bids: Sequence[Bid], supply: int) -> Clearing:
     wants = [bid.want for bid in bids]
     names = [bid.name for bid in bids]
     floors = [bid.floor for bid in bids]
-    columns = Columns(names, floors, wants, [bid.weight for bid in bids], [0] * len(bids))
-    filled = filling.fill_columns(columns, supply)
-    kept = _kept(bids, filled.amounts, filled.left) if filled.left else filled.amounts
+    columns = ClaimantColumns(names, floors, wants, [bid.weight for bid in bids], [0] * len(bids))
+    filled = water_filling.fill_columns(columns, supply)
+    kept = _spread_slack(bids, filled.amounts, filled.left) if filled.left else filled.amounts
     shares = tuple(map(Share, names, kept, map(_why, bids, wants, kept)))
     contested = sum(wants) > sum(filled.amounts)
     left = supply - sum(kept) + filled.short
     return Clearing(supply, shares, filled.theta, contested=contested, left=left, short=filled.short)
 
 
-def _kept(bids: Sequence[Bid], amounts: Sequence[int], left: int) -> Sequence[int]:
+def _spread_slack(bids: Sequence[Bid], amounts: Sequence[int], left: int) -> Sequence[int]:
     """Spread the remaining supply above the demands, by weight."""
     if not any(bid.keep > amount for bid, amount in zip(bids, amounts, strict=True)):
         return amounts
@@ -81,10 +81,10 @@ def _kept(bids: Sequence[Bid], amounts: Sequence[int], left: int) -> Sequence[in
         Claimant(bid.name, amount, max(amount, min(bid.keep, bid.cap)), bid.weight, min(bid.demand, bid.cap))
         for bid, amount in zip(bids, amounts, strict=True)
     ]
-    return filling.fill(claimants, left + sum(amounts)).amounts
+    return water_filling.fill(claimants, left + sum(amounts)).amounts
 
 
-def _why(bid: Bid, want: int, amount: int) -> Why:
+def _why(bid: Bid, want: int, amount: int) -> ShareReason:
     if amount > want:
         return "slack"
     if amount < want:
@@ -95,7 +95,7 @@ def _why(bid: Bid, want: int, amount: int) -> Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContainerBid:
     """One container of a pod: its original limit, its minimum and its demand."""
 
     name: str
@@ -104,7 +104,7 @@ class Part:
     demand: int = 0
 
 
-def split(limit: int, parts: Sequence[Part]) -> dict[str, int]:
+def split(limit: int, parts: Sequence[ContainerBid]) -> dict[str, int]:
     """Split a pod's limit over its containers: their demands, and the rest in proportion to their originals.
 
     The sum equals the limit, unless the floors alone exceed it.

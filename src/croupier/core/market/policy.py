@@ -8,11 +8,11 @@ from typing import Final
 
 from croupier.core.market.units import MINUTE, SECOND
 
-PROTECTED: Final = frozenset({"kube-system", "d8-gpu-operator"})
+PROTECTED_NAMESPACES: Final = frozenset({"kube-system", "d8-gpu-operator"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class ResizeRate:
     """A token bucket: `burst` resizes at once, then one per `every`."""
 
     burst: int
@@ -20,7 +20,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Churn:
+class ChurnPolicy:
     """How often limits may change. Every change takes about six writes to the API server."""
 
     up_after: int = 10 * SECOND
@@ -33,12 +33,12 @@ class Churn:
     """Minimum size of a raise, in thousandths of the limit."""
     down_band: int = 400
     """Minimum size of a decrease, in thousandths of the limit."""
-    pod: Rate = Rate(burst=10, every=6 * MINUTE)
-    node: Rate = Rate(burst=40, every=2 * SECOND)
+    pod: ResizeRate = ResizeRate(burst=10, every=6 * MINUTE)
+    node: ResizeRate = ResizeRate(burst=40, every=2 * SECOND)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class MarketPolicy:
     strict: bool = False
     """One book for both classes; the sum of the limits never exceeds its supply."""
     target: int = 900
@@ -47,19 +47,19 @@ class Policy:
     """Limit per CPU of demand for latency pods."""
     elastic_headroom: int = 1250
     """Limit per CPU of demand for elastic pods."""
-    least_factor: int = 2000
+    min_factor: int = 2000
     """Lower bound of the overcommit factor: the sum of latency limits per CPU of the node."""
-    most_factor: int = 8000
+    max_factor: int = 8000
     """Upper bound of the overcommit factor."""
     latency_peaks: int = 30 * MINUTE
     """How long a latency pod may keep its peak demand while no other pod needs the CPU."""
     elastic_peaks: int = 2 * MINUTE
     """How long an elastic pod may keep its peak demand while no other pod needs the CPU."""
-    patience: int = 30 * SECOND
+    write_timeout: int = 30 * SECOND
     """How long a decision waits for its write to be observed; then the observed limit counts again."""
-    churn: Churn = field(default_factory=Churn)
-    protected: frozenset[str] = PROTECTED
+    churn: ChurnPolicy = field(default_factory=ChurnPolicy)
+    protected: frozenset[str] = PROTECTED_NAMESPACES
     """Namespaces whose pods are never managed."""
 
 
-DEFAULT: Final = Policy()
+DEFAULT: Final = MarketPolicy()

@@ -22,28 +22,28 @@ MAX_CPU: Final = "mbcas.io/max-cpu"
 THROTTLE_TARGET: Final = "mbcas.io/throttle-target"
 PAUSED: Final = "mbcas.io/paused"
 
-Class: TypeAlias = Literal["latency", "elastic"]
+PodClass: TypeAlias = Literal["latency", "elastic"]
 QoS: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
-Kind: TypeAlias = Literal["", "static", "mirror", "Windows"]
+SpecialPodKind: TypeAlias = Literal["", "static", "mirror", "Windows"]
 
 _THOUSANDTHS: Final = re.compile(r"(?P<whole>[0-9]{1,4})(?:\.(?P<part>[0-9]{1,3}))?")
 _PERCENT: Final = re.compile(r"(?P<whole>[0-9]{1,2})(?:\.(?P<part>[0-9]))? ?%")
-_SHOWN: Final = 40
+_MAX_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class Ineligible:
     """`word` is a stable reason for programs; `sentence` is a message for people."""
 
-    word: str
+    code: str
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.sentence}"
+        return f"{self.code}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """The fields of a pod that decide whether and how far its limit may change; CPU in quanta."""
 
     namespace: str
@@ -54,7 +54,7 @@ class Shape:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     qos: QoS = "Burstable"
-    kind: Kind = ""
+    kind: SpecialPodKind = ""
     memory_pinned: bool = False
     """Memory requests equal memory limits: a CPU limit equal to the request would make it Guaranteed."""
     unlimited: tuple[str, ...] = ()
@@ -66,10 +66,10 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MarketTerms:
     """What the market may do with a pod."""
 
-    book: Class
+    book: PodClass
     weight: int
     floor: int
     cap: int
@@ -78,68 +78,72 @@ class Terms:
     paused: bool = False
 
 
-class _UnreadableError(Exception):
+class _InvalidAnnotationError(Exception):
     """The message about an invalid annotation."""
 
 
-def unmovable(shape: Shape) -> Unfit | None:
+def not_resizable(shape: PodShape) -> Ineligible | None:
     """Why this pod's limit cannot be changed, by the market or by hand; None if it can."""
     if shape.kind:
-        return Unfit(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
+        return Ineligible(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
     if shape.qos == "BestEffort":
-        return Unfit("BestEffort", "a pod without requests and limits has no CPU limit to change")
+        return Ineligible("BestEffort", "a pod without requests and limits has no CPU limit to change")
     if shape.unlimited:
         names = ", ".join(shape.unlimited)
-        return Unfit("NoCPULimit", f"no CPU limit in container {names}; an added limit cannot be removed")
-    return _not_allowed(shape)
+        return Ineligible(
+            "NoCPULimit", f"no CPU limit in container {names}; an added limit cannot be removed"
+        )
+    return _needs_opt_in(shape)
 
 
-def _not_allowed(shape: Shape) -> Unfit | None:
+def _needs_opt_in(shape: PodShape) -> Ineligible | None:
     """Changes that are possible, but need an opt-in or conflict with another autoscaler."""
-    if shape.qos == "Guaranteed" and not _opted(shape, ALLOW_GUARANTEED):
-        return Unfit(
+    if shape.qos == "Guaranteed" and not _opted_in(shape, ALLOW_GUARANTEED):
+        return Ineligible(
             "Guaranteed",
             f'its QoS class is Guaranteed; set {ALLOW_GUARANTEED}: "true" to change requests with limits',
         )
-    if shape.restarting and not _opted(shape, ALLOW_RESTART):
+    if shape.restarting and not _opted_in(shape, ALLOW_RESTART):
         names = ", ".join(shape.restarting)
-        return Unfit(
+        return Ineligible(
             "RestartPolicy",
             f'container {names} restarts when its CPU changes; set {ALLOW_RESTART}: "true" to accept that',
         )
     if shape.autoscaler:
-        return Unfit(
+        return Ineligible(
             "Autoscaler",
             f"VerticalPodAutoscaler {shape.autoscaler} sets the same limit; use only one of the two",
         )
     return None
 
 
-def lowest(shape: Shape) -> int:
+def lowest_limit(shape: PodShape) -> int:
     """The lowest limit that Kubernetes accepts without a change of the pod's QoS class."""
     if shape.qos == "Guaranteed":
         return 1  # requests change together with limits
     return max(1, shape.request + (1 if shape.memory_pinned else 0))
 
 
-def read(shape: Shape, *, capacity: int, protected: frozenset[str] = frozenset()) -> Terms | Unfit:
+def read(
+    shape: PodShape, *, capacity: int, protected: frozenset[str] = frozenset()
+) -> MarketTerms | Ineligible:
     """The owner's terms, or why the market does not manage the pod. By default a limit ends at `capacity`."""
     if shape.labels.get(MANAGED) != "true":
-        return Unfit("NotManaged", f'it does not have the label {MANAGED}: "true"')
+        return Ineligible("NotManaged", f'it does not have the label {MANAGED}: "true"')
     if shape.namespace in protected:
-        return Unfit("Protected", f"the market never manages pods of namespace {shape.namespace}")
-    if unfit := unmovable(shape):
+        return Ineligible("Protected", f"the market never manages pods of namespace {shape.namespace}")
+    if unfit := not_resizable(shape):
         return unfit
     try:
         return _terms(shape, capacity)
-    except _UnreadableError as unreadable:
-        return Unfit("BadAnnotation", str(unreadable))
+    except _InvalidAnnotationError as unreadable:
+        return Ineligible("BadAnnotation", str(unreadable))
 
 
-def _terms(shape: Shape, capacity: int) -> Terms:
+def _terms(shape: PodShape, capacity: int) -> MarketTerms:
     low, high = _bounds(shape, capacity)
     weight = _weight(shape.annotations.get(WEIGHT, "1"))
-    return Terms(
+    return MarketTerms(
         book=_class(shape.annotations.get(CLASS, "latency")),
         weight=weight * max(1, shape.original if shape.qos == "Guaranteed" else shape.request),
         floor=low,
@@ -149,32 +153,32 @@ def _terms(shape: Shape, capacity: int) -> Terms:
     )
 
 
-def _bounds(shape: Shape, capacity: int) -> tuple[int, int]:
+def _bounds(shape: PodShape, capacity: int) -> tuple[int, int]:
     """By default a Guaranteed pod keeps at least half of its original limit."""
-    least = lowest(shape)
+    least = lowest_limit(shape)
     usual = max(least, -(-shape.original // 2)) if shape.qos == "Guaranteed" else least
     low = max(least, _cpu(MIN_CPU, shape, up=True)) if MIN_CPU in shape.annotations else usual
     if MAX_CPU not in shape.annotations:
         return low, max(low, shape.original, capacity)
     high = _cpu(MAX_CPU, shape, up=False)
     if high < least:
-        raise _UnreadableError(
+        raise _InvalidAnnotationError(
             f"annotation {MAX_CPU} is {units.text(high)}, but its limit cannot go below {units.text(least)}"
             " because of its CPU requests; raise the annotation or lower the requests"
         )
     if high < low and MIN_CPU in shape.annotations:
-        raise _UnreadableError(
+        raise _InvalidAnnotationError(
             f"annotation {MIN_CPU} is {units.text(low)} and {MAX_CPU} is {units.text(high)};"
             " the minimum must not exceed the maximum"
         )
     return min(low, high), high
 
 
-def _opted(shape: Shape, name: str) -> bool:
+def _opted_in(shape: PodShape, name: str) -> bool:
     return "true" in (shape.labels.get(name), shape.annotations.get(name))
 
 
-def _cpu(name: str, shape: Shape, *, up: bool) -> int:
+def _cpu(name: str, shape: PodShape, *, up: bool) -> int:
     written = shape.annotations[name]
     try:
         amount = quantity.parse(written)
@@ -182,16 +186,18 @@ def _cpu(name: str, shape: Shape, *, up: bool) -> int:
         amount = quantity.ZERO
     quanta = units.at_least(amount) if up else units.at_most(amount)
     if quanta < 1:
-        raise _UnreadableError(
-            f'annotation {name} is {_shown(written)}: it must be at least 10m of CPU, such as "500m" or "2"'
+        raise _InvalidAnnotationError(
+            f'annotation {name} is {_quoted(written)}: it must be at least 10m of CPU, such as "500m" or "2"'
         )
     return quanta
 
 
-def _class(written: str) -> Class:
+def _class(written: str) -> PodClass:
     if written not in ("latency", "elastic"):
-        raise _UnreadableError(f"annotation {CLASS} is {_shown(written)}: it must be latency or elastic")
-    return cast("Class", written)
+        raise _InvalidAnnotationError(
+            f"annotation {CLASS} is {_quoted(written)}: it must be latency or elastic"
+        )
+    return cast("PodClass", written)
 
 
 def _weight(written: str) -> int:
@@ -199,8 +205,8 @@ def _weight(written: str) -> int:
     match = _THOUSANDTHS.fullmatch(written)
     weight = _thousandths(match) if match else 0
     if not 1 <= weight <= 1_000_000:
-        raise _UnreadableError(
-            f"annotation {WEIGHT} is {_shown(written)}:"
+        raise _InvalidAnnotationError(
+            f"annotation {WEIGHT} is {_quoted(written)}:"
             ' it must be a number above 0 and up to 1000, such as "2" or "0.5"'
         )
     return weight
@@ -212,8 +218,8 @@ def _target(written: str) -> int:
         return int(percent["whole"]) * 10 + int(percent["part"] or 0)
     match = _THOUSANDTHS.fullmatch(written)
     if match is None or _thousandths(match) >= 1000:
-        raise _UnreadableError(
-            f"annotation {THROTTLE_TARGET} is {_shown(written)}:"
+        raise _InvalidAnnotationError(
+            f"annotation {THROTTLE_TARGET} is {_quoted(written)}:"
             ' it must be a share of periods below 1, such as "5%" or "0.05"'
         )
     return _thousandths(match)
@@ -225,11 +231,13 @@ def _thousandths(match: re.Match[str]) -> int:
 
 def _flag(name: str, written: str) -> bool:
     if written not in ("true", "false"):
-        raise _UnreadableError(f'annotation {name} is {_shown(written)}: it must be "true" or "false"')
+        raise _InvalidAnnotationError(
+            f'annotation {name} is {_quoted(written)}: it must be "true" or "false"'
+        )
     return written == "true"
 
 
-def _shown(written: str) -> str:
+def _quoted(written: str) -> str:
     """Quoted, on one line and shortened."""
-    short = written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
+    short = written if len(written) <= _MAX_SHOWN else f"{written[:_MAX_SHOWN]}…"
     return f'"{repr(short)[1:-1]}"'

@@ -7,104 +7,128 @@ observation changes nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from croupier.core.market import books, churn, clearing, moving, standing, units
-from croupier.core.market.books import Factor
+from croupier.core.market import actuation, churn, clearing, cpu_supply, pod_state, units
+from croupier.core.market.actuation import ActuationResult
 from croupier.core.market.clearing import Clearing, Share
-from croupier.core.market.moving import Moved
-from croupier.core.market.policy import Policy
-from croupier.core.market.seen import Alone, Decision, Keep, Move, Observation, Order, Record, Round, State
-from croupier.core.market.standing import Standing
-from croupier.core.market.terms import Terms, Unfit
+from croupier.core.market.cpu_supply import OvercommitFactor
+from croupier.core.market.model import (
+    KeepLimit,
+    MarketDecision,
+    MarketState,
+    NodeObservation,
+    NotManaged,
+    PendingWrite,
+    PodRecord,
+    SetLimit,
+    TickResult,
+)
+from croupier.core.market.pod_state import PodState
+from croupier.core.market.policy import MarketPolicy
+from croupier.core.market.terms import Ineligible, MarketTerms
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
+class _ClearedBook:
     name: str
-    bidders: Sequence[Standing]
+    bidders: Sequence[PodState]
     cleared: Clearing
 
 
-def tick(state: State, seen: Observation, policy: Policy, now: int) -> Round:
+def tick(state: MarketState, seen: NodeObservation, policy: MarketPolicy, now: int) -> TickResult:
     """Times are microseconds of a monotonic clock."""
-    entries = standing.of_all(state, seen, policy, now)
+    entries = pod_state.pod_states(state, seen, policy, now)
     factor = _factor(state, seen, entries, policy=policy, now=now)
-    opened = _strict(seen, entries, policy) if policy.strict else _two(seen, entries, factor, policy)
+    opened = (
+        _strict_book(seen, entries, policy) if policy.strict else _two_books(seen, entries, factor, policy)
+    )
 
     tokens, decided = state.tokens, {}
     for book in opened:
-        moved = moving.settle(book.cleared, book.bidders, policy=policy, tokens=tokens, now=now)
+        moved = actuation.actuate(book.cleared, book.bidders, policy=policy, tokens=tokens, now=now)
         tokens = moved.tokens
         for entry, share in zip(book.bidders, book.cleared.shares, strict=True):
             decided[entry.pod.uid] = _decided(entry, share, book=book, moved=moved, policy=policy, now=now)
 
     records = {entry.pod.uid: decided.get(entry.pod.uid, (entry.record, None))[0] for entry in entries}
     decisions = tuple(
-        pair[1] if (pair := decided.get(entry.pod.uid)) else _outside(entry) for entry in entries
+        pair[1] if (pair := decided.get(entry.pod.uid)) else _not_participating(entry) for entry in entries
     )
-    return Round(State(records, factor, tokens), decisions, {book.name: book.cleared for book in opened})
+    return TickResult(
+        MarketState(records, factor, tokens), decisions, {book.name: book.cleared for book in opened}
+    )
 
 
 def _factor(
-    state: State, seen: Observation, entries: Sequence[Standing], *, policy: Policy, now: int
-) -> Factor:
-    factor = state.factor or books.begin(policy, now)
-    latency = [entry for entry in entries if _in(entry, "latency")]
+    state: MarketState, seen: NodeObservation, entries: Sequence[PodState], *, policy: MarketPolicy, now: int
+) -> OvercommitFactor:
+    factor = state.factor or cpu_supply.initial_factor(policy, now)
+    latency = [entry for entry in entries if _in_book(entry, "latency")]
     wanted = sum(max(entry.bid().want, entry.held) for entry in latency)
-    wanting = wanted > books.latency_supply(seen.node, factor)
+    wanting = wanted > cpu_supply.latency_supply(seen.node, factor)
     usage = seen.node.other_usage + sum(entry.usage for entry in entries)
-    return books.adapt(factor, usage, node=seen.node, wanting=wanting, policy=policy, now=now)
+    return cpu_supply.adapt_factor(factor, usage, node=seen.node, wanting=wanting, policy=policy, now=now)
 
 
-def _in(entry: Standing, book: str) -> bool:
-    return entry.trades and isinstance(entry.terms, Terms) and entry.terms.book == book
+def _in_book(entry: PodState, book: str) -> bool:
+    return entry.participates and isinstance(entry.terms, MarketTerms) and entry.terms.book == book
 
 
-def _strict(seen: Observation, entries: Sequence[Standing], policy: Policy) -> list[_Book]:
-    bidders = [entry for entry in entries if entry.trades]
-    outside = sum(entry.others_claim for entry in entries if not entry.trades)
-    return [_opened("strict", bidders, max(0, books.strict_supply(seen.node, policy) - outside))]
+def _strict_book(
+    seen: NodeObservation, entries: Sequence[PodState], policy: MarketPolicy
+) -> list[_ClearedBook]:
+    bidders = [entry for entry in entries if entry.participates]
+    outside = sum(entry.others_claim for entry in entries if not entry.participates)
+    return [_cleared_book("strict", bidders, max(0, cpu_supply.strict_supply(seen.node, policy) - outside))]
 
 
-def _two(seen: Observation, entries: Sequence[Standing], factor: Factor, policy: Policy) -> list[_Book]:
-    latency = [entry for entry in entries if _in(entry, "latency")]
-    elastic = [entry for entry in entries if _in(entry, "elastic")]
-    outside = sum(entry.others_usage for entry in entries if not entry.trades)
+def _two_books(
+    seen: NodeObservation, entries: Sequence[PodState], factor: OvercommitFactor, policy: MarketPolicy
+) -> list[_ClearedBook]:
+    latency = [entry for entry in entries if _in_book(entry, "latency")]
+    elastic = [entry for entry in entries if _in_book(entry, "elastic")]
+    outside = sum(entry.others_usage for entry in entries if not entry.participates)
     used = outside + sum(entry.usage for entry in latency)
-    supply = books.elastic_supply(seen.node, used, policy) + sum(entry.idle_floor for entry in elastic)
+    supply = cpu_supply.elastic_supply(seen.node, used, policy) + sum(entry.idle_floor for entry in elastic)
     return [
-        _opened("latency", latency, books.latency_supply(seen.node, factor)),
-        _opened("elastic", elastic, supply),
+        _cleared_book("latency", latency, cpu_supply.latency_supply(seen.node, factor)),
+        _cleared_book("elastic", elastic, supply),
     ]
 
 
-def _opened(name: str, bidders: Sequence[Standing], supply: int) -> _Book:
-    return _Book(name, bidders, clearing.clear([entry.bid() for entry in bidders], supply))
+def _cleared_book(name: str, bidders: Sequence[PodState], supply: int) -> _ClearedBook:
+    return _ClearedBook(name, bidders, clearing.clear([entry.bid() for entry in bidders], supply))
 
 
 def _decided(
-    entry: Standing, share: Share, *, book: _Book, moved: Moved, policy: Policy, now: int
-) -> tuple[Record, Decision]:
+    entry: PodState,
+    share: Share,
+    *,
+    book: _ClearedBook,
+    moved: ActuationResult,
+    policy: MarketPolicy,
+    now: int,
+) -> tuple[PodRecord, MarketDecision]:
     limit = moved.limits.get(entry.pod.key)
     if limit is not None:
-        sentence = f"{churn.words(entry.current, limit)}: {_because(entry, share, book)}"
-        spent = churn.take(entry.record.history.tokens, policy.churn.pod, now)
+        sentence = f"{churn.describe_change(entry.current, limit)}: {_reason(entry, share, book)}"
+        spent = churn.take_token(entry.record.history.tokens, policy.churn.pod, now)
         history = replace(entry.record.history, moved=now, tokens=spent)
-        record = replace(entry.record, history=history, order=Order(limit, now, sentence))
-        return record, Move(entry.pod.key, entry.pod.uid, entry.current, limit, sentence)
-    if (order := entry.record.order) is not None:
+        record = replace(entry.record, history=history, pending_write=PendingWrite(limit, now, sentence))
+        return record, SetLimit(entry.pod.key, entry.pod.uid, entry.current, limit, sentence)
+    if (order := entry.record.pending_write) is not None:
         before = entry.pod.desired if entry.pod.desired is not None else entry.pod.limit
-        return entry.record, Move(entry.pod.key, entry.pod.uid, before, order.limit, order.sentence)
-    return entry.record, _kept(entry, share, book, moved.held)
+        return entry.record, SetLimit(entry.pod.key, entry.pod.uid, before, order.limit, order.sentence)
+    return entry.record, _keep_limit(entry, share, book, moved.held)
 
 
-def _kept(entry: Standing, share: Share, book: _Book, held: Mapping[str, str]) -> Keep:
-    sentence = f"stays at {units.text(entry.current)}: {_because(entry, share, book)}"
+def _keep_limit(entry: PodState, share: Share, book: _ClearedBook, held: Mapping[str, str]) -> KeepLimit:
+    sentence = f"stays at {units.text(entry.current)}: {_reason(entry, share, book)}"
     if reason := held.get(entry.pod.key):
         sentence += f"; its target is {units.text(share.amount)}, but {reason}"
-    return Keep(entry.pod.key, entry.pod.uid, entry.current, share.amount, sentence)
+    return KeepLimit(entry.pod.key, entry.pod.uid, entry.current, share.amount, sentence)
 
 
-def _because(entry: Standing, share: Share, book: _Book) -> str:
+def _reason(entry: PodState, share: Share, book: _ClearedBook) -> str:
     asks = f"with headroom it needs {units.text(entry.ask)}"
     if entry.throttled:
         worst = max(estimate.throttling for estimate in entry.record.estimates.values())
@@ -123,13 +147,13 @@ def _because(entry: Standing, share: Share, book: _Book) -> str:
             return asks
 
 
-def _outside(entry: Standing) -> Decision:
-    if isinstance(entry.terms, Unfit):
-        return Alone(entry.pod.key, entry.pod.uid, entry.terms.word, entry.terms.sentence)
+def _not_participating(entry: PodState) -> MarketDecision:
+    if isinstance(entry.terms, Ineligible):
+        return NotManaged(entry.pod.key, entry.pod.uid, entry.terms.code, entry.terms.sentence)
     reason = (
         "it is paused by its owner"
         if entry.terms.paused
         else "its CPU counters have not been read yet or are too old"
     )
     sentence = f"stays at {units.text(entry.current)}: {reason}"
-    return Keep(entry.pod.key, entry.pod.uid, entry.current, entry.current, sentence)
+    return KeepLimit(entry.pod.key, entry.pod.uid, entry.current, entry.current, sentence)

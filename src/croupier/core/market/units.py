@@ -30,16 +30,16 @@ def at_least(amount: Quantity) -> int:
     return -(-amount.nanos // quantity.millis(_MILLIS).nanos)
 
 
-def covering(micros: int) -> int:
+def covering_quanta(micros: int) -> int:
     """Quanta that cover this many millionths of a CPU."""
     return -(-micros // MICROS)
 
 
-def written(quanta: int) -> Quantity:
+def to_quantity(quanta: int) -> Quantity:
     """The quantity for `desiredCPULimit`."""
     return quantity.millis(quanta * _MILLIS)
 
 
 def text(quanta: int) -> str:
     """`500m`, `1`, `2500m`."""
-    return str(written(quanta))
+    return str(to_quantity(quanta))

@@ -15,13 +15,13 @@ from croupier.core.quantity import ZERO, InvalidQuantityError, Quantity
 _EXCEEDED: Final = re.compile(
     r"exceeded quota: (?P<quota>[a-z0-9.-]+), requested: (?P<requested>\S+), used: "
 )
-_UNSAID: Final = re.compile(r"failed quota: (?P<quota>[a-z0-9.-]+): must specify (?P<what>[^\n]+)")
+_MUST_SPECIFY: Final = re.compile(r"failed quota: (?P<quota>[a-z0-9.-]+): must specify (?P<what>[^\n]+)")
 _REQUESTS: Final = "requests."
-_SOON: Final = "the pod is created when its owner retries"
+_RETRY_NOTE: Final = "the pod is created when its owner retries"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuotaUsage:
     """The current figures of a quota."""
 
     hard: Mapping[str, Quantity]
@@ -29,33 +29,33 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class QuotaRefusal:
     """A refusal by a quota."""
 
     quota: str
     requested: Mapping[str, Quantity] = field(default_factory=dict)
-    unsaid: str = ""
+    must_specify: str = ""
     """The resources that the pod must specify because of the quota."""
 
 
-def read(refusal: str) -> Stop | None:
+def read(refusal: str) -> QuotaRefusal | None:
     """None if the refusal does not come from a quota."""
     if match := _EXCEEDED.search(refusal):
-        return Stop(match["quota"], _amounts(match["requested"]))
-    if match := _UNSAID.search(refusal):
-        return Stop(match["quota"], unsaid=match["what"])
+        return QuotaRefusal(match["quota"], _amounts(match["requested"]))
+    if match := _MUST_SPECIFY.search(refusal):
+        return QuotaRefusal(match["quota"], must_specify=match["what"])
     return None
 
 
-def sentence(stop: Stop, now: Limits | None) -> str:
+def sentence(stop: QuotaRefusal, now: QuotaUsage | None) -> str:
     """`now` are the current figures of the quota; None if the quota does not exist any more."""
     if now is None:
-        return f"ResourceQuota {stop.quota} blocked the pod and does not exist any more: {_SOON}"
-    if stop.unsaid:
-        return f"ResourceQuota {stop.quota} blocks the pod: it must specify {stop.unsaid}"
-    short = [name for name, asked in stop.requested.items() if _over(now, name, asked)]
+        return f"ResourceQuota {stop.quota} blocked the pod and does not exist any more: {_RETRY_NOTE}"
+    if stop.must_specify:
+        return f"ResourceQuota {stop.quota} blocks the pod: it must specify {stop.must_specify}"
+    short = [name for name, asked in stop.requested.items() if _exceeds(now, name, asked)]
     if not short:
-        return f"ResourceQuota {stop.quota} blocked the pod and has enough left now: {_SOON}"
+        return f"ResourceQuota {stop.quota} blocked the pod and has enough left now: {_RETRY_NOTE}"
     shortages = " and ".join(
         f"it asks for {stop.requested[name]} of {name.removeprefix(_REQUESTS)}, and "
         f"{now.used.get(name, ZERO)} of {now.hard[name]} are used"
@@ -64,7 +64,7 @@ def sentence(stop: Stop, now: Limits | None) -> str:
     return f"ResourceQuota {stop.quota} blocks the pod: {shortages}"
 
 
-def _over(now: Limits, name: str, asked: Quantity) -> bool:
+def _exceeds(now: QuotaUsage, name: str, asked: Quantity) -> bool:
     return name in now.hard and now.hard[name] < now.used.get(name, ZERO) + asked
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import podspec, request
-from croupier.core.pods.eligible import Taint
-from croupier.core.pods.podspec import PodSpec
-from croupier.core.pods.request import POOL
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import podspec_view, request_parser
+from croupier.core.pods.podspec_view import PodSpecView
+from croupier.core.pods.request_parser import POOL
+from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import hints as pool_hints
-from croupier.core.pools.hints import Hints
+from croupier.core.pools.hints import SchedulingHints
 
 POD_LABEL: Final = pool_hints.POD_LABEL
 REQUEST_ID: Final = pool_hints.REQUEST_ID
@@ -28,7 +28,7 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
-class Subjects:
+class PoolAccess:
     """Who may use a pool: any match admits. An empty value admits everyone."""
 
     namespaces: frozenset[str] = frozenset()
@@ -38,27 +38,27 @@ class Subjects:
     """Groups of the user who creates the pod."""
 
 
-EVERYONE: Final = Subjects()
+EVERYONE: Final = PoolAccess()
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class AdmissionPool:
     """A pool as far as admission depends on it."""
 
     name: str
-    access: Subjects = EVERYONE
+    access: PoolAccess = EVERYONE
     closed: str = ""
     """Why the pool accepts no new pods, starting with the reason; empty if it does."""
     total: int | None = None
     """The total units of the pool; None before they are counted."""
     unit: str = ""
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     spread_over: str = ""
     """The node label over which pods are spread; empty for no spreading."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class PodRequester:
     """Namespace and service account of the pod, and the user who creates it."""
 
     namespace: str
@@ -72,25 +72,25 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class PoolAdmitted:
     pool: str
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Unconcerned:
+class NoPoolRequested:
     """The pod requests no pool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class PoolDenied:
     """The pod is denied; `sentence` is the message for its creator."""
 
     sentence: str
 
 
-Known = Callable[[str], Pool | None]
+PoolLookup = Callable[[str], AdmissionPool | None]
 """Finds a pool by name."""
 
 
@@ -98,24 +98,26 @@ class _RefusalError(Exception):
     """Carries the message of a failed check."""
 
 
-def decide(pod: Any, asker: Asker, known: Known, *, request_id: str) -> Admitted | Unconcerned | Denied:
+def decide(
+    pod: Any, asker: PodRequester, known: PoolLookup, *, request_id: str
+) -> PoolAdmitted | NoPoolRequested | PoolDenied:
     """Decide about the pod as it was sent. The decision is idempotent for the patched pod."""
     try:
-        name, wanted = _named(_read(pod))
+        name, wanted = _requested_pool(_read(pod))
         if not wanted:
-            return Unconcerned()
+            return NoPoolRequested()
         pool = known(name)
         if pool is None:
             raise _RefusalError(_unknown(name))
         _check(pool, asker, wanted)
-        hints = Hints(pool.name, pool.taints, pool.spread_over, request_id)
-        warnings = () if pool.total is not None else (_uncounted(pool),)
-        return Admitted(name, _taken(pool_hints.add(pod, hints)), warnings)
+        hints = SchedulingHints(pool.name, pool.taints, pool.spread_over, request_id)
+        warnings = () if pool.total is not None else (_capacity_unknown(pool),)
+        return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), warnings)
     except _RefusalError as refusal:
-        return Denied(str(refusal))
+        return PoolDenied(str(refusal))
 
 
-def admits(access: Subjects, asker: Asker) -> bool:
+def admits(access: PoolAccess, asker: PodRequester) -> bool:
     if access == EVERYONE:
         return True
     return (
@@ -125,9 +127,9 @@ def admits(access: Subjects, asker: Asker) -> bool:
     )
 
 
-def closed(name: str, conditions: Mapping[str, str], *, leaving: bool) -> str:
+def closed_reason(name: str, conditions: Mapping[str, str], *, deleting: bool) -> str:
     """Why a pool accepts no new pods, from the messages of its conditions that are True."""
-    if leaving:
+    if deleting:
         return f"PoolTerminating: pool {name} is being deleted"
     for condition, state in (("Misconfigured", "is misconfigured"), ("Maintenance", "is in maintenance")):
         if condition in conditions:
@@ -136,27 +138,27 @@ def closed(name: str, conditions: Mapping[str, str], *, leaving: bool) -> str:
     return ""
 
 
-def _read(pod: Any) -> PodSpec:
-    return _taken(podspec.read(pod))
+def _read(pod: Any) -> PodSpecView:
+    return _unwrap(podspec_view.read(pod))
 
 
-def _named(spec: PodSpec) -> tuple[str, int]:
+def _requested_pool(spec: PodSpecView) -> tuple[str, int]:
     """The requested pool and units, parsed as the ledger does, so that admission accepts nothing more."""
-    total = podspec.total(spec)
+    total = podspec_view.total(spec)
     if not any(name.startswith(POOL) for name in total):
         return "", 0
-    wants = _taken(request.read(total, spec.annotations))
+    wants = _unwrap(request_parser.read(total, spec.annotations))
     name = next(want.pool for want in wants if want.pool)
     return name, total[POOL + name].whole
 
 
-def _taken(answer: T | Refused) -> T:
-    if isinstance(answer, Refused):
+def _unwrap(answer: T | Refusal) -> T:
+    if isinstance(answer, Refusal):
         raise _RefusalError(answer.reason)
     return answer
 
 
-def _check(pool: Pool, asker: Asker, wanted: int) -> None:
+def _check(pool: AdmissionPool, asker: PodRequester, wanted: int) -> None:
     if not admits(pool.access, asker):
         raise _RefusalError(_denied(pool, asker))
     if pool.closed:
@@ -169,7 +171,7 @@ def _check(pool: Pool, asker: Asker, wanted: int) -> None:
         )
 
 
-def _denied(pool: Pool, asker: Asker) -> str:
+def _denied(pool: AdmissionPool, asker: PodRequester) -> str:
     closed_to = (
         f"AccessDenied: pool {pool.name} is open neither to namespace {asker.namespace} "
         f"nor to service account {asker.key}"
@@ -183,15 +185,15 @@ def _denied(pool: Pool, asker: Asker) -> str:
             f"{closed_to}; user groups do not apply, because service account {maker} created the pod, "
             f"as for a Deployment or Job: have the namespace or the pod's service account {there}"
         )
-    return f"{closed_to} nor to a group of user {request.shown(asker.user)}; have one of them {there}"
+    return f"{closed_to} nor to a group of user {request_parser.quoted(asker.user)}; have one of them {there}"
 
 
 def _unknown(name: str) -> str:
     return (
-        f"UnknownPool: GPUPool {request.shown(name)} does not exist, so no node offers {POOL}{name}; "
+        f"UnknownPool: GPUPool {request_parser.quoted(name)} does not exist, so no node offers {POOL}{name}; "
         "list the pools with `kubectl get gpupools`"
     )
 
 
-def _uncounted(pool: Pool) -> str:
+def _capacity_unknown(pool: AdmissionPool) -> str:
     return f"the capacity of pool {pool.name} is not known yet; the pod waits until the pool has cards"

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.pools import selection
-from croupier.core.pools.selection import ANYTHING, EVERY_CARD, Labelled, Selector, Traits
+from croupier.core.pools.selection import ANYTHING, EVERY_CARD, CardSelector, CardTraits, LabelMatch
 
 ANNOTATION: Final = "gpu.deckhouse.io/assignment"
-_LAST: Final = 1 << 16
+_UNKNOWN_INDEX: Final = 1 << 16
 """The sort key of a card without a known index."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
-Reason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
+PendingReason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
 ApprovalMode: TypeAlias = Literal["Manual", "Automatic", "Selector"]
 
 
@@ -32,24 +32,24 @@ class Approval:
     """The module setting `deviceApproval`, for pools without their own approval rule."""
 
     mode: ApprovalMode = "Manual"
-    selector: Labelled = ANYTHING
+    selector: LabelMatch = ANYTHING
     """The card labels to match in mode Selector."""
 
-    def approves(self, card: Traits) -> bool:
+    def approves(self, card: CardTraits) -> bool:
         if self.mode == "Selector":
-            return selection.labelled(card.labels, self.selector)
+            return selection.matches_labels(card.labels, self.selector)
         return self.mode == "Automatic"
 
 
-NOBODY: Final = Approval()
+MANUAL_APPROVAL: Final = Approval()
 """Only a user assigns cards to pools."""
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class AssignableCard:
     """One card of the node, as far as its assignment depends on it."""
 
-    traits: Traits
+    traits: CardTraits
     annotation: str = ""
     """The pool in the annotation gpu.deckhouse.io/assignment."""
     pool: str = ""
@@ -71,28 +71,28 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class AssignmentPool:
     name: str
     resource: str = ""
     created: datetime = LONG_AGO
-    nodes: Labelled = ANYTHING
-    devices: Selector = EVERY_CARD
-    takes_all: bool = False
+    nodes: LabelMatch = ANYTHING
+    devices: CardSelector = EVERY_CARD
+    auto_assign_all: bool = False
     """requireAnnotation: false."""
-    takes: Labelled | None = None
+    auto_assign_selector: LabelMatch | None = None
     """autoApproveSelector, of cards by their labels."""
-    most_per_node: int | None = None
+    max_per_node: int | None = None
     profiles: frozenset[str] = frozenset()
     """The MIG profiles of the pool; empty unless its mode is MIG."""
-    leaving: bool = False
+    deleting: bool = False
     """The pool is being deleted: it takes no cards, and keeps its cards until they are free."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingAssignment:
     """Why a card has no pool. `hint` is the annotation that a user would set."""
 
-    reason: Reason
+    reason: PendingReason
     sentence: str
     pool: str = ""
     hint: str = ""
@@ -108,7 +108,7 @@ class Assignment:
     """The new annotation: None keeps it, empty removes it."""
     auto: bool = False
     """A pool takes the card automatically, or would (status.autoAttach)."""
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[PendingAssignment, ...] = ()
     """One entry for each pool that could take the card; empty if it has a pool or is excluded."""
     mismatch: str = ""
     """Why the annotation is invalid and removed (Event GPUAnnotationMismatch)."""
@@ -117,30 +117,30 @@ class Assignment:
 
 
 def decide(
-    cards: Sequence[Card],
+    cards: Sequence[AssignableCard],
     node_labels: Mapping[str, str],
-    pools: Iterable[Pool],
-    approval: Approval = NOBODY,
+    pools: Iterable[AssignmentPool],
+    approval: Approval = MANUAL_APPROVAL,
 ) -> dict[str, Assignment]:
     """Decide for all cards of one node; the result is keyed by card id."""
     node = _Node({pool.name: pool for pool in pools}, node_labels, approval)
     leaving = Counter(card.pool for card in cards if card.pool and card.annotation != card.pool)
     seats: Counter[str] = Counter()
     assignments: dict[str, Assignment] = {}
-    for card in sorted(cards, key=_turn):
+    for card in sorted(cards, key=_order):
         taken = seats if _is_member(card) else seats + leaving
         assignments[card.id] = node.judge(card, taken)
         seats[assignments[card.id].pool] += 1
     return {card.id: assignments[card.id] for card in cards}
 
 
-def _turn(card: Card) -> tuple[bool, bool, bool, int, str]:
+def _order(card: AssignableCard) -> tuple[bool, bool, bool, int, str]:
     """The sort key: members of a pool first, then annotated cards; in each group busy cards first."""
-    index = card.traits.index if card.traits.index is not None else _LAST
+    index = card.traits.index if card.traits.index is not None else _UNKNOWN_INDEX
     return (not _is_member(card), not card.annotation, not card.busy, index, card.id)
 
 
-def _is_member(card: Card) -> bool:
+def _is_member(card: AssignableCard) -> bool:
     return card.pool != "" and card.annotation == card.pool
 
 
@@ -148,11 +148,11 @@ def _is_member(card: Card) -> bool:
 class _Node:
     """The inputs that all cards of a node share."""
 
-    pools: Mapping[str, Pool]
+    pools: Mapping[str, AssignmentPool]
     labels: Mapping[str, str]
     approval: Approval
 
-    def judge(self, card: Card, taken: Mapping[str, int]) -> Assignment:
+    def judge(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         if card.excluded:
             return Assignment()
         if card.annotation:
@@ -161,11 +161,11 @@ class _Node:
             return Assignment()  # it leaves its pool; no other pool takes it before
         return self._free(card, taken)
 
-    def _annotated(self, card: Card, taken: Mapping[str, int]) -> Assignment:
+    def _annotated(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         pool = self.pools.get(card.annotation)
         if pool is None:
             return _mismatched(card, f"pool {card.annotation} does not exist")
-        if pool.leaving and not _is_member(card):
+        if pool.deleting and not _is_member(card):
             return _mismatched(card, f"pool {pool.name} is being deleted")
         auto = self._takes(pool, card)
         pending = self._refusal(pool, card, taken, auto=auto)
@@ -175,17 +175,19 @@ class _Node:
         gone = "" if _is_member(card) else None
         return Assignment(annotation=gone, auto=auto, pending=(pending,))
 
-    def _refusal(self, pool: Pool, card: Card, taken: Mapping[str, int], *, auto: bool) -> Pending | None:
+    def _refusal(
+        self, pool: AssignmentPool, card: AssignableCard, taken: Mapping[str, int], *, auto: bool
+    ) -> PendingAssignment | None:
         """Why `pool` does not take or keep the card that is annotated with it."""
-        if pool.leaving:
+        if pool.deleting:
             return None
         if not self._matches(pool, card):
             sentence = f"card {card.id} does not match the nodeSelector or deviceSelector of pool {pool.name}"
-            return Pending("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
+            return PendingAssignment("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
         why = _full(pool, taken) or ("" if _is_member(card) else self._obstacle(pool, card))
         return _declined(pool, card, why, auto=auto) if why else None
 
-    def _obstacle(self, pool: Pool, card: Card) -> str:
+    def _obstacle(self, pool: AssignmentPool, card: AssignableCard) -> str:
         """Why a new card cannot join the pool; such an obstacle does not remove a member."""
         if self._has_elder_twin(pool):
             return f"an older pool has the same resource {pool.resource}"
@@ -193,13 +195,13 @@ class _Node:
             return f"the card does not support the MIG profiles {', '.join(sorted(missing))}"
         return card.obstacle
 
-    def _free(self, card: Card, taken: Mapping[str, int]) -> Assignment:
+    def _free(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         matching = [
-            pool for _, pool in sorted(self.pools.items()) if self._matches(pool, card) and not pool.leaving
+            pool for _, pool in sorted(self.pools.items()) if self._matches(pool, card) and not pool.deleting
         ]
         if not matching:
             sentence = f"no pool selects card {card.id}"
-            return Assignment(pending=(Pending("NoPoolMatched", sentence),))
+            return Assignment(pending=(PendingAssignment("NoPoolMatched", sentence),))
         claiming = self._claiming(matching, card)
         if len(claiming) > 1:
             return _contested(card, claiming)
@@ -212,64 +214,66 @@ class _Node:
             return Assignment(auto=True, pending=(_declined(pool, card, why, auto=True),))
         return Assignment(pool.name, annotation=pool.name, auto=True)
 
-    def _waiting(self, pool: Pool, card: Card, taken: Mapping[str, int]) -> Pending:
+    def _waiting(
+        self, pool: AssignmentPool, card: AssignableCard, taken: Mapping[str, int]
+    ) -> PendingAssignment:
         if why := _full(pool, taken) or self._obstacle(pool, card):
             return _declined(pool, card, why, auto=False)
         sentence = (
             f"card {card.id} matches pool {pool.name}; to assign it, annotate it with {hint(pool.name)}"
         )
-        return Pending("AwaitingApproval", sentence, pool.name, hint(pool.name))
+        return PendingAssignment("AwaitingApproval", sentence, pool.name, hint(pool.name))
 
-    def _matches(self, pool: Pool, card: Card) -> bool:
+    def _matches(self, pool: AssignmentPool, card: AssignableCard) -> bool:
         return matches(pool, card, self.labels)
 
-    def _claiming(self, matching: Iterable[Pool], card: Card) -> list[Pool]:
+    def _claiming(self, matching: Iterable[AssignmentPool], card: AssignableCard) -> list[AssignmentPool]:
         """The pools that take the card automatically: by their own rule, or else by the module setting."""
         able = [pool for pool in matching if not self._has_elder_twin(pool)]
-        by_own_rule = [pool for pool in able if _speaks(pool) and self._takes(pool, card)]
+        by_own_rule = [pool for pool in able if _has_own_rule(pool) and self._takes(pool, card)]
         return by_own_rule or [pool for pool in able if self._takes(pool, card)]
 
-    def _takes(self, pool: Pool, card: Card) -> bool:
-        if pool.takes_all:
+    def _takes(self, pool: AssignmentPool, card: AssignableCard) -> bool:
+        if pool.auto_assign_all:
             return True
-        if pool.takes is not None:
-            return selection.labelled(card.traits.labels, pool.takes)
+        if pool.auto_assign_selector is not None:
+            return selection.matches_labels(card.traits.labels, pool.auto_assign_selector)
         return self.approval.approves(card.traits)
 
-    def _has_elder_twin(self, pool: Pool) -> bool:
-        return elder_twin(pool, self.pools.values()) is not None
+    def _has_elder_twin(self, pool: AssignmentPool) -> bool:
+        return older_duplicate(pool, self.pools.values()) is not None
 
 
-def matches(pool: Pool, card: Card, node_labels: Mapping[str, str]) -> bool:
+def matches(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
     """The selectors of the pool match the card."""
-    return selection.labelled(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
+    return selection.matches_labels(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
 
 
-def _speaks(pool: Pool) -> bool:
-    return pool.takes_all or pool.takes is not None
+def _has_own_rule(pool: AssignmentPool) -> bool:
+    return pool.auto_assign_all or pool.auto_assign_selector is not None
 
 
-def _full(pool: Pool, taken: Mapping[str, int]) -> str:
-    if pool.most_per_node is None or taken.get(pool.name, 0) < pool.most_per_node:
+def _full(pool: AssignmentPool, taken: Mapping[str, int]) -> str:
+    if pool.max_per_node is None or taken.get(pool.name, 0) < pool.max_per_node:
         return ""
-    return f"the pool takes at most {pool.most_per_node} cards of a node (allocation.maxDevicesPerNode)"
+    return f"the pool takes at most {pool.max_per_node} cards of a node (allocation.maxDevicesPerNode)"
 
 
-def _declined(pool: Pool, card: Card, why: str, *, auto: bool) -> Pending:
+def _declined(pool: AssignmentPool, card: AssignableCard, why: str, *, auto: bool) -> PendingAssignment:
     sentence = f"pool {pool.name} does not take card {card.id} now: {why}"
-    return Pending("Declined", sentence, pool.name, hint(pool.name), auto)
+    return PendingAssignment("Declined", sentence, pool.name, hint(pool.name), auto)
 
 
-def _contested(card: Card, claiming: Sequence[Pool]) -> Assignment:
+def _contested(card: AssignableCard, claiming: Sequence[AssignmentPool]) -> Assignment:
     names = tuple(pool.name for pool in claiming)
     return Assignment(
         auto=True,
-        pending=tuple(_declined(pool, card, contest(card.id, names), auto=True) for pool in claiming),
+        pending=tuple(_declined(pool, card, contest_message(card.id, names), auto=True) for pool in claiming),
         contested=names,
     )
 
 
-def _mismatched(card: Card, why: str) -> Assignment:
+def _mismatched(card: AssignableCard, why: str) -> Assignment:
     sentence = f"card {card.id} is annotated {hint(card.annotation)}, but {why}; the annotation is removed"
     return Assignment(annotation="", mismatch=sentence)
 
@@ -279,12 +283,12 @@ def hint(pool: str) -> str:
     return f"{ANNOTATION}={pool}"
 
 
-def contest(card: str, pools: Sequence[str]) -> str:
+def contest_message(card: str, pools: Sequence[str]) -> str:
     named = f"{', '.join(pools[:-1])} and {pools[-1]}"
     return f"pools {named} would all take card {card} automatically, so none does; narrow their selectors"
 
 
-def elder_twin(pool: Pool, pools: Iterable[Pool]) -> str | None:
+def older_duplicate(pool: AssignmentPool, pools: Iterable[AssignmentPool]) -> str | None:
     """The oldest other pool with the same resource, if it is older; the name breaks ties."""
     duplicates = [other for other in pools if other.resource == pool.resource and other.resource]
     oldest = min(duplicates, key=lambda other: (other.created, other.name), default=pool)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 TTL: Final = timedelta(seconds=120)
-NEWS: Final = timedelta(minutes=30)
+REPORT_WINDOW: Final = timedelta(minutes=30)
 """How long after its expiry a booking is still reported. It is shorter than the TTL of Events, so that a new
 leader finds the earlier Event and does not repeat it."""
 
@@ -30,7 +30,7 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BookingSummary:
     """The bookings of one pool at one point in time."""
 
     booked: int = 0
@@ -46,7 +46,7 @@ def booked(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> 
     return sum(booking.units for booking in bookings if booking.since > ended)
 
 
-def look(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> Look:
+def summarize(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> BookingSummary:
     """Summarize the bookings of one pool. Pods that are bound, finished or terminating are no bookings."""
     live: list[Booking] = []
     over: list[Booking] = []
@@ -54,14 +54,14 @@ def look(bookings: Iterable[Booking], now: datetime, ttl: timedelta = TTL) -> Lo
     for booking in bookings:
         if booking.since > ended:
             live.append(booking)
-        elif booking.since > ended - NEWS:
+        elif booking.since > ended - REPORT_WINDOW:
             over.append(booking)
     again = min(booking.since for booking in live) - ended if live else None
     over.sort(key=lambda booking: (booking.since, booking.pod))
-    return Look(sum(booking.units for booking in live), tuple(over), again)
+    return BookingSummary(sum(booking.units for booking in live), tuple(over), again)
 
 
-def expired(booking: Booking, ttl: timedelta = TTL) -> str:
+def expiry_message(booking: Booking, ttl: timedelta = TTL) -> str:
     """The note of the Event, the same on the pod and on the pool."""
     return (
         f"the booking of {booking.units} of pool {booking.pool} by pod {booking.pod} expired after "

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.core.ledgers import rebuild
-from croupier.core.ledgers.ledger import Card
+from croupier.core.ledgers.ledger import LedgerCard
 
-SHOWN: Final = 5
+MAX_LISTED: Final = 5
 """The largest number of items that a sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CountedCard:
     """A card of the pool; `serves` is false while it cannot be allocated, whatever the state of the pool."""
 
-    card: Card
+    card: LedgerCard
     serves: bool = True
 
 
@@ -44,46 +44,46 @@ class Capacity:
         return self.deficit > 0 or (self.total > 0 and self.available * 100 < percent * self.total)
 
 
-def count(lines: Iterable[Line], booked: int = 0) -> Capacity:
+def count(lines: Iterable[CountedCard], booked: int = 0) -> Capacity:
     total = used = 0
     for line in lines:
-        held = used_of(line.card)
+        held = used_units(line.card)
         used += held
         total += max(units(line.card), held) if line.serves else held
     return Capacity(total, used, booked)
 
 
-def units(card: Card) -> int:
+def units(card: LedgerCard) -> int:
     """The units of the card, in the unit of its mode."""
     if card.mode == "MIG":
         return len(card.slots)
     return 1 if card.mode == "Exclusive" else card.capacity
 
 
-def used_of(card: Card) -> int:
+def used_units(card: LedgerCard) -> int:
     if card.mode == "MIG":
         return sum(1 for slot in card.slots if slot.holder)
     return len(card.holders) if card.mode == "Exclusive" else card.used
 
 
-def holdings(card: Card) -> Iterator[str]:
+def holdings(card: LedgerCard) -> Iterator[str]:
     """`team/trainer holds 50 % of card node-1-0000-65-00-0`, for each holder."""
     for holder, share in sorted(card.holders.items()):
-        yield f"{rebuild.key_of(holder)} holds {_share(card, share)}card {card.id}"
+        yield f"{rebuild.pod_key(holder)} holds {_share(card, share)}card {card.id}"
     for slot in card.slots:
         if slot.holder:
-            yield f"{rebuild.key_of(slot.holder)} holds MIG device {slot.id} of card {card.id}"
+            yield f"{rebuild.pod_key(slot.holder)} holds MIG device {slot.id} of card {card.id}"
 
 
-def _share(card: Card, share: int) -> str:
+def _share(card: LedgerCard, share: int) -> str:
     if card.mode == "TimeSlice":
         return f"{share} {'slice' if share == 1 else 'slices'} of "
     return f"{share} % of " if card.mode == "Percent" else ""
 
 
-def listed(items: Iterable[str]) -> str:
+def shortened_list(items: Iterable[str]) -> str:
     """The first few items, and how many more there are."""
     texts = list(items)
-    rest = len(texts) - SHOWN
-    shown = ", ".join(texts[:SHOWN])
+    rest = len(texts) - MAX_LISTED
+    shown = ", ".join(texts[:MAX_LISTED])
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from croupier.core import jsonpatch
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refused
-from croupier.core.pods import request
-from croupier.core.pods.eligible import Taint, Toleration
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.pods import request_parser
+from croupier.core.pods.scheduler_filters import NodeTaint, PodToleration
 
 POD_LABEL: Final = "gpu.deckhouse.io/pool"
 """On a pod: the pool that it was admitted to."""
@@ -28,9 +28,9 @@ _TOLERATIONS: Final = ("spec", "tolerations")
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class SchedulingHints:
     pool: str
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     spread_over: str = ""
     request_id: str = ""
 
@@ -43,7 +43,7 @@ class _ConflictError(Exception):
     """Carries the message of a conflict."""
 
 
-def add(pod: Any, hints: Hints) -> tuple[Operation, ...] | Refused:
+def add(pod: Any, hints: SchedulingHints) -> tuple[Operation, ...] | Refusal:
     """The patch that adds the hints; empty if the pod has them."""
     operations: tuple[Operation, ...] = ()
     try:
@@ -53,11 +53,11 @@ def add(pod: Any, hints: Hints) -> tuple[Operation, ...] | Refused:
             pod = jsonpatch.apply(pod, made)
             operations += made
     except _ConflictError as conflict:
-        return Refused(f"SchedulingConflict: {conflict}")
+        return Refusal(f"SchedulingConflict: {conflict}")
     return operations
 
 
-def _labelled(pod: Any, hints: Hints) -> Iterator[Operation]:
+def _labelled(pod: Any, hints: SchedulingHints) -> Iterator[Operation]:
     value = _mapping(pod, "metadata", "labels").get(POD_LABEL)
     if value not in (None, hints.pool):
         raise _ConflictError(
@@ -67,22 +67,23 @@ def _labelled(pod: Any, hints: Hints) -> Iterator[Operation]:
         yield _put(pod, hints.pool, "metadata", "labels", POD_LABEL)
 
 
-def _annotated(pod: Any, hints: Hints) -> Iterator[Operation]:
+def _annotated(pod: Any, hints: SchedulingHints) -> Iterator[Operation]:
     """Overwrite an existing id: it belongs to another request."""
     if _mapping(pod, "metadata", "annotations").get(REQUEST_ID) != hints.request_id:
         yield _put(pod, hints.request_id, "metadata", "annotations", REQUEST_ID)
 
 
-def _check_selector(pod: Any, hints: Hints) -> None:
+def _check_selector(pod: Any, hints: SchedulingHints) -> None:
     value = _mapping(pod, "spec", "nodeSelector").get(hints.label)
     if value not in (None, ""):
         raise _ConflictError(
-            f"spec.nodeSelector requires {hints.label}={request.shown(str(value))}, but nodes of pool "
+            f"spec.nodeSelector requires {hints.label}={request_parser.quoted(str(value))}, "
+            "but nodes of pool "
             f"{hints.pool} have that label with an empty value; remove it"
         )
 
 
-def _affine(pod: Any, hints: Hints) -> Iterator[Operation]:
+def _affine(pod: Any, hints: SchedulingHints) -> Iterator[Operation]:
     """Add the requirement to every term: terms are alternatives, so each of them needs it."""
     wanted = {"key": hints.label, "operator": "Exists"}
     required = _mapping(pod, *_REQUIRED)
@@ -120,7 +121,7 @@ def _contradicts(expression: Any, label: str) -> bool:
             return False
 
 
-def _tolerant(pod: Any, hints: Hints) -> Iterator[Operation]:
+def _tolerant(pod: Any, hints: SchedulingHints) -> Iterator[Operation]:
     existing = _sequence(_mapping(pod, "spec"), "tolerations")
     tolerated = [_toleration(fields) for fields in existing if isinstance(fields, dict)]
     missing = [
@@ -132,8 +133,8 @@ def _tolerant(pod: Any, hints: Hints) -> Iterator[Operation]:
         yield _put(pod, [*existing, *missing], *_TOLERATIONS)
 
 
-def _toleration(fields: Mapping[str, Any]) -> Toleration:
-    return Toleration(
+def _toleration(fields: Mapping[str, Any]) -> PodToleration:
+    return PodToleration(
         fields.get("key") or "",
         fields.get("operator") or "Equal",
         fields.get("value") or "",
@@ -141,7 +142,7 @@ def _toleration(fields: Mapping[str, Any]) -> Toleration:
     )
 
 
-def _spread(pod: Any, hints: Hints) -> Iterator[Operation]:
+def _spread(pod: Any, hints: SchedulingHints) -> Iterator[Operation]:
     """A soft constraint: a pod that cannot be spread still runs. An existing constraint is kept."""
     existing = _sequence(_mapping(pod, "spec"), "topologySpreadConstraints")
     keys = {constraint.get("topologyKey") for constraint in existing if isinstance(constraint, dict)}

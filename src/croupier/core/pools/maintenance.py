@@ -14,40 +14,49 @@ from dataclasses import replace
 from typing import Final
 
 from croupier.core.pools import capacity, rollout
-from croupier.core.pools.change import WITHDRAWN, Change, Facts, Member, Outcome, Verdict
 from croupier.core.pools.sharing import Sharing
+from croupier.core.pools.sharing_change import (
+    WITHDRAWN,
+    PoolCondition,
+    PoolDecision,
+    PoolFacts,
+    PoolMember,
+    SharingChange,
+)
 
 STUCK: Final = "GPUModeChangeStuck"
 ROLLING_OUT: Final = "RollingOut"
 DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
 
-SERVING: Final = Verdict(False, "Serving", "the pool is not being changed")
-IN_ORDER: Final = Verdict(
+NOT_IN_MAINTENANCE: Final = PoolCondition(False, "Serving", "the pool is not being changed")
+NOT_MISCONFIGURED: Final = PoolCondition(
     False, "InOrder", "the cards match the allocation of the pool, and no other pool claims them"
 )
-CONFIGURED: Final = Verdict(True, "Configured", "every card matches the allocation of the pool")
+CONFIGURED: Final = PoolCondition(True, "Configured", "every card matches the allocation of the pool")
 
 
-def decide(facts: Facts) -> Outcome:
-    carried, change = _taken_up(facts)
-    if facts.leaving:
-        return _leave(facts, carried, change)
+def decide(facts: PoolFacts) -> PoolDecision:
+    carried, change = _resume(facts)
+    if facts.deleting:
+        return _delete(facts, carried, change)
     if (drift := _drift(facts, carried)) is not None:
         closed = replace(drift, reason=DRIFTED)
-        return Outcome(carried, change, closed, configured=replace(drift, holds=False), misconfigured=drift)
+        return PoolDecision(
+            carried, change, closed, configured=replace(drift, holds=False), misconfigured=drift
+        )
     goal = _goal(facts, change)
     if change is not None and change.failed and goal != change.before:
         change = None  # the allocation was changed, or a user confirmed to retry it
-    behind = any(member.follows != carried and not member.out for member in facts.members)
+    behind = any(member.desired_sharing != carried and not member.unavailable for member in facts.members)
     if facts.per_card or (goal == carried and behind):
         return _card_by_card(facts, carried, change, goal)
-    return _whole(facts, carried, change, goal)
+    return _change_pool(facts, carried, change, goal)
 
 
-def _taken_up(facts: Facts) -> tuple[Sharing, Change | None]:
+def _resume(facts: PoolFacts) -> tuple[Sharing, SharingChange | None]:
     """The state after the last reconcile, even if it was interrupted between its writes."""
-    carried, change = facts.carried or facts.wanted, facts.change
+    carried, change = facts.applied or facts.wanted, facts.change
     if change is None:
         return carried, None
     if change.failed:
@@ -55,169 +64,190 @@ def _taken_up(facts: Facts) -> tuple[Sharing, Change | None]:
     return carried, change if change.after == carried else None
 
 
-def _goal(facts: Facts, change: Change | None) -> Sharing:
+def _goal(facts: PoolFacts, change: SharingChange | None) -> Sharing:
     refused = change is not None and change.failed and change.after == facts.wanted
     return change.before if change is not None and refused and not facts.confirmed else facts.wanted
 
 
-def _whole(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing) -> Outcome:
-    if goal != carried:
-        return _drain(facts, carried, change, goal)
+def _change_pool(
+    facts: PoolFacts, applied: Sharing, change: SharingChange | None, goal: Sharing
+) -> PoolDecision:
+    if goal != applied:
+        return _drain(facts, applied, change, goal)
     if change is None:
-        return _settled(facts, carried, None)
+        return _settled(facts, applied, None)
     if not change.failed:
-        return _rebuild(facts, carried, change)
-    if not change.over and (late := _unfinished(facts.members, carried)):
-        why = f"{change.failed}; the pool is rolled back to {carried}, {_cards(late)}"
-        return _closed(facts, carried, change, _stuck(facts, "RollingBack", why, late))
-    return _settled(facts, carried, replace(change, over=True))
+        return _rebuild(facts, applied, change)
+    if not change.over and (late := _unfinished(facts.members, applied)):
+        why = f"{change.failed}; the pool is rolled back to {applied}, {_cards(late)}"
+        return _closed(facts, applied, change, _stuck(facts, "RollingBack", why, late))
+    return _settled(facts, applied, replace(change, over=True))
 
 
-def _drain(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing) -> Outcome:
-    busy = _held(facts.members)
+def _drain(facts: PoolFacts, applied: Sharing, change: SharingChange | None, goal: Sharing) -> PoolDecision:
+    busy = _busy(facts.members)
     if busy or not facts.closed:
-        why = f"the pool changes from {carried} to {goal} once no pod holds its cards{_awaited(busy)}"
-        return _closed(facts, carried, change, _stuck(facts, "Draining", why, busy))
-    begun = Change(change.before if change is not None else carried, goal)
+        why = f"the pool changes from {applied} to {goal} once no pod holds its cards{_waiting_for(busy)}"
+        return _closed(facts, applied, change, _stuck(facts, "Draining", why, busy))
+    begun = SharingChange(change.before if change is not None else applied, goal)
     return _rebuild(facts, goal, begun)
 
 
-def _rebuild(facts: Facts, carried: Sharing, change: Change) -> Outcome:
-    broken = [member for member in facts.members if member.failed(carried)]
-    if broken and change.before != carried:
-        failed = replace(change, failed=_failure(broken, carried))
+def _rebuild(facts: PoolFacts, applied: Sharing, change: SharingChange) -> PoolDecision:
+    broken = [member for member in facts.members if member.failed(applied)]
+    if broken and change.before != applied:
+        failed = replace(change, failed=_failure(broken, applied))
         why = f"{failed.failed}; the pool is rolled back to {change.before}"
-        return _closed(facts, change.before, failed, Verdict(True, "RollingBack", why))
-    if late := _unfinished(facts.members, carried):
-        why = f"the cards are being changed from {change.before} to {carried}, {_cards(late)}"
-        return _closed(facts, carried, change, _stuck(facts, "Rebuilding", why, late))
-    return _settled(facts, carried, None)
+        return _closed(facts, change.before, failed, PoolCondition(True, "RollingBack", why))
+    if late := _unfinished(facts.members, applied):
+        why = f"the cards are being changed from {change.before} to {applied}, {_cards(late)}"
+        return _closed(facts, applied, change, _stuck(facts, "Rebuilding", why, late))
+    return _settled(facts, applied, None)
 
 
-def _card_by_card(facts: Facts, carried: Sharing, change: Change | None, goal: Sharing) -> Outcome:
+def _card_by_card(
+    facts: PoolFacts, applied: Sharing, change: SharingChange | None, goal: Sharing
+) -> PoolDecision:
     members = facts.members
-    broken = [member for member in members if member.follows == goal != carried and member.failed(goal)]
+    broken = [
+        member for member in members if member.desired_sharing == goal != applied and member.failed(goal)
+    ]
     if broken:
-        change, goal = Change(carried, goal, _failure(broken, goal)), carried
+        change, goal = SharingChange(applied, goal, _failure(broken, goal)), applied
     if rollout.is_done(members, goal):
         over = replace(change, over=True) if change is not None and change.failed else None
         settled = _settled(facts, goal, over)
         # A later reconcile removes the annotations of cards, when all components know the pool's sharing.
-        return settled if goal == carried else replace(settled, steps=())
-    steps = rollout.steps(members, goal, carried)
+        return settled if goal == applied else replace(settled, steps=())
+    steps = rollout.steps(members, goal, applied)
     count = f"{rollout.changed(members, goal)} of {len(members)} cards are"
     why = (
-        f"{change.failed}; {count} back at {goal}" if change else f"{count} changed from {carried} to {goal}"
+        f"{change.failed}; {count} back at {goal}" if change else f"{count} changed from {applied} to {goal}"
     )
     moving = [member for member in members if member.drained and member.occupancy != WITHDRAWN]
-    verdict = _stuck(facts, ROLLING_OUT, f"{why}{_awaited(moving)}", moving)
+    verdict = _stuck(facts, ROLLING_OUT, f"{why}{_waiting_for(moving)}", moving)
     configured = replace(verdict, holds=False)
     kept = change if change is not None and change.failed else None
-    open_ = Verdict(False, "PerCard", "the pool stays open while its cards change one by one")
-    return Outcome(carried, kept, open_, configured, misconfigured=_conflict(facts), steps=steps)
+    open_ = PoolCondition(False, "PerCard", "the pool stays open while its cards change one by one")
+    return PoolDecision(applied, kept, open_, configured, misconfigured=_conflict(facts), steps=steps)
 
 
-def _settled(facts: Facts, carried: Sharing, change: Change | None) -> Outcome:
+def _settled(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -> PoolDecision:
     """No change is in progress; single cards may be new or failed."""
     configured = CONFIGURED
     if change is not None:
-        why = f"{change.failed}; the pool stays at {carried} until its allocation is changed or confirmed"
-        configured = Verdict(False, "RolledBack", why)
-    elif late := [member for member in facts.members if not member.suits(carried)]:
-        configured = Verdict(
-            False, "CardsNotCut", f"cards do not have the sharing {carried} yet, {_cards(late)}"
+        why = f"{change.failed}; the pool stays at {applied} until its allocation is changed or confirmed"
+        configured = PoolCondition(False, "RolledBack", why)
+    elif late := [member for member in facts.members if not member.matches(applied)]:
+        configured = PoolCondition(
+            False, "CardsNotCut", f"cards do not have the sharing {applied} yet, {_cards(late)}"
         )
-    steps = rollout.steps(facts.members, carried, carried)
-    return Outcome(carried, change, SERVING, configured, misconfigured=_conflict(facts), steps=steps)
-
-
-def _closed(facts: Facts, carried: Sharing, change: Change | None, why: Verdict) -> Outcome:
-    return Outcome(carried, change, why, replace(why, holds=False), misconfigured=_conflict(facts))
-
-
-def _stuck(facts: Facts, reason: str, why: str, late: Sequence[Member]) -> Verdict:
-    """After the deadline the reason is GPUModeChangeStuck; no pod is deleted."""
-    return Verdict(True, STUCK if facts.overdue and late else reason, why)
-
-
-def _leave(facts: Facts, carried: Sharing, change: Change | None) -> Outcome:
-    busy = _held(facts.members)
-    why = f"the pool is deleted once no pod holds its cards{_awaited(busy)}"
-    closed = _stuck(facts, "Deleting", why, busy)
-    configured = Verdict(False, "Deleting", why)
-    return Outcome(
-        carried, change, closed, configured, misconfigured=IN_ORDER, release=facts.closed and not busy
+    steps = rollout.steps(facts.members, applied, applied)
+    return PoolDecision(
+        applied, change, NOT_IN_MAINTENANCE, configured, misconfigured=_conflict(facts), steps=steps
     )
 
 
-def _drift(facts: Facts, carried: Sharing) -> Verdict | None:
+def _closed(
+    facts: PoolFacts, applied: Sharing, change: SharingChange | None, why: PoolCondition
+) -> PoolDecision:
+    return PoolDecision(applied, change, why, replace(why, holds=False), misconfigured=_conflict(facts))
+
+
+def _stuck(facts: PoolFacts, reason: str, why: str, late: Sequence[PoolMember]) -> PoolCondition:
+    """After the deadline the reason is GPUModeChangeStuck; no pod is deleted."""
+    return PoolCondition(True, STUCK if facts.overdue and late else reason, why)
+
+
+def _delete(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -> PoolDecision:
+    busy = _busy(facts.members)
+    why = f"the pool is deleted once no pod holds its cards{_waiting_for(busy)}"
+    closed = _stuck(facts, "Deleting", why, busy)
+    configured = PoolCondition(False, "Deleting", why)
+    return PoolDecision(
+        applied,
+        change,
+        closed,
+        configured,
+        misconfigured=NOT_MISCONFIGURED,
+        release=facts.closed and not busy,
+    )
+
+
+def _drift(facts: PoolFacts, applied: Sharing) -> PoolCondition | None:
     """The drift of the pool, from a foreign repartitioning of a card until a user confirms the repair."""
     drifted = [
         member
         for member in facts.members
-        if member.cut is not None and member.cut.state == DRIFTED and not member.out
+        if member.cut is not None and member.cut.state == DRIFTED and not member.unavailable
     ]
     if drifted:
-        why = f"another program repartitioned cards of the pool, which must be {carried}: {_cards(drifted)}"
-        return Verdict(True, DRIFTED, why)
+        why = f"another program repartitioned cards of the pool, which must be {applied}: {_cards(drifted)}"
+        return PoolCondition(True, DRIFTED, why)
     if facts.misconfigured not in (DRIFTED, UNCONFIRMED):
         return None
-    amiss = [member for member in facts.members if not member.out and not member.suits(member.follows)]
-    if late := [member for member in amiss if not member.failed(member.follows)]:
-        return Verdict(
+    amiss = [
+        member
+        for member in facts.members
+        if not member.unavailable and not member.matches(member.desired_sharing)
+    ]
+    if late := [member for member in amiss if not member.failed(member.desired_sharing)]:
+        return PoolCondition(
             True, DRIFTED, f"cards that another program repartitioned are repaired, {_cards(late)}"
         )
     if facts.confirmed:
         return None
     but = f", except cards that cannot be repaired, {_cards(amiss)}" if amiss else ""
     why = f"the cards match the allocation of the pool again{but}; confirm with: croupier pools confirm"
-    return Verdict(True, UNCONFIRMED, why)
+    return PoolCondition(True, UNCONFIRMED, why)
 
 
-def _conflict(facts: Facts) -> Verdict:
+def _conflict(facts: PoolFacts) -> PoolCondition:
     if facts.conflicts:
-        return Verdict(True, "CardContested", capacity.listed(facts.conflicts))
-    if facts.elder:
-        why = f"the older pool {facts.elder} has the same resource; delete one of the two pools"
-        return Verdict(True, "ResourceTaken", why)
-    return IN_ORDER
+        return PoolCondition(True, "CardContested", capacity.shortened_list(facts.conflicts))
+    if facts.older_duplicate:
+        why = f"the older pool {facts.older_duplicate} has the same resource; delete one of the two pools"
+        return PoolCondition(True, "ResourceTaken", why)
+    return NOT_MISCONFIGURED
 
 
-def _held(members: Iterable[Member]) -> list[Member]:
+def _busy(members: Iterable[PoolMember]) -> list[PoolMember]:
     """The cards that a pod holds, or that could still be allocated."""
     return [member for member in members if member.occupancy != WITHDRAWN or member.holdings]
 
 
-def _unfinished(members: Iterable[Member], carried: Sharing) -> list[Member]:
+def _unfinished(members: Iterable[PoolMember], applied: Sharing) -> list[PoolMember]:
     """The cards that still have to change. A card that failed is left to a user and serves nothing."""
     return [
-        member for member in members if not (member.out or member.suits(carried) or member.failed(carried))
+        member
+        for member in members
+        if not (member.unavailable or member.matches(applied) or member.failed(applied))
     ]
 
 
-def _failure(broken: Sequence[Member], wanted: Sharing) -> str:
+def _failure(broken: Sequence[PoolMember], wanted: Sharing) -> str:
     messages = (f"card {member.id}: {member.cut.message}" for member in broken if member.cut is not None)
-    return f"the change to {wanted} failed ({capacity.listed(messages)})"
+    return f"the change to {wanted} failed ({capacity.shortened_list(messages)})"
 
 
-def _cards(members: Sequence[Member]) -> str:
+def _cards(members: Sequence[PoolMember]) -> str:
     """`2 cards to go: node-1-gpu-0 (Waiting), ...`."""
     named = (f"{member.id} ({_state(member)})" for member in members)
-    return f"{_number(len(members))} to go: {capacity.listed(named)}"
+    return f"{_number(len(members))} to go: {capacity.shortened_list(named)}"
 
 
-def _state(member: Member) -> str:
+def _state(member: PoolMember) -> str:
     if member.cut is None:
         return member.occupancy or "unknown"
     return f"{member.cut.state}: {member.cut.message}" if member.cut.message else member.cut.state
 
 
-def _awaited(busy: Sequence[Member]) -> str:
+def _waiting_for(busy: Sequence[PoolMember]) -> str:
     """The holders that the change waits for."""
     if not busy:
         return ""
     if holders := [holding for member in busy for holding in member.holdings]:
-        return f": {capacity.listed(holders)}"
+        return f": {capacity.shortened_list(holders)}"
     if unknown := sum(1 for member in busy if not member.occupancy):
         return f": the holders of {_number(unknown)} are unknown"
     return f": the ledger has not withdrawn {_number(len(busy))} yet"

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-Span: TypeAlias = tuple[int, int]
+IndexRange: TypeAlias = tuple[int, int]
 """First and last index, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class SelectorRequirement:
     """One requirement on a label. An unknown operator never matches."""
 
     key: str
@@ -22,24 +22,24 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelMatch:
     """A label selector: every requirement must hold, and an empty selector matches everything."""
 
     equal: Mapping[str, str] = field(default_factory=dict)
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[SelectorRequirement, ...] = ()
 
 
-ANYTHING: Final = Labelled()
+ANYTHING: Final = LabelMatch()
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class CardFilter:
     """Properties of cards; an empty field is not checked."""
 
     ids: frozenset[str] = frozenset()
     pci: frozenset[str] = frozenset()
     """PCI vendor and device ids, such as 10de/2331."""
-    indexes: tuple[Span, ...] = ()
+    indexes: tuple[IndexRange, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     products: frozenset[str] = frozenset()
     profiles: frozenset[str] = frozenset()
@@ -48,16 +48,16 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
-    include: Filter = Filter()
-    exclude: Filter = Filter()
+class CardSelector:
+    include: CardFilter = CardFilter()
+    exclude: CardFilter = CardFilter()
 
 
-EVERY_CARD: Final = Selector()
+EVERY_CARD: Final = CardSelector()
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class CardTraits:
     """The properties of a card. An unknown property matches no filter on it."""
 
     id: str
@@ -69,13 +69,13 @@ class Traits:
     mig_capable: bool | None = None
 
 
-def labelled(labels: Mapping[str, str], selector: Labelled) -> bool:
+def matches_labels(labels: Mapping[str, str], selector: LabelMatch) -> bool:
     if any(labels.get(key) != value for key, value in selector.equal.items()):
         return False
-    return all(_meets(labels.get(required.key), required) for required in selector.requirements)
+    return all(_is_met(labels.get(required.key), required) for required in selector.requirements)
 
 
-def _meets(value: str | None, wanted: Requirement) -> bool:
+def _is_met(value: str | None, wanted: SelectorRequirement) -> bool:
     match wanted.operator:
         case "In":
             return value in wanted.values
@@ -89,11 +89,11 @@ def _meets(value: str | None, wanted: Requirement) -> bool:
             return False
 
 
-def selects(selector: Selector, card: Traits) -> bool:
-    return all(_answers(selector.include, card)) and not any(_answers(selector.exclude, card))
+def selects(selector: CardSelector, card: CardTraits) -> bool:
+    return all(_results(selector.include, card)) and not any(_results(selector.exclude, card))
 
 
-def _answers(asked: Filter, card: Traits) -> list[bool]:
+def _results(asked: CardFilter, card: CardTraits) -> list[bool]:
     """One result for every field that is set."""
     answers = []
     if asked.ids:
@@ -103,7 +103,7 @@ def _answers(asked: Filter, card: Traits) -> list[bool]:
     if asked.indexes:
         answers.append(_within(card.index, asked.indexes))
     if asked.labels:
-        answers.append(labelled(card.labels, Labelled(asked.labels)))
+        answers.append(matches_labels(card.labels, LabelMatch(asked.labels)))
     if asked.products:
         answers.append(card.product in asked.products)
     if asked.profiles:
@@ -113,11 +113,11 @@ def _answers(asked: Filter, card: Traits) -> list[bool]:
     return answers
 
 
-def _within(index: int | None, spans: tuple[Span, ...]) -> bool:
+def _within(index: int | None, spans: tuple[IndexRange, ...]) -> bool:
     return index is not None and any(low <= index <= high for low, high in spans)
 
 
-def span(written: str) -> Span:
+def parse_range(written: str) -> IndexRange:
     """Parse an index range of a GPUPool, such as `0-1` or `3`."""
     low, _, high = written.partition("-")
     return int(low), int(high or low)

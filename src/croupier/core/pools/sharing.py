@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Mode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
+PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 WHOLE: Final = "whole"
 """The target of a card that is not partitioned."""
@@ -19,19 +19,19 @@ WHOLE: Final = "whole"
 class Sharing:
     """`profile` or `layout` is set in mode MIG, `slices` in mode TimeSlice. The layout is sorted."""
 
-    mode: Mode
+    mode: PoolMode
     profile: str = ""
     layout: tuple[tuple[str, int], ...] = ()
     slices: int = 0
 
     def __str__(self) -> str:
         if self.mode == "MIG":
-            return f"MIG {self.profile or spelled(dict(self.layout))}"
+            return f"MIG {self.profile or layout_text(dict(self.layout))}"
         return f"TimeSlice with {self.slices} slices" if self.mode == "TimeSlice" else self.mode
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ReportedLayout:
     """The MIG layout of a card, as the agent of its node reports it."""
 
     state: str = "Applied"
@@ -41,23 +41,23 @@ class Cut:
     message: str = ""
 
 
-def suits(cut: Cut | None, sharing: Sharing, fits: Mapping[str, int]) -> bool:
+def matches(cut: ReportedLayout | None, sharing: Sharing, fits: Mapping[str, int]) -> bool:
     """The layout matches the sharing, or is unknown. `fits` is the largest number of devices by profile."""
     if cut is None:
         return True
-    return cut.state == "Applied" and _is(cut.profiles, sharing, fits)
+    return cut.state == "Applied" and _matches(cut.profiles, sharing, fits)
 
 
-def failed(cut: Cut | None, sharing: Sharing) -> bool:
+def failed(cut: ReportedLayout | None, sharing: Sharing) -> bool:
     """The agent failed to apply exactly this sharing. A failure with another target does not count."""
     if cut is None or cut.state != "Failed" or not cut.target:
         return False
-    aimed = read(cut.target)
+    aimed = parse_target(cut.target)
     # For an unsupported profile the agent reports the target without a number.
-    return set(aimed) == {sharing.profile} if sharing.profile else _is(aimed, sharing, {})
+    return set(aimed) == {sharing.profile} if sharing.profile else _matches(aimed, sharing, {})
 
 
-def _is(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
+def _matches(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
     if sharing.mode != "MIG":
         return not profiles
     if sharing.layout:
@@ -66,7 +66,7 @@ def _is(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) 
     return set(profiles) == {sharing.profile} and most in (None, profiles[sharing.profile])
 
 
-def read(target: str) -> dict[str, int]:
+def parse_target(target: str) -> dict[str, int]:
     """Parse a target such as `2g.20gb:2,3g.30gb:1`; empty for `whole`, 0 for an unreadable number."""
     counts: dict[str, int] = {}
     for piece in target.split(",") if target not in ("", WHOLE) else ():
@@ -75,5 +75,5 @@ def read(target: str) -> dict[str, int]:
     return counts
 
 
-def spelled(layout: Mapping[str, int]) -> str:
+def layout_text(layout: Mapping[str, int]) -> str:
     return ",".join(f"{profile}:{number}" for profile, number in sorted(layout.items()))

@@ -11,18 +11,18 @@ from datetime import timedelta
 from typing import Final
 
 from croupier.core.market import clearing, terms, units
-from croupier.core.market.clearing import Part
+from croupier.core.market.clearing import ContainerBid
 from croupier.core.quantity import Quantity
-from croupier.core.resizing import words
-from croupier.core.resizing.seen import Condition, Pod, Scene, Wish
-from croupier.core.resizing.words import Verdict
+from croupier.core.resizing import messages
+from croupier.core.resizing.messages import ResizeVerdict
+from croupier.core.resizing.model import DesiredLimit, ResizeCondition, ResizeInputs, ResizePod
 
-PATIENCE: Final = timedelta(seconds=60)
+KUBELET_TIMEOUT: Final = timedelta(seconds=60)
 """How long the kubelet may take to report a resize before it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LimitChange:
     """The new limits, and the requests if they change too. `back`: a reset to the limits in force."""
 
     limits: Mapping[str, Quantity]
@@ -35,39 +35,39 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ResizeDecision:
     """`verdict` is the status to write after `change`, if any, was made."""
 
-    verdict: Verdict
+    verdict: ResizeVerdict
     uid: str = ""
     applied: Quantity | None = None
     originals: Mapping[str, Quantity] = field(default_factory=dict)
     restarts: int | None = None
     attempted: bool = False
     """Set the time of the last attempt to now."""
-    change: Change | None = None
+    change: LimitChange | None = None
     again: float | None = None
     """Seconds after which to requeue even if nothing changes."""
 
 
-def decide(scene: Scene) -> Decision:
-    desired_limit, pod = scene.wish, scene.pod
-    if pod is None or not desired_limit.may_move(pod):
-        return _not_ours(scene)
+def decide(scene: ResizeInputs) -> ResizeDecision:
+    desired_limit, pod = scene.desired_limit, scene.pod
+    if pod is None or not desired_limit.may_resize(pod):
+        return _no_target_pod(scene)
     if older := _older(scene, pod):
-        return Decision(words.duplicate(older), pod.uid, originals=older.told.originals)
-    if hindrance := _hindrance(desired_limit, pod):
-        return Decision(hindrance, pod.uid, pod.reported, restarts=desired_limit.told.restarts)
-    known = _known(scene, pod)
+        return ResizeDecision(messages.duplicate(older), pod.uid, originals=older.last_status.originals)
+    if hindrance := _permanent_failure(desired_limit, pod):
+        return ResizeDecision(hindrance, pod.uid, pod.reported, restarts=desired_limit.last_status.restarts)
+    known = _base_decision(scene, pod)
     if pod.phase != "Running":
-        return replace(known, verdict=words.waiting(desired_limit, pod))
+        return replace(known, verdict=messages.waiting(desired_limit, pod))
     target = split(desired_limit, pod, known.originals)
     if target is None:
-        return replace(known, verdict=words.below(least(pod), pod))
-    return _towards(scene, pod, known, target)
+        return replace(known, verdict=messages.below_request(lowest_limit(pod), pod))
+    return _resize_to(scene, pod, known, target)
 
 
-def refused(decision: Decision, verdict: Verdict) -> Decision:
+def after_refusal(decision: ResizeDecision, verdict: ResizeVerdict) -> ResizeDecision:
     """The API server refused the change. An infeasible resize stays infeasible, reset or not."""
     back = decision.change is not None and decision.change.back
     return replace(
@@ -75,75 +75,77 @@ def refused(decision: Decision, verdict: Verdict) -> Decision:
     )
 
 
-def least(pod: Pod) -> int:
+def lowest_limit(pod: ResizePod) -> int:
     """In quanta, the lowest limit that Kubernetes accepts without a change of the QoS class."""
-    return max(terms.lowest(pod.shape), _floor(pod))
+    return max(terms.lowest_limit(pod.shape), _floor(pod))
 
 
-def split(desired_limit: Wish, pod: Pod, originals: Mapping[str, Quantity]) -> Change | None:
+def split(
+    desired_limit: DesiredLimit, pod: ResizePod, originals: Mapping[str, Quantity]
+) -> LimitChange | None:
     """Split the limit by the containers' original limits; None if it is below their minimum."""
     desired = units.at_most(desired_limit.desired)
-    if desired < least(pod):
+    if desired < lowest_limit(pod):
         return None
     floors = pod.floors
     parts = [
-        Part(
+        ContainerBid(
             container.name,
             units.at_least(originals.get(container.name, container.limit)),
             floors[container.name],
         )
         for container in pod.containers
     ]
-    limits = {name: units.written(share) for name, share in clearing.split(desired, parts).items()}
-    return Change(limits, limits if pod.shape.qos == "Guaranteed" else {})
+    limits = {name: units.to_quantity(share) for name, share in clearing.split(desired, parts).items()}
+    return LimitChange(limits, limits if pod.shape.qos == "Guaranteed" else {})
 
 
-def _not_ours(scene: Scene) -> Decision:
+def _no_target_pod(scene: ResizeInputs) -> ResizeDecision:
     """There is no pod that this PodAllocation may resize. The record of a deleted pod stays."""
-    desired_limit = scene.wish
+    desired_limit = scene.desired_limit
     if desired_limit.pod_namespace != desired_limit.namespace:
-        return Decision(words.other_namespace(desired_limit))
+        return ResizeDecision(messages.other_namespace(desired_limit))
     if scene.pod is None:
-        return Decision(words.no_pod(desired_limit), uid=desired_limit.told.uid)
+        return ResizeDecision(messages.no_pod(desired_limit), uid=desired_limit.last_status.uid)
     if not desired_limit.is_of(scene.pod.uid):
-        return Decision(words.replaced(desired_limit), uid=desired_limit.told.uid)
-    return Decision(words.other_node(desired_limit, scene.pod))
+        return ResizeDecision(messages.replaced(desired_limit), uid=desired_limit.last_status.uid)
+    return ResizeDecision(messages.other_node(desired_limit, scene.pod))
 
 
-def _older(scene: Scene, pod: Pod) -> Wish | None:
+def _older(scene: ResizeInputs, pod: ResizePod) -> DesiredLimit | None:
     """The older PodAllocation of this pod, which takes precedence; None if this one is the oldest.
 
     Creation times are in whole seconds; of two with the same time, the one that resized the pod before wins.
     """
-    desired_limit = scene.wish
-    rivals = [rival for rival in scene.rivals if rival.may_move(pod)]
-    first = min([desired_limit, *rivals], key=lambda rival: (rival.created, not rival.at_work, rival.name))
+    desired_limit = scene.desired_limit
+    rivals = [rival for rival in scene.rivals if rival.may_resize(pod)]
+    first = min([desired_limit, *rivals], key=lambda rival: (rival.created, not rival.is_active, rival.name))
     return None if first is desired_limit else first
 
 
-def _hindrance(desired_limit: Wish, pod: Pod) -> Verdict | None:
+def _permanent_failure(desired_limit: DesiredLimit, pod: ResizePod) -> ResizeVerdict | None:
     """A reason that only a change of the pod or of the PodAllocation can remove."""
     if pod.terminating or pod.phase in ("Succeeded", "Failed"):
-        return words.over(desired_limit, pod)
+        return messages.finished(desired_limit, pod)
     if pod.pod_level:
-        return words.pod_level()
-    if unfit := terms.unmovable(pod.shape):
-        return words.failed(unfit.word, unfit.sentence)
+        return messages.pod_level()
+    if unfit := terms.not_resizable(pod.shape):
+        return messages.failed(unfit.code, unfit.sentence)
     if (
         not desired_limit.desired.nanos > 0
-        or units.written(units.at_most(desired_limit.desired)) != desired_limit.desired
+        or units.to_quantity(units.at_most(desired_limit.desired)) != desired_limit.desired
     ):
-        return words.not_a_step(desired_limit.desired)
+        return messages.invalid_limit(desired_limit.desired)
     return None
 
 
-def _known(scene: Scene, pod: Pod) -> Decision:
+def _base_decision(scene: ResizeInputs, pod: ResizePod) -> ResizeDecision:
     """The fields of the status that do not depend on the outcome."""
-    last = scene.wish.told
+    last = scene.desired_limit.last_status
     originals = last.originals or {container.name: container.limit for container in pod.containers}
     restarts = last.restarts if last.uid == pod.uid else None
-    return Decision(
-        words.recorded(scene.wish.desired),
+    return ResizeDecision(
+        messages.recorded(scene.desired_limit.desired),
         pod.uid,
         pod.reported,
         originals,
@@ -151,79 +153,87 @@ def _known(scene: Scene, pod: Pod) -> Decision:
     )
 
 
-def _towards(scene: Scene, pod: Pod, known: Decision, target: Change) -> Decision:
-    desired_limit, last = scene.wish, scene.wish.told
+def _resize_to(
+    scene: ResizeInputs, pod: ResizePod, known: ResizeDecision, target: LimitChange
+) -> ResizeDecision:
+    desired_limit, last = scene.desired_limit, scene.desired_limit.last_status
     if _matches(pod, target):
-        return _judged(scene, pod, known)
+        return _evaluate_conditions(scene, pod, known)
     current = (
         last.uid == pod.uid
         and last.generation == desired_limit.generation
         and last.desired == desired_limit.desired
     )
-    if current and last.word in words.ASKED:
-        return replace(known, verdict=words.foreign(desired_limit, pod))
-    if current and last.word in words.RETRIED and not scene.due:
-        return replace(known, verdict=Verdict(last.phase, last.word, last.sentence))
+    if current and last.code in messages.SET_AFTER_WRITE:
+        return replace(known, verdict=messages.foreign(desired_limit, pod))
+    if current and last.code in messages.RETRIED and not scene.due:
+        return replace(known, verdict=ResizeVerdict(last.phase, last.code, last.sentence))
     if not last.originals:
         return replace(known, again=0.0)
     return replace(
         known,
-        verdict=words.resizing(desired_limit.desired, pod),
+        verdict=messages.resizing(desired_limit.desired, pod),
         restarts=pod.restarts,
         attempted=True,
         change=target,
-        again=PATIENCE.total_seconds(),
+        again=KUBELET_TIMEOUT.total_seconds(),
     )
 
 
-def _judged(scene: Scene, pod: Pod, known: Decision) -> Decision:
+def _evaluate_conditions(scene: ResizeInputs, pod: ResizePod, known: ResizeDecision) -> ResizeDecision:
     """The spec is as desired: evaluate the kubelet's conditions."""
     pending, moving = _fresh(pod.pending, pod), _fresh(pod.in_progress, pod)
     if pending is not None and pending.reason == "Infeasible":
         return _infeasible(scene, pod, known, pending)
     if pending is not None:
-        return replace(known, verdict=words.deferred(pending.message))
+        return replace(known, verdict=messages.deferred(pending.message))
     if moving is not None:
         failed = moving.reason == "Error"
-        verdict = words.kubelet_error(moving.message) if failed else words.in_progress(moving.message)
+        verdict = messages.kubelet_error(moving.message) if failed else messages.in_progress(moving.message)
         return replace(known, verdict=verdict)
-    return _proven(scene, pod, known)
+    return _evaluate_report(scene, pod, known)
 
 
-def _proven(scene: Scene, pod: Pod, known: Decision) -> Decision:
+def _evaluate_report(scene: ResizeInputs, pod: ResizePod, known: ResizeDecision) -> ResizeDecision:
     """There is no resize condition, as is also the case right after the change: check the reported limits."""
-    desired = scene.wish.desired
+    desired = scene.desired_limit.desired
     if stopped := [container for container in pod.containers if container.state]:
-        return replace(known, verdict=words.not_running(stopped))
+        return replace(known, verdict=messages.not_running(stopped))
     if known.restarts != pod.restarts:
-        verdict = words.restarted(desired)
+        verdict = messages.restarted(desired)
         return replace(known, verdict=verdict, restarts=pod.restarts, attempted=True, again=0.0)
     if pod.observed >= pod.generation and _reports(pod):
-        return replace(known, verdict=words.enforced(desired, pod))
-    last = scene.wish.told
+        return replace(known, verdict=messages.enforced(desired, pod))
+    last = scene.desired_limit.last_status
     asked = last.attempted if last.uid == pod.uid else None
-    left = PATIENCE if asked is None else asked + PATIENCE - scene.now
+    left = KUBELET_TIMEOUT if asked is None else asked + KUBELET_TIMEOUT - scene.now
     if left <= timedelta():
-        return replace(known, verdict=words.not_enforced(desired, pod))
-    verdict = words.resizing(desired, pod)
+        return replace(known, verdict=messages.not_enforced(desired, pod))
+    verdict = messages.resizing(desired, pod)
     return replace(known, verdict=verdict, attempted=asked is None, again=left.total_seconds())
 
 
-def _infeasible(scene: Scene, pod: Pod, known: Decision, said: Condition) -> Decision:
+def _infeasible(
+    scene: ResizeInputs, pod: ResizePod, known: ResizeDecision, said: ResizeCondition
+) -> ResizeDecision:
     """Reset the spec to the limits in force: an infeasible spec would mislead its readers."""
-    last = scene.wish.told
-    verdict = words.infeasible(said.message, pod.reported)
-    before = last.word == "Infeasible" and last.uid == pod.uid and last.generation == scene.wish.generation
+    last = scene.desired_limit.last_status
+    verdict = messages.infeasible(said.message, pod.reported)
+    before = (
+        last.code == "Infeasible"
+        and last.uid == pod.uid
+        and last.generation == scene.desired_limit.generation
+    )
     if pod.reported is None or (before and not scene.due):
         return replace(known, verdict=verdict)
     limits = {
         container.name: container.reported for container in pod.containers if container.reported is not None
     }
     requests = limits if pod.shape.qos == "Guaranteed" else {}
-    return replace(known, verdict=verdict, attempted=True, change=Change(limits, requests, back=True))
+    return replace(known, verdict=verdict, attempted=True, change=LimitChange(limits, requests, back=True))
 
 
-def _fresh(condition: Condition | None, pod: Pod) -> Condition | None:
+def _fresh(condition: ResizeCondition | None, pod: ResizePod) -> ResizeCondition | None:
     """None for a condition about an earlier spec, until the kubelet has observed the current one.
 
     After that it is valid for the current spec, too: the kubelet does not reset it after other changes.
@@ -234,7 +244,7 @@ def _fresh(condition: Condition | None, pod: Pod) -> Condition | None:
     return None if stale else condition
 
 
-def _matches(pod: Pod, target: Change) -> bool:
+def _matches(pod: ResizePod, target: LimitChange) -> bool:
     """The spec equals the target."""
     return all(
         container.limit == target.limits[container.name]
@@ -243,9 +253,9 @@ def _matches(pod: Pod, target: Change) -> bool:
     )
 
 
-def _reports(pod: Pod) -> bool:
+def _reports(pod: ResizePod) -> bool:
     return all(container.reported == container.limit for container in pod.containers)
 
 
-def _floor(pod: Pod) -> int:
+def _floor(pod: ResizePod) -> int:
     return sum(pod.floors.values())

@@ -15,100 +15,100 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from croupier.api.gpu.agent_report import BEATS, AgentReport
+from croupier.api.gpu.agent_report import READY_HEARTBEATS, AgentReport
 from croupier.api.kinds import NODES
-from croupier.core.cards import card as naming
+from croupier.core.cards import card_name as naming
 from croupier.core.cards import mig
-from croupier.core.cards.vitality import Scar
-from croupier.core.nodes import devices
-from croupier.core.nodes import plan as node_plan
+from croupier.core.cards.card_health import CarriedFault
+from croupier.core.nodes import layout_plan as node_plan
+from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.bootstrap import DCGM
-from croupier.core.nodes.devices import NodeCard, Offer
-from croupier.core.nodes.handed import Holding
-from croupier.core.nodes.plan import Memory, Step
-from croupier.core.nodes.state import Service
-from croupier.kube import events
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import KubeError
-from croupier.kube.events import Recorder
-from croupier.node.agent import features, past, publishing, reporting
-from croupier.node.agent import picture as agent_picture
-from croupier.node.agent.picture import Now, Picture
+from croupier.core.nodes.kubelet_assignments import KubeletAssignment
+from croupier.core.nodes.layout_plan import CardHistory, LayoutStep
+from croupier.core.nodes.node_conditions import DevicePluginState
+from croupier.core.nodes.plugin_devices import NodeCard, ServedResources
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import KubeError
+from croupier.kube.controller import events
+from croupier.kube.controller.events import EventRecorder
+from croupier.node.agent import gpu_labels, previous_report, publishing, reporting
+from croupier.node.agent import round_state as agent_picture
+from croupier.node.agent.node_informers import NodeInformers
 from croupier.node.agent.publishing import Publisher
-from croupier.node.agent.recutting import Failed, Outcome, Recutter
-from croupier.node.agent.reporting import Pulse, Telling
-from croupier.node.agent.sight import Window
-from croupier.node.cards import exporter
-from croupier.node.cards.cards import CardError, Cards, Seen, Sighting
-from croupier.node.cards.exporter import Readings
+from croupier.node.agent.repartitioning import Repartitioner, RepartitionFailed, RepartitionResult
+from croupier.node.agent.reporting import HeartbeatCounters, ReportContext
+from croupier.node.agent.round_state import RoundInputs, RoundState
+from croupier.node.cards import dcgm_exporter
+from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot, ObservedCard
+from croupier.node.cards.dcgm_exporter import DcgmReadings
 
-WRITE_WITHIN: Final = 10.0
+WRITE_TIMEOUT: Final = 10.0
 """The timeout of each write of a round in seconds. A failed write is retried in the next round."""
 
 log = structlog.get_logger(__name__)
 
 
-class Serving(Protocol):
+class DeviceServing(Protocol):
     """Offers devices to pods: through device plugins, or in the status of a Node without a kubelet."""
 
-    async def serve(self, offer: Offer, cards: Mapping[str, Seen]) -> None: ...
-    def service(self) -> Service: ...
+    async def serve(self, offer: ServedResources, cards: Mapping[str, ObservedCard]) -> None: ...
+    def service(self) -> DevicePluginState: ...
 
-    async def given(self) -> Sequence[Holding] | None:
+    async def given(self) -> Sequence[KubeletAssignment] | None:
         """The kubelet's device assignments. None if they cannot be read."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Check(Protocol):
+class AllocationCheck(Protocol):
     """Checks pods whose devices differ from their allocation."""
 
-    async def look(self, picture: Picture, offer: Offer) -> float | None:
+    async def inspect(self, picture: RoundState, offer: ServedResources) -> float | None:
         """Returns the seconds until the next check is due, if any."""
         ...
 
 
-class Gauge(Protocol):
+class NodeAgentMetrics(Protocol):
     """`cut` counts applied, restored (failed and rolled back) or failed."""
 
-    def looked(self, seconds: float) -> None: ...
-    def offered(self, node: str, offer: Offer) -> None: ...
+    def driver_inspected(self, seconds: float) -> None: ...
+    def offered(self, node: str, offer: ServedResources) -> None: ...
     def left(self, node: str) -> None: ...
     def cut(self, outcome: str) -> None: ...
-    def unheard(self) -> None: ...
+    def heartbeat_failed(self) -> None: ...
 
 
-class Unmeasured:
-    def looked(self, seconds: float) -> None: ...
-    def offered(self, node: str, offer: Offer) -> None: ...
+class NoNodeAgentMetrics:
+    def driver_inspected(self, seconds: float) -> None: ...
+    def offered(self, node: str, offer: ServedResources) -> None: ...
     def left(self, node: str) -> None: ...
     def cut(self, outcome: str) -> None: ...
-    def unheard(self) -> None: ...
+    def heartbeat_failed(self) -> None: ...
 
 
-class Monitor(Protocol):
+class HealthMonitor(Protocol):
     """A source of more readings than the driver provides."""
 
-    async def read(self) -> Readings | None: ...
+    async def read(self) -> DcgmReadings | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class NodeAgentParts:
     """The components of an agent."""
 
-    window: Window
-    cards: Cards
-    serving: Serving
-    cutter: Recutter
-    recorder: Recorder
-    check: Check | None = None
-    monitor: Monitor | None = None
+    informers: NodeInformers
+    cards: CardDriver
+    serving: DeviceServing
+    repartitioner: Repartitioner
+    recorder: EventRecorder
+    check: AllocationCheck | None = None
+    monitor: HealthMonitor | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NodeAgentOptions:
     namespace: str
     every: float = 3.0
     """Seconds between rounds if nothing happens."""
@@ -116,36 +116,38 @@ class Settings:
     """Seconds between heartbeats."""
     boot: str = ""
     """The boot ID of the machine. Empty for simulated nodes."""
-    turns: asyncio.Semaphore | None = None
+    write_slots: asyncio.Semaphore | None = None
     """Limits concurrent writes of many agents in one process, to protect a slow API server."""
     clock: Clock = field(default_factory=SystemClock)
-    gauge: Gauge = field(default_factory=Unmeasured)
+    gauge: NodeAgentMetrics = field(default_factory=NoNodeAgentMetrics)
 
 
-class Agent:
-    def __init__(self, parts: Parts, api: Client, settings: Settings) -> None:
+class NodeAgent:
+    def __init__(self, parts: NodeAgentParts, api: Client, settings: NodeAgentOptions) -> None:
         self._parts = parts
         self._settings = settings
-        self._node = parts.window.name
+        self._node = parts.informers.name
         self._publisher = Publisher(
             api,
-            publishing.Settings(self._node, settings.namespace, beat=settings.beat, clock=settings.clock),
-            parts.window.node,
+            publishing.PublisherOptions(
+                self._node, settings.namespace, beat=settings.beat, clock=settings.clock
+            ),
+            parts.informers.node,
         )
         self._wake = asyncio.Event()
-        self._seen = Sighting()
+        self._snapshot = DriverSnapshot()
         self._monitor = parts.cards.source
-        self._pulse = Pulse()
-        self._memory: dict[str, Memory] = {}
-        self._scars: Mapping[str, Scar] = {}
+        self._counters = HeartbeatCounters()
+        self._memory: dict[str, CardHistory] = {}
+        self._carried_faults: Mapping[str, CarriedFault] = {}
         self._cards: list[NodeCard] = []
-        self._offer = Offer()
-        self._cutting: asyncio.Task[None] | None = None
-        self._busy: Step | None = None
-        self._cuts = 0
+        self._offer = ServedResources()
+        self._repartitioning: asyncio.Task[None] | None = None
+        self._busy: LayoutStep | None = None
+        self._repartition_count = 0
         self._refused = ""
         self._check_in: float | None = None
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         """Set after the first round."""
         self.report: AgentReport | None = None
         """The report of the last round."""
@@ -165,8 +167,8 @@ class Agent:
             while not stop.is_set():
                 self._wake.clear()
                 await self.round()
-                self.begun.set()
-                await self._rest(stop)
+                self.started.set()
+                await self._wait(stop)
         finally:
             await self._end()
 
@@ -175,109 +177,113 @@ class Agent:
         while not stop.is_set():
             try:
                 await self._parts.cards.open()
-                self._recall(await self._publisher.previous_report())
+                self._restore_history(await self._publisher.previous_report())
             except (CardError, KubeError) as error:
                 log.warning("cannot start yet; retrying", node=self._node, error=str(error))
-                await first(self._settings.every, stop.wait())
+                await wait_first(self._settings.every, stop.wait())
             else:
                 return
 
-    def _recall(self, last: AgentReport | None) -> None:
+    def _restore_history(self, last: AgentReport | None) -> None:
         for card in last.cards if last is not None else ():
             card_id = naming.inventory_id(self._node, card.address)
-            self._memory[card_id] = node_plan.remembered(card.cut.state, card.cut.target)
-        self._scars = past.scars(last, self._settings.boot, self._settings.clock.monotonic())
+            self._memory[card_id] = node_plan.history_from_report(card.cut.state, card.cut.target)
+        self._carried_faults = previous_report.carried_faults(
+            last, self._settings.boot, self._settings.clock.monotonic()
+        )
 
-    async def _rest(self, stop: asyncio.Event) -> None:
-        unpublished = self.report is None or not self._publisher.shown(self.report)
-        waits = (self._settings.every, publishing.CALM if unpublished else None, self._check_in)
+    async def _wait(self, stop: asyncio.Event) -> None:
+        unpublished = self.report is None or not self._publisher.is_current(self.report)
+        waits = (self._settings.every, publishing.MIN_WRITE_INTERVAL if unpublished else None, self._check_in)
         seconds = min(wait for wait in waits if wait is not None)
-        await first(seconds, stop.wait(), self._wake.wait(), self._parts.cards.changed(seconds))
+        await wait_first(seconds, stop.wait(), self._wake.wait(), self._parts.cards.changed(seconds))
 
     async def _end(self) -> None:
         """Interrupt a repartitioning in progress, like a crash would. The next agent continues it."""
-        if self._cutting is not None:
-            self._cutting.cancel()
-            await asyncio.wait({self._cutting})
+        if self._repartitioning is not None:
+            self._repartitioning.cancel()
+            await asyncio.wait({self._repartitioning})
         self._settings.gauge.left(self._node)
         await self._parts.serving.close()
         with contextlib.suppress(CardError):
             await self._parts.cards.close()
 
     async def round(self) -> None:
-        picture = agent_picture.draw(self._parts.window, await self._now())
-        self._memory = {card: step.memory for card, step in picture.steps.items()}
+        picture = agent_picture.build(self._parts.informers, await self._now())
+        self._memory = {card: step.history for card, step in picture.steps.items()}
         offer = self._offered(picture)
         async with self._turn():
             await self._parts.serving.serve(offer, picture.cards)
         self._settings.gauge.offered(self._node, offer)
-        await self._tell(picture)
+        await self._publish(picture)
         if (check := self._parts.check) is not None:
             self._check_in = None
-            await self._written(
+            await self._try_write(
                 "the check of device assignments", lambda: self._checked(check, picture, offer)
             )
-        await self._change(picture)
+        await self._repartition_next(picture)
 
-    async def _checked(self, check: Check, picture: Picture, offer: Offer) -> None:
-        self._check_in = await check.look(picture, offer)
+    async def _checked(self, check: AllocationCheck, picture: RoundState, offer: ServedResources) -> None:
+        self._check_in = await check.inspect(picture, offer)
 
-    def _offered(self, picture: Picture) -> Offer:
+    def _offered(self, picture: RoundState) -> ServedResources:
         """The offer. It is reused if the cards are unchanged, because it has a hundred devices per card."""
         cards = picture.offered()
         if cards != self._cards:
-            self._cards, self._offer = cards, devices.offer(cards, self._offer.resources)
+            self._cards, self._offer = cards, plugin_devices.served_resources(cards, self._offer.resources)
         return self._offer
 
-    async def _now(self) -> Now:
+    async def _now(self) -> RoundInputs:
         given = await self._parts.serving.given()
         while True:
-            before = self._cuts
-            seen = await self._looked()
-            if before == self._cuts:  # else a repartitioning ended, and this snapshot may be older
+            before = self._repartition_count
+            seen = await self._inspected()
+            if (
+                before == self._repartition_count
+            ):  # else a repartitioning ended, and this snapshot may be older
                 break
-        unfinished = self._parts.cutter.unfinished()
+        unfinished = self._parts.repartitioner.unfinished()
         at = self._settings.clock.monotonic()
-        return Now(seen, given, self._memory, self._busy, at, unfinished)
+        return RoundInputs(seen, given, self._memory, self._busy, at, unfinished)
 
-    async def _looked(self) -> Sighting:
+    async def _inspected(self) -> DriverSnapshot:
         began = self._settings.clock.monotonic()
         try:
-            seen = await self._monitored(await self._parts.cards.look())
+            seen = await self._monitored(await self._parts.cards.inspect())
             now = self._settings.clock.monotonic()
-            self._seen = past.scarred(seen, self._scars, now)
-            self._settings.gauge.looked(now - began)
+            self._snapshot = previous_report.with_carried_faults(seen, self._carried_faults, now)
+            self._settings.gauge.driver_inspected(now - began)
         except CardError as error:
             log.warning("cannot inspect the cards", node=self._node, error=str(error))
-            self._pulse = Pulse()
-            return reporting.blind(self._seen, str(error))
-        return self._seen
+            self._counters = HeartbeatCounters()
+            return reporting.driver_lost(self._snapshot, str(error))
+        return self._snapshot
 
-    async def _monitored(self, seen: Sighting) -> Sighting:
+    async def _monitored(self, seen: DriverSnapshot) -> DriverSnapshot:
         readings = await self._parts.monitor.read() if self._parts.monitor is not None else None
         self._monitor = self._parts.cards.source if readings is None else DCGM
-        return seen if readings is None else exporter.enriched(seen, readings)
+        return seen if readings is None else dcgm_exporter.with_readings(seen, readings)
 
-    async def _tell(self, picture: Picture) -> None:
+    async def _publish(self, picture: RoundState) -> None:
         service = self._parts.serving.service()
-        self._complain(picture.wants.refused)
+        self._report_refusal(picture.wants.refused)
         if self._publisher.due and picture.seen.driver:
-            self._pulse = reporting.beaten(self._pulse, picture.cards, BEATS)
+            self._counters = reporting.after_heartbeat(self._counters, picture.cards, READY_HEARTBEATS)
         else:
-            self._pulse = reporting.between(self._pulse, picture.cards)
+            self._counters = reporting.between_heartbeats(self._counters, picture.cards)
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
         sources = self._parts.cards.source, self._monitor
-        context = Telling(self._node, *sources, service, self._pulse, troubles, self._settings.boot)
-        report = reporting.report(context, picture.seen, picture.cards, picture.steps)
-        self.report, conditions = report, picture.standing(service)
-        labels = features.labels(report, picture.mig_state(), picture.wants.text)
-        if not await self._written("the Lease", lambda: self._publisher.live(report)):
-            self._settings.gauge.unheard()
-        await self._written("labels", lambda: self._publisher.apply_labels(labels))
-        await self._written("conditions", lambda: self._publisher.apply_conditions(conditions))
+        context = ReportContext(self._node, *sources, service, self._counters, troubles, self._settings.boot)
+        report = reporting.build_report(context, picture.seen, picture.cards, picture.steps)
+        self.report, conditions = report, picture.conditions(service)
+        labels = gpu_labels.labels(report, picture.mig_state(), picture.wants.text)
+        if not await self._try_write("the Lease", lambda: self._publisher.heartbeat(report)):
+            self._settings.gauge.heartbeat_failed()
+        await self._try_write("labels", lambda: self._publisher.apply_labels(labels))
+        await self._try_write("conditions", lambda: self._publisher.apply_conditions(conditions))
 
-    def _complain(self, refused: str) -> None:
+    def _report_refusal(self, refused: str) -> None:
         """Report each refused layout once."""
         if refused and refused != self._refused:
             log.warning("the MIG layout is refused", node=self._node, why=refused)
@@ -285,23 +291,23 @@ class Agent:
         self._refused = refused
 
     def _turn(self) -> AbstractAsyncContextManager[Any]:
-        return self._settings.turns or contextlib.nullcontext()
+        return self._settings.write_slots or contextlib.nullcontext()
 
-    async def _written(self, what: str, work: Callable[[], Awaitable[Any]]) -> bool:
+    async def _try_write(self, what: str, work: Callable[[], Awaitable[Any]]) -> bool:
         """Write and return whether it succeeded. The next round retries."""
         try:
-            async with self._turn(), asyncio.timeout(WRITE_WITHIN):
+            async with self._turn(), asyncio.timeout(WRITE_TIMEOUT):
                 await work()
         except (KubeError, TimeoutError) as error:
             log.warning(f"writing {what} failed", node=self._node, error=str(error) or "timeout")
             return False
         return True
 
-    async def _change(self, picture: Picture) -> None:
+    async def _repartition_next(self, picture: RoundState) -> None:
         """Repartition the next card whose change is announced and which has no devices in use."""
         if self._busy is not None:
             return
-        steps = (step for step in picture.steps.values() if step.acts and self._known(step, picture))
+        steps = (step for step in picture.steps.values() if step.acts and self._is_announced(step, picture))
         step = next(steps, None)
         if step is None:
             return
@@ -309,37 +315,37 @@ class Agent:
         given = await self._parts.serving.given()
         if given is None or step.card in {card for card, _ in agent_picture.in_use(given)}:
             return
-        self._busy = replace(step, recut=None, recover=False)
-        self._cutting = asyncio.create_task(self._carry_out(step, picture.cards[step.card]))
+        self._busy = replace(step, new_layout=None, recover=False)
+        self._repartitioning = asyncio.create_task(self._repartition(step, picture.cards[step.card]))
 
-    def _known(self, step: Step, picture: Picture) -> bool:
+    def _is_announced(self, step: LayoutStep, picture: RoundState) -> bool:
         """Whether the published report announces the change."""
         card = picture.cards[step.card]
-        return self._publisher.told(card.address, reporting.cut(card, step))
+        return self._publisher.is_published(card.address, reporting.partitioning(card, step))
 
-    async def _carry_out(self, step: Step, card: Seen) -> None:
-        cutter = self._parts.cutter
+    async def _repartition(self, step: LayoutStep, card: ObservedCard) -> None:
+        cutter = self._parts.repartitioner
         try:
-            if step.recut is not None:
-                outcome = await cutter.apply(card, step.recut)
+            if step.new_layout is not None:
+                outcome = await cutter.apply(card, step.new_layout)
             else:
                 outcome = await cutter.recover(card)
-            self._settle(step, card, outcome)
+            self._record_result(step, card, outcome)
         except Exception as bug:  # one card must not end the agent of all cards
             log.exception("unexpected error while repartitioning a card", node=self._node, card=step.card)
-            self._settle(step, card, Failed(repr(bug), restored=False))
+            self._record_result(step, card, RepartitionFailed(repr(bug), restored=False))
         finally:
             self._busy = None
-            self._cuts += 1
+            self._repartition_count += 1
             self.wake()
 
-    def _settle(self, step: Step, card: Seen, outcome: Outcome) -> None:
+    def _record_result(self, step: LayoutStep, card: ObservedCard, outcome: RepartitionResult) -> None:
         what = f"card {card.index} ({step.card})"
-        before = mig.spelled(card.layout)
-        if isinstance(outcome, Failed):
+        before = mig.layout_text(card.layout)
+        if isinstance(outcome, RepartitionFailed):
             self._settings.gauge.cut("restored" if outcome.restored else "failed")
             now, why = self._settings.clock.monotonic(), outcome.sentence
-            self._memory[step.card] = node_plan.failed(step.memory, step.target, why, now)
+            self._memory[step.card] = node_plan.with_failure(step.history, step.target, why, now)
             target = step.target or "its previous layout"
             self._event("GPURecutFailed", f"{what} was not repartitioned to {target}: {why}", warning=True)
             log.warning("repartitioning failed", node=self._node, card=step.card, target=step.target, why=why)
@@ -350,13 +356,15 @@ class Agent:
         log.info("a card was repartitioned", node=self._node, card=step.card, target=after, before=before)
 
     def _event(self, reason: str, note: str, *, warning: bool = False) -> None:
-        node = self._parts.window.node()
+        node = self._parts.informers.node()
         if node is not None:
             kind: Any = "Warning" if warning else "Normal"
-            self._parts.recorder.record(events.about(NODES, node), reason, note, action="Cut", type=kind)
+            self._parts.recorder.record(
+                events.reference_to(NODES, node), reason, note, action="Cut", type=kind
+            )
 
 
-async def first(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
+async def wait_first(seconds: float, *waits: Coroutine[Any, Any, Any]) -> None:
     """Wait until one of them is done, or for `seconds`."""
     tasks = {asyncio.ensure_future(wait) for wait in waits}
     try:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from croupier.core.nodes.devices import Offer
+from croupier.core.nodes.plugin_devices import ServedResources
 
-SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class AgentMetrics:
+class PrometheusNodeAgentMetrics:
     """Implements `agent.NodeAgentMetrics` and `allocation_mismatch.MismatchMetrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._offers: dict[str, Offer] = {}
+        self._offers: dict[str, ServedResources] = {}
         self._rounds = Counter("gpu_node_rounds", "Rounds of the agent", registry=registry)
         self._looks = Histogram(
-            "gpu_node_look_seconds", "Duration of a driver inspection", buckets=SECONDS, registry=registry
+            "gpu_node_look_seconds", "Duration of a driver inspection", buckets=BUCKETS, registry=registry
         )
         self._cuts = Counter(
             "gpu_node_cuts", "Repartitionings of cards by outcome", ["outcome"], registry=registry
@@ -38,10 +38,10 @@ class AgentMetrics:
             self._wrong.labels(what)
         registry.register(self)
 
-    def looked(self, seconds: float) -> None:
+    def driver_inspected(self, seconds: float) -> None:
         self._looks.observe(seconds)
 
-    def offered(self, node: str, offer: Offer) -> None:
+    def offered(self, node: str, offer: ServedResources) -> None:
         self._rounds.inc()
         self._offers[node] = offer
 
@@ -54,7 +54,7 @@ class AgentMetrics:
     def wrong(self, what: str) -> None:
         self._wrong.labels(what).inc()
 
-    def unheard(self) -> None:
+    def heartbeat_failed(self) -> None:
         self._silences.inc()
 
     def describe(self) -> Iterator[Metric]:

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import yaml
 
-from croupier.core.cards import layout
-from croupier.core.cards.layout import Targets, Wishes
-from croupier.core.ledgers.ledger import Refused
-from croupier.node.cards.cards import Seen
+from croupier.core.cards import mig_annotation
+from croupier.core.cards.mig_annotation import LayoutTargets, MigConfig
+from croupier.core.ledgers.ledger import Refusal
+from croupier.node.cards.card_driver import ObservedCard
 
-_MOST_CHARACTERS: Final = 65_536
+_MAX_CHARACTERS: Final = 65_536
 
 
 class _StrictLoader(yaml.SafeLoader):  # PyYAML is extended by inheritance alone
@@ -35,10 +35,10 @@ class _StrictLoader(yaml.SafeLoader):  # PyYAML is extended by inheritance alone
         return super().construct_mapping(node, deep)
 
 
-def read(text: str) -> Wishes | Refused:
+def read(text: str) -> MigConfig | Refusal:
     """The layouts in the annotation, independent of the cards on the node."""
-    if len(text) > _MOST_CHARACTERS:
-        return _refused(f"it has {len(text)} characters; at most {_MOST_CHARACTERS} are allowed")
+    if len(text) > _MAX_CHARACTERS:
+        return _refused(f"it has {len(text)} characters; at most {_MAX_CHARACTERS} are allowed")
     try:
         data = yaml.load(text, _StrictLoader)  # noqa: S506 - a safe loader made stricter
     except yaml.MarkedYAMLError as error:
@@ -48,20 +48,20 @@ def read(text: str) -> Wishes | Refused:
         return _refused("it is not valid YAML: it has unsupported characters, numbers or keys")
     except RecursionError:
         return _refused("it is not valid YAML: it is nested too deeply")
-    return layout.read(data)
+    return mig_annotation.read(data)
 
 
-def _refused(why: str) -> Refused:
-    return Refused(f"annotation {layout.ANNOTATION}", why)
+def _refused(why: str) -> Refusal:
+    return Refusal(f"annotation {mig_annotation.ANNOTATION}", why)
 
 
-def targets(text: str, cards: Iterable[Seen]) -> Targets | Refused:
+def targets(text: str, cards: Iterable[ObservedCard]) -> LayoutTargets | Refusal:
     """The requested layouts by card index. Cards that the annotation does not name are not included."""
     wishes = read(text)
-    if isinstance(wishes, Refused):
+    if isinstance(wishes, Refusal):
         return wishes
-    return layout.targets(wishes, [known(card) for card in cards])
+    return mig_annotation.targets(wishes, [layout_card(card) for card in cards])
 
 
-def known(card: Seen) -> layout.Card:
-    return layout.Card(card.index, card.product, card.vendor, card.device, card.kinds)
+def layout_card(card: ObservedCard) -> mig_annotation.MigConfigCard:
+    return mig_annotation.MigConfigCard(card.index, card.product, card.vendor, card.device, card.kinds)

@@ -14,17 +14,17 @@ import structlog
 
 from croupier.api.core_v1 import Node, NodeCondition, micro_time
 from croupier.api.gpu import agent_report
-from croupier.api.gpu.agent_report import AgentReport, CardLine
-from croupier.api.gpu.device import Cut
+from croupier.api.gpu.agent_report import AgentReport, CardReport
+from croupier.api.gpu.device import DevicePartitioning
 from croupier.api.kinds import LEASES, NODES
-from croupier.core.nodes.state import Standing
-from croupier.kube.client import Client
-from croupier.kube.clock import Clock, SystemClock
-from croupier.kube.errors import Conflict, NotFound
+from croupier.core.nodes.node_conditions import DesiredNodeCondition
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import Conflict, NotFound
 
-REPORTER: Final = "croupier-node"
+FIELD_MANAGER: Final = "croupier-node"
 """The field manager of these writes, and the reporting controller of Events."""
-CALM: Final = 0.5
+MIN_WRITE_INTERVAL: Final = 0.5
 """The shortest interval between two writes of the Lease in seconds."""
 _LABEL: Final = ".metadata.labels."
 
@@ -32,61 +32,61 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PublisherOptions:
     node: str
     namespace: str
     """The namespace of the Lease."""
     beat: float = 10.0
     """Seconds between heartbeats."""
-    calm: float = CALM
+    min_write_interval: float = MIN_WRITE_INTERVAL
     clock: Clock = field(default_factory=SystemClock)
 
 
 class Publisher:
-    def __init__(self, api: Client, settings: Settings, node: Callable[[], Node | None]) -> None:
+    def __init__(self, api: Client, settings: PublisherOptions, node: Callable[[], Node | None]) -> None:
         self._node = node
-        self._api = api.acting_as(REPORTER)
+        self._api = api.with_field_manager(FIELD_MANAGER)
         self._settings = settings
-        self._lease: _Written | None = None
+        self._lease: _PublishedLease | None = None
         self._labels: tuple[str, Mapping[str, str]] | None = None
-        self._conditions: tuple[str, tuple[Standing, ...]] | None = None
+        self._conditions: tuple[str, tuple[DesiredNodeCondition, ...]] | None = None
         """The last written values with the UID of the Node, because a recreated Node has none of them."""
 
     @property
     def due(self) -> bool:
         """Whether a heartbeat is due."""
-        return self._lease is None or self._since(self._lease.beaten) >= self._settings.beat
+        return self._lease is None or self._since(self._lease.beat_at) >= self._settings.beat
 
-    def shown(self, report: AgentReport) -> bool:
+    def is_current(self, report: AgentReport) -> bool:
         """Whether the Lease contains the report, apart from sensor readings."""
-        return self._lease is not None and self._lease.skeleton == skeleton(report)
+        return self._lease is not None and self._lease.without_readings == without_readings(report)
 
-    def told(self, address: str, cut: Cut) -> bool:
+    def is_published(self, address: str, cut: DevicePartitioning) -> bool:
         """Whether the Lease contains this state and target of the card's partitioning."""
-        cards = self._lease.skeleton.cards if self._lease is not None else ()
+        cards = self._lease.without_readings.cards if self._lease is not None else ()
         return any(
             (card.cut.state, card.cut.target) == (cut.state, cut.target)
             for card in cards
             if card.address == address
         )
 
-    async def live(self, report: AgentReport) -> bool:
+    async def heartbeat(self, report: AgentReport) -> bool:
         """Write the Lease if a heartbeat is due or the report changed, and not too soon. True if written."""
         before, due = self._lease, self.due
-        if before is not None and not due and (self.shown(report) or self._too_soon(before)):
+        if before is not None and not due and (self.is_current(report) or self._too_soon(before)):
             return False
-        text = agent_report.written(report)
+        text = agent_report.encode(report)
         await self._write(text)
         now = self._settings.clock.monotonic()
-        beaten = now if due or before is None else before.beaten
-        self._lease = _Written(text, skeleton(report), written=now, beaten=beaten)
+        beaten = now if due or before is None else before.beat_at
+        self._lease = _PublishedLease(text, without_readings(report), written=now, beat_at=beaten)
         return True
 
     async def previous_report(self) -> AgentReport | None:
         """The report in the Lease, perhaps from a previous agent."""
         name = agent_report.lease_name(self._settings.node)
         try:
-            return agent_report.read(await self._api.get(LEASES, name, namespace=self._settings.namespace))
+            return agent_report.decode(await self._api.get(LEASES, name, namespace=self._settings.namespace))
         except NotFound:
             return None
 
@@ -95,11 +95,11 @@ class Publisher:
         node = self._node()
         if node is None or self._labels == (node.metadata.uid, labels):
             return
-        body = {"metadata": {**_this(node), "labels": dict(labels)}}
+        body = {"metadata": {**_identity(node), "labels": dict(labels)}}
         try:
             await self._api.apply(NODES, body)
         except Conflict as conflict:
-            theirs = _disputed(conflict)
+            theirs = _conflicting_labels(conflict)
             if not theirs & labels.keys():
                 raise
             log.info("labels of other managers are kept", node=self._settings.node, labels=sorted(theirs))
@@ -107,20 +107,20 @@ class Publisher:
             await self._api.apply(NODES, body)
         self._labels = node.metadata.uid, dict(labels)
 
-    async def apply_conditions(self, conditions: tuple[Standing, ...]) -> None:
+    async def apply_conditions(self, conditions: tuple[DesiredNodeCondition, ...]) -> None:
         """Set the agent's conditions of the Node."""
         node = self._node()
         if node is None or self._conditions == (node.metadata.uid, conditions):
             return
-        if not _stands(node, conditions):
+        if not _has_conditions(node, conditions):
             now = self._settings.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             written = [_condition(condition, node, now) for condition in conditions]
-            body = {"metadata": _this(node), "status": {"conditions": written}}
+            body = {"metadata": _identity(node), "status": {"conditions": written}}
             await self._api.apply(NODES, body, subresource="status", force=True)
         self._conditions = node.metadata.uid, conditions
 
-    def _too_soon(self, before: "_Written") -> bool:
-        return self._since(before.written) < self._settings.calm
+    def _too_soon(self, before: "_PublishedLease") -> bool:
+        return self._since(before.written) < self._settings.min_write_interval
 
     def _since(self, moment: float) -> float:
         return self._settings.clock.monotonic() - moment
@@ -131,7 +131,7 @@ class Publisher:
         if self._lease is not None:
             patch: dict[str, Any] = {"spec": {"renewTime": moment}}
             if text != self._lease.text:
-                patch["metadata"] = {"annotations": {agent_report.CARDS: text}}
+                patch["metadata"] = {"annotations": {agent_report.REPORT_ANNOTATION: text}}
             name, namespace = agent_report.lease_name(self._settings.node), self._settings.namespace
             try:
                 await self._api.patch(LEASES, name, patch, namespace=namespace)
@@ -139,20 +139,20 @@ class Publisher:
                 log.warning("the Lease was deleted and is created again", node=self._settings.node)
             else:
                 return
-        await self._api.apply(LEASES, lease(text, self._settings, moment, self._node()), force=True)
+        await self._api.apply(LEASES, lease_body(text, self._settings, moment, self._node()), force=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _PublishedLease:
     text: str
-    skeleton: AgentReport
+    without_readings: AgentReport
     written: float
-    beaten: float
+    beat_at: float
 
 
-def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[str, Any]:
+def lease_body(text: str, chosen: PublisherOptions, moment: str, node: Node | None) -> dict[str, Any]:
     """The Lease. It is owned by the Node and deleted with it."""
-    key, _, kind = agent_report.LEASES.partition("=")
+    key, _, kind = agent_report.LEASE_SELECTOR.partition("=")
     owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": chosen.node}
     owners = [{**owner, "uid": node.metadata.uid}] if node is not None else []
     return {
@@ -161,7 +161,7 @@ def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[s
             "namespace": chosen.namespace,
             "labels": {key: kind},
             "ownerReferences": owners,
-            "annotations": {agent_report.NODE: chosen.node, agent_report.CARDS: text},
+            "annotations": {agent_report.NODE_ANNOTATION: chosen.node, agent_report.REPORT_ANNOTATION: text},
         },
         "spec": {
             "holderIdentity": chosen.node,
@@ -171,29 +171,29 @@ def lease(text: str, chosen: Settings, moment: str, node: Node | None) -> dict[s
     }
 
 
-def skeleton(report: AgentReport) -> AgentReport:
+def without_readings(report: AgentReport) -> AgentReport:
     """The report without the values that change at every inspection."""
-    cards = tuple(_bones(card) for card in report.cards)
+    cards = tuple(_card_without_readings(card) for card in report.cards)
     return msgspec.structs.replace(report, beats=0, cards=cards)
 
 
-def _bones(card: CardLine) -> CardLine:
+def _card_without_readings(card: CardReport) -> CardReport:
     health = msgspec.structs.replace(card.health, temperature_c=None, clean=0, metrics={})
     return msgspec.structs.replace(card, health=health)
 
 
-def _this(node: Node) -> dict[str, str]:
+def _identity(node: Node) -> dict[str, str]:
     """Name and UID. Without the UID, an apply to a deleted Node would create it again."""
     return {"name": node.metadata.name, "uid": node.metadata.uid}
 
 
-def _disputed(conflict: Conflict) -> set[str]:
+def _conflicting_labels(conflict: Conflict) -> set[str]:
     """The labels that another field manager owns with another value."""
     fields = (str(cause.get("field", "")) for cause in conflict.causes)
     return {path.removeprefix(_LABEL) for path in fields if path.startswith(_LABEL)}
 
 
-def _stands(node: Node, wanted: Iterable[Standing]) -> bool:
+def _has_conditions(node: Node, wanted: Iterable[DesiredNodeCondition]) -> bool:
     current = {condition.type: condition for condition in node.status.conditions}
     return all(
         (now := current.get(desired.type)) is not None
@@ -202,7 +202,7 @@ def _stands(node: Node, wanted: Iterable[Standing]) -> bool:
     )
 
 
-def _condition(desired: Standing, node: Node, now: str) -> dict[str, str]:
+def _condition(desired: DesiredNodeCondition, node: Node, now: str) -> dict[str, str]:
     current: dict[str, NodeCondition] = {condition.type: condition for condition in node.status.conditions}
     before = current.get(desired.type)
     since = now

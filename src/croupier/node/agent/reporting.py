@@ -5,21 +5,21 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from croupier.api.gpu.agent_report import AgentReport, CardHealth, CardLine
-from croupier.api.gpu.device import Cut, CutSlot, MIGEngines, MIGPartition, MIGType
-from croupier.core.cards import mig, vitality
-from croupier.core.cards.mig import Kind
-from croupier.core.nodes.plan import Step
-from croupier.core.nodes.state import Service
-from croupier.node.cards.cards import Seen, Sighting, Vital
+from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealth
+from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGEngines, MIGPartition, MIGType
+from croupier.core.cards import card_health, mig
+from croupier.core.cards.mig import MigProfile
+from croupier.core.nodes.layout_plan import LayoutStep
+from croupier.core.nodes.node_conditions import DevicePluginState
+from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard, ObservedHealth
 
-_MOST_METRICS: Final = 32
-_LONGEST: Final = 1024
+_MAX_METRICS: Final = 32
+_MAX_MESSAGE: Final = 1024
 """The longest message in characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class HeartbeatCounters:
     """Consecutive good heartbeats: of the agent, and of each card."""
 
     beats: int = 0
@@ -27,22 +27,25 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ReportContext:
     """The parts of the report that do not describe cards."""
 
     node: str
     source: str
     monitor: str
     """The source of health readings."""
-    service: Service
-    pulse: Pulse
+    service: DevicePluginState
+    counters: HeartbeatCounters
     troubles: tuple[str, ...] = ()
     boot: str = ""
     """The boot ID of the machine."""
 
 
-def report(
-    context: Telling, seen: Sighting, cards: Mapping[str, Seen], steps: Mapping[str, Step]
+def build_report(
+    context: ReportContext,
+    seen: DriverSnapshot,
+    cards: Mapping[str, ObservedCard],
+    steps: Mapping[str, LayoutStep],
 ) -> AgentReport:
     return AgentReport(
         node=context.node,
@@ -52,19 +55,20 @@ def report(
         cuda=seen.cuda,
         toolkit=seen.toolkit,
         monitored_by=context.monitor,
-        beats=context.pulse.beats,
+        beats=context.counters.beats,
         serves=dict(context.service.serves),
         served_by_others=context.service.others,
         troubles=context.troubles,
         cards=tuple(
-            line(card, steps[card_id], context.pulse.clean.get(card_id, 0)) for card_id, card in cards.items()
+            card_report(card, steps[card_id], context.counters.clean.get(card_id, 0))
+            for card_id, card in cards.items()
         ),
     )
 
 
-def line(card: Seen, step: Step, clean: int) -> CardLine:
+def card_report(card: ObservedCard, step: LayoutStep, clean: int) -> CardReport:
     generation, width = card.pcie or (None, None)
-    return CardLine(
+    return CardReport(
         index=card.index,
         address=card.address,
         uuid=card.uuid,
@@ -79,45 +83,45 @@ def line(card: Seen, step: Step, clean: int) -> CardLine:
         pcie_generation=generation,
         pcie_width=width,
         mig_capable=card.mig_capable,
-        types=types(card.kinds),
-        cut=cut(card, step),
+        types=mig_types(card.kinds),
+        cut=partitioning(card, step),
         health=health(card.health, clean),
     )
 
 
-def cut(card: Seen, step: Step) -> Cut:
+def partitioning(card: ObservedCard, step: LayoutStep) -> DevicePartitioning:
     slots = (
-        CutSlot(id=slot.id, profile=slot.profile, start=slot.start, size=slot.size, uuid=slot.uuid)
+        DevicePartition(id=slot.id, profile=slot.profile, start=slot.start, size=slot.size, uuid=slot.uuid)
         for slot in card.slots
     )
-    return Cut(
+    return DevicePartitioning(
         enabled=card.mig_enabled,
         slots=tuple(slots),
         target=step.target,
         state=step.state,
-        message=step.message[:_LONGEST],
+        message=step.message[:_MAX_MESSAGE],
     )
 
 
-def health(vital: Vital, clean: int) -> CardHealth:
-    return CardHealth(
+def health(vital: ObservedHealth, clean: int) -> ReportedHealth:
+    return ReportedHealth(
         healthy=vital.healthy,
         reason=vital.reason,
-        message=vital.message[:_LONGEST],
+        message=vital.message[:_MAX_MESSAGE],
         xid=vital.xid,
         ecc_errors=vital.ecc_errors,
         temperature_c=vital.temperature_c,
         clean=clean,
-        metrics=dict(list(vital.metrics.items())[:_MOST_METRICS]),
+        metrics=dict(list(vital.metrics.items())[:_MAX_METRICS]),
     )
 
 
 @lru_cache(maxsize=64)
-def types(kinds: tuple[Kind, ...]) -> tuple[MIGType, ...]:
+def mig_types(kinds: tuple[MigProfile, ...]) -> tuple[MIGType, ...]:
     return tuple(
         MIGType(
             name=kind.name,
-            count=mig.how_many(kinds, kind.name),
+            count=mig.max_devices(kinds, kind.name),
             memory_mib=kind.memory_mib,
             multiprocessors=kind.multiprocessors,
             partition=MIGPartition(gpu_instance=kind.gpu_instance, compute_instance=kind.compute_instance),
@@ -127,30 +131,32 @@ def types(kinds: tuple[Kind, ...]) -> tuple[MIGType, ...]:
     )
 
 
-def beaten(before: Pulse, cards: Mapping[str, Seen], most: int) -> Pulse:
+def after_heartbeat(
+    before: HeartbeatCounters, cards: Mapping[str, ObservedCard], most: int
+) -> HeartbeatCounters:
     """The counters after one more heartbeat."""
     clean = {
         card_id: min(before.clean.get(card_id, 0) + 1, most) if card.health.healthy else 0
         for card_id, card in cards.items()
     }
-    return Pulse(min(before.beats + 1, most), clean)
+    return HeartbeatCounters(min(before.beats + 1, most), clean)
 
 
-def between(before: Pulse, cards: Mapping[str, Seen]) -> Pulse:
+def between_heartbeats(before: HeartbeatCounters, cards: Mapping[str, ObservedCard]) -> HeartbeatCounters:
     """The counters between heartbeats: they do not grow, but a fault resets them at once."""
-    return Pulse(
+    return HeartbeatCounters(
         before.beats,
         {id_: before.clean.get(id_, 0) if card.health.healthy else 0 for id_, card in cards.items()},
     )
 
 
-def blind(seen: Sighting, why: str) -> Sighting:
+def driver_lost(seen: DriverSnapshot, why: str) -> DriverSnapshot:
     """The last snapshot with all cards unhealthy, for use while the driver does not answer."""
-    lost = Vital(healthy=False, reason=vitality.UNREACHABLE, message=why)
-    return Sighting(
+    lost = ObservedHealth(healthy=False, reason=card_health.UNREACHABLE, message=why)
+    return DriverSnapshot(
         cards=tuple(replace(card, health=replace(lost, xid=card.health.xid)) for card in seen.cards)
     )
 
 
 def troubles(*sources: Iterable[str]) -> tuple[str, ...]:
-    return tuple(message[:_LONGEST] for messages in sources for message in messages)
+    return tuple(message[:_MAX_MESSAGE] for messages in sources for message in messages)

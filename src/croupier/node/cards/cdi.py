@@ -13,15 +13,15 @@ from typing import Any, Final
 import structlog
 
 from croupier.node.agent import state_file
-from croupier.node.cards.cards import CardError, Held, Seen
+from croupier.node.cards.card_driver import CardError, HeldDevice, ObservedCard
 
 KIND: Final = "croupier.io/card"
 FILE: Final = "croupier.io-card.json"
 VERSION: Final = "0.6.0"
 VARIABLE: Final = "CROUPIER_CDI"
 """The prefix of `CROUPIER_CDI_0`, `CROUPIER_CDI_0_1G_10GB_0` ... Every device has its own variable."""
-NODES: Final = "/dev/croupier"
-NOTHING: Final = "/dev/null"
+NODE_FOLDER: Final = "/dev/croupier"
+NULL_DEVICE: Final = "/dev/null"
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class CdiFile:
         """The content of the file. None if there is none."""
         self._trouble = ""
 
-    def show(self, cards: Iterable[Seen]) -> None:
+    def show(self, cards: Iterable[ObservedCard]) -> None:
         """Write the specification of these cards and their MIG devices."""
         wanted = specification(cards)
         if wanted == self._shown and self._path.exists():
@@ -44,11 +44,11 @@ class CdiFile:
             state_file.replace(self._path, wanted)
         except OSError as error:
             self._shown = None
-            self._complain(f"{error.strerror or error}")
+            self._log_once(f"{error.strerror or error}")
         else:
             self._shown, self._trouble = wanted, ""
 
-    def names(self, held: Sequence[Held]) -> tuple[str, ...]:
+    def names(self, held: Sequence[HeldDevice]) -> tuple[str, ...]:
         """The CDI names, empty if the file cannot be written. CardError if a device no longer exists."""
         if self._shown is None:
             return ()
@@ -62,43 +62,43 @@ class CdiFile:
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
-            self._complain(f"{error.strerror or error}")
+            self._log_once(f"{error.strerror or error}")
 
-    def _complain(self, why: str) -> None:
+    def _log_once(self, why: str) -> None:
         if why != self._trouble:
             log.warning("cannot change the CDI file", path=str(self._path), error=why)
         self._trouble = why
 
 
-def specification(cards: Iterable[Seen]) -> Mapping[str, Any]:
+def specification(cards: Iterable[ObservedCard]) -> Mapping[str, Any]:
     """The specification: one device for each card and one for each MIG device."""
     devices = [_device(held) for card in cards for held in _parts(card)]
     return {"cdiVersion": VERSION, "kind": KIND, "devices": devices}
 
 
-def variable(held: Held) -> str:
+def variable(held: HeldDevice) -> str:
     """The environment variable that a container gets through CDI."""
-    return re.sub(r"[^A-Z0-9]", "_", f"{VARIABLE}_{_place(held, '_')}".upper())
+    return re.sub(r"[^A-Z0-9]", "_", f"{VARIABLE}_{_suffix(held, '_')}".upper())
 
 
-def node(held: Held) -> str:
-    return f"{NODES}/{_place(held, '-')}"
+def device_node(held: HeldDevice) -> str:
+    return f"{NODE_FOLDER}/{_suffix(held, '-')}"
 
 
-def _parts(card: Seen) -> Iterator[Held]:
-    yield Held(card)
-    yield from (Held(card, slot) for slot in card.slots)
+def _parts(card: ObservedCard) -> Iterator[HeldDevice]:
+    yield HeldDevice(card)
+    yield from (HeldDevice(card, slot) for slot in card.slots)
 
 
-def _device(held: Held) -> Mapping[str, Any]:
+def _device(held: HeldDevice) -> Mapping[str, Any]:
     edits = {
         "env": [f"{variable(held)}={held.uuid}"],
-        "deviceNodes": [{"path": node(held), "hostPath": NOTHING, "permissions": "rw"}],
+        "deviceNodes": [{"path": device_node(held), "hostPath": NULL_DEVICE, "permissions": "rw"}],
     }
     return {"name": held.uuid, "containerEdits": edits}
 
 
-def _place(held: Held, between: str) -> str:
+def _suffix(held: HeldDevice, between: str) -> str:
     """`0`, or `0-1g.10gb-3` for a MIG device of card 0."""
     index = str(held.card.index)
     return index if held.slot is None else f"{index}{between}{held.slot.id}"

@@ -13,22 +13,28 @@ from typing import Final, TypeVar
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core.cards.mig import Kind, Piece
-from croupier.core.cards.vitality import HELD, is_critical
-from croupier.kube.clock import Clock
-from croupier.node.agent.worker import Late, Worker
+from croupier.core.cards.card_health import XID_HOLD_SECONDS, is_critical
+from croupier.core.cards.mig import MigPlacement, MigProfile
+from croupier.kube.client.clock import Clock
+from croupier.node.agent.call_thread import CallThread, CallTimeout
 from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
 from croupier.node.cards import nvml_driver as driver
-from croupier.node.cards.cards import CardError, Edits, Held, Seen, Sighting
+from croupier.node.cards.card_driver import (
+    CardError,
+    ContainerEdits,
+    DriverSnapshot,
+    HeldDevice,
+    ObservedCard,
+)
 from croupier.node.cards.nvml_card import Board
 from croupier.node.cards.nvml_driver import Handle
-from croupier.node.cards.nvml_events import Xids
+from croupier.node.cards.nvml_events import XidWatcher
 
-PATIENCE: Final = 60.0
+CALL_TIMEOUT: Final = 60.0
 """The timeout of one NVML call in seconds."""
 
 _ROOT: Final = Path("/")
-_GLANCE: Final = 0.5
+_POLL_INTERVAL: Final = 0.5
 
 T = TypeVar("T")
 
@@ -39,20 +45,20 @@ class NvmlCards:
     source = "nvml"
 
     def __init__(
-        self, *, clock: Clock, library: str | None = None, host: Path = _ROOT, patience: float = PATIENCE
+        self, *, clock: Clock, library: str | None = None, host: Path = _ROOT, timeout: float = CALL_TIMEOUT
     ) -> None:
         self._clock = clock
         self._library = library
         self._host = host
-        self._patience = patience
-        self._calls = Worker("nvml")
-        self._waits = Worker("nvml events")
-        self._xids = Xids()
+        self._timeout = timeout
+        self._calls = CallThread("nvml")
+        self._waits = CallThread("nvml events")
+        self._xids = XidWatcher()
         self._started = False
         self._boards: dict[str, Board] = {}
-        self._kinds: dict[str, tuple[Kind, ...]] = {}
+        self._kinds: dict[str, tuple[MigProfile, ...]] = {}
         self._cut: dict[str, dict[str, tuple[int, int]]] = {}
-        self._last: dict[int, Seen] = {}
+        self._last: dict[int, ObservedCard] = {}
 
     async def open(self) -> None:
         """Does nothing: the driver may be installed later."""
@@ -63,47 +69,47 @@ class NvmlCards:
         self._calls.stop()
         self._waits.stop()
 
-    async def look(self) -> Sighting:
-        return await self._call(self._look)
+    async def inspect(self) -> DriverSnapshot:
+        return await self._call(self._inspect)
 
     async def changed(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
-            if await self._heard(min(left, _GLANCE)):
+            if await self._wait_for_xid(min(left, _POLL_INTERVAL)):
                 return
 
-    async def _heard(self, seconds: float) -> bool:
+    async def _wait_for_xid(self, seconds: float) -> bool:
         """Whether an XID was reported within `seconds`."""
         if self._started and self._xids.is_watching:
             wait = partial(self._xids.wait, seconds, self._clock.monotonic())
-            with suppress(pynvml.NVMLError, Late):  # the next inspection reports the error
-                return await self._waits.run(wait, self._patience)
+            with suppress(pynvml.NVMLError, CallTimeout):  # the next inspection reports the error
+                return await self._waits.run(wait, self._timeout)
         await self._clock.sleep(seconds)
         return False
 
     async def enable_mig(self, address: str, on: bool) -> None:
         await self._call(partial(self._enable, address, on))
 
-    async def create(self, address: str, piece: Piece) -> str:
-        return await self._call(partial(self._do, nvml_mig.create, address, piece))
+    async def create(self, address: str, placement: MigPlacement) -> str:
+        return await self._call(partial(self._do, nvml_mig.create, address, placement))
 
     async def destroy(self, address: str, uuid: str) -> None:
         await self._call(partial(self._do, nvml_mig.destroy, address, uuid))
 
-    def container_edits(self, held: Sequence[Held]) -> Edits:
+    def container_edits(self, held: Sequence[HeldDevice]) -> ContainerEdits:
         cards = {device.card.address for device in held}
         instances = {uuid: ids for card in cards for uuid, ids in self._cut.get(card, {}).items()}
-        return nvml_edits.edits(self._host, held, instances)
+        return nvml_edits.container_edits(self._host, held, instances)
 
     async def _call(self, call: Callable[[], T]) -> T:
         try:
-            return await self._calls.run(call, self._patience)
+            return await self._calls.run(call, self._timeout)
         except pynvml.NVMLError as error:
-            if driver.has_ended(error):
+            if driver.needs_restart(error):
                 self._started = False
-            raise CardError(driver.sentence(error)) from error
-        except Late as late:
-            raise CardError(f"the NVIDIA driver has not answered for {self._patience:g} s") from late
+            raise CardError(driver.describe(error)) from error
+        except CallTimeout as late:
+            raise CardError(f"the NVIDIA driver has not answered for {self._timeout:g} s") from late
 
     # The following methods run in the thread of NVML calls.
 
@@ -114,32 +120,32 @@ class NvmlCards:
 
     def _stop(self) -> None:
         self._started = False
-        self._xids.rest()
+        self._xids.stop_watching()
         driver.stop()
 
-    def _look(self) -> Sighting:
+    def _inspect(self) -> DriverSnapshot:
         self._start()
         handles: dict[str, Handle] = {}
         cards = [self._card(index, handles) for index in range(pynvml.nvmlDeviceGetCount())]
         seen = tuple(card for card in cards if card is not None)
         self._last = {card.index: card for card in seen}
         self._xids.watch(handles)
-        return Sighting(
+        return DriverSnapshot(
             driver.driver_version(), driver.cuda_version(), nvml_edits.has_toolkit(self._host), seen
         )
 
-    def _card(self, index: int, handles: dict[str, Handle]) -> Seen | None:
+    def _card(self, index: int, handles: dict[str, Handle]) -> ObservedCard | None:
         """The card. If it does not answer, its last state as unhealthy, or None if it never answered."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             board = self._board(handle)
             card = self._seen(index, handle, board)
         except pynvml.NVMLError as error:
-            if driver.has_ended(error):
+            if driver.needs_restart(error):
                 raise
             before = self._last.get(index)
             return before and replace(
-                before, health=nvml_card.lost(driver.sentence(error), before.health.xid)
+                before, health=nvml_card.unreachable_health(driver.describe(error), before.health.xid)
             )
         handles[board.address] = handle
         return card
@@ -147,10 +153,10 @@ class NvmlCards:
     def _board(self, handle: Handle) -> Board:
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         if uuid not in self._boards:
-            self._boards[uuid] = nvml_card.board(handle, uuid, self._host / "sys/bus/pci/devices")
+            self._boards[uuid] = nvml_card.read_board(handle, uuid, self._host / "sys/bus/pci/devices")
         return self._boards[uuid]
 
-    def _kinds_of(self, handle: Handle, board: Board) -> tuple[Kind, ...]:
+    def _kinds_of(self, handle: Handle, board: Board) -> tuple[MigProfile, ...]:
         if board.uuid not in self._kinds:
             kinds = nvml_mig.kinds(handle, board.memory_bytes)
             if not kinds:
@@ -158,7 +164,7 @@ class NvmlCards:
             self._kinds[board.uuid] = kinds
         return self._kinds[board.uuid]
 
-    def _seen(self, index: int, handle: Handle, board: Board) -> Seen:
+    def _seen(self, index: int, handle: Handle, board: Board) -> ObservedCard:
         mode = nvml_mig.mode(handle)
         kinds = () if mode is None else self._kinds_of(handle, board)
         instances = nvml_mig.instances(handle, kinds) if mode else ()
@@ -166,9 +172,13 @@ class NvmlCards:
             instance.device.uuid: (instance.gpu_instance, instance.compute_instance) for instance in instances
         }
         xid = self._xids.last(board.address)
-        counts = xid is not None and is_critical(xid.number) and self._clock.monotonic() - xid.at < HELD
+        counts = (
+            xid is not None
+            and is_critical(xid.number)
+            and self._clock.monotonic() - xid.at < XID_HOLD_SECONDS
+        )
         number = xid.number if xid is not None else None
-        return Seen(
+        return ObservedCard(
             index=index,
             uuid=board.uuid,
             address=board.address,
@@ -184,15 +194,17 @@ class NvmlCards:
             mig_enabled=bool(mode),
             kinds=kinds,
             slots=tuple(instance.device for instance in instances),
-            health=nvml_card.vital(handle, board, number, number if counts else None),
+            health=nvml_card.observe_health(handle, board, number, number if counts else None),
             minor=board.minor,
         )
 
-    def _do(self, step: Callable[[Handle, tuple[Kind, ...], T], str | None], address: str, what: T) -> str:
+    def _do(
+        self, step: Callable[[Handle, tuple[MigProfile, ...], T], str | None], address: str, what: T
+    ) -> str:
         self._start()
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
         return step(handle, self._kinds_of(handle, self._board(handle)), what) or ""
 
     def _enable(self, address: str, on: bool) -> None:
-        self._xids.rest()
+        self._xids.stop_watching()
         self._do(lambda handle, kinds, wanted: nvml_mig.set_mode(handle, kinds, on=wanted), address, on)

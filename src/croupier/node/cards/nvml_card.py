@@ -6,15 +6,15 @@ from typing import Final
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core.cards import vitality
-from croupier.core.cards.vitality import Readings
+from croupier.core.cards import card_health
+from croupier.core.cards.card_health import HealthReadings
 from croupier.node.cards import nvml_driver as driver
-from croupier.node.cards.cards import Vital
+from croupier.node.cards.card_driver import ObservedHealth
 from croupier.node.cards.nvml_driver import Handle
 
 _MIB: Final = 1024 * 1024
-_CORE: Final = 0
-_CLASS: Final = "0302"
+_CORE_SENSOR: Final = 0
+_DEFAULT_CLASS: Final = "0302"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Board:
         return self.memory_bytes // _MIB
 
 
-def board(handle: Handle, uuid: str, sysfs: Path) -> Board:
+def read_board(handle: Handle, uuid: str, sysfs: Path) -> Board:
     pci = pynvml.nvmlDeviceGetPciInfo(handle)
     address = pci_address(str(pci.busId))
-    generation = driver.ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
-    width = driver.ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
-    memory = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    generation = driver.query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+    width = driver.query(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+    memory = driver.query(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return Board(
         uuid=uuid,
         address=address,
@@ -53,11 +53,11 @@ def board(handle: Handle, uuid: str, sysfs: Path) -> Board:
         class_=_class(sysfs / address),
         product=_product(str(pynvml.nvmlDeviceGetName(handle))),
         memory_bytes=memory.total if memory is not None else 0,
-        compute=driver.ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0),
+        compute=driver.query(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0),
         numa=_numa(sysfs / address),
         pcie=(generation, width) if generation and width else None,
-        minor=driver.ask(pynvml.nvmlDeviceGetMinorNumber, handle),
-        slowdown_c=driver.ask(
+        minor=driver.query(pynvml.nvmlDeviceGetMinorNumber, handle),
+        slowdown_c=driver.query(
             pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
         ),
     )
@@ -77,7 +77,7 @@ def _product(name: str) -> str:
 def _class(folder: Path) -> str:
     """The PCI class: `0x030200` in sysfs is class 0302, which is also the default."""
     written = _read(folder / "class")
-    return written[2:6] if written.startswith("0x") and len(written) >= 6 else _CLASS
+    return written[2:6] if written.startswith("0x") and len(written) >= 6 else _DEFAULT_CLASS
 
 
 def _numa(folder: Path) -> int | None:
@@ -93,18 +93,18 @@ def _read(path: Path) -> str:
         return ""
 
 
-def vital(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> Vital:
+def observe_health(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> ObservedHealth:
     """`xid` is the last XID error; `counting_xid` is the same while it counts as a fault."""
-    temperature = driver.ask(pynvml.nvmlDeviceGetTemperature, handle, _CORE)
-    ecc = driver.ask(
+    temperature = driver.query(pynvml.nvmlDeviceGetTemperature, handle, _CORE_SENSOR)
+    ecc = driver.query(
         pynvml.nvmlDeviceGetTotalEccErrors,
         handle,
         pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
         pynvml.NVML_VOLATILE_ECC,
     )
-    remapped = driver.ask(pynvml.nvmlDeviceGetRemappedRows, handle)
-    verdict = vitality.judge(
-        Readings(
+    remapped = driver.query(pynvml.nvmlDeviceGetRemappedRows, handle)
+    verdict = card_health.diagnose(
+        HealthReadings(
             xid=counting_xid,
             ecc_errors=ecc,
             remap_failed=bool(remapped and remapped[3]),
@@ -112,7 +112,7 @@ def vital(handle: Handle, known: Board, xid: int | None, counting_xid: int | Non
             slowdown_c=known.slowdown_c,
         )
     )
-    return Vital(
+    return ObservedHealth(
         healthy=verdict.healthy,
         reason=verdict.reason,
         message=verdict.message,
@@ -123,15 +123,15 @@ def vital(handle: Handle, known: Board, xid: int | None, counting_xid: int | Non
     )
 
 
-def lost(why: str, xid: int | None = None) -> Vital:
-    verdict = vitality.judge(Readings(lost=why))
-    return Vital(healthy=False, reason=verdict.reason, message=verdict.message, xid=xid)
+def unreachable_health(why: str, xid: int | None = None) -> ObservedHealth:
+    verdict = card_health.diagnose(HealthReadings(lost=why))
+    return ObservedHealth(healthy=False, reason=verdict.reason, message=verdict.message, xid=xid)
 
 
 def _metrics(handle: Handle) -> dict[str, str]:
-    power = driver.ask(pynvml.nvmlDeviceGetPowerUsage, handle)
-    busy = driver.ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    memory = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    power = driver.query(pynvml.nvmlDeviceGetPowerUsage, handle)
+    busy = driver.query(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = driver.query(pynvml.nvmlDeviceGetMemoryInfo, handle)
     readings = {
         "powerWatts": None if power is None else round(power / 1000),
         "utilizationPercent": None if busy is None else busy.gpu,

@@ -10,14 +10,14 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import pynvml  # type: ignore[import-untyped]  # it has no types, here and in the other files about NVML
 
-from croupier.node.cards.cards import CardError
+from croupier.node.cards.card_driver import CardError
 
 T = TypeVar("T")
 
 Handle: TypeAlias = Any
 """NVML's handle of a card, a MIG device or an instance."""
 
-_UNTOLD: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -28,7 +28,7 @@ _UNTOLD: Final = frozenset(
         pynvml.NVML_ERROR_INVALID_STATE,
     }
 )
-_ENDED: Final = frozenset(
+_RESTART_NEEDED: Final = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -62,22 +62,22 @@ def stop() -> None:
     pynvml.nvmlShutdown()
 
 
-def ask(call: Callable[..., T], *arguments: object) -> T | None:
+def query(call: Callable[..., T], *arguments: object) -> T | None:
     """The result of the call, or None if the card or the driver does not support it."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
-        if error.value in _UNTOLD:
+        if error.value in _UNAVAILABLE:
             return None
         raise
 
 
-def has_ended(error: pynvml.NVMLError) -> bool:
+def needs_restart(error: pynvml.NVMLError) -> bool:
     """Whether NVML must be initialized again before the next call."""
-    return error.value in _ENDED
+    return error.value in _RESTART_NEEDED
 
 
-def sentence(error: pynvml.NVMLError) -> str:
+def describe(error: pynvml.NVMLError) -> str:
     return _HINTS.get(error.value) or f"the driver reports: {str(error).rstrip('.')}"
 
 
@@ -87,5 +87,5 @@ def driver_version() -> str:
 
 def cuda_version() -> str:
     """For example `12.8`, which the driver reports as 12080."""
-    number = ask(pynvml.nvmlSystemGetCudaDriverVersion) or 0
+    number = query(pynvml.nvmlSystemGetCudaDriverVersion) or 0
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""

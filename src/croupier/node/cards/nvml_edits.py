@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from croupier.node.cards.cards import DeviceNode, Edits, Held
+from croupier.node.cards.card_driver import ContainerEdits, DeviceNode, HeldDevice
 
 CDI_KIND: Final = "nvidia.com/gpu"
 
-_SHARED: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-_MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
-_MINOR: Final = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
-_SPECS: Final = (Path("etc/cdi"), Path("var/run/cdi"))
+_SHARED_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+_MIG_MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
+_MIG_MINOR_LINE: Final = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
+_CDI_FOLDERS: Final = (Path("etc/cdi"), Path("var/run/cdi"))
 _TOOLKIT: Final = tuple(
     Path(path)
     for path in (
@@ -32,21 +32,25 @@ def has_toolkit(host: Path) -> bool:
     return any((host / path).exists() for path in _TOOLKIT) or any(_specs(host))
 
 
-def edits(host: Path, held: Sequence[Held], instances: Mapping[str, tuple[int, int]]) -> Edits:
+def container_edits(
+    host: Path, held: Sequence[HeldDevice], instances: Mapping[str, tuple[int, int]]
+) -> ContainerEdits:
     """`instances` maps the UUID of a MIG device to its GPU instance and compute instance."""
     uuids = [device.uuid for device in held]
-    nodes = dict.fromkeys((*_SHARED, *(node for device in held for node in _nodes(host, device, instances))))
+    nodes = dict.fromkeys(
+        (*_SHARED_NODES, *(node for device in held for node in _nodes(host, device, instances)))
+    )
     existing = tuple(
         DeviceNode(f"/dev/{node}", f"/dev/{node}") for node in nodes if (host / "dev" / node).exists()
     )
-    return Edits(
+    return ContainerEdits(
         env={"NVIDIA_VISIBLE_DEVICES": ",".join(uuids) or "void"},
         device_nodes=existing if held else (),
         cdi=_cdi(host, uuids),
     )
 
 
-def _nodes(host: Path, held: Held, instances: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+def _nodes(host: Path, held: HeldDevice, instances: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     minor = held.card.minor
     if minor is None:
         return
@@ -60,7 +64,7 @@ def _nodes(host: Path, held: Held, instances: Mapping[str, tuple[int, int]]) -> 
 
 def _capabilities(host: Path) -> Iterator[tuple[int, int, int | None, int]]:
     """For example `gpu0/gi1/ci0/access 31`: capability 31 gives access to that compute instance."""
-    for match in _MINOR.finditer(_text(host / _MINORS)):
+    for match in _MIG_MINOR_LINE.finditer(_text(host / _MIG_MINORS)):
         gpu, gi, ci, capability = match.groups()
         yield int(gpu), int(gi), None if ci is None else int(ci), int(capability)
 
@@ -74,7 +78,7 @@ def _cdi(host: Path, uuids: Iterable[str]) -> tuple[str, ...]:
 
 
 def _specs(host: Path) -> Iterator[Path]:
-    for folder in _SPECS:
+    for folder in _CDI_FOLDERS:
         for pattern in ("*.yaml", "*.json"):
             yield from sorted((host / folder).glob(pattern))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pynvml  # type: ignore[import-untyped]  # it has no types
 import structlog
 
-from croupier.core.cards import vitality
+from croupier.core.cards import card_health
 from croupier.node.cards import nvml_card
 from croupier.node.cards import nvml_driver as driver
 from croupier.node.cards.nvml_driver import Handle
@@ -19,25 +19,25 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Xid:
+class XidEvent:
     number: int
     at: float
 
 
-class Xids:
+class XidWatcher:
     """Written by one thread and read by another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._set: Handle | None = None
         self._watched: frozenset[str] = frozenset()
-        self._last: dict[str, Xid] = {}
+        self._last: dict[str, XidEvent] = {}
 
     @property
     def is_watching(self) -> bool:
         return self._set is not None
 
-    def last(self, address: str) -> Xid | None:
+    def last(self, address: str) -> XidEvent | None:
         return self._last.get(address)
 
     def watch(self, cards: dict[str, Handle]) -> None:
@@ -46,12 +46,12 @@ class Xids:
             return
         with self._lock:
             self._free()
-            self._set = driver.ask(pynvml.nvmlEventSetCreate)
+            self._set = driver.query(pynvml.nvmlEventSetCreate)
             for handle in cards.values() if self._set is not None else ():
                 _register(handle, self._set)
             self._watched = frozenset(cards)
 
-    def rest(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching: the driver cannot change the MIG mode of a watched card."""
         with self._lock:
             self._free()
@@ -67,18 +67,18 @@ class Xids:
                 return False
             address = nvml_card.pci_address(str(pynvml.nvmlDeviceGetPciInfo(data.device).busId))
             before = self._last.get(address)
-            if before is None or vitality.supersedes(data.eventData, before.number, now - before.at):
-                self._last[address] = Xid(data.eventData, now)
+            if before is None or card_health.supersedes(data.eventData, before.number, now - before.at):
+                self._last[address] = XidEvent(data.eventData, now)
         log.warning("the driver reported an XID", address=address, xid=data.eventData)
         return True
 
     def _free(self) -> None:
         if self._set is not None:
-            driver.ask(pynvml.nvmlEventSetFree, self._set)
+            driver.query(pynvml.nvmlEventSetFree, self._set)
         self._set, self._watched = None, frozenset()
 
 
 def _register(handle: Handle, events: Handle) -> None:
-    supported = driver.ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+    supported = driver.query(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
     if supported & pynvml.nvmlEventTypeXidCriticalError:
-        driver.ask(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        driver.query(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)

@@ -14,16 +14,16 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
 from croupier.core.cards import mig
-from croupier.core.cards.mig import Kind, Piece
+from croupier.core.cards.mig import MigPlacement, MigProfile
 from croupier.node.cards import nvml_driver as driver
-from croupier.node.cards.cards import CardError, MigDevice
+from croupier.node.cards.card_driver import CardError, MigDevice
 from croupier.node.cards.nvml_driver import Handle
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
 _EIGHTHS: Final = 8
-_MOST: Final = 64
-_WHOLE_INSTANCE: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
+_MAX_INSTANCES: Final = 64
+_COMPUTE_PROFILES: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
 """Number of compute slices to the compute instance profile of this size."""
 _EXTRAS: Final = {
     pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
@@ -37,7 +37,7 @@ _EXTRAS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class MigInstance:
     """A MIG device with the ids of its GPU instance and compute instance."""
 
     device: MigDevice
@@ -47,11 +47,11 @@ class Instance:
 
 def mode(card: Handle) -> bool | None:
     """Whether MIG mode is enabled. None if the card does not support MIG."""
-    modes = driver.ask(pynvml.nvmlDeviceGetMigMode, card)
+    modes = driver.query(pynvml.nvmlDeviceGetMigMode, card)
     return None if modes is None else modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
-def kinds(card: Handle, memory_bytes: int) -> tuple[Kind, ...]:
+def kinds(card: Handle, memory_bytes: int) -> tuple[MigProfile, ...]:
     """The MIG profiles that the driver reports. Of two with the same name the first counts."""
     numbers = range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
     profiles = [_kind(card, number, memory_bytes) for number in numbers]
@@ -59,14 +59,14 @@ def kinds(card: Handle, memory_bytes: int) -> tuple[Kind, ...]:
     return tuple(sorted(named.values(), key=lambda kind: (kind.compute_slices, kind.memory_mib, kind.name)))
 
 
-def _kind(card: Handle, number: int, memory_bytes: int) -> Kind | None:
-    info = driver.ask(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, card, number)
+def _kind(card: Handle, number: int, memory_bytes: int) -> MigProfile | None:
+    info = driver.query(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, card, number)
     if info is None:
         return None
-    places = _places(card, info.id, info.instanceCount)
+    places = _placements(card, info.id, info.instanceCount)
     if not places:
         return None
-    return Kind(
+    return MigProfile(
         name=_name(info, number, memory_bytes),
         memory_slices=places[0].size,
         starts=tuple(sorted(place.start for place in places)),
@@ -74,7 +74,7 @@ def _kind(card: Handle, number: int, memory_bytes: int) -> Kind | None:
         memory_mib=info.memorySizeMB,
         multiprocessors=info.multiprocessorCount,
         gpu_instance=info.id,
-        compute_instance=_WHOLE_INSTANCE.get(info.sliceCount, 0),
+        compute_instance=_COMPUTE_PROFILES.get(info.sliceCount, 0),
         copy=info.copyEngineCount,
         encoder=info.encoderCount,
         decoder=info.decoderCount,
@@ -83,10 +83,10 @@ def _kind(card: Handle, number: int, memory_bytes: int) -> Kind | None:
     )
 
 
-def _places(card: Handle, profile: int, most: int) -> list[pynvml.c_nvmlGpuInstancePlacement_t]:
-    count = ctypes.c_uint(max(most, _MOST))
+def _placements(card: Handle, profile: int, most: int) -> list[pynvml.c_nvmlGpuInstancePlacement_t]:
+    count = ctypes.c_uint(max(most, _MAX_INSTANCES))
     places = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    answer = driver.ask(
+    answer = driver.query(
         pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, card, profile, places, ctypes.byref(count)
     )
     return [] if answer is None else list(places[: count.value])
@@ -102,7 +102,7 @@ def _name(info: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, number: int, memory_by
     return f"{info.sliceCount}g.{gigabytes}gb{_EXTRAS.get(number, '')}"
 
 
-def instances(card: Handle, known: tuple[Kind, ...]) -> tuple[Instance, ...]:
+def instances(card: Handle, known: tuple[MigProfile, ...]) -> tuple[MigInstance, ...]:
     """The current MIG devices, sorted by their first slice: one for each usable GPU instance."""
     by_profile = {kind.gpu_instance: kind for kind in known}
     usable: dict[int, list[tuple[int, str]]] = {}
@@ -116,11 +116,11 @@ def instances(card: Handle, known: tuple[Kind, ...]) -> tuple[Instance, ...]:
             compute, uuid = min(usable[info.id])
             profile = _profile(handle, by_profile[info.profileId], compute)
             piece = MigDevice(profile, info.placement.start, info.placement.size, uuid)
-            devices.append(Instance(piece, info.id, compute))
+            devices.append(MigInstance(piece, info.id, compute))
     return tuple(sorted(devices, key=lambda instance: instance.device.start))
 
 
-def _profile(gpu_instance: Handle, kind: Kind, compute: int) -> str:
+def _profile(gpu_instance: Handle, kind: MigProfile, compute: int) -> str:
     """`3g.40gb`, or `1c.3g.40gb` if the compute instance does not fill the GPU instance."""
     handle = pynvml.nvmlGpuInstanceGetComputeInstanceById(gpu_instance, compute)
     size = pynvml.nvmlComputeInstanceGetInfo(handle).placement.size
@@ -128,14 +128,14 @@ def _profile(gpu_instance: Handle, kind: Kind, compute: int) -> str:
 
 
 def _mig_handles(card: Handle) -> Iterator[Handle]:
-    for index in range(driver.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
-        handle = driver.ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, index)
+    for index in range(driver.query(pynvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
+        handle = driver.query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, index)
         if handle is not None:
             yield handle
 
 
 def _gpu_instances(
-    card: Handle, known: tuple[Kind, ...]
+    card: Handle, known: tuple[MigProfile, ...]
 ) -> Iterator[tuple[Handle, pynvml.c_nvmlGpuInstanceInfo_t]]:
     for kind in known:
         listed = _listed(
@@ -154,9 +154,9 @@ def _compute_instances(gpu_instance: Handle) -> Iterator[Handle]:
 
 
 def _listed(call: Callable[..., object], parent: Handle, profile: int, kind: Any) -> list[Handle]:
-    count = ctypes.c_uint(_MOST)
-    buffer = (kind * _MOST)()
-    if driver.ask(call, parent, profile, buffer, ctypes.byref(count)) is None:
+    count = ctypes.c_uint(_MAX_INSTANCES)
+    buffer = (kind * _MAX_INSTANCES)()
+    if driver.query(call, parent, profile, buffer, ctypes.byref(count)) is None:
         return []
     return list(buffer[: count.value])
 
@@ -165,11 +165,11 @@ def _compute_profile(
     gpu_instance: Handle, number: int
 ) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t | None:
     engines = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-    return driver.ask(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, engines)
+    return driver.query(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, engines)
 
 
-def set_mode(card: Handle, known: tuple[Kind, ...], *, on: bool) -> None:
-    _sweep(card, known, keep=frozenset())
+def set_mode(card: Handle, known: tuple[MigProfile, ...], *, on: bool) -> None:
+    _remove_unusable(card, known, keep=frozenset())
     wanted = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
     activation = pynvml.nvmlDeviceSetMigMode(card, wanted)
     if activation != pynvml.NVML_SUCCESS:
@@ -180,26 +180,26 @@ def set_mode(card: Handle, known: tuple[Kind, ...], *, on: bool) -> None:
         )
 
 
-def create(card: Handle, known: tuple[Kind, ...], piece: Piece) -> str:
-    kind = next((kind for kind in known if kind.name == piece.profile), None)
+def create(card: Handle, known: tuple[MigProfile, ...], placement: MigPlacement) -> str:
+    kind = next((kind for kind in known if kind.name == placement.profile), None)
     if kind is None:
-        raise CardError(f"the card has no MIG profile {piece.profile}")
-    _sweep(card, known, keep=frozenset(range(mig.MOST_PIECES)) - frozenset(piece.slices))
-    place = pynvml.c_nvmlGpuInstancePlacement_t(piece.start, piece.size)
+        raise CardError(f"the card has no MIG profile {placement.profile}")
+    _remove_unusable(card, known, keep=frozenset(range(mig.MAX_DEVICES)) - frozenset(placement.slices))
+    place = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
     handle = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, kind.gpu_instance, ctypes.byref(place))
     try:
-        pynvml.nvmlGpuInstanceCreateComputeInstance(handle, _filling(handle, kind).id)
+        pynvml.nvmlGpuInstanceCreateComputeInstance(handle, _full_profile(handle, kind).id)
     except pynvml.NVMLError:
-        driver.ask(pynvml.nvmlGpuInstanceDestroy, handle)
+        driver.query(pynvml.nvmlGpuInstanceDestroy, handle)
         raise
     number = pynvml.nvmlGpuInstanceGetInfo(handle).id
     for instance in instances(card, known):
         if instance.gpu_instance == number:
             return instance.device.uuid
-    raise CardError(f"the driver created {piece.id} but does not list it")
+    raise CardError(f"the driver created {placement.id} but does not list it")
 
 
-def _filling(gpu_instance: Handle, kind: Kind) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t:
+def _full_profile(gpu_instance: Handle, kind: MigProfile) -> pynvml.c_nvmlComputeInstanceProfileInfo_v2_t:
     """The compute instance profile that fills the GPU instance."""
     numbers = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
     profiles = [info for number in numbers if (info := _compute_profile(gpu_instance, number)) is not None]
@@ -209,7 +209,7 @@ def _filling(gpu_instance: Handle, kind: Kind) -> pynvml.c_nvmlComputeInstancePr
     return max(whole, key=lambda info: info.multiprocessorCount)
 
 
-def destroy(card: Handle, known: tuple[Kind, ...], uuid: str) -> None:
+def destroy(card: Handle, known: tuple[MigProfile, ...], uuid: str) -> None:
     numbers = {instance.device.uuid: instance.gpu_instance for instance in instances(card, known)}
     number = numbers.get(uuid)
     if number is None:
@@ -220,7 +220,7 @@ def destroy(card: Handle, known: tuple[Kind, ...], uuid: str) -> None:
     pynvml.nvmlGpuInstanceDestroy(gpu_instance)
 
 
-def _sweep(card: Handle, known: tuple[Kind, ...], *, keep: frozenset[int]) -> None:
+def _remove_unusable(card: Handle, known: tuple[MigProfile, ...], *, keep: frozenset[int]) -> None:
     """Remove unusable GPU instances, except those entirely within the slices to keep."""
     usable = {instance.gpu_instance for instance in instances(card, known)}
     for handle, info in list(_gpu_instances(card, known)):

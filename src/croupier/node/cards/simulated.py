@@ -11,29 +11,37 @@ from typing import Final
 
 import msgspec
 
-from croupier.core.cards import catalogue, mig, vitality
+from croupier.core.cards import card_health, catalogue, mig
+from croupier.core.cards.card_health import HealthReadings
 from croupier.core.cards.catalogue import CardModel
-from croupier.core.cards.mig import Kind, Piece
-from croupier.core.cards.vitality import Readings
-from croupier.core.ledgers.ledger import Refused
-from croupier.kube.clock import Clock
+from croupier.core.cards.mig import MigPlacement, MigProfile
+from croupier.core.ledgers.ledger import Refusal
+from croupier.kube.client.clock import Clock
 from croupier.node.cards import simulated_state as state
-from croupier.node.cards.cards import CardError, DeviceNode, Edits, Held, Seen, Sighting, Vital
+from croupier.node.cards.card_driver import (
+    CardError,
+    ContainerEdits,
+    DeviceNode,
+    DriverSnapshot,
+    HeldDevice,
+    ObservedCard,
+    ObservedHealth,
+)
 from croupier.node.cards.cdi import CdiFile
 from croupier.node.cards.simulated_faults import Fault, Faults, FaultsFile
-from croupier.node.cards.simulated_plan import Plan
-from croupier.node.cards.simulated_state import Memory, Remembered
+from croupier.node.cards.simulated_spec import SimulatedNodeSpec
+from croupier.node.cards.simulated_state import SimulatedCardState, SimulatedState
 
-HOT: Final = 92
+SLOWDOWN_TEMPERATURE: Final = 92
 """The slowdown temperature of simulated cards in degrees Celsius."""
 
-_COOL: Final = 34
-_GLANCE: Final = 0.5
-_LINK: Final = (4, 16)
+_IDLE_TEMPERATURE: Final = 34
+_POLL_INTERVAL: Final = 0.5
+_PCIE_LINK: Final = (4, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class SimulatedFiles:
     """The files of simulated cards. Without them, state is only in memory."""
 
     state: Path | None = None
@@ -47,41 +55,43 @@ class Files:
 class SimulatedCards:
     source = "simulated"
 
-    def __init__(self, node: str, plan: Plan, *, clock: Clock, files: Files | None = None) -> None:
-        files = files or Files()
+    def __init__(
+        self, node: str, plan: SimulatedNodeSpec, *, clock: Clock, files: SimulatedFiles | None = None
+    ) -> None:
+        files = files or SimulatedFiles()
         self._node = node
         self._plan = plan
         self._clock = clock
         self._path = files.state
         self._faults = FaultsFile(files.faults)
         self._cdi = CdiFile(files.cdi) if files.cdi is not None else None
-        self._memory: Memory | None = None
+        self._memory: SimulatedState | None = None
         self._steps: dict[str, tuple[Fault, int]] = {}
         self._stamp: object = None
 
     async def open(self) -> None:
-        self._memory = Memory(self._node, self._plan, self._path)
+        self._memory = SimulatedState(self._node, self._plan, self._path)
 
     async def close(self) -> None:
         self._memory = None
         if self._cdi is not None:
             self._cdi.remove()
 
-    async def look(self) -> Sighting:
+    async def inspect(self) -> DriverSnapshot:
         self._stamp = self._faults.stamp()
         faults = self._now()
         if not faults.driver:
             raise CardError(
                 "there is no NVIDIA driver on this node (simulated by the faults file); install one"
             )
-        seen: list[Seen] = []
+        seen: list[ObservedCard] = []
         for number, card in enumerate(tuple(self._cards.values())):
             fault = faults.of(number, card.address)
             if not fault.gone:
                 seen.append(self._seen(len(seen), self._drifted(card, fault), fault))
         if self._cdi is not None:
             self._cdi.show(seen)
-        return Sighting(self._plan.driver, self._plan.cuda, faults.toolkit, tuple(seen))
+        return DriverSnapshot(self._plan.driver, self._plan.cuda, faults.toolkit, tuple(seen))
 
     async def changed(self, seconds: float) -> None:
         if not self._faults.is_watched:
@@ -89,7 +99,7 @@ class SimulatedCards:
             return
         until = self._clock.monotonic() + seconds
         while self._faults.stamp() == self._stamp and (left := until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left, _GLANCE))
+            await self._clock.sleep(min(left, _POLL_INTERVAL))
 
     async def enable_mig(self, address: str, on: bool) -> None:
         card = await self._step(address)
@@ -99,16 +109,18 @@ class SimulatedCards:
             raise CardError("MIG mode cannot change while the card has MIG devices")
         self._memory_now.put(msgspec.structs.replace(card, mig_enabled=on))
 
-    async def create(self, address: str, piece: Piece) -> str:
+    async def create(self, address: str, placement: MigPlacement) -> str:
         card = await self._step(address)
-        kind = next((kind for kind in _model(card).kinds if kind.name == piece.profile), None)
+        kind = next((kind for kind in _model(card).kinds if kind.name == placement.profile), None)
         if not card.mig_enabled:
             raise CardError("MIG mode is disabled")
-        if kind is None or piece.start not in kind.starts or piece.size != kind.memory_slices:
-            raise CardError(f"{piece.profile} cannot start at slice {piece.start} with size {piece.size}")
-        if (conflict := _in_the_way(card, piece, kind)) is not None:
-            raise CardError(f"there is no space for {piece.id}: {conflict}")
-        card, uuid = state.with_piece(self._node, card, piece)
+        if kind is None or placement.start not in kind.starts or placement.size != kind.memory_slices:
+            raise CardError(
+                f"{placement.profile} cannot start at slice {placement.start} with size {placement.size}"
+            )
+        if (conflict := _conflict(card, placement, kind)) is not None:
+            raise CardError(f"there is no space for {placement.id}: {conflict}")
+        card, uuid = state.with_mig_device(self._node, card, placement)
         self._memory_now.put(card)
         return uuid
 
@@ -119,23 +131,23 @@ class SimulatedCards:
             raise CardError(f"the card has no MIG device {uuid}")
         self._memory_now.put(msgspec.structs.replace(card, slots=left))
 
-    def container_edits(self, held: Sequence[Held]) -> Edits:
+    def container_edits(self, held: Sequence[HeldDevice]) -> ContainerEdits:
         node = self._plan.device_node
         indexes = sorted({device.card.index for device in held}) if node else []
-        return Edits(
+        return ContainerEdits(
             env={"NVIDIA_VISIBLE_DEVICES": ",".join(device.uuid for device in held) or "void"},
             device_nodes=tuple(DeviceNode(node, f"/dev/nvidia{index}") for index in indexes),
             cdi=self._cdi.names(held) if self._cdi is not None else (),
         )
 
     @property
-    def _memory_now(self) -> Memory:
+    def _memory_now(self) -> SimulatedState:
         if self._memory is None:
             raise CardError("the simulated cards are not open")
         return self._memory
 
     @property
-    def _cards(self) -> dict[str, Remembered]:
+    def _cards(self) -> dict[str, SimulatedCardState]:
         return self._memory_now.cards
 
     def _now(self) -> Faults:
@@ -145,7 +157,7 @@ class SimulatedCards:
         number = list(self._cards).index(address)
         return self._now().of(number, address)
 
-    async def _step(self, address: str) -> Remembered:
+    async def _step(self, address: str) -> SimulatedCardState:
         """The card at the time at which a step takes effect. A step may be slow or fail."""
         if address not in self._cards:
             raise CardError(f"there is no card at {address}")
@@ -163,22 +175,22 @@ class SimulatedCards:
             )
         return self._cards[address]
 
-    def _drifted(self, card: Remembered, fault: Fault) -> Remembered:
+    def _drifted(self, card: SimulatedCardState, fault: Fault) -> SimulatedCardState:
         """Apply a simulated change from outside once, so that it can be repaired."""
         if fault.cut == card.drifted:
             return card
         card = msgspec.structs.replace(card, drifted=fault.cut)
         layout = mig.parse(fault.cut) if fault.cut else None
-        if layout is not None and not isinstance(layout, Refused):
+        if layout is not None and not isinstance(layout, Refusal):
             placed = mig.place(_model(card).kinds, layout)
-            card = card if isinstance(placed, Refused) else state.cut(self._node, card, placed)
+            card = card if isinstance(placed, Refusal) else state.repartition(self._node, card, placed)
         self._memory_now.put(card)
         return card
 
-    def _seen(self, index: int, card: Remembered, fault: Fault) -> Seen:
+    def _seen(self, index: int, card: SimulatedCardState, fault: Fault) -> ObservedCard:
         model = _model(card)
         half = (len(self._plan.cards) + 1) // 2
-        return Seen(
+        return ObservedCard(
             index=index,
             uuid=state.card_uuid(self._node, card.address, fault.replaced),
             address=card.address,
@@ -189,7 +201,7 @@ class SimulatedCards:
             memory_mib=model.memory_mib,
             compute=(model.compute_major, model.compute_minor),
             numa=index // half,
-            pcie=_LINK,
+            pcie=_PCIE_LINK,
             mig_capable=model.mig_capable,
             mig_enabled=card.mig_enabled,
             kinds=model.kinds,
@@ -198,19 +210,23 @@ class SimulatedCards:
         )
 
 
-def _health(fault: Fault) -> Vital:
-    temperature = fault.temperature if fault.temperature is not None else (HOT if fault.hot else _COOL)
-    readings = Readings(
+def _health(fault: Fault) -> ObservedHealth:
+    temperature = (
+        fault.temperature
+        if fault.temperature is not None
+        else (SLOWDOWN_TEMPERATURE if fault.hot else _IDLE_TEMPERATURE)
+    )
+    readings = HealthReadings(
         lost="it is lost (simulated by the faults file)" if fault.lost else "",
         xid=fault.xid,
         ecc_errors=fault.ecc,
         temperature_c=temperature,
-        slowdown_c=HOT,
+        slowdown_c=SLOWDOWN_TEMPERATURE,
     )
-    verdict = vitality.judge(readings)
+    verdict = card_health.diagnose(readings)
     if fault.lost:
-        return Vital(verdict.healthy, verdict.reason, verdict.message, xid=fault.xid)
-    return Vital(
+        return ObservedHealth(verdict.healthy, verdict.reason, verdict.message, xid=fault.xid)
+    return ObservedHealth(
         healthy=verdict.healthy,
         reason=verdict.reason,
         message=verdict.message,
@@ -221,19 +237,19 @@ def _health(fault: Fault) -> Vital:
     )
 
 
-def _model(card: Remembered) -> CardModel:
+def _model(card: SimulatedCardState) -> CardModel:
     return catalogue.find(card.model)
 
 
-def _in_the_way(card: Remembered, piece: Piece, kind: Kind) -> str | None:
+def _conflict(card: SimulatedCardState, placement: MigPlacement, kind: MigProfile) -> str | None:
     """Why the MIG device does not fit, for example `it overlaps 3g.30gb-4`. None if it fits."""
     for slot in card.slots:
-        if set(slot.device.piece.slices) & set(piece.slices):
+        if set(slot.device.placement.slices) & set(placement.slices):
             return f"it overlaps {slot.device.id}"
     compute = {other.name: other.compute_slices for other in _model(card).kinds}
     used = sum(compute[slot.profile] for slot in card.slots)
     if used + kind.compute_slices > max(compute.values()):
         return "no compute slices are left"
-    if sum(slot.profile == piece.profile for slot in card.slots) >= kind.most:
+    if sum(slot.profile == placement.profile for slot in card.slots) >= kind.most:
         return f"a card can have at most {kind.most} of {kind.name}"
     return None

@@ -71,13 +71,13 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The fault of a card: by address, else by index, else of all cards."""
         by_name = {str(name): fault for name, fault in self.cards.items()}
         named = (by_name.get(name) for name in (address, str(index), "all"))
-        return next((fault for fault in named if fault is not None), NONE)
+        return next((fault for fault in named if fault is not None), NO_FAULT)
 
     def on(self, node: str) -> "Faults":
         return self.nodes.get(node, self)
 
 
-NONE = Fault()
+NO_FAULT = Fault()
 
 
 class FaultsFile:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from croupier.core.cards.mig import Piece
+from croupier.core.cards.mig import MigPlacement
 from croupier.node.agent import state_file
-from croupier.node.cards.cards import CardError, MigDevice
-from croupier.node.cards.simulated_plan import Plan, Planned
+from croupier.node.cards.card_driver import CardError, MigDevice
+from croupier.node.cards.simulated_spec import SimulatedCardSpec, SimulatedNodeSpec
 
-_NAMES = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.croupier")
+_UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.croupier")
 
 
-class Slot(msgspec.Struct, frozen=True):
+class SimulatedSlot(msgspec.Struct, frozen=True):
     profile: str
     start: int
     size: int
@@ -24,13 +24,13 @@ class Slot(msgspec.Struct, frozen=True):
         return MigDevice(self.profile, self.start, self.size, self.uuid)
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class SimulatedCardState(msgspec.Struct, frozen=True):
     """The state of one card."""
 
     address: str
     model: str
     mig_enabled: bool = False
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[SimulatedSlot, ...] = ()
     made: int = 0
     """The number of MIG devices created so far, which makes their UUIDs unique."""
     drifted: str = ""
@@ -43,53 +43,55 @@ def address(number: int) -> str:
 
 
 def card_uuid(node: str, where: str, board: int = 0) -> str:
-    return f"GPU-{uuid.uuid5(_NAMES, f'{node}/{where}/{board}')}"
+    return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{where}/{board}')}"
 
 
-def with_piece(node: str, card: Remembered, piece: Piece) -> tuple[Remembered, str]:
+def with_mig_device(
+    node: str, card: SimulatedCardState, placement: MigPlacement
+) -> tuple[SimulatedCardState, str]:
     """The card with an additional MIG device, and its UUID."""
-    name = f"MIG-{uuid.uuid5(_NAMES, f'{node}/{card.address}/mig/{card.made}')}"
-    slots = (*card.slots, Slot(piece.profile, piece.start, piece.size, name))
+    name = f"MIG-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{card.address}/mig/{card.made}')}"
+    slots = (*card.slots, SimulatedSlot(placement.profile, placement.start, placement.size, name))
     ordered = tuple(sorted(slots, key=lambda slot: slot.start))
     return msgspec.structs.replace(card, slots=ordered, made=card.made + 1), name
 
 
-def cut(node: str, card: Remembered, pieces: tuple[Piece, ...]) -> Remembered:
+def repartition(node: str, card: SimulatedCardState, pieces: tuple[MigPlacement, ...]) -> SimulatedCardState:
     """The card with exactly these MIG devices."""
     card = msgspec.structs.replace(card, mig_enabled=bool(pieces), slots=())
     for piece in pieces:
-        card, _ = with_piece(node, card, piece)
+        card, _ = with_mig_device(node, card, piece)
     return card
 
 
-class Memory:
+class SimulatedState:
     """The cards by address, in the order of the specification."""
 
-    def __init__(self, node: str, plan: Plan, path: Path | None) -> None:
+    def __init__(self, node: str, plan: SimulatedNodeSpec, path: Path | None) -> None:
         known = {card.address: card for card in _read(path)}
         self._path = path
-        self.cards: dict[str, Remembered] = {}
+        self.cards: dict[str, SimulatedCardState] = {}
         for number, planned in enumerate(plan.cards):
             where = address(number)
             old = known.get(where)
             same = old is not None and old.model == planned.model.name
-            self.cards[where] = old if old is not None and same else _fresh(node, where, planned)
+            self.cards[where] = old if old is not None and same else _initial(node, where, planned)
 
-    def put(self, card: Remembered) -> None:
+    def put(self, card: SimulatedCardState) -> None:
         self.cards[card.address] = card
         if self._path is not None:
             state_file.replace(self._path, {"cards": msgspec.to_builtins(tuple(self.cards.values()))})
 
 
-def _fresh(node: str, where: str, planned: Planned) -> Remembered:
-    return cut(node, Remembered(where, planned.model.name), planned.pieces)
+def _initial(node: str, where: str, planned: SimulatedCardSpec) -> SimulatedCardState:
+    return repartition(node, SimulatedCardState(where, planned.model.name), planned.pieces)
 
 
 class _File(msgspec.Struct, frozen=True):
-    cards: tuple[Remembered, ...] = ()
+    cards: tuple[SimulatedCardState, ...] = ()
 
 
-def _read(path: Path | None) -> tuple[Remembered, ...]:
+def _read(path: Path | None) -> tuple[SimulatedCardState, ...]:
     if path is None or not path.exists():
         return ()
     try:

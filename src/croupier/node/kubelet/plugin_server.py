@@ -11,41 +11,41 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from croupier.core.nodes.allotment import Asked
-from croupier.core.nodes.devices import Device
-from croupier.node.kubelet import calls
-from croupier.node.kubelet.plugin_desk import Dealt
+from croupier.core.nodes.device_allocation import PreferenceRequest
+from croupier.core.nodes.plugin_devices import PluginDevice
+from croupier.node.kubelet import grpc_calls
+from croupier.node.kubelet.allocator import AllocateResult
 from croupier.node.proto import device_plugin_pb2 as wire
 
 PREFIX: Final = "croupier-"
-GRACE: Final = 1.0
+STOP_TIMEOUT: Final = 1.0
 """Seconds that calls in progress have when the server stops."""
 
 
-class Answering(Protocol):
+class DeviceAllocator(Protocol):
     """The part of `allocator.Allocator` that a plugin uses."""
 
-    async def prefer(self, asked: Asked) -> tuple[str, ...]: ...
-    async def allocate(self, resource: str, ids: Collection[str]) -> Dealt: ...
+    async def prefer(self, asked: PreferenceRequest) -> tuple[str, ...]: ...
+    async def allocate(self, resource: str, ids: Collection[str]) -> AllocateResult: ...
 
 
 class PluginServer:
-    def __init__(self, resource: str, desk: Answering, lost: asyncio.Event) -> None:
+    def __init__(self, resource: str, allocator: DeviceAllocator, lost: asyncio.Event) -> None:
         self.resource = resource
-        self._desk = desk
+        self._allocator = allocator
         self._lost = lost
         """Set when the kubelet's stream ends although the plugin has not stopped."""
-        self._devices: tuple[Device, ...] = ()
+        self._devices: tuple[PluginDevice, ...] = ()
         self._changed = asyncio.Event()
         self._ending = False
         self._streams = 0
-        self.was_heard = False
+        self.was_watched = False
         """The kubelet has opened a stream since the last registration."""
         self._server: Any = None
         self.socket: Path | None = None
 
     @property
-    def is_heard(self) -> bool:
+    def is_watched(self) -> bool:
         """The kubelet has a ListAndWatch stream open."""
         return self._streams > 0
 
@@ -58,7 +58,7 @@ class PluginServer:
         token = secrets.token_hex(4)
         slug = hashlib.sha256(self.resource.encode()).hexdigest()[:8]
         socket = directory / f"{PREFIX}{slug}-{token}.sock"
-        self._server = await calls.serve(self, socket)
+        self._server = await grpc_calls.serve(self, socket)
         self.socket = socket
 
     async def stop(self) -> None:
@@ -67,12 +67,12 @@ class PluginServer:
         self._changed.set()
         server, self._server = self._server, None
         if server is not None:
-            await server.stop(GRACE)
+            await server.stop(STOP_TIMEOUT)
         if self.socket is not None:
             self.socket.unlink(missing_ok=True)
         self.socket = None
 
-    def show(self, devices: tuple[Device, ...]) -> None:
+    def show(self, devices: tuple[PluginDevice, ...]) -> None:
         """Replace the listed devices. The kubelet gets an update only if they changed."""
         if devices != self._devices:
             self._devices = devices
@@ -82,11 +82,11 @@ class PluginServer:
     async def lists(self) -> AsyncGenerator[wire.ListAndWatchResponse, None]:
         """The responses of ListAndWatch. The first one comes at once: until then pods get no devices."""
         self._streams += 1
-        self.was_heard = True
+        self.was_watched = True
         try:
             while not self._ending:
                 changed = self._changed
-                yield _listed(self._devices)
+                yield _device_list(self._devices)
                 await changed.wait()
         finally:
             self._streams -= 1
@@ -96,25 +96,25 @@ class PluginServer:
     async def prefer(self, asked: wire.PreferredAllocationRequest) -> wire.PreferredAllocationResponse:
         answers = []
         for container in asked.container_requests:
-            request = Asked(
+            request = PreferenceRequest(
                 self.resource,
                 container.allocation_size,
                 tuple(container.available_deviceIDs),
                 tuple(container.must_include_deviceIDs),
             )
-            ids = await self._desk.prefer(request)
+            ids = await self._allocator.prefer(request)
             answers.append(wire.ContainerPreferredAllocationResponse(deviceIDs=ids))
         return wire.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, asked: wire.AllocateRequest) -> wire.AllocateResponse:
         results = [
-            await self._desk.allocate(self.resource, container.devices_ids)
+            await self._allocator.allocate(self.resource, container.devices_ids)
             for container in asked.container_requests
         ]
-        return wire.AllocateResponse(container_responses=[_answer(result) for result in results])
+        return wire.AllocateResponse(container_responses=[_allocate_response(result) for result in results])
 
 
-def _listed(devices: Iterable[Device]) -> wire.ListAndWatchResponse:
+def _device_list(devices: Iterable[PluginDevice]) -> wire.ListAndWatchResponse:
     """Unhealthy devices stay in the list: the kubelet does not notice when a device in use leaves it."""
     return wire.ListAndWatchResponse(
         devices=[
@@ -124,7 +124,7 @@ def _listed(devices: Iterable[Device]) -> wire.ListAndWatchResponse:
     )
 
 
-def _answer(result: Dealt) -> wire.ContainerAllocateResponse:
+def _allocate_response(result: AllocateResult) -> wire.ContainerAllocateResponse:
     """CDI names are used by runtimes that support them (containerd 2) and ignored by others."""
     edits = result.edits
     return wire.ContainerAllocateResponse(

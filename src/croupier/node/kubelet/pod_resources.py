@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from croupier.core.nodes.handed import Holding
-from croupier.kube.bucket import Bucket, Rate
-from croupier.kube.clock import Clock, SystemClock
-from croupier.node.kubelet import calls
+from croupier.core.nodes.kubelet_assignments import KubeletAssignment
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+from croupier.node.kubelet import grpc_calls
 from croupier.node.proto.pod_resources_pb2 import ContainerDevices
 
-BOUND: Final = Rate(per_second=50.0, burst=5)
+RATE_LIMIT: Final = RateLimit(per_second=50.0, burst=5)
 
 
 class PodResources:
@@ -24,24 +24,24 @@ class PodResources:
     def __init__(self, socket: Path, clock: Clock | None = None) -> None:
         self._socket = socket
         self._clock = clock or SystemClock()
-        self._bucket = Bucket(BOUND)
+        self._bucket = TokenBucket(RATE_LIMIT)
         self._turns = asyncio.Lock()
 
-    async def holdings(self) -> tuple[Holding, ...]:
+    async def holdings(self) -> tuple[KubeletAssignment, ...]:
         """The devices of every container, from all plugins. Of init containers only sidecars are included."""
         await self._turn()
-        response = await calls.pod_resources(self._socket)
+        response = await grpc_calls.pod_resources(self._socket)
         return tuple(
-            Holding(f"{pod.namespace}/{pod.name}", container.name, resource, ids)
+            KubeletAssignment(f"{pod.namespace}/{pod.name}", container.name, resource, ids)
             for pod in response.pod_resources
             for container in pod.containers
-            for resource, ids in _gathered(container.devices).items()
+            for resource, ids in _by_resource(container.devices).items()
         )
 
     async def registered(self) -> dict[str, tuple[str, ...]]:
         """The healthy devices by resource, from all plugins."""
         await self._turn()
-        return _gathered((await calls.allocatable(self._socket)).devices)
+        return _by_resource((await grpc_calls.allocatable(self._socket)).devices)
 
     async def _turn(self) -> None:
         # One call at a time: after a stall of this process all waiting calls would start at once.
@@ -50,7 +50,7 @@ class PodResources:
                 await self._clock.sleep(wait)
 
 
-def _gathered(devices: Iterable[ContainerDevices]) -> dict[str, tuple[str, ...]]:
+def _by_resource(devices: Iterable[ContainerDevices]) -> dict[str, tuple[str, ...]]:
     """Merge the kubelet's entries, one per device, into one per resource."""
     merged: dict[str, list[str]] = {}
     for entry in devices:

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from croupier.core.market.sensing import Sample
+from croupier.core.market.estimation import CPUSample
 from croupier.node.market import cgroup_files, cgroup_paths
-from croupier.node.market.cgroup_files import Quota, Throttling
-from croupier.node.market.cgroup_paths import KUBEPODS, Driver, Place
+from croupier.node.market.cgroup_files import CgroupQuota, CgroupThrottling
+from croupier.node.market.cgroup_paths import KUBEPODS, CgroupDriver, ContainerCgroup
 
 MOUNT: Final = Path("/sys/fs/cgroup")
-MOST_KNOWN: Final = 4096
+MAX_CACHED: Final = 4096
 """Maximum number of cached containers: many times what a node runs."""
-MOST_BYTES: Final = 4096
+MAX_BYTES: Final = 4096
 """Maximum size of a file; the kernel's files have a few hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _CgroupFiles:
     """The files of one cgroup. Paths are plain strings because they are read very often."""
 
     usage: str
@@ -32,7 +32,7 @@ class _Group:
     """Empty in version 2, where the quota file holds both."""
 
 
-class Tree:
+class CgroupTree:
     """The cgroups of one kubelet: `mount` is the cgroup mount point, `root` the kubelet's cgroupRoot.
 
     Without a `root` the top is used if it holds a kubelet's cgroups; otherwise the only child that does.
@@ -41,13 +41,13 @@ class Tree:
     def __init__(self, mount: Path = MOUNT, root: str | None = None) -> None:
         self._mount = mount
         self._given = None if root is None else cgroup_paths.names(root)
-        self._known: dict[str, _Group] = {}
+        self._known: dict[str, _CgroupFiles] = {}
 
     @property
     def version(self) -> int:
         return 2 if (self._mount / "cgroup.controllers").exists() else 1
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why the counters cannot be read; None if they can."""
         if not self._cpu.is_dir():
             return f"{self._mount} has no cgroups with CPU counters: mount the cgroups of the node there"
@@ -61,18 +61,18 @@ class Tree:
             f" set --cgroup-root to the kubelet's cgroupRoot{among}"
         )
 
-    def sample(self, place: Place, now: Callable[[], int]) -> Sample | None:
+    def sample(self, place: ContainerCgroup, now: Callable[[], int]) -> CPUSample | None:
         """The counters of a container, read at `now()`; None if its cgroup does not exist."""
         group = self._known.get(place.container) or self._find(place)
         if group is None:
             return None
         at = now()
-        counters = _told(group)
+        counters = _read_counters(group)
         if counters is None:
             self._known.pop(place.container, None)
             return None
         usage, throttling, quota = counters
-        return Sample(
+        return CPUSample(
             at=at,
             usage=usage,
             throttled=throttling.throttled,
@@ -89,7 +89,7 @@ class Tree:
         read = cgroup_files.usage_v1 if group.period else cgroup_files.usage_v2
         return read(_text(group.usage))
 
-    def _find(self, place: Place) -> _Group | None:
+    def _find(self, place: ContainerCgroup) -> _CgroupFiles | None:
         driver = self._driver()
         if driver is None:
             return None
@@ -101,21 +101,21 @@ class Tree:
         name = cgroup_paths.pick(inside, place.container)
         if name is None:
             return None
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_CACHED:
             self._known.clear()
         self._known[place.container] = self._group(f"{pod}/{name}")
         return self._known[place.container]
 
-    def _group(self, where: str) -> _Group:
+    def _group(self, where: str) -> _CgroupFiles:
         cpu = self._cpu / where
         if self.version == 2:
-            return _Group(str(cpu / "cpu.stat"), str(cpu / "cpu.stat"), str(cpu / "cpu.max"), "")
+            return _CgroupFiles(str(cpu / "cpu.stat"), str(cpu / "cpu.stat"), str(cpu / "cpu.max"), "")
         usage = self._hierarchy("cpuacct") / where / "cpuacct.usage"
         quota, period = str(cpu / "cpu.cfs_quota_us"), str(cpu / "cpu.cfs_period_us")
-        return _Group(str(usage), str(cpu / "cpu.stat"), quota, period)
+        return _CgroupFiles(str(usage), str(cpu / "cpu.stat"), quota, period)
 
-    def _driver(self) -> Driver | None:
-        drivers: tuple[Driver, ...] = ("cgroupfs", "systemd")
+    def _driver(self) -> CgroupDriver | None:
+        drivers: tuple[CgroupDriver, ...] = ("cgroupfs", "systemd")
         for driver in drivers:
             if (self._cpu / cgroup_paths.path((*self._root, KUBEPODS), driver)).is_dir():
                 return driver
@@ -145,9 +145,9 @@ class Tree:
         return alone if alone.is_dir() else self._mount / "cpu,cpuacct"
 
 
-def _told(group: _Group) -> tuple[int, Throttling, Quota] | None:
+def _read_counters(group: _CgroupFiles) -> tuple[int, CgroupThrottling, CgroupQuota] | None:
     stat = _text(group.stat)
-    throttling: Throttling | None
+    throttling: CgroupThrottling | None
     if group.period:
         usage, throttling = cgroup_files.usage_v1(_text(group.usage)), cgroup_files.throttling_v1(stat)
         quota = cgroup_files.quota_v1(_text(group.quota), _text(group.period))
@@ -166,7 +166,7 @@ def _text(path: str) -> str | None:
     except OSError:
         return None
     try:
-        return os.read(file, MOST_BYTES).decode("ascii", "replace")
+        return os.read(file, MAX_BYTES).decode("ascii", "replace")
     except OSError:
         return None
     finally:

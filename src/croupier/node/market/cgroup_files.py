@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Throttling:
+class CgroupThrottling:
     """In microseconds, and in periods."""
 
     throttled: int = 0
@@ -18,7 +18,7 @@ class Throttling:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class CgroupQuota:
     """In microseconds; None: no limit."""
 
     quota: int | None
@@ -40,19 +40,19 @@ def pairs(text: str | None) -> Mapping[str, int]:
     return values
 
 
-def throttling_v1(stat: str | None) -> Throttling | None:
+def throttling_v1(stat: str | None) -> CgroupThrottling | None:
     values = pairs(stat)
     if "throttled_time" not in values:
         return None
     throttled = values["throttled_time"] // 1000
-    return Throttling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
+    return CgroupThrottling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
 
 
-def throttling_v2(stat: str | None) -> Throttling:
+def throttling_v2(stat: str | None) -> CgroupThrottling:
     """Only a cgroup with a limit has these lines."""
     values = pairs(stat)
     throttled = values.get("throttled_usec", 0)
-    return Throttling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
+    return CgroupThrottling(throttled, values.get("nr_periods", 0), values.get("nr_throttled", 0))
 
 
 def usage_v1(usage: str | None) -> int | None:
@@ -64,17 +64,17 @@ def usage_v2(stat: str | None) -> int | None:
     return pairs(stat).get("usage_usec")
 
 
-def quota_v1(quota: str | None, period: str | None) -> Quota | None:
+def quota_v1(quota: str | None, period: str | None) -> CgroupQuota | None:
     most, each = number(quota), number(period)
     if most is None or not each:
         return None
-    return Quota(most if most > 0 else None, each)
+    return CgroupQuota(most if most > 0 else None, each)
 
 
-def quota_v2(cpu_max: str | None) -> Quota | None:
+def quota_v2(cpu_max: str | None) -> CgroupQuota | None:
     """`20000 100000` or `max 100000`."""
     most, _, each = (cpu_max or "").strip().partition(" ")
     period = number(each)
     if not period or not (most == "max" or most.isdecimal()):
         return None
-    return Quota(None if most == "max" else int(most), period)
+    return CgroupQuota(None if most == "max" else int(most), period)

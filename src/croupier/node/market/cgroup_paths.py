@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-Driver: TypeAlias = Literal["cgroupfs", "systemd"]
+CgroupDriver: TypeAlias = Literal["cgroupfs", "systemd"]
 
 KUBEPODS: Final = "kubepods"
-CLASSES: Final = {"Guaranteed": (), "Burstable": ("burstable",), "BestEffort": ("besteffort",)}
+QOS_PATHS: Final = {"Guaranteed": (), "Burstable": ("burstable",), "BestEffort": ("besteffort",)}
 _SHORTEST_ID: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerCgroup:
     """One container of one pod."""
 
     uid: str
@@ -31,7 +31,7 @@ def names(written: str) -> tuple[str, ...]:
     return tuple(part for part in written.split("/") if part)
 
 
-def path(parts: Sequence[str], driver: Driver) -> str:
+def path(parts: Sequence[str], driver: CgroupDriver) -> str:
     """The path of a cgroup below the top of a hierarchy."""
     if driver == "cgroupfs":
         return "/".join(parts)
@@ -44,8 +44,8 @@ def _slices(parts: Sequence[str]) -> Iterator[str]:
         yield f"{'-'.join(escaped[:count])}.slice"
 
 
-def of_pod(place: Place, root: Sequence[str], driver: Driver) -> str:
-    return path((*root, KUBEPODS, *CLASSES.get(place.qos, ()), f"pod{place.uid}"), driver)
+def of_pod(place: ContainerCgroup, root: Sequence[str], driver: CgroupDriver) -> str:
+    return path((*root, KUBEPODS, *QOS_PATHS.get(place.qos, ()), f"pod{place.uid}"), driver)
 
 
 def pick(folders: Iterable[str], container: str) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from croupier.api.market_report import Report
+from croupier.api.market_report import MarketReport
 from croupier.core import quantity
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -15,7 +15,7 @@ class MarketMetrics:
     """Implements `MarketAgentMetrics`; a collector for the values of the last tick."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._report: Report | None = None
+        self._report: MarketReport | None = None
         self._ticks = Histogram(
             "mbcas_tick_seconds", "Duration of one market round", buckets=SECONDS, registry=registry
         )
@@ -30,7 +30,7 @@ class MarketMetrics:
             self._moves.labels(direction)
         registry.register(self)
 
-    def ticked(self, report: Report, seconds: float) -> None:
+    def ticked(self, report: MarketReport, seconds: float) -> None:
         self._report = report
         self._ticks.observe(seconds)
 
@@ -40,8 +40,8 @@ class MarketMetrics:
     def failed(self) -> None:
         self._failures.inc()
 
-    def beat(self, *, well: bool) -> None:
-        self._beats.labels("written" if well else "failed").inc()
+    def heartbeat(self, *, succeeded: bool) -> None:
+        self._beats.labels("written" if succeeded else "failed").inc()
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
@@ -61,7 +61,7 @@ class MarketMetrics:
         yield from _pods(report)
 
 
-def _books(report: Report) -> Iterator[Metric]:
+def _books(report: MarketReport) -> Iterator[Metric]:
     supply = GaugeMetricFamily("mbcas_supply_cpu", "CPU available for limits", labels=["book"])
     given = GaugeMetricFamily("mbcas_given_cpu", "CPU allotted by the last clearing", labels=["book"])
     price = GaugeMetricFamily("mbcas_price", "Price of 10m CPU in units of weight", labels=["book"])
@@ -72,7 +72,7 @@ def _books(report: Report) -> Iterator[Metric]:
     yield from (supply, given, price)
 
 
-def _pods(report: Report) -> Iterator[Metric]:
+def _pods(report: MarketReport) -> Iterator[Metric]:
     labels = ["namespace", "pod"]
     demand = GaugeMetricFamily("mbcas_pod_demand_cpu", "Estimated CPU demand of a pod", labels=labels)
     limit = GaugeMetricFamily("mbcas_pod_limit_cpu", "Desired CPU limit of a pod", labels=labels)

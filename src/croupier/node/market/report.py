@@ -4,18 +4,29 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from croupier.api.market_report import BookLine, PodLine, Report
+from croupier.api.market_report import MarketPodLine, MarketReport, SupplyLine
 from croupier.core.market import terms, units
 from croupier.core.market.clearing import Clearing
-from croupier.core.market.policy import Policy
-from croupier.core.market.seen import Alone, Decision, Keep, Move, Observation, Pod, Record, Round
-from croupier.core.market.terms import Terms
+from croupier.core.market.model import (
+    KeepLimit,
+    MarketDecision,
+    MarketPod,
+    NodeObservation,
+    NotManaged,
+    PodRecord,
+    SetLimit,
+    TickResult,
+)
+from croupier.core.market.policy import MarketPolicy
+from croupier.core.market.terms import MarketTerms
 
 
-def of(node: str, seen: Observation, done: Round, policy: Policy, *, dry_run: bool) -> Report:
+def build(
+    node: str, seen: NodeObservation, done: TickResult, policy: MarketPolicy, *, dry_run: bool
+) -> MarketReport:
     pods = {pod.uid: pod for pod in seen.pods}
     factor = done.state.factor
-    return Report(
+    return MarketReport(
         node=node,
         capacity=units.text(seen.node.capacity),
         strict=policy.strict,
@@ -36,8 +47,8 @@ def of(node: str, seen: Observation, done: Round, policy: Policy, *, dry_run: bo
     )
 
 
-def _book(name: str, book: Clearing) -> BookLine:
-    return BookLine(
+def _book(name: str, book: Clearing) -> SupplyLine:
+    return SupplyLine(
         name=name,
         supply=units.text(book.supply),
         given=units.text(sum(share.amount for share in book.shares)),
@@ -48,12 +59,17 @@ def _book(name: str, book: Clearing) -> BookLine:
 
 
 def _pod(
-    decision: Decision, pod: Pod, *, record: Record | None, seen: Observation, policy: Policy
-) -> PodLine:
+    decision: MarketDecision,
+    pod: MarketPod,
+    *,
+    record: PodRecord | None,
+    seen: NodeObservation,
+    policy: MarketPolicy,
+) -> MarketPodLine:
     allowed = terms.read(pod.shape, capacity=seen.node.capacity, protected=policy.protected)
     estimates = list(record.estimates.values()) if record is not None else []
     limit, target = _limits(decision, pod)
-    return PodLine(
+    return MarketPodLine(
         pod=decision.key,
         book=_book_of(allowed, policy),
         limit=units.text(limit),
@@ -63,24 +79,26 @@ def _pod(
         usage=_millis(sum(estimate.usage for estimate in estimates)),
         demand=_millis(sum(estimate.demand for estimate in estimates)),
         throttled_percent=max((estimate.throttling for estimate in estimates), default=0) / 10,
-        moves=isinstance(decision, Move),
-        why=f"{decision.word}: {decision.sentence}" if isinstance(decision, Alone) else decision.sentence,
+        moves=isinstance(decision, SetLimit),
+        why=f"{decision.code}: {decision.sentence}"
+        if isinstance(decision, NotManaged)
+        else decision.sentence,
     )
 
 
-def _book_of(allowed: object, policy: Policy) -> str:
-    if not isinstance(allowed, Terms):
+def _book_of(allowed: object, policy: MarketPolicy) -> str:
+    if not isinstance(allowed, MarketTerms):
         return ""
     return "strict" if policy.strict else allowed.book
 
 
-def _limits(decision: Decision, pod: Pod) -> tuple[int, int]:
+def _limits(decision: MarketDecision, pod: MarketPod) -> tuple[int, int]:
     match decision:
-        case Move():
+        case SetLimit():
             return decision.limit, decision.limit
-        case Keep():
+        case KeepLimit():
             return decision.limit, decision.target
-        case Alone():
+        case NotManaged():
             return pod.limit, pod.limit
 
 
@@ -89,7 +107,7 @@ def _millis(micros: int) -> str:
     return f"{-(-micros // 1000)}m" if micros else "0"
 
 
-def reworded(report: Report, sentences: Mapping[str, str]) -> Report:
+def with_reasons(report: MarketReport, sentences: Mapping[str, str]) -> MarketReport:
     """Replace the reasons of some pods, by key."""
     pods = tuple(
         structs.replace(line, why=sentences[line.pod]) if line.pod in sentences else line

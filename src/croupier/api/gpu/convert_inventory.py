@@ -1,0 +1,228 @@
+"""Convert an agent's report, or node labels, to the status of GPUDevice and GPUNodeInventory."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealth
+from croupier.api.gpu.device import (
+    INDEX_LABEL,
+    MIG,
+    OCCUPIED,
+    PCI,
+    VANISHED,
+    ComputeCapability,
+    DeviceHealth,
+    DevicePartitioning,
+    GPUDevice,
+    Hardware,
+    MIGType,
+    PCIe,
+    Precision,
+)
+from croupier.api.gpu.node import Driver, InventoryDevice, NodeHardware
+from croupier.core.cards import inventory
+from croupier.core.cards.census import KnownDevice, NamedCard
+from croupier.core.cards.features import GpuFeatures
+from croupier.core.cards.inventory import AgentCards, DiscoveredCard
+from croupier.core.nodes.bootstrap import HEARTBEATS_NEEDED
+from croupier.core.pools.sharing import WHOLE
+
+TEMPERATURE_STEP: Final = 5
+"""A temperature is written again only if it differs by this many degrees, because it changes constantly."""
+_MAX_TEXT: Final = 253
+_HEX: Final = re.compile("[0-9a-f]{4}")
+_ADDRESS: Final = re.compile("([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]")
+
+
+def reported_cards(report: AgentReport | None) -> AgentCards:
+    """The reported cards. `report` is None if there is an agent whose report cannot be decoded."""
+    if report is None:
+        return AgentCards(readable=False)
+    return AgentCards(tuple(_card(line) for line in report.cards), report.driver)
+
+
+def _card(line: CardReport) -> DiscoveredCard:
+    return DiscoveredCard(
+        index=line.index,
+        address=line.address,
+        uuid=line.uuid,
+        vendor=line.vendor,
+        device=line.device,
+        product=line.product,
+        memory_mib=line.memory_mib or None,
+    )
+
+
+def recorded_card(device: GPUDevice, *, gone_before: datetime) -> KnownDevice:
+    """The recorded card. A card that vanished before `gone_before` is not expected back."""
+    status, index = device.status, device.metadata.labels.get(INDEX_LABEL, "")
+    occupied = next((condition for condition in status.conditions if condition.type == OCCUPIED), None)
+    gone = next(
+        (
+            condition
+            for condition in status.conditions
+            if condition.type == VANISHED and condition.status == "True"
+        ),
+        None,
+    )
+    return KnownDevice(
+        id=device.metadata.name,
+        index=int(index) if index.isascii() and index.isdigit() else None,
+        uuid=status.hardware.uuid if status.hardware is not None else "",
+        maybe_in_use=occupied is None or occupied.reason != "Withdrawn",
+        vanished=gone is not None,
+        removal_due=gone is not None and gone.last_transition_time <= gone_before,
+    )
+
+
+def hardware_from_report(line: CardReport) -> Hardware:
+    """The hardware as reported by the node's agent."""
+    link = PCIe(generation=line.pcie_generation, width=line.pcie_width)
+    profiles = tuple(mig_type.name for mig_type in line.types)
+    return Hardware(
+        uuid=line.uuid,
+        product=line.product[:_MAX_TEXT],
+        pci=_pci(line),
+        memory_mib=line.memory_mib or None,
+        compute_capability=_capability(line.compute_major, line.compute_minor),
+        precision=_precision(line.compute_major, line.compute_minor),
+        numa_node=line.numa_node,
+        pcie=link if link != PCIe() else None,
+        mig=MIG(
+            capable=line.mig_capable,
+            strategy="Mixed" if line.mig_capable else "None",
+            profiles_supported=profiles,
+            types=line.types,
+        ),
+    )
+
+
+def _pci(line: CardReport) -> PCI | None:
+    """None if the values are invalid: the API server would refuse the whole GPUDevice."""
+    if not all(_HEX.fullmatch(text) for text in (line.vendor, line.device, line.class_)):
+        return None
+    address = line.address if _ADDRESS.fullmatch(line.address) else ""
+    return PCI(vendor=line.vendor, device=line.device, class_=line.class_, address=address)
+
+
+def hardware_from_labels(placed: NamedCard, features: GpuFeatures) -> Hardware:
+    """The hardware according to labels and NodeFeature, which describe all cards of a node alike."""
+    card = placed.card
+    pci = next((device for device in features.cards if device.index == card.index), None)
+    known = pci is not None and pci.vendor and pci.device and pci.class_
+    major, minor = features.major or 0, features.minor or 0
+    return Hardware(
+        product=card.product[:_MAX_TEXT],
+        pci=PCI(vendor=pci.vendor, device=pci.device, class_=pci.class_) if pci and known else None,
+        memory_mib=None if features.is_partitioned else card.memory_mib,
+        compute_capability=_capability(major, minor),
+        precision=_precision(major, minor),
+        mig=_mig(features),
+    )
+
+
+def _mig(features: GpuFeatures) -> MIG | None:
+    if features.mig_capable is None:
+        return None
+    types = tuple(
+        MIGType(name=name, memory_mib=profile.memory_mib, multiprocessors=profile.multiprocessors)
+        for name, profile in sorted(features.profiles.items())
+    )
+    names = tuple(mig_type.name for mig_type in types)
+    return MIG(
+        capable=features.mig_capable, strategy=features.strategy, profiles_supported=names, types=types
+    )
+
+
+def _capability(major: int, minor: int) -> ComputeCapability | None:
+    return ComputeCapability(major=major, minor=minor) if major else None
+
+
+def _precision(major: int, minor: int) -> Precision | None:
+    return Precision(supported=inventory.precisions(major, minor)) if major else None
+
+
+def merge_health(before: DeviceHealth | None, reported: ReportedHealth, now: datetime) -> DeviceHealth:
+    """The health to write: unchanged if nothing relevant changed.
+
+    Sensor readings change constantly, so they are updated only along with another change.
+    """
+    was = before or DeviceHealth()
+    new = replace(
+        was,
+        temperature_c=_next_temperature(was.temperature_c, reported.temperature_c),
+        ecc_errors_total=reported.ecc_errors,
+        xid=reported.xid if reported.xid is not None else was.xid,
+        consecutive_healthy=_next_counter(was.consecutive_healthy, reported.clean),
+    )
+    if not reported.healthy:
+        new = _with_error(new, reported.reason or "Unhealthy", reported.message, now)
+    if before is not None and new == was:
+        return was
+    return replace(
+        new,
+        last_updated=now,
+        temperature_c=reported.temperature_c,
+        metrics=reported.metrics,
+        consecutive_healthy=reported.clean,
+    )
+
+
+def _next_counter(written: int, clean: int) -> int:
+    """Write the counter only when it falls or reaches BEATS, because all cards count up after a start."""
+    return clean if clean < written or clean >= HEARTBEATS_NEEDED else written
+
+
+def merge_partitioning(before: DevicePartitioning | None, reported: DevicePartitioning) -> DevicePartitioning:
+    """The partitioning to write. An unpartitioned card whose target is `whole` is not a change."""
+    return (
+        before
+        if before is not None and _without_whole_target(before) == _without_whole_target(reported)
+        else reported
+    )
+
+
+def _without_whole_target(cut: DevicePartitioning) -> DevicePartitioning:
+    return replace(cut, target="") if not cut.slots and cut.target == WHOLE else cut
+
+
+def vanished_health(before: DeviceHealth | None, now: datetime) -> DeviceHealth:
+    """The health of a card that has vanished."""
+    was = replace(before or DeviceHealth(), consecutive_healthy=0)
+    new = _with_error(was, VANISHED, "the card is gone from its node", now)
+    return new if new == before else replace(new, last_updated=now)
+
+
+def _with_error(health: DeviceHealth, reason: str, message: str, now: datetime) -> DeviceHealth:
+    if (health.last_error_reason, health.last_error) == (reason[:128], message[:1024]):
+        return health
+    return replace(health, last_error=message[:1024], last_error_reason=reason[:128], last_error_time=now)
+
+
+def _next_temperature(before: int | None, now: int | None) -> int | None:
+    if before is None or now is None or abs(now - before) >= TEMPERATURE_STEP:
+        return now
+    return before
+
+
+def driver(report: AgentReport | None, features: GpuFeatures) -> Driver:
+    if report is not None:
+        return Driver(version=report.driver, cuda_version=report.cuda, toolkit_installed=report.toolkit)
+    return Driver(version=features.driver, cuda_version=features.cuda, toolkit_installed=features.toolkit)
+
+
+def node_hardware(cards: Iterable[NamedCard]) -> NodeHardware:
+    devices = tuple(
+        InventoryDevice(
+            inventory_id=placed.id,
+            index=placed.card.index,
+            product=placed.card.product[:_MAX_TEXT],
+            memory_mib=placed.card.memory_mib,
+        )
+        for placed in sorted(cards, key=lambda placed: placed.id)
+    )
+    return NodeHardware(present=bool(devices), devices=devices)

@@ -1,0 +1,140 @@
+"""Convert a node's objects (Node, GPUDevices, GPUPools, GPUNodeInventory) to its capacity report."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from croupier.api.core_v1 import Node
+from croupier.api.gpu import convert_pool
+from croupier.api.gpu.device import (
+    ASSIGNMENT,
+    DRAIN,
+    IGNORE,
+    INDEX_LABEL,
+    VANISHED,
+    DevicePartitioning,
+    GPUDevice,
+)
+from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
+from croupier.api.gpu.pool import DEFAULT_SLICES, GPUPool, PoolAllocation
+from croupier.api.meta import Condition
+from croupier.core import quantity
+from croupier.core.ledgers.ledger import MigSlot
+from croupier.core.ledgers.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.pods import request_parser
+
+MAINTENANCE: Final = "Maintenance"
+MISCONFIGURED: Final = "Misconfigured"
+PER_CARD: Final = "PerCard"
+"""The reason of the condition Maintenance during a rollout card by card: the other cards stay usable."""
+
+_REPARTITIONING: Final = {
+    "Waiting": "it is waiting to be repartitioned",
+    "Changing": "it is being repartitioned",
+    "Failed": "its repartitioning failed",
+    "Drifted": "its MIG partitions were changed from outside",
+}
+
+
+def node_report(
+    name: str,
+    node: Node | None,
+    devices: Iterable[GPUDevice],
+    pools: Iterable[GPUPool],
+    inventory: GPUNodeInventory | None = None,
+) -> NodeCardReport:
+    """The report. `devices` are those of the node; `pools` may be all pools."""
+    return NodeCardReport(
+        node=name,
+        present=node is not None,
+        allocatable=allocatable_gpus(node) if node is not None else {},
+        devices=tuple(device(source) for source in devices),
+        pools={source.metadata.name: pool(source) for source in pools},
+        silent=inventory is not None and is_true(inventory.status.conditions, AGENT_SILENT),
+    )
+
+
+def device(source: GPUDevice) -> ReportedCard:
+    status, labels = source.status, source.metadata.labels
+    hardware = status.hardware
+    mig = hardware.mig if hardware is not None else None
+    index = labels.get(INDEX_LABEL, "")
+    return ReportedCard(
+        id=status.inventory_id or source.metadata.name,
+        index=int(index) if index.isascii() and index.isdigit() else None,
+        pool=_pool(source),
+        faulted=status.state == "Faulted",
+        ignored=labels.get(IGNORE) == "true" or status.managed is False,
+        withheld=withheld(source),
+        fits={mig_type.name: mig_type.count for mig_type in mig.types} if mig is not None else {},
+        cut=_slots(status.cut) if status.cut is not None else None,
+        ahead=_pool_of(own) if (own := convert_pool.card_allocation(source)) is not None else None,
+    )
+
+
+def withheld(device: GPUDevice) -> str:
+    """Why nothing on the card is allocated now, as a clause with subject. Empty if it can be allocated."""
+    annotations, cut = device.metadata.annotations, device.status.cut
+    if is_true(device.status.conditions, VANISHED):
+        return "it is gone from its node"
+    if DRAIN in annotations:
+        return "it is being drained"
+    if cut is not None and cut.state in _REPARTITIONING:
+        return _REPARTITIONING[cut.state]
+    if cut is not None and cut.enabled and not cut.slots:
+        return "its MIG mode is enabled and it has no MIG devices"
+    serves, assigned = _pool(device), annotations.get(ASSIGNMENT, "")
+    if assigned == serves:
+        return ""
+    return f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
+
+
+def _pool(device: GPUDevice) -> str:
+    return device.status.pool_ref.name if device.status.pool_ref is not None else ""
+
+
+def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:
+    return tuple(MigSlot(f"{s.profile}-{s.start}", s.profile, s.start, s.size) for s in cut.slots)
+
+
+def pool(source: GPUPool) -> PoolSharing:
+    """The pool as it is shared now. The spec counts only after its change has been rolled out."""
+    spec, now = source.spec.allocation, source.status.allocation
+    return _pool_of(now or spec, withheld=_pool_withheld(source))
+
+
+def _pool_of(allocation: PoolAllocation, *, withheld: str = "") -> PoolSharing:
+    return PoolSharing(
+        sharing=allocation.mode,
+        slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
+        profile=allocation.mig_profile or "",
+        layout=tuple((line.profile, line.count) for line in allocation.mig_layout or ()),
+        withheld=withheld,
+    )
+
+
+def _pool_withheld(pool: GPUPool) -> str:
+    for condition in pool.status.conditions:
+        if condition.status != "True":
+            continue
+        if condition.type == MAINTENANCE and condition.reason != PER_CARD:
+            return "its pool is in Maintenance"
+        if condition.type == MISCONFIGURED:
+            return "its pool is misconfigured"
+    return ""
+
+
+def is_true(conditions: Iterable[Condition], kind: str) -> bool:
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def allocatable_gpus(node: Node) -> dict[str, int]:
+    """The allocatable cards and MIG devices of the node. An invalid quantity counts as 0."""
+    amounts = {}
+    for name, written in node.status.allocatable.items():
+        if name != request_parser.GPU and request_parser.profile(name) is None:
+            continue
+        try:
+            amounts[name] = max(0, quantity.parse(written).nanos // quantity.NANO)
+        except quantity.InvalidQuantityError:
+            amounts[name] = 0
+    return amounts

@@ -1,0 +1,138 @@
+"""The inputs of card decisions: GPUDevices, inventory and agent report of a node."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
+from croupier.api.gpu.agent_report import AgentReport, CardReport
+from croupier.api.gpu.device import IGNORE, OCCUPIED, OCCUPIED_REASONS, VANISHED
+from croupier.api.meta import Condition
+from croupier.core.cards import card_name
+from croupier.core.cards.card_decision import CurrentCard
+from croupier.core.cards.lifecycle import CardFacts, CardTrouble, Occupancy
+from croupier.core.nodes.bootstrap import MISSING
+
+NO_INVENTORY: Final = "its node has no inventory yet"
+
+
+@dataclass(frozen=True, slots=True)
+class CardsSnapshot:
+    """The objects of one node."""
+
+    node: str
+    devices: tuple[GPUDevice, ...]
+    inventory: GPUNodeInventory | None = None
+    report: AgentReport | None = None
+
+
+def current_cards(snapshot: CardsSnapshot) -> list[CurrentCard]:
+    lines = _lines(snapshot.node, snapshot.report)
+    node = _node_facts(snapshot)
+    return [_current_card(device, snapshot, lines.get(_id(device)), node) for device in snapshot.devices]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeFacts:
+    checked: bool
+    prepared: bool
+    trouble: CardTrouble | None
+    incomplete: str
+    beats: int
+
+
+def _node_facts(snapshot: CardsSnapshot) -> _NodeFacts:
+    if snapshot.inventory is None:
+        return _NodeFacts(checked=False, prepared=False, trouble=None, incomplete=NO_INVENTORY, beats=0)
+    status = snapshot.inventory.status
+    by_type = {condition.type: condition for condition in status.conditions}
+    checked = status.bootstrap.phase not in (None, "Disabled")
+    missing = [by_type[name] for name in MISSING if name in by_type and checked]
+    failing = next((condition for condition in missing if condition.status == "True"), None)
+    return _NodeFacts(
+        checked=checked,
+        prepared=len(missing) == len(MISSING) and all(cond.status == "False" for cond in missing),
+        trouble=CardTrouble(failing.type, failing.message) if failing is not None else None,
+        incomplete=_incomplete(by_type),
+        beats=status.monitoring.consecutive_heartbeats,
+    )
+
+
+def _incomplete(by_type: Mapping[str, Condition]) -> str:
+    """Why the inventory is incomplete; a missing condition counts as incomplete."""
+    condition = by_type.get(convert_pool.INCOMPLETE)
+    if condition is None:
+        return NO_INVENTORY
+    if condition.status == "False":
+        return ""
+    return f"the inventory of its node is incomplete: {condition.message or condition.reason}"
+
+
+def _current_card(
+    device: GPUDevice, snapshot: CardsSnapshot, line: CardReport | None, node: _NodeFacts
+) -> CurrentCard:
+    status = device.status
+    beats = node.beats if snapshot.report is None else 0
+    facts = CardFacts(
+        managed=status.managed is not False,
+        ignored=device.metadata.labels.get(IGNORE) == "true",
+        checked=node.checked,
+        prepared=node.prepared,
+        trouble=node.trouble,
+        fault=_fault(device, line),
+        clean=line.health.clean if line is not None else beats,
+        incomplete=node.incomplete,
+        occupancy=occupancy(device),
+    )
+    return CurrentCard(convert_pool.card(device), status.phase or "Discovered", facts)
+
+
+def _fault(device: GPUDevice, line: CardReport | None) -> CardTrouble | None:
+    gone = convert_pool.condition(device.status.conditions, VANISHED)
+    if gone is not None and gone.status == "True":
+        return CardTrouble("Vanished", gone.message or "the card is gone from its node")
+    if line is None or line.health.healthy:
+        return None
+    return CardTrouble(
+        line.health.reason or "Unhealthy", line.health.message or "the agent reports the card as unhealthy"
+    )
+
+
+def relevant_fields(report: AgentReport | None) -> Hashable:
+    """The fields of a report that card decisions use."""
+    if report is None:
+        return None
+    return tuple(
+        (
+            card.address,
+            card.index,
+            card.health.healthy,
+            card.health.reason,
+            card.health.message,
+            card.health.clean,
+        )
+        for card in report.cards
+    )
+
+
+def occupancy(device: GPUDevice) -> Occupancy:
+    occupied = convert_pool.condition(device.status.conditions, OCCUPIED)
+    if occupied is None or occupied.reason not in OCCUPIED_REASONS:
+        return "Unknown"
+    return next(value for value in get_args(Occupancy) if value == occupied.reason)
+
+
+def _lines(node: str, report: AgentReport | None) -> dict[str, CardReport]:
+    """The reported cards by id, from PCI address and from index."""
+    cards: Iterable[CardReport] = report.cards if report is not None else ()
+    lines = {}
+    for line in cards:
+        with suppress(ValueError):  # the name is too long, so no object exists
+            lines[card_name.indexed_id(node, line.index)] = line
+            lines[card_name.inventory_id(node, line.address)] = line
+    return lines
+
+
+def _id(device: GPUDevice) -> str:
+    return device.status.inventory_id or device.metadata.name

@@ -1,0 +1,113 @@
+"""The cached view of nodes for the ledger's controllers: cards, pods and Reservations by node.
+
+All controllers share one set of indexes, so that reading a node costs only what is on that node.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from croupier.api import convert_pod
+from croupier.api.core_v1 import Node, Pod
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
+from croupier.api.mps import Reservation, reservation_hold
+from croupier.controllers.informer import Informer
+from croupier.core.ledgers import claim
+from croupier.core.ledgers.audit import AuditInputs
+from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledgers.reported_cards import NodeCardReport
+from croupier.core.ledgers.reservation_hold import ReservationHold
+from croupier.core.pods.pod_view import PodView
+from croupier.kube.client.identity import Key
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInformers:
+    nodes: Informer[Node]
+    devices: Informer[GPUDevice]
+    pools: Informer[GPUPool]
+    pods: Informer[Pod]
+    reservations: Informer[Reservation]
+    inventories: Informer[GPUNodeInventory]
+
+
+class ClusterView:
+    def __init__(self, sources: LedgerInformers) -> None:
+        self.sources = sources
+        self._pods = sources.pods.store.index(node_of_pod)
+        self._devices = sources.devices.store.index(node_of_device)
+        self._pooled = sources.devices.store.index(_pool_of)
+        self._reservations = sources.reservations.store.index(lambda item: (item.spec.node_name,))
+
+    async def complete(self) -> None:
+        """Wait until all caches have synced."""
+        sources = self.sources
+        cards = (sources.nodes, sources.devices, sources.pools, sources.inventories)
+        users = (sources.pods, sources.reservations)
+        await asyncio.gather(*(informer.cache.synced() for informer in (*cards, *users)))
+
+    def nodes(self) -> set[str]:
+        """All nodes, and the nodes of all GPUDevices."""
+        return {node.metadata.name for node in self.sources.nodes.store} | set(self._devices.values())
+
+    def node(self, name: str) -> Node | None:
+        return self.sources.nodes.store.named(name)
+
+    def nodes_with(self, pool: GPUPool) -> set[str]:
+        """The nodes with cards of the pool."""
+        devices = self._pooled.get(pool.metadata.name)
+        return {node for device in devices for node in node_of_device(device)}
+
+    def report(self, node: str) -> NodeCardReport:
+        inventory = self.sources.inventories.store.named(node)
+        devices, pools = self._devices.get(node), self.sources.pools.store
+        return convert_node.node_report(node, self.node(node), devices, pools, inventory)
+
+    def devices_of(self, node: str) -> list[GPUDevice]:
+        return self._devices.get(node)
+
+    def pod(self, key: str) -> Pod | None:
+        """A pod by `namespace/name`."""
+        namespace, _, name = key.partition("/")
+        return self.sources.pods.store.get(Key(namespace, name))
+
+    def pods_on(self, node: str) -> list[PodView]:
+        return [convert_pod.view(pod) for pod in self._pods.get(node)]
+
+    def pods_named(self, ledger: Ledger) -> dict[str, PodView]:
+        """The pods of the holders by `namespace/name`, without their requests, which are slow to read."""
+        keys = {claim.reservation_holder(holder) or holder for holder in ledger.holders()}
+        return {key: brief_view(pod) for key in keys if (pod := self.pod(key)) is not None}
+
+    def reservation_holds(self, node: str) -> list[ReservationHold]:
+        holds = (reservation_hold.hold_of(reservation) for reservation in self._reservations.get(node))
+        return [hold for hold in holds if hold is not None]
+
+    def world(self, ledger: Ledger) -> AuditInputs:
+        """The inputs of an audit."""
+        node = ledger.node
+        reservations = self._reservations.get(node)
+        return AuditInputs(
+            ledger=ledger,
+            report=self.report(node),
+            pods={**self.pods_named(ledger), **{pod.key: pod for pod in self.pods_on(node)}},
+            reservation_holds={hold.pod: hold for hold in self.reservation_holds(node)},
+            reservations=frozenset(reservation.metadata.key for reservation in reservations),
+        )
+
+
+def brief_view(pod: Pod) -> PodView:
+    """A view of the pod with only its node and whether it has ended."""
+    return PodView(pod.metadata.key, pod.metadata.uid, pod.spec.node_name, finished=pod.is_finished)
+
+
+def node_of_pod(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def node_of_device(device: GPUDevice) -> Iterable[str]:
+    return (device.status.node_name,) if device.status.node_name else ()
+
+
+def _pool_of(device: GPUDevice) -> Iterable[str]:
+    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()

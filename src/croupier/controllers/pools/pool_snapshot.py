@@ -1,0 +1,184 @@
+"""The inputs of a pool decision: its cards, matches, bookings and the change in progress."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from croupier.api.core_v1 import ConfigMap
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node, convert_pool
+from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, VANISHED
+from croupier.api.gpu.node import AGENT_SILENT
+from croupier.api.gpu.pool import CONFIRMED, PoolAllocation
+from croupier.api.wire import Wire
+from croupier.controllers.pools.node_matches import NodeMatch
+from croupier.core.ledgers.ledger import LedgerCard
+from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools import maintenance
+from croupier.core.pools.capacity import CountedCard
+from croupier.core.pools.sharing import Sharing
+from croupier.core.pools.sharing_change import PoolFacts, PoolMember, SharingChange
+
+CHANGE: Final = "change"
+"""The key of the pool's ConfigMap that stores the change in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCardView:
+    """A card of the pool, with the inventory of its node and its entry in the ledger."""
+
+    device: GPUDevice
+    inventory: GPUNodeInventory | None = None
+    card: LedgerCard | None = None
+
+    @property
+    def id(self) -> str:
+        return self.device.status.inventory_id or self.device.metadata.name
+
+    @property
+    def node(self) -> str:
+        return self.device.status.node_name or ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the card is unavailable; empty if it is available."""
+        status = self.device.status
+        if self.inventory is not None and convert_node.is_true(
+            self.inventory.status.conditions, AGENT_SILENT
+        ):
+            return "the agent of its node is silent"
+        if convert_node.is_true(status.conditions, VANISHED):
+            return "it is gone from its node"
+        if status.state == "Faulted":
+            health = status.health
+            return health.last_error if health is not None and health.last_error else "it is faulted"
+        if self.device.metadata.labels.get(IGNORE) == "true" or status.managed is False:
+            return "it is ignored"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    pool: GPUPool
+    cards: tuple[PoolCardView, ...] = ()
+    claims: Mapping[str, NodeMatch] | None = None
+    config: ConfigMap | None = None
+    booked: int = 0
+    older_duplicate: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.pool.metadata.name
+
+    @property
+    def closed(self) -> bool:
+        return any(
+            convert_node.is_true(self.pool.status.conditions, kind)
+            for kind in ("Maintenance", "Misconfigured")
+        )
+
+
+class StoredChange(Wire, frozen=True, kw_only=True):
+    """A change in progress, as stored in the ConfigMap."""
+
+    before: PoolAllocation
+    after: PoolAllocation
+    failed: str = ""
+    over: bool = False
+
+
+def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFacts:
+    pool, status = snapshot.pool, snapshot.pool.status
+    misconfigured = convert_pool.condition(status.conditions, "Misconfigured")
+    claims = (snapshot.claims or {}).values()
+    wanted = convert_pool.sharing(pool.spec.allocation)
+    carried = convert_pool.sharing(status.allocation) if status.allocation is not None else None
+    return PoolFacts(
+        wanted=wanted,
+        applied=carried,
+        change=_change(snapshot),
+        per_card=pool.spec.allocation.rollout == "PerCard",
+        members=tuple(_member(snapshot.name, card, carried or wanted) for card in snapshot.cards),
+        deleting=pool.metadata.deletion_timestamp is not None,
+        closed=convert_node.is_true(status.conditions, "Maintenance"),
+        misconfigured=misconfigured.reason if misconfigured and misconfigured.status == "True" else "",
+        confirmed=confirmed(pool),
+        overdue=(begun := change_started(pool)) is not None and now - begun >= deadline,
+        conflicts=tuple(sentence for claim in claims for sentence in claim.conflicts),
+        older_duplicate=snapshot.older_duplicate,
+    )
+
+
+def change_started(pool: GPUPool) -> datetime | None:
+    """When the change in progress began, from the conditions."""
+    closed = convert_pool.condition(pool.status.conditions, "Maintenance")
+    if closed is not None and closed.status == "True":
+        return closed.last_transition_time
+    behind = convert_pool.condition(pool.status.conditions, "Configured")
+    rolls = behind is not None and behind.reason in (maintenance.ROLLING_OUT, maintenance.STUCK)
+    return behind.last_transition_time if behind is not None and rolls else None
+
+
+def confirmed(pool: GPUPool) -> bool:
+    return pool.metadata.annotations.get(CONFIRMED) == str(pool.metadata.generation)
+
+
+def _change(snapshot: PoolSnapshot) -> SharingChange | None:
+    """The stored change; the ConfigMap of a deleted pool with the same name is ignored."""
+    config = snapshot.config
+    if config is None:
+        return None
+    if snapshot.pool.metadata.uid not in {owner.uid for owner in config.metadata.owner_references}:
+        return None
+    try:
+        stored = msgspec.json.decode(config.data[CHANGE], type=StoredChange)
+    except (KeyError, msgspec.MsgspecError):
+        return None
+    return SharingChange(
+        convert_pool.sharing(stored.before), convert_pool.sharing(stored.after), stored.failed, stored.over
+    )
+
+
+def encode_change(change: SharingChange, like: PoolAllocation) -> str:
+    wire = StoredChange(
+        before=convert_pool.allocation_for(change.before, like),
+        after=convert_pool.allocation_for(change.after, like),
+        failed=change.failed,
+        over=change.over,
+    )
+    return msgspec.json.encode(wire).decode()
+
+
+def drain_reason(pool: str) -> str:
+    """The value of the drain annotation during a change of the pool; other values are from users and stay."""
+    return f"pool {pool} changes how it is shared"
+
+
+def _member(pool: str, seen: PoolCardView, shared: Sharing) -> PoolMember:
+    device, own = seen.device, convert_pool.card_allocation(seen.device)
+    occupied = convert_pool.condition(device.status.conditions, OCCUPIED)
+    return PoolMember(
+        id=seen.id,
+        desired_sharing=convert_pool.sharing(own) if own is not None else shared,
+        has_own_sharing=convert_pool.CARD_ALLOCATION in device.metadata.annotations,
+        occupancy=occupied.reason if occupied is not None else "",
+        cut=convert_pool.partitioning(device),
+        fits=convert_pool.mig_capacity(device),
+        drained=device.metadata.annotations.get(DRAIN) == drain_reason(pool),
+        unavailable=bool(seen.trouble),
+        holdings=tuple(pool_capacity.holdings(seen.card)) if seen.card is not None else (),
+    )
+
+
+def counted_cards(snapshot: PoolSnapshot) -> Sequence[CountedCard]:
+    """The cards to count; in a closed pool also the cards that only wait for it to open."""
+    return tuple(line for seen in snapshot.cards if (line := _counted_card(snapshot, seen)) is not None)
+
+
+def _counted_card(snapshot: PoolSnapshot, seen: PoolCardView) -> CountedCard | None:
+    if seen.card is None or seen.card.pool != snapshot.name:
+        return None
+    held_back = seen.trouble or convert_node.withheld(seen.device)
+    return CountedCard(seen.card, serves=not held_back and (seen.card.healthy or snapshot.closed))

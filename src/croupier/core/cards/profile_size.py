@@ -1,0 +1,49 @@
+"""MIG profiles ordered by size.
+
+Compute slices count first, memory second: 3g.40gb is larger than 2g.20gb, and 1g.20gb is larger than 1g.10gb.
+A profile with extras (`+me`) is larger than the same profile without.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from croupier.core.pods import request_parser
+
+_MAX_LENGTH: Final = 80  # characters; the part of a resource's name after the slash has 63 at most
+_PATTERN: Final = re.compile(
+    r"(?:(?P<instance>[1-7])c\.)?(?P<slices>[1-7])g\.(?P<memory>[1-9][0-9]*)gb(?:\+(?P<extras>.+))?"
+)
+_SHARED: Final = "shared"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProfileSize:
+    """A MIG profile, compared by size."""
+
+    slices: int
+    """Compute slices; for a compute instance (`1c.3g.40gb`) those of the instance."""
+    memory: int
+    """GB as in the name, which NVIDIA rounds up from GiB."""
+    extras: tuple[str, ...] = ()
+    name: str = ""
+    resource: str = ""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Memory and slices are shared neither by time slicing nor with other compute instances."""
+        return "c." not in self.name and _SHARED not in self.extras
+
+
+@lru_cache(maxsize=1024)
+def parse(resource: str) -> ProfileSize | None:
+    """The profile of a resource such as `nvidia.com/mig-2g.20gb`; None for other resources."""
+    name = request_parser.profile(resource) if len(resource) <= _MAX_LENGTH else None
+    match = _PATTERN.fullmatch(name) if name is not None else None
+    if name is None or match is None:
+        return None
+    extras = tuple(match["extras"].split(".")) if match["extras"] else ()
+    return ProfileSize(
+        int(match["instance"] or match["slices"]), int(match["memory"]), extras, name, resource
+    )

@@ -1,0 +1,237 @@
+"""Decides which cards of a node the agent repartitions.
+
+A card is changed only if no pod has a part of it and none can get one: on a node with GPUDevices the ledger
+must have withdrawn the card after it saw the planned change; otherwise only the pods of the node are checked.
+If a card no longer has a layout that was applied before, it has drifted: another program repartitioned it.
+A failed change is retried with backoff.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from croupier.core.cards import mig
+from croupier.core.cards.mig import Layout, MigProfile
+from croupier.core.ledgers.ledger import Refusal
+
+LayoutStepState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
+PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
+
+FIRST_RETRY: Final = 30.0
+LAST_RETRY: Final = 600.0
+"""Seconds until a failed change is retried: the first and the longest delay."""
+ANNOTATION: Final = "run.ai/mig.config"
+_MAX_NAMED: Final = 3
+"""The largest number of pods that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCard:
+    """A card as the driver reports it now."""
+
+    id: str
+    index: int
+    layout: Layout = mig.WHOLE
+    enabled: bool = False
+    """MIG mode is on."""
+    kinds: tuple[MigProfile, ...] = ()
+    healthy: bool = True
+    unfinished: bool = False
+    """A change of the card was interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLayout:
+    """The cards of a pool, and the layout that the pool specifies."""
+
+    name: str
+    cards: frozenset[str]
+    sharing: PoolMode
+    slices: int = 8
+    profile: str = ""
+    layout: Layout = mig.WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTarget:
+    """The desired layout of a card, and where it comes from."""
+
+    layout: Layout
+    source: str
+    refused: str = ""
+    """Why the layout is impossible for the card; `layout` is then unused."""
+    text: str = ""
+
+    @property
+    def layout_text(self) -> str:
+        return self.text or mig.layout_text(self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutFailure:
+    target: str
+    sentence: str
+    tries: int
+    again_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CardHistory:
+    """The past of a card; a restarted agent takes it from its last report."""
+
+    applied: str = ""
+    """The text of the target that was applied last."""
+    failure: LayoutFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBlockers:
+    """What blocks a change of a card."""
+
+    withdrawn: bool | None = None
+    """The ledger allocates nothing of the card and no pod holds a part of it; None without a ledger."""
+    acknowledged: bool = True
+    """Every component that could allocate the card knows about the planned change."""
+    holders: tuple[str, ...] = ()
+    """Pods on the node that have a part of the card."""
+    assignments_unknown: bool = False
+    """The assignments of the kubelet are unknown."""
+
+    @property
+    def free(self) -> bool:
+        if self.holders or self.assignments_unknown:
+            return False
+        return self.withdrawn is None or (self.withdrawn and self.acknowledged)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutStep:
+    """The decision for one card."""
+
+    card: str
+    state: LayoutStepState = "Applied"
+    target: str = ""
+    message: str = ""
+    history: CardHistory = field(default_factory=CardHistory)
+    new_layout: Layout | None = None
+    """Repartition the card to this layout now."""
+    recover: bool = False
+    """Restore the state before an interrupted change."""
+
+    @property
+    def acts(self) -> bool:
+        return self.new_layout is not None or self.recover
+
+
+def targets(
+    cards: Iterable[LayoutCard], pools: Sequence[PoolLayout], annotated: Mapping[int, Layout]
+) -> dict[str, LayoutTarget]:
+    """The target of each card that has one: from its pool, else from the node's annotation (by index)."""
+    result = {}
+    for card in cards:
+        pool = next((pool for pool in pools if card.id in pool.cards), None)
+        if pool is not None:
+            result[card.id] = pool_target(card, pool)
+        elif card.index in annotated:
+            result[card.id] = LayoutTarget(annotated[card.index], f"annotation {ANNOTATION}")
+    return result
+
+
+def pool_target(card: LayoutCard, pool: PoolLayout) -> LayoutTarget:
+    source = f"pool {pool.name}"
+    if pool.sharing != "MIG":
+        return LayoutTarget(mig.WHOLE, source)
+    layout = pool.layout or mig.fill(card.kinds, pool.profile)
+    if isinstance(layout, Refusal):
+        return LayoutTarget(mig.WHOLE, source, str(layout), pool.profile)
+    placed = mig.place(card.kinds, layout)
+    return LayoutTarget(layout, source, str(placed) if isinstance(placed, Refusal) else "")
+
+
+def is_applied(card: LayoutCard, layout: Layout) -> bool:
+    return card.layout == layout and (bool(layout) or not card.enabled)
+
+
+def step(
+    card: LayoutCard,
+    target: LayoutTarget | None,
+    history: CardHistory,
+    *,
+    blockers: ChangeBlockers,
+    now: float,
+) -> LayoutStep:
+    if target is None:
+        return _without_target(card, history, blockers, now)
+    if target.refused:
+        return LayoutStep(
+            card.id, "Failed", target.layout_text, f"{target.source}: {target.refused}", history
+        )
+    if is_applied(card, target.layout):
+        return LayoutStep(
+            card.id, "Applied", target.layout_text, history=CardHistory(applied=target.layout_text)
+        )
+    failure = history.failure if history.failure and history.failure.target == target.layout_text else None
+    drifted = history.applied == target.layout_text
+    kept = replace(history, failure=failure)
+    if failure is not None and now < failure.again_at:
+        return LayoutStep(card.id, "Failed", target.layout_text, failure.sentence, kept)
+    if card.healthy and blockers.free:
+        message = f"the card is being repartitioned to the layout of {target.source}"
+        return LayoutStep(card.id, "Changing", target.layout_text, message, kept, target.layout)
+    state: LayoutStepState = "Failed" if failure else "Drifted" if drifted else "Waiting"
+    return LayoutStep(
+        card.id, state, target.layout_text, _waiting(card, target, blockers, drifted=drifted), kept
+    )
+
+
+def _without_target(
+    card: LayoutCard, history: CardHistory, blockers: ChangeBlockers, now: float
+) -> LayoutStep:
+    """The card has no target: only an interrupted change is undone."""
+    if not card.unfinished:
+        return LayoutStep(card.id)
+    failure = history.failure
+    if failure is not None and now < failure.again_at:
+        return LayoutStep(card.id, "Failed", message=failure.sentence, history=history)
+    if card.healthy and blockers.free:
+        return LayoutStep(
+            card.id,
+            "Changing",
+            message="an interrupted change is being undone",
+            history=history,
+            recover=True,
+        )
+    message = "an interrupted change cannot be undone yet"
+    return LayoutStep(card.id, "Failed" if failure else "Waiting", message=message, history=history)
+
+
+def _waiting(card: LayoutCard, target: LayoutTarget, blockers: ChangeBlockers, *, drifted: bool) -> str:
+    what = f"the layout is {mig.layout_text(card.layout)}, and {target.source} requires {target.layout_text}"
+    if drifted:
+        what = f"another program repartitioned the card: {what}"
+    if not card.healthy:
+        return f"{what}; the card is unhealthy"
+    if blockers.holders:
+        return f"{what}; waiting for {_listed(blockers.holders)}"
+    if blockers.assignments_unknown:
+        return f"{what}; waiting for the device assignments of the kubelet"
+    return f"{what}; waiting for the ledger to withdraw the card"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = sorted(names)[:_MAX_NAMED]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def with_failure(history: CardHistory, target: str, sentence: str, now: float) -> CardHistory:
+    """The history after a failed change."""
+    before = history.failure
+    tries = before.tries + 1 if before is not None and before.target == target else 1
+    wait = min(FIRST_RETRY * 2 ** (tries - 1), LAST_RETRY)
+    return replace(history, failure=LayoutFailure(target, sentence, tries, now + wait))
+
+
+def history_from_report(state: str, target: str) -> CardHistory:
+    """The history of a card from the report of the previous agent."""
+    return CardHistory(applied=target if state in ("Applied", "Drifted") else "")

@@ -1,0 +1,95 @@
+"""The messages that say why a node cannot satisfy a request.
+
+The reason names neither node nor card, so that kube-scheduler can count equal reasons:
+"0/5 nodes are available: 3 needs 2 cards with 50 % free but has 1". The detail names the cards.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+from croupier.core.ledgers import ledger as ledger_ops
+from croupier.core.ledgers.ledger import Ledger, LedgerCard, Refusal
+from croupier.core.pods.card_request import WHOLE_CARD, CardShares, MigDevices, PoolUnits, TimeSlices
+from croupier.core.pods.node_request import NodeRequest
+
+_RequestItem: TypeAlias = CardShares | TimeSlices | MigDevices
+
+
+def ambiguous_percent(want: PoolUnits) -> Refusal:
+    return Refusal(
+        f"{want.count} % is neither a part of one card nor a number of whole cards;"
+        " set gpu.mps.io/cards to the number of cards and gpu.mps.io/ratio to the percent of each"
+    )
+
+
+def no_cards(ledger: Ledger, pool: str) -> Refusal:
+    if not ledger.cards:
+        return Refusal("has no cards")
+    return Refusal(f"has no card of pool {pool}" if pool else "has no card outside pools")
+
+
+def explain(ledger: Ledger, demand: NodeRequest, shared: Collection[str] = ()) -> Refusal:
+    """`shared` are cards that another part of the same request uses."""
+    want = demand.want
+    cards = [card for card in ledger.cards if card.pool == want.pool]
+    if not cards:
+        return no_cards(ledger, want.pool)
+    suitable = [card for card in cards if card.mode in demand.modes and _suits(card, want)]
+    if not suitable:
+        return Refusal(_no_suitable_card(want))
+    detail = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
+    if not any(card.healthy for card in suitable):
+        return Refusal(f"has no healthy card{_of(want.pool)}", detail)
+    return Refusal(_too_little(suitable, want, shared), detail)
+
+
+def _suits(card: LedgerCard, want: _RequestItem) -> bool:
+    if isinstance(want, CardShares):
+        return card.mode == "Percent" or want.percent == WHOLE_CARD
+    if isinstance(want, MigDevices):
+        return any(want.profile in ("", slot.profile) for slot in card.slots)
+    return True
+
+
+def _no_suitable_card(want: _RequestItem) -> str:
+    if isinstance(want, MigDevices):
+        return f"has no {_mig(want)}{_of(want.pool)}"
+    if isinstance(want, TimeSlices):
+        return f"has no card{_of(want.pool)} that is shared by time"
+    how = "allocated whole" if want.percent == WHOLE_CARD else "shared by percent"
+    return f"has no card{_of(want.pool)} that is {how}"
+
+
+def _too_little(cards: Sequence[LedgerCard], want: _RequestItem, shared: Collection[str]) -> str:
+    pool = _of(want.pool)
+    if isinstance(want, MigDevices):
+        have = sum(len(card.free_slots(want.profile)) for card in cards)
+        return f"needs {want.count} free {_mig(want)}{pool} but has {have}"
+    if isinstance(want, TimeSlices):
+        return f"needs {want.count} free time slices{pool} but has {sum(card.free for card in cards)}"
+    have = sum(card.free >= want.percent and card.id not in shared for card in cards)
+    noun = "card" if want.cards == 1 else "cards"
+    if want.percent == WHOLE_CARD:
+        return f"needs {want.cards} free {noun}{pool} but has {have}"
+    return f"needs {want.cards} {noun}{pool} with {want.percent} % free but has {have}"
+
+
+def _of_card(card: LedgerCard, want: _RequestItem, shared: Collection[str]) -> str:
+    if not card.healthy:
+        return f"card {card.index} is not healthy"
+    if card.id in shared:
+        return f"card {card.index} is used by another part of the request"
+    if isinstance(want, MigDevices):
+        total = sum(want.profile in ("", slot.profile) for slot in card.slots)
+        return f"card {card.index} has {len(card.free_slots(want.profile))} of {total} free"
+    if isinstance(want, TimeSlices):
+        return f"card {card.index} has {card.free} of {card.capacity} slices free"
+    return ledger_ops.shortfall(card, want.percent) if card.free < want.percent else ""
+
+
+def _mig(want: MigDevices) -> str:
+    return f"MIG {want.profile}" if want.profile else "MIG devices"
+
+
+def _of(pool: str) -> str:
+    return f" of pool {pool}" if pool else ""

@@ -1,0 +1,83 @@
+"""Backoff for requeueing unschedulable pods when capacity becomes free.
+
+A requeue costs a write and a scheduling attempt, which may fail again. So each failed attempt doubles the
+backoff of the pod, and only a limited number of pods is requeued at a time, by priority.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, Protocol, TypeVar
+
+from croupier.core.pods.effective_requests import Amounts
+from croupier.core.pods.request_parser import LEDGER
+from croupier.core.quantity import ZERO
+
+DEBOUNCE: Final = 1.0
+"""Seconds to wait for the scheduler's own retry."""
+INITIAL_BACKOFF: Final = 5.0
+MAX_BACKOFF: Final = 300.0
+"""Seconds between two requeues of one pod: doubled after each failed attempt."""
+MAX_WAITING: Final = 10_000
+MAX_REQUEUED_AT_ONCE: Final = 16
+"""Pods requeued at a time; free capacity is seldom enough for more, and each requeue costs a write."""
+
+
+class WaitingPod(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def priority(self) -> int: ...
+
+
+W = TypeVar("W", bound=WaitingPod)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[W]):
+    pod: W
+    requeues: int = 0
+    not_before: float = 0.0
+
+
+class RequeueBackoff(Generic[W]):
+    """Refused pods that are not placed yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Entry[W]] = {}  # by UID, in order of arrival
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, pod: W) -> None:
+        known = self._waiting.get(pod.uid)
+        if known is None and len(self._waiting) >= MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        calls, not_before = (known.requeues, known.not_before) if known else (0, 0.0)
+        self._waiting[pod.uid] = _Entry(pod, calls, not_before)
+
+    def remove(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+
+    def due(self, fits: Callable[[W], bool], now: float) -> list[W]:
+        """The pods to requeue now, by priority; each of them starts its next backoff."""
+        by_priority = sorted(self._waiting.values(), key=lambda entry: -entry.pod.priority)
+        due = list(islice(self._able(by_priority, fits, now), MAX_REQUEUED_AT_ONCE))
+        for entry in due:
+            wait = min(MAX_BACKOFF, INITIAL_BACKOFF * 2**entry.requeues)
+            self._waiting[entry.pod.uid] = _Entry(entry.pod, entry.requeues + 1, now + wait)
+        return [entry.pod for entry in due]
+
+    def _able(self, waiting: list[_Entry[W]], fits: Callable[[W], bool], now: float) -> Iterator[_Entry[W]]:
+        return (entry for entry in waiting if entry.not_before <= now and fits(entry.pod))
+
+
+def gained_resources(before: Amounts | None, after: Amounts) -> bool:
+    """Whether a node is new or has more of any resource than before."""
+    return before is None or any(amount > before.get(name, ZERO) for name, amount in after.items())
+
+
+def fits_allocatable(requests: Amounts, allocatable: Amounts) -> bool:
+    """Whether the allocatable resources of a node suffice, used or not; `gpu.mps.io/ledger` is ignored."""
+    return all(allocatable.get(name, ZERO) >= amount for name, amount in requests.items() if name != LEDGER)

@@ -1,0 +1,103 @@
+"""Inputs and results of the decision how a pool changes the sharing of its cards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.core.pools import sharing
+from croupier.core.pools.sharing import ReportedLayout, Sharing
+
+WITHDRAWN: Final = "Withdrawn"
+"""The occupancy of a card of which no pod holds a part and the ledger allocates nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMember:
+    """A card of the pool."""
+
+    id: str
+    desired_sharing: Sharing
+    """The desired sharing of the card: that of its pool, or its own during a rollout."""
+    has_own_sharing: bool = False
+    """The card has its own sharing annotation (rollout PerCard)."""
+    occupancy: str = ""
+    """The occupancy by the ledger: Free, Withdrawn, Reserved or InUse; empty if unknown."""
+    cut: ReportedLayout | None = None
+    fits: Mapping[str, int] = field(default_factory=dict)
+    drained: bool = False
+    """The card is drained because of a change of the pool."""
+    unavailable: bool = False
+    """The card is faulted or its node is silent, so no change waits for it."""
+    holdings: tuple[str, ...] = ()
+    """The holders of the card, as sentences."""
+
+    def matches(self, wanted: Sharing) -> bool:
+        return sharing.matches(self.cut, wanted, self.fits)
+
+    def failed(self, wanted: Sharing) -> bool:
+        return not self.unavailable and sharing.failed(self.cut, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingChange:
+    """A change in progress. `failed` is why it is rolled back; `over` once the rollback is done."""
+
+    before: Sharing
+    after: Sharing
+    failed: str = ""
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    wanted: Sharing
+    """spec.allocation."""
+    applied: Sharing | None = None
+    """status.allocation."""
+    change: SharingChange | None = None
+    per_card: bool = False
+    members: tuple[PoolMember, ...] = ()
+    deleting: bool = False
+    closed: bool = False
+    """The pool was already in Maintenance at the last reconcile, so the ledger knows."""
+    misconfigured: str = ""
+    """The reason of the condition Misconfigured at the last reconcile; empty if it was False."""
+    confirmed: bool = False
+    """A user confirmed this generation of the pool."""
+    overdue: bool = False
+    """The change takes longer than maintenance.deadline."""
+    conflicts: tuple[str, ...] = ()
+    """Cards that another pool claims too, as sentences."""
+    older_duplicate: str = ""
+    """An older pool with the same resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCondition:
+    """The desired value of a condition of the pool."""
+
+    holds: bool
+    reason: str
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStep:
+    """New annotations of a card: its sharing (None for that of its pool), and whether it is drained."""
+
+    card: str
+    sharing: Sharing | None
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDecision:
+    sharing: Sharing
+    """The sharing that the pool applies from now on."""
+    change: SharingChange | None
+    maintenance: PoolCondition
+    configured: PoolCondition
+    misconfigured: PoolCondition
+    steps: tuple[MemberStep, ...] = ()
+    release: bool = False
+    """Unassign every card: the pool is being deleted and no pod holds a part of its cards."""

@@ -1,0 +1,1 @@
+"""Local copies of objects, kept current by list and watch."""

@@ -1,0 +1,1 @@
+"""Requests to a Kubernetes API server: configuration, transport, typed verbs, the watch protocol."""

@@ -1,0 +1,1 @@
+"""Controllers: work queue, reconcile loop, leader election, Events."""

@@ -1,0 +1,160 @@
+"""The pure half of the work queue: which key is processed next.
+
+A key is absent, *waiting* for its due time, *ready*, or *busy*. A busy key may
+also be waiting, or be marked to run *again*. At most one request per key is
+pending, and the earliest wins: a reconciler reads the whole state of its object,
+so one reconcile serves every request made before it.
+
+A busy key is never handed out twice. If it is added while a worker processes it,
+it becomes ready once when the worker is done. Ready keys leave in FIFO order, so
+a key that is added constantly cannot starve the others.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from croupier.kube.client.backoff import Backoff
+from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+
+K = TypeVar("K", bound=Hashable)
+
+RETRY_BACKOFF = Backoff(first=0.05, most=300.0, jitter=0.25)
+RETRY_RATE = RateLimit(per_second=20, burst=200)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem(Generic[K]):
+    """A key to process, and how many seconds it was ready before a worker took it."""
+
+    key: K
+    waited: float
+
+
+@dataclass(slots=True)
+class WorkQueueState(Generic[K]):
+    """`retries` is the backoff of one key; `retry_rate` bounds the retries of all keys together."""
+
+    retries: Backoff = RETRY_BACKOFF
+    retry_rate: RateLimit = RETRY_RATE
+    closed: bool = field(init=False, default=False)
+    _ready: deque[K] = field(init=False, default_factory=deque)
+    _since: dict[K, float] = field(init=False, default_factory=dict)
+    _due: dict[K, float] = field(init=False, default_factory=dict)
+    _alarms: list[tuple[float, int, K]] = field(init=False, default_factory=list)
+    _alarm_count: int = field(init=False, default=0)
+    _busy: set[K] = field(init=False, default_factory=set)
+    _again: dict[K, float] = field(init=False, default_factory=dict)
+    _failures: dict[K, int] = field(init=False, default_factory=dict)
+    _bucket: TokenBucket = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._bucket = TokenBucket(self.retry_rate)
+
+    def add(self, key: K, now: float) -> bool:
+        """Make `key` ready; False if the request is redundant."""
+        if self.closed or key in self._since or key in self._again:
+            return False
+        self._due.pop(key, None)
+        if key in self._busy:
+            self._again[key] = now
+        else:
+            self._since[key] = now
+            self._ready.append(key)
+        return True
+
+    def add_at(self, key: K, due: float, now: float) -> bool:
+        """Make `key` ready at `due`, unless it is already requested for an earlier time."""
+        if due <= now:
+            return self.add(key, now)
+        if self.closed or key in self._since or key in self._again:
+            return False
+        if due >= self._due.get(key, float("inf")):
+            return False
+        self._due[key] = due
+        self._alarm_count += 1  # equal due times are served in the order of their requests
+        heapq.heappush(self._alarms, (due, self._alarm_count, key))
+        return True
+
+    def retry(self, key: K, now: float, chance: float, no_sooner: float = 0.0) -> float:
+        """Requeue a failed key after its own backoff, within the rate of all retries; return the delay."""
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        delay = max(self.retries.delay(failures, chance), self._bucket.delay(now), no_sooner)
+        self.add_at(key, now + delay, now)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """Reset the failure count of `key` after a success."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    def take(self, now: float) -> QueueItem[K] | None:
+        """The next ready key, which stays busy until `done`; None if no key is ready."""
+        self._make_due_ready(now)
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        self._busy.add(key)
+        return QueueItem(key, waited=max(0.0, now - self._since.pop(key)))
+
+    def done(self, key: K, now: float) -> None:
+        """The worker has finished `key`."""
+        self._busy.remove(key)
+        if key in self._again:
+            self._since[key] = self._again.pop(key)
+            self._ready.append(key)
+        self._make_due_ready(now)
+
+    def close(self) -> None:
+        """Accept no more requests and drop waiting keys; ready keys are still handed out."""
+        self.closed = True
+        self._due.clear()
+        self._alarms.clear()
+
+    def clear(self) -> None:
+        """Close the queue and drop ready keys too."""
+        self.close()
+        self._ready.clear()
+        self._since.clear()
+        self._again.clear()
+
+    @property
+    def drained(self) -> bool:
+        return self.closed and not self._ready and not self._busy
+
+    @property
+    def ready(self) -> int:
+        """Number of keys that a worker could take now."""
+        return len(self._ready)
+
+    @property
+    def waiting(self) -> int:
+        """Number of keys that wait for their due time."""
+        return len(self._due)
+
+    @property
+    def busy(self) -> int:
+        return len(self._busy)
+
+    def next_alarm(self) -> float | None:
+        """When the next waiting key is due."""
+        self._drop_stale_alarms()
+        return self._alarms[0][0] if self._alarms else None
+
+    def _make_due_ready(self, now: float) -> None:
+        """Make due keys ready, counted from their due time."""
+        self._drop_stale_alarms()
+        while self._alarms and self._alarms[0][0] <= now:
+            due, _, key = heapq.heappop(self._alarms)
+            self.add(key, due)
+            self._drop_stale_alarms()
+
+    def _drop_stale_alarms(self) -> None:
+        """Remove alarms of keys that were requested again for an earlier time."""
+        while self._alarms and self._due.get(self._alarms[0][2]) != self._alarms[0][0]:
+            heapq.heappop(self._alarms)

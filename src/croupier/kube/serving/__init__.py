@@ -1,0 +1,1 @@
+"""What a process serves and logs: HTTP servers, health, metrics, logs, orderly shutdown."""

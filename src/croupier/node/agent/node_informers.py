@@ -1,0 +1,192 @@
+"""The API objects of one node and its cards, converted for planning.
+
+Users and other processes write them, so nothing here stops the agent: invalid objects are reported and
+skipped.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from croupier.api import convert_pod as reading
+from croupier.api.core_v1 import ConfigMap, Node, Pod
+from croupier.api.gpu import convert_pool
+from croupier.api.gpu.device import OCCUPIED, GPUDevice
+from croupier.api.gpu.pool import DEFAULT_SLICES, PoolAllocation
+from croupier.core.cards import card_name as naming
+from croupier.core.cards import mig
+from croupier.core.ledgers import reported_cards
+from croupier.core.nodes.layout_plan import ANNOTATION, ChangeBlockers, LayoutCard, LayoutTarget, PoolLayout
+from croupier.core.pods.pod_view import PodView
+from croupier.node.cards.card_driver import ObservedCard
+
+POOL_LABEL: Final = "gpu.deckhouse.io/pool"
+"""The label on the ConfigMap of a pool."""
+IDS_KEY: Final = "inventoryIDs"
+ALLOCATION_KEY: Final = "allocation"
+IN_PROGRESS: Final = ("Waiting", "Changing", "Failed", "Drifted")
+"""Partitioning states during which the card gets no new holders."""
+
+_IDS: Final = msgspec.json.Decoder(tuple[str, ...])
+_ALLOCATION: Final = msgspec.json.Decoder(PoolAllocation)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInformers:
+    """The cached objects of one node."""
+
+    name: str
+    node: Callable[[], Node | None]
+    pods: Callable[[], Iterable[Pod]]
+    """The pods bound to the node."""
+    devices: Callable[[], Iterable[GPUDevice]]
+    pools: Callable[[], tuple[Sequence[PoolLayout], Sequence[str]]]
+    """The pools, and errors about pools that cannot be decoded."""
+
+    def layout(self) -> str | None:
+        """The text of the annotation run.ai/mig.config."""
+        node = self.node()
+        return node.metadata.annotations.get(ANNOTATION) if node is not None else None
+
+    def unfinished_pods(self) -> list[PodView]:
+        """The pods that have not finished."""
+        return [reading.view(pod) for pod in self.pods() if not pod.is_finished]
+
+
+class PoolConfigMaps:
+    """The ConfigMaps of pools. Each version is decoded once, because all nodes of a fleet share them."""
+
+    def __init__(self, config_maps: Iterable[ConfigMap]) -> None:
+        self._config_maps = config_maps
+        self._read: dict[str, tuple[str, PoolLayout | str]] = {}
+
+    def __call__(self) -> tuple[Sequence[PoolLayout], Sequence[str]]:
+        config_maps = sorted(self._config_maps, key=lambda config_map: config_map.metadata.name)
+        results = [self._one(config_map) for config_map in config_maps]
+        pools = [result for result in results if isinstance(result, PoolLayout)]
+        return pools, [result for result in results if isinstance(result, str)]
+
+    def _one(self, config_map: ConfigMap) -> PoolLayout | str:
+        name, version = config_map.metadata.name, config_map.metadata.resource_version
+        known = self._read.get(name)
+        if known is None or known[0] != version:
+            known = self._read[name] = (version, _pool_or_error(config_map))
+        return known[1]
+
+
+def _pool_or_error(config_map: ConfigMap) -> PoolLayout | str:
+    try:
+        return decode_pool(config_map)
+    except ValueError as error:
+        return f"ConfigMap {config_map.metadata.name}: {error}"
+
+
+def relevant_change(old: Node, new: Node) -> bool:
+    """Whether a field changed that the agent uses. The kubelet's heartbeats change only other fields."""
+
+    def used(node: Node) -> tuple[object, ...]:
+        meta, status = node.metadata, node.status
+        return meta.annotations, meta.labels, status.allocatable, status.capacity
+
+    return used(old) != used(new)
+
+
+def decode_pool(config_map: ConfigMap) -> PoolLayout:
+    """ValueError explains why the ConfigMap is invalid."""
+    name = config_map.metadata.labels.get(POOL_LABEL, "")
+    try:
+        ids = _IDS.decode(config_map.data.get(IDS_KEY, ""))
+        allocation = _ALLOCATION.decode(config_map.data.get(ALLOCATION_KEY, ""))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{IDS_KEY} or {ALLOCATION_KEY} is missing or invalid: {error}") from error
+    return _pool_of(name, frozenset(ids), allocation)
+
+
+def with_card_overrides(pools: Sequence[PoolLayout], devices: Iterable[GPUDevice]) -> list[PoolLayout]:
+    """The pools, preceded by one for each card that has its own allocation during a rollout."""
+    allocations = {_id(device): convert_pool.card_allocation(device) for device in devices}
+    own = [
+        _pool_of(pool.name, frozenset((card,)), allocation)
+        for card, allocation in allocations.items()
+        if allocation is not None
+        for pool in pools
+        if card in pool.cards
+    ]
+    return [*own, *pools]
+
+
+def _pool_of(name: str, cards: frozenset[str], allocation: PoolAllocation) -> PoolLayout:
+    return PoolLayout(
+        name=name,
+        cards=cards,
+        sharing=allocation.mode,
+        slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
+        profile=allocation.mig_profile or "",
+        layout=mig.canonical((line.profile, line.count) for line in allocation.mig_layout or ()),
+    )
+
+
+def cards_by_id(node: str, seen: Iterable[ObservedCard]) -> dict[str, ObservedCard]:
+    """The cards by inventoryID."""
+    return {naming.inventory_id(node, card.address): card for card in seen}
+
+
+def plan_card(card_id: str, seen: ObservedCard, unfinished: Container[str] = ()) -> LayoutCard:
+    """The card for planning. `unfinished` contains the addresses of cards with an interrupted change."""
+    return LayoutCard(
+        card_id,
+        seen.index,
+        seen.layout,
+        seen.mig_enabled,
+        seen.kinds,
+        seen.health.healthy,
+        seen.address in unfinished,
+    )
+
+
+def change_blockers(
+    card_id: str, target: LayoutTarget | None, devices: Sequence[GPUDevice], holders: Iterable[str]
+) -> ChangeBlockers:
+    """What prevents repartitioning the card to `target`.
+
+    If the node has no GPUDevices there is no ledger, and only its pods count.
+    """
+    names = tuple(sorted(set(holders)))
+    if not devices:
+        return ChangeBlockers(None, True, names)
+    device = next((device for device in devices if _id(device) == card_id), None)
+    if device is None:
+        return ChangeBlockers(False, False, names)
+    cut = device.status.cut
+    layout = target.layout_text if target is not None else ""
+    known = cut is not None and cut.target == layout and cut.state in IN_PROGRESS
+    return ChangeBlockers(_withdrawn(device), known, names)
+
+
+def _id(device: GPUDevice) -> str:
+    return device.status.inventory_id or device.metadata.name
+
+
+def _withdrawn(device: GPUDevice) -> bool:
+    conditions = device.status.conditions
+    return any(condition.type == OCCUPIED and condition.reason == "Withdrawn" for condition in conditions)
+
+
+def holders_by_card(
+    node: str, pods: Iterable[PodView], cards: Mapping[str, ObservedCard], *, without_ledger: bool
+) -> dict[str, list[str]]:
+    """The pods by the cards of their allocation, which may name a card by its inventoryID or its index.
+
+    The card of MIG devices that were only counted is unknown. Without a ledger such a pod counts as a holder
+    of every card.
+    """
+    numbered = {naming.indexed_id(node, card.index): card_id for card_id, card in cards.items()}
+    holders: dict[str, list[str]] = {}
+    for pod in pods:
+        for part in pod.grant:
+            unknown = without_ledger and reported_cards.is_placeholder(node, part.card)
+            for card_id in cards if unknown else (numbered.get(part.card, part.card),):
+                holders.setdefault(card_id, []).append(pod.key)
+    return holders

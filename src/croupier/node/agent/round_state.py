@@ -1,0 +1,145 @@
+"""The state of one round of the agent: inputs and decisions as a value."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from croupier.core.ledgers.ledger import Refusal
+from croupier.core.nodes import layout_plan as node_plan
+from croupier.core.nodes import node_conditions as node_state
+from croupier.core.nodes import plugin_devices
+from croupier.core.nodes.kubelet_assignments import KubeletAssignment
+from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
+from croupier.core.nodes.node_conditions import DesiredNodeCondition, DevicePluginState
+from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
+from croupier.core.pods.pod_view import PodView
+from croupier.node.agent import mig_config, node_informers
+from croupier.node.agent.node_informers import NodeInformers
+from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredLayouts:
+    """The requested partitioning of the cards."""
+
+    pools: tuple[PoolLayout, ...] = ()
+    targets: Mapping[str, LayoutTarget] | None = None
+    asked: bool = False
+    """Whether the node has the annotation run.ai/mig.config."""
+    refused: str = ""
+    """Why the annotation is refused. Empty if it is valid."""
+    troubles: tuple[str, ...] = ()
+    text: str = ""
+    """The text of the annotation."""
+
+    def target(self, card: str) -> LayoutTarget | None:
+        return (self.targets or {}).get(card)
+
+    def pool(self, card: str) -> PoolLayout | None:
+        return next((pool for pool in self.pools if card in pool.cards), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    seen: DriverSnapshot
+    cards: Mapping[str, ObservedCard]
+    wants: DesiredLayouts
+    steps: Mapping[str, LayoutStep]
+    pods: Sequence[PodView]
+    given: Sequence[KubeletAssignment] | None
+    """The kubelet's device assignments. None if they cannot be read."""
+    without_ledger: bool
+    """The node has no GPUDevices, so no ledger keeps new pods off a card."""
+
+    def offered(self) -> list[NodeCard]:
+        """The cards that device plugins serve."""
+        return [self._offered(card_id, card) for card_id, card in self.cards.items()]
+
+    def _offered(self, card_id: str, card: ObservedCard) -> NodeCard:
+        step, pool = self.steps[card_id], self.wants.pool(card_id)
+        return NodeCard(
+            id=card_id,
+            index=card.index,
+            uuid=card.uuid,
+            memory_mib=card.memory_mib,
+            healthy=card.health.healthy,
+            changing=step.state == "Changing",
+            mig_enabled=card.mig_enabled,
+            slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
+            pool=None if pool is None else PoolMembership(pool.name, pool.sharing, pool.slices),
+            kept=self._kept(card_id) if step.state in node_informers.IN_PROGRESS else None,
+        )
+
+    def _kept(self, card_id: str) -> frozenset[str] | None:
+        """The allocated devices of a card that will change. None while a granted pod has no devices yet."""
+        if self.given is None:
+            return None
+        served = {holding.pod for holding in self.given}
+        granted = {pod.key for pod in self.pods if any(part.card == card_id for part in pod.grant)}
+        if granted - served:
+            return None
+        ids = (device for holding in self.given for device in holding.ids)
+        return frozenset(device for device in ids if plugin_devices.parse_unit(device).card == card_id)
+
+    def mig_state(self) -> str:
+        by_annotation = [step for card, step in self.steps.items() if self.wants.pool(card) is None]
+        return node_state.mig_state(by_annotation, asked=self.wants.asked, refused=self.wants.refused)
+
+    def conditions(self, service: DevicePluginState) -> tuple[DesiredNodeCondition, ...]:
+        indexes = {card_id: card.index for card_id, card in self.cards.items()}
+        layout = node_state.layout_condition(list(self.steps.values()), indexes, self.wants.refused)
+        return layout, node_state.plugin_condition(service)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInputs:
+    """The inputs of a round that do not come from the API server."""
+
+    seen: DriverSnapshot
+    given: Sequence[KubeletAssignment] | None
+    history: Mapping[str, CardHistory]
+    busy: LayoutStep | None
+    """The change in progress."""
+    at: float
+    unfinished: Container[str] = ()
+    """The addresses of cards whose change was interrupted."""
+
+
+def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
+    cards = node_informers.cards_by_id(informers.name, now.seen.cards)
+    wants = _desired_layouts(informers, now.seen, cards)
+    pods, known = informers.unfinished_pods(), tuple(informers.devices())
+    holders = node_informers.holders_by_card(informers.name, pods, cards, without_ledger=not known)
+    for card_id, pod in in_use(now.given or ()):
+        holders.setdefault(card_id, []).append(pod)
+    steps = {}
+    for card_id, card in cards.items():
+        if now.busy is not None and now.busy.card == card_id:
+            steps[card_id] = now.busy
+            continue
+        target = wants.target(card_id)
+        ties = node_informers.change_blockers(card_id, target, known, holders.get(card_id, ()))
+        ties = replace(ties, assignments_unknown=now.given is None)
+        memory = now.history.get(card_id, CardHistory())
+        planned = node_informers.plan_card(card_id, card, now.unfinished)
+        steps[card_id] = node_plan.step(planned, target, memory, blockers=ties, now=now.at)
+    return RoundState(now.seen, cards, wants, steps, pods, now.given, without_ledger=not known)
+
+
+def _desired_layouts(
+    informers: NodeInformers, seen: DriverSnapshot, cards: Mapping[str, ObservedCard]
+) -> DesiredLayouts:
+    shared, troubles = informers.pools()
+    pools = node_informers.with_card_overrides(shared, informers.devices())
+    text = informers.layout()
+    annotated = mig_config.targets(text, seen.cards) if text is not None else {}
+    refused = str(annotated) if isinstance(annotated, Refusal) else ""
+    planned = [node_informers.plan_card(card_id, card) for card_id, card in cards.items()]
+    targets = node_plan.targets(planned, pools, {} if isinstance(annotated, Refusal) else annotated)
+    return DesiredLayouts(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
+
+
+def in_use(given: Iterable[KubeletAssignment]) -> set[tuple[str, str]]:
+    """Pairs of a card and a pod that has devices of it."""
+    return {
+        (plugin_devices.parse_unit(device).card, holding.pod) for holding in given for device in holding.ids
+    }

@@ -1,0 +1,1 @@
+"""What operators run against an installation: doctor, uninstall."""

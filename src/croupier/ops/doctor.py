@@ -1,0 +1,350 @@
+"""Checks a whole installation, for `croupier doctor`: reads the cluster, and core/installation evaluates it.
+
+Nothing is written: the pod that tests the webhook is created with dryRun.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import metadata
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from croupier.api import crds, kinds, market_report, settings_source, settings_state
+from croupier.api.core_v1 import Lease
+from croupier.api.gpu import agent_report
+from croupier.api.gpu.node import AGENT_SILENT
+from croupier.api.meta import PART_OF_SELECTOR
+from croupier.api.mps.allocation import ALLOCATION
+from croupier.capacity import migration
+from croupier.controllers.ledger import inspection
+from croupier.core.installation import diagnosis, diagnosis_cluster
+from croupier.core.installation.diagnosis import (
+    InstallationProblems,
+    InstalledCRD,
+    InstalledVersions,
+    WorkloadStatus,
+)
+from croupier.core.installation.diagnosis_cluster import (
+    NodeResources,
+    PoolConditions,
+    SchedulingFacts,
+    SettingsSource,
+)
+from croupier.core.nodes.node_conditions import SERVED
+from croupier.core.pods.request_parser import LEDGER, POOL
+from croupier.kube.client.api_client import EVERYTHING, Client, Selection
+from croupier.kube.client.errors import KubeError, NotFound
+from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.client.transport import ApiRequest
+from croupier.ops import doctor_permissions, doctor_webhook
+from croupier.wiring import bootstrap, inventory, limits, manager, pools
+from croupier.wiring.live_settings import MODULE_CONFIGS
+
+T = TypeVar("T")
+
+DEFINITIONS: Final[Resource[Raw]] = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
+)
+DEPLOYMENTS: Final[Resource[Raw]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
+DAEMON_SETS: Final[Resource[Raw]] = Resource("apps", "v1", "daemonsets", "DaemonSet", True, dict)
+LIMITS: Final = "croupier-cpu-limits"
+ELECTIONS: Final = {
+    "gpu-inventory-controller": inventory.LEASE,
+    "gpu-bootstrap-controller": bootstrap.LEASE,
+    "gpupool-controller": pools.LEASE,
+    "croupier-ledger": manager.MANAGER_LEASE,
+    LIMITS: limits.LIMITS_LEASE,
+}
+"""Deployments with leader election, and their Leases."""
+SKIPPED_WHILE_DISABLED: Final = ("webhook", "scheduler", "agents", "plugins")
+"""Checks that are skipped while Croupier is disabled."""
+SCHEDULER_TIMEOUT: Final = 120.0
+"""Seconds after which a scheduler must have set a condition on a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCluster:
+    """The cluster that is checked."""
+
+    api: Client
+    namespace: str
+    now: datetime
+    _listed: dict[str, Any] = field(default_factory=dict)
+
+    async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
+        """All objects, listed once; a kind that is not installed has no objects."""
+        key = f"{resource.full_name} {resource.type} {selection}"
+        if key not in self._listed:
+            try:
+                self._listed[key] = list((await self.api.list(resource, selection)).items)
+            except NotFound:
+                self._listed[key] = []
+        items: list[T] = self._listed[key]
+        return items
+
+    def here(self, labels: str | None = None) -> Selection:
+        return Selection(self.namespace, labels=labels)
+
+
+Check: TypeAlias = Callable[[CheckedCluster], Awaitable[InstallationProblems]]
+
+
+async def connect_to(api: Client, namespace: str, now: datetime) -> CheckedCluster:
+    """Raises if the API server is unreachable, so that this is one error and not one per check."""
+    await api.raw(ApiRequest("GET", "/version"))
+    return CheckedCluster(api, namespace, now)
+
+
+async def run_check(cluster: CheckedCluster, check: str) -> InstallationProblems:
+    """Run one check by its name; a failed request is a complaint, too."""
+    try:
+        if check in SKIPPED_WHILE_DISABLED and await _is_disabled(cluster):
+            return (diagnosis.skipped(check),)
+        return diagnosis.ordered(await CHECKS[check](cluster))
+    except KubeError as error:
+        return (diagnosis.check_failed(check, str(error)),)
+
+
+async def _versions(cluster: CheckedCluster) -> InstallationProblems:
+    version = msgspec.json.decode(await cluster.api.raw(ApiRequest("GET", "/version")))
+    nodes = await cluster.all(kinds.NODES.raw)
+    with_cards = {device.status.node_name for device in await cluster.all(kinds.GPU_DEVICES)}
+    workloads = await _workloads(cluster)
+    return diagnosis.versions(
+        InstalledVersions(
+            server=version.get("gitVersion", ""),
+            kubelets={
+                name: node["status"].get("nodeInfo", {}).get("kubeletVersion", "")
+                for node in nodes
+                if (name := node["metadata"]["name"]) in with_cards
+            },
+            images={_named(workload): _image_version(workload) for workload in workloads},
+            ours=metadata.version("croupier"),
+            moves_limits=bool(await cluster.all(kinds.POD_ALLOCATIONS)),
+        )
+    )
+
+
+async def _definitions(cluster: CheckedCluster) -> InstallationProblems:
+    installed = {crd["metadata"]["name"]: _definition(crd) for crd in await cluster.all(DEFINITIONS)}
+    wanted = {crd["metadata"]["name"]: crd["spec"] for crd in crds.definitions().values()}
+    return diagnosis.crds(wanted, installed)
+
+
+def _definition(crd: Raw) -> InstalledCRD:
+    conditions = crd.get("status", {}).get("conditions") or []
+    true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+    return InstalledCRD(crd["spec"], "Established" in true)
+
+
+async def _processes(cluster: CheckedCluster) -> InstallationProblems:
+    workloads = [_workload(workload) for workload in await _workloads(cluster)]
+    return diagnosis.processes(workloads, cluster.namespace)
+
+
+async def _workloads(cluster: CheckedCluster) -> list[Raw]:
+    here = cluster.here(PART_OF_SELECTOR)
+    deployments, sets = await cluster.all(DEPLOYMENTS, here), await cluster.all(DAEMON_SETS, here)
+    return [{**deployment, "kind": "Deployment"} for deployment in deployments] + [
+        {**daemon_set, "kind": "DaemonSet"} for daemon_set in sets
+    ]
+
+
+def _named(workload: Raw) -> str:
+    return f"{workload['kind'].lower()}/{workload['metadata']['name']}"
+
+
+def _image_version(workload: Raw) -> str:
+    image: str = workload["spec"]["template"]["spec"]["containers"][0].get("image", "")
+    version = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    return "" if version == "latest" else version
+
+
+def _workload(workload: Raw) -> WorkloadStatus:
+    name, status = _named(workload), workload.get("status", {})
+    if workload["kind"] == "DaemonSet":
+        return WorkloadStatus(name, status.get("desiredNumberScheduled", 0), status.get("numberReady", 0))
+    return WorkloadStatus(name, workload["spec"].get("replicas", 1), status.get("readyReplicas", 0))
+
+
+async def _webhook(cluster: CheckedCluster) -> InstallationProblems:
+    webhooks = await doctor_webhook.gather(cluster.api, cluster.namespace)
+    return diagnosis_cluster.webhooks(webhooks, cluster.now)
+
+
+async def _scheduler(cluster: CheckedCluster) -> InstallationProblems:
+    leases = {lease.metadata.name: lease for lease in await cluster.all(kinds.LEASES, cluster.here())}
+    workloads = {_named(workload).partition("/")[2] for workload in await _workloads(cluster)}
+    elected = workloads & ELECTIONS.keys()
+    if not await cluster.all(kinds.POD_ALLOCATIONS):
+        elected -= {LIMITS}  # it acquires its lease only once there is a PodAllocation
+    renewals = {name: renew_time(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
+    in_memory_lease = leases.get(migration.LEASE)
+    in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""
+    if in_memory:
+        renewals[migration.LEASE] = renew_time(in_memory_lease)
+    expired = diagnosis.without_heartbeat(renewals, cluster.now)
+    pods = [pod for pod in await cluster.all(kinds.PODS.raw) if _is_marked(pod) and not _is_over(pod)]
+    return diagnosis_cluster.scheduling(
+        SchedulingFacts(
+            in_memory="" if migration.LEASE in expired else in_memory,
+            recorded=len(await cluster.all(kinds.NODE_RESERVATIONS)),
+            stale_leases={f"{cluster.namespace}/{name}": since for name, since in expired.items()},
+            bypassed=[_key(pod) for pod in pods if _is_bound(pod) and not _has_cards(pod)],
+            waiting=[_key(pod) for pod in pods if not _is_bound(pod) and _is_ignored(pod, cluster.now)],
+        )
+    )
+
+
+def renew_time(lease: Lease | None) -> datetime | None:
+    if lease is None or not lease.spec.renew_time:
+        return None
+    return datetime.fromisoformat(lease.spec.renew_time)
+
+
+def _is_marked(pod: Raw) -> bool:
+    containers = pod["spec"].get("containers", [])
+    return any(LEDGER in (container.get("resources", {}).get("requests") or {}) for container in containers)
+
+
+def _is_over(pod: Raw) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _is_bound(pod: Raw) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def _has_cards(pod: Raw) -> bool:
+    return ALLOCATION in (pod["metadata"].get("annotations") or {})
+
+
+def _is_ignored(pod: Raw, now: datetime) -> bool:
+    """An old pod on which no scheduler has set a condition."""
+    age = now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    conditions = {condition["type"] for condition in pod.get("status", {}).get("conditions") or []}
+    return age.total_seconds() > SCHEDULER_TIMEOUT and "PodScheduled" not in conditions
+
+
+def _key(pod: Raw) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+async def _rights(cluster: CheckedCluster) -> InstallationProblems:
+    return diagnosis_cluster.permissions(await doctor_permissions.missing(cluster.api, cluster.namespace))
+
+
+async def _plugins(cluster: CheckedCluster) -> InstallationProblems:
+    wanted: dict[str, set[str]] = {}
+    for device in await cluster.all(kinds.GPU_DEVICES):
+        status = device.status
+        if status.node_name and status.managed is not False:
+            pools_of = wanted.setdefault(status.node_name, set())
+            if status.pool_ref is not None and status.state == "Assigned":
+                pools_of.add(POOL + status.pool_ref.name)
+    nodes = [node for node in await cluster.all(kinds.NODES) if node.metadata.name in wanted]
+    return diagnosis_cluster.plugins(
+        [
+            NodeResources(
+                node.metadata.name,
+                wanted[node.metadata.name],
+                [name for name, amount in node.status.allocatable.items() if amount != "0"],
+                next(((c.status, c.message) for c in node.status.conditions if c.type == SERVED), None),
+            )
+            for node in nodes
+        ]
+    )
+
+
+async def _ledger(cluster: CheckedCluster) -> InstallationProblems:
+    report = await inspection.inspect(cluster.api)
+    return diagnosis_cluster.ledger(
+        [
+            (item.node, item.divergence.finding, report.recorded and item.divergence.repair is not None)
+            for item in report.checked
+        ]
+    )
+
+
+async def _agents(cluster: CheckedCluster) -> InstallationProblems:
+    leases = await cluster.all(kinds.LEASES, cluster.here(agent_report.LEASE_SELECTOR))
+    heartbeats = {
+        lease.metadata.annotations.get(agent_report.NODE_ANNOTATION, lease.metadata.name): renew_time(lease)
+        for lease in leases
+    }
+    nodes = {node.metadata.name for node in await cluster.all(kinds.NODES)}
+    silent = {
+        inventory.metadata.name: condition.message
+        for inventory in await cluster.all(kinds.GPU_NODE_INVENTORIES)
+        for condition in inventory.status.conditions
+        if condition.type == AGENT_SILENT and condition.status == "True"
+    }
+    agents = {node: at for node, at in heartbeats.items() if node in nodes}
+    trading = await cluster.all(kinds.LEASES, cluster.here(market_report.LEASE_SELECTOR))
+    beats = {
+        lease.metadata.annotations.get(market_report.NODE_ANNOTATION, ""): renew_time(lease)
+        for lease in trading
+    }
+    traders = {node: at for node, at in beats.items() if node in nodes}
+    return (*diagnosis.agents(agents, silent, cluster.now), *diagnosis.markets(traders, cluster.now))
+
+
+async def _pools(cluster: CheckedCluster) -> InstallationProblems:
+    return diagnosis_cluster.pools(
+        [
+            PoolConditions(
+                pool.metadata.name,
+                {c.type: c.message for c in pool.status.conditions if c.status == "True"},
+            )
+            for pool in await cluster.all(kinds.GPU_POOLS)
+        ]
+    )
+
+
+async def _is_disabled(cluster: CheckedCluster) -> bool:
+    return any(not settings.enabled for settings in await _settings_found(cluster))
+
+
+async def _settings(cluster: CheckedCluster) -> InstallationProblems:
+    return diagnosis_cluster.settings(await _settings_found(cluster))
+
+
+async def _settings_found(cluster: CheckedCluster) -> list[SettingsSource]:
+    maps = await cluster.all(kinds.CONFIG_MAPS.raw, _by_name(settings_source.CONFIG_MAP, cluster.namespace))
+    modules = await cluster.all(MODULE_CONFIGS, _by_name(settings_source.MODULE_CONFIG))
+    name = f"ConfigMap {cluster.namespace}/{settings_source.CONFIG_MAP}"
+    module_name = f"ModuleConfig {settings_source.MODULE_CONFIG}"
+    return [
+        *(_parsed(name, {**config_map, "kind": "ConfigMap"}) for config_map in maps),
+        *(_parsed(module_name, {**module, "kind": "ModuleConfig"}) for module in modules),
+    ]
+
+
+def _by_name(name: str, namespace: str | None = None) -> Selection:
+    return Selection(namespace, fields=f"metadata.name={name}")
+
+
+def _parsed(where: str, document: Raw) -> SettingsSource:
+    match settings_state.read(document):
+        case settings_state.RejectedSettings(problems):
+            return SettingsSource(where, [str(problem) for problem in problems])
+        case order:
+            return SettingsSource(where, enabled=order.enabled)
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "versions": _versions,
+    "crds": _definitions,
+    "processes": _processes,
+    "settings": _settings,
+    "rbac": _rights,
+    "webhook": _webhook,
+    "scheduler": _scheduler,
+    "agents": _agents,
+    "plugins": _plugins,
+    "pools": _pools,
+    "ledger": _ledger,
+}
+"""In the order of their dependencies."""

@@ -1,0 +1,82 @@
+"""Builders of nodes, ledgers and pods, and a runner of the `croupier` command."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from croupier.api import kinds
+from croupier.kube.client.api_client import Client
+from croupier_lab import nodes
+from tests.cli.command import CROUPIER
+
+NO_SCHEDULER = "no-such-scheduler"
+"""Pods with this schedulerName stay pending."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> CommandResult:
+    env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    if kubeconfig is not None:
+        env["KUBECONFIG"] = str(kubeconfig)
+    ended = subprocess.run(
+        [*CROUPIER, *args], input=stdin, capture_output=True, text=True, timeout=120, check=False, env=env
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return CommandResult(ended.returncode, ended.stdout, ended.stderr)
+
+
+async def node(api: Client, name: str, cards: str = "H100:2", **changes: Any) -> None:
+    """Create a KWOK node; `changes` are merged into its spec."""
+    body = nodes.manifest(nodes.SimulatedNode(name, "zone-a", nodes.parse_cards(cards)), datetime.now(UTC))
+    body["spec"] = {**body.get("spec", {}), **changes}
+    await api.create(kinds.NODES, body)
+
+
+async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapping[str, str] = {}) -> None:
+    """Create the NodeReservation of a node: one card for each mapping of holders."""
+    cards = [
+        {
+            "id": f"{name}-gpu-{index}",
+            "index": index,
+            "mode": "Percent",
+            "epoch": 1,
+            "healthy": True,
+            "capacityPercent": 100,
+        }
+        | ({"holders": dict(card_holders)} if card_holders else {})
+        for index, card_holders in enumerate(holders)
+    ]
+    body = {"metadata": {"name": name}, "spec": {"cards": cards, **({"held": dict(held)} if held else {})}}
+    await api.create(kinds.NODE_RESERVATIONS.raw, body)
+
+
+def pod(
+    namespace: str, name: str = "trainer", *, marked: bool = True, gpus: int = 0, **annotations: str
+) -> dict[str, Any]:
+    """A pod that stays pending; annotations are named by the last part of their key."""
+    limits = {"gpu.mps.io/ledger": "1"} if marked else {}
+    limits |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    full_annotations = {f"gpu.mps.io/{key}": value for key, value in annotations.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": full_annotations},
+        "spec": {
+            "schedulerName": NO_SCHEDULER,
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
+        },
+    }

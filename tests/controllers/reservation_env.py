@@ -1,0 +1,146 @@
+"""The Reservation controller on a real cluster, with both capacity managers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.mps import Reservation
+from croupier.capacity.crd import CRDCapacityManager
+from croupier.capacity.in_memory import InMemoryCapacityManager
+from croupier.capacity.manager import CapacityManager
+from croupier.controllers.ledger.reservation import (
+    ReservationController,
+    ReservationInformers,
+    ReservationOptions,
+)
+from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
+from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import NotFound
+from croupier.kube.controller.events import EventRecorder
+from tests.controllers.ledger_env import running, watched
+from tests.kube.polling import until_async
+
+ManagerMode = Literal["InMemory", "CRD"]
+
+
+@dataclass
+class ReservationEnv:
+    """`book` outlives restarts of the controller."""
+
+    api: Client
+    namespace: str
+    manager: CapacityManager
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    async def open(self, node: str, cards: int = 2) -> None:
+        body = {"metadata": {"name": node, "annotations": {"test": "simulated"}}}
+        await self.api.create(kinds.NODES, body)
+        ledger = Ledger(node, tuple(LedgerCard(f"{node}-{index}", index) for index in range(cards)))
+        await self.manager.open(node, ledger)
+
+    async def ask(
+        self, name: str, node: str = "node-1", cards: int = 2, percent: int = 50, **spec: Any
+    ) -> None:
+        wanted: dict[str, Any] = {"podKey": f"{self.namespace}/{name}", "nodeName": node}
+        wanted |= {"numCards": cards, "percentPerCard": percent, **spec}
+        body = {"metadata": {"name": name}, "spec": wanted}
+        await self.api.create(kinds.RESERVATIONS, body, namespace=self.namespace)
+
+    async def get(self, name: str) -> Reservation | None:
+        with contextlib.suppress(NotFound):
+            return await self.api.get(kinds.RESERVATIONS, name, namespace=self.namespace)
+        return None
+
+    async def becomes(self, name: str, phase: str, says: str = "") -> Reservation:
+        seen: list[Any] = [None]
+
+        async def reached() -> Reservation | None:
+            seen[0] = found = await self.get(name)
+            fits = found is not None and found.status.phase == phase and says in found.status.message
+            return found if fits else None
+
+        try:
+            found = await until_async(reached, f"{name} to be {phase}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen[0]}") from None
+        assert found is not None
+        return found
+
+    async def vanishes(self, name: str) -> None:
+        async def deleted() -> bool:
+            return await self.get(name) is None
+
+        await until_async(deleted, f"{name} to be gone")
+
+    async def delete(self, name: str) -> None:
+        await self.api.delete(kinds.RESERVATIONS, name, namespace=self.namespace)
+
+    async def pod(self, name: str, node: str = "node-1") -> str:
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+        body = {"metadata": {"name": name}, "spec": spec}
+        return (await self.api.create(kinds.PODS, body, namespace=self.namespace)).metadata.uid
+
+    async def pod_ends(self, name: str) -> None:
+        done = {"status": {"phase": "Succeeded"}}
+        await self.api.patch(kinds.PODS, name, done, namespace=self.namespace, subresource="status")
+
+    def used(self, node: str = "node-1") -> list[int]:
+        ledger = self.manager.ledger(node)
+        return [] if ledger is None else [card.used for card in ledger.cards]
+
+    async def uses(self, used: list[int], node: str = "node-1") -> None:
+        async def matches() -> bool:
+            return self.used(node) == used
+
+        await until_async(matches, f"{node} to have {used} in use")
+
+    async def events(self, name: str) -> list[str]:
+        listed = await self.api.list(kinds.EVENTS, Selection(self.namespace))
+        return [event.reason for event in listed.items if event.regarding.name == name]
+
+    async def told(self, name: str, reason: str) -> None:
+        async def recorded() -> bool:
+            return reason in await self.events(name)
+
+        await until_async(recorded, f"the Event {reason} of {name}")
+
+    @contextlib.asynccontextmanager
+    async def works(self) -> AsyncIterator[ReservationController]:
+        """Run a controller; it is cancelled at the end."""
+        async with contextlib.AsyncExitStack() as stack:
+            chosen = Selection(self.namespace)
+            reservations = await stack.enter_async_context(watched(self.api, kinds.RESERVATIONS, chosen))
+            sources = ReservationInformers(
+                reservations,
+                await stack.enter_async_context(watched(self.api, kinds.PODS, chosen)),
+                await stack.enter_async_context(watched(self.api, kinds.NODES, Selection())),
+            )
+            self.registry = CollectorRegistry()
+            settings = ReservationOptions(counts=ReservationMetrics(self.registry, reservations.store))
+            recorder = EventRecorder(self.api, "reservation-controller")
+            made = ReservationController(
+                sources, self.api, manager=self.manager, recorder=recorder, settings=settings
+            )
+            await stack.enter_async_context(running(recorder.run(asyncio.Event())))
+            await stack.enter_async_context(running(made.run(asyncio.Event())))
+            yield made
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+@contextlib.asynccontextmanager
+async def reservation_env(api: Client, namespace: str, kept: ManagerMode) -> AsyncIterator[ReservationEnv]:
+    if kept == "InMemory":
+        yield ReservationEnv(api, namespace, InMemoryCapacityManager(strategy="BinPack"))
+        return
+    async with watched(api, kinds.NODE_RESERVATIONS, Selection()) as records:
+        book = CRDCapacityManager(api, records.store, strategy="BinPack")
+        yield ReservationEnv(api, namespace, book)
+        await book.finish()

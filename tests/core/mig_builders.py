@@ -1,0 +1,20 @@
+"""Builders for possible MIG layouts from their text."""
+
+from croupier.core.cards import catalogue, mig
+from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
+
+
+def layout(text: str) -> Layout:
+    layout = mig.parse(text)
+    assert isinstance(layout, tuple), layout
+    return layout
+
+
+def profiles(model: str) -> tuple[MigProfile, ...]:
+    return catalogue.find(model).kinds
+
+
+def placements(model: str, text: str) -> tuple[MigPlacement, ...]:
+    placements = mig.place(profiles(model), layout(text))
+    assert isinstance(placements, tuple), placements
+    return placements

@@ -1,0 +1,294 @@
+"""The cards of a node, from its inventory or from the resources of its device plugin."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.core.ledgers import ledger, rebuild, reported_cards, sync_cards
+from croupier.core.ledgers.ledger import MAX_CARDS, CardGrant, HoldTerms, Ledger, LedgerCard, MigSlot
+from croupier.core.ledgers.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from tests.core import node_records
+from tests.core.node_records import NODE, gpu, half_of, pci, plugin_report
+
+POOLS = {
+    "shared": PoolSharing("MPS"),
+    "alone": PoolSharing("Exclusive"),
+    "turns": PoolSharing("TimeSlice", slices=4),
+    "small": PoolSharing("MIG", profile="1g.10gb"),
+    "mixed": PoolSharing("MIG", layout=(("2g.20gb", 2), ("3g.40gb", 1))),
+    "wrong": PoolSharing("MIG", layout=(("7g.80gb", 2),)),
+}
+A100 = {"1g.10gb": 7, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
+
+
+def inventory(*devices: ReportedCard) -> NodeCardReport:
+    return NodeCardReport(NODE, devices=devices, pools=POOLS)
+
+
+def device(index: int | None = 0, **known) -> ReportedCard:
+    return ReportedCard(pci(index or 0), index, **{"fits": A100, **known})
+
+
+def slots(card: LedgerCard) -> list[tuple[str, int, int]]:
+    return [(slot.profile, slot.start, slot.size) for slot in card.slots]
+
+
+SHARED = {
+    "in no pool: by percent": (device(), LedgerCard(pci(0), 0)),
+    "MPS: by percent in the pool": (device(pool="shared"), LedgerCard(pci(0), 0, pool="shared")),
+    "exclusive": (device(pool="alone"), LedgerCard(pci(0), 0, "Exclusive", pool="alone")),
+    "time-sliced": (device(pool="turns"), LedgerCard(pci(0), 0, "TimeSlice", capacity=4, pool="turns")),
+    "of an unknown pool: unhealthy": (device(pool="?"), LedgerCard(pci(0), 0, pool="?", healthy=False)),
+    "faulted: unhealthy": (device(faulted=True), LedgerCard(pci(0), 0, healthy=False)),
+}
+
+
+@pytest.mark.parametrize(("reported", "card"), SHARED.values(), ids=SHARED)
+def test_the_mode_of_an_inventory_card(reported, card):
+    assert reported_cards.from_report(inventory(reported)).cards == (card,)
+
+
+def test_a_pool_partitions_its_cards():
+    small, mixed, wrong, unknown = reported_cards.from_report(
+        inventory(
+            device(0, pool="small"),
+            device(1, pool="mixed"),
+            device(2, pool="wrong"),
+            device(3, pool="small", fits={}),
+        )
+    ).cards
+
+    assert slots(small) == [("1g.10gb", start, 1) for start in range(7)]
+    assert slots(mixed) == [("3g.40gb", 0, 4), ("2g.20gb", 4, 2), ("2g.20gb", 6, 2)]
+    assert [(card.slots, card.healthy) for card in (wrong, unknown)] == [((), False), ((), False)]
+
+
+def test_the_simulated_card_of_70_gb_is_partitioned_as_in_the_examples():
+    pool = PoolSharing("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1)))
+    fits = {"1g.10gb": 7, "2g.20gb": 3, "3g.30gb": 2}
+    (card,) = reported_cards.from_report(
+        NodeCardReport(NODE, devices=(device(pool="p", fits=fits),), pools={"p": pool})
+    ).cards
+
+    assert slots(card) == [("3g.30gb", 0, 3), ("2g.20gb", 4, 2), ("2g.20gb", 6, 2)]
+
+
+def cut(*profiles: str) -> tuple[MigSlot, ...]:
+    """Adjacent slots of one memory slice each."""
+    return tuple(MigSlot(f"{profile}-{start}", profile, start, 1) for start, profile in enumerate(profiles))
+
+
+SEVEN = cut(*["1g.10gb"] * 7)
+TOLD = {
+    "partitioned, in no pool": (device(cut=SEVEN[:2]), "MIG", 2, True),
+    "whole, in no pool": (device(cut=()), "Percent", 0, True),
+    "partitioned as the pool requires": (device(pool="small", cut=SEVEN), "MIG", 7, True),
+    "unhealthy until it is partitioned": (device(pool="small", cut=()), "MIG", 0, False),
+    "unhealthy with another layout": (device(pool="small", cut=SEVEN[:6]), "MIG", 6, False),
+    "with its own layout, if it is unknown how many devices fit": (
+        device(pool="small", fits={}, cut=SEVEN[:3]),
+        "MIG",
+        3,
+        True,
+    ),
+    "not whole while it is partitioned": (device(pool="shared", cut=SEVEN), "Percent", 0, False),
+    "unhealthy while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
+    "unhealthy with overlapping devices": (
+        device(cut=(*SEVEN, MigSlot("x", "3g.40gb", 5, 4))),
+        "MIG",
+        0,
+        False,
+    ),
+    "unhealthy with a device beyond its end": (device(cut=(MigSlot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
+    "with the new sharing while it is ahead of its pool": (
+        device(pool="small", cut=cut("2g.20gb"), ahead=PoolSharing("MIG", layout=(("2g.20gb", 1),))),
+        "MIG",
+        1,
+        True,
+    ),
+    "unhealthy with the old layout while it is ahead of its pool": (
+        device(pool="small", cut=SEVEN, ahead=PoolSharing("MIG", layout=(("2g.20gb", 1),))),
+        "MIG",
+        7,
+        False,
+    ),
+    "unhealthy while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
+}
+CHANGING = {
+    **POOLS,
+    "resting": PoolSharing("MPS", withheld="its pool is in Maintenance"),
+}
+
+
+@pytest.mark.parametrize(("reported", "mode", "slots", "healthy"), TOLD.values(), ids=TOLD)
+def test_the_mode_of_a_card_with_reported_partitioning(reported, mode, slots, healthy):
+    (card,) = reported_cards.from_report(NodeCardReport(NODE, devices=(reported,), pools=CHANGING)).cards
+
+    assert (card.mode, len(card.slots), card.healthy) == (mode, slots, healthy)
+
+
+def test_all_cards_of_a_node_with_a_silent_agent_are_unhealthy():
+    cards = reported_cards.from_report(
+        NodeCardReport(NODE, devices=(device(0), device(1)), silent=True)
+    ).cards
+
+    assert [card.healthy for card in cards] == [False, False]
+
+
+def test_a_card_with_two_names_is_one_card():
+    by_number = ReportedCard(gpu(0), 0)
+    cards = reported_cards.from_report(inventory(by_number, device(0), ReportedCard(gpu(1), 1))).cards
+
+    assert [card.id for card in cards] == [pci(0), gpu(1)]
+
+
+def test_with_a_partitioning_plugin_only_the_offered_cards_are_healthy():
+    devices = tuple(ReportedCard(gpu(index), index) for index in range(4))
+    offered = {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 7}
+    cards = reported_cards.from_report(
+        NodeCardReport(NODE, devices=devices, allocatable=offered), half_of(gpu(2))
+    ).cards
+
+    whole = [card.id for card in cards if card.mode == "Percent" and card.healthy]
+    assert whole == [gpu(2)], "the card that is in use"
+    assert sum(len(card.slots) for card in cards) == 7
+    assert len({card.index for card in cards}) == len(cards)
+
+
+def test_a_withheld_card_keeps_its_holders_and_gets_no_new_ones():
+    before = held(inventory(device(0)), *half_of(pci(0)))
+    after = sync_cards.sync(before, inventory(device(0, withheld="it is drained")))
+
+    (card,) = after.cards
+    assert (card.healthy, card.used, card.free) == (False, 50, 0)
+    assert card.epoch > before.cards[0].epoch
+
+
+def test_an_ignored_card_is_left_out_but_counts_as_inventory():
+    report = NodeCardReport(NODE, devices=(device(ignored=True),), allocatable={"nvidia.com/gpu": 8})
+
+    assert reported_cards.from_report(report).cards == ()
+
+
+def test_cards_without_a_known_index_get_a_free_one():
+    cards = reported_cards.from_report(
+        inventory(ReportedCard("x"), ReportedCard("y", 0), ReportedCard("z", 999))
+    ).cards
+
+    assert [(card.id, card.index) for card in cards] == [("y", 0), ("x", 1), ("z", 2)]
+
+
+def test_a_node_without_inventory_has_indexed_cards_and_placeholders_for_mig_devices():
+    cards = reported_cards.from_report(plugin_report(2, **{"1g.10gb": 10, "2g.20gb.me": 1})).cards
+
+    assert [(card.id, card.index, card.mode, len(card.slots)) for card in cards] == [
+        (gpu(0), 0, "Percent", 0),
+        (gpu(1), 1, "Percent", 0),
+        (f"{NODE}-mig-1g.10gb-0", 2, "MIG", 8),
+        (f"{NODE}-mig-1g.10gb-1", 3, "MIG", 2),
+        (f"{NODE}-mig-2g.20gb-me-0", 4, "MIG", 1),
+    ]
+    assert ledger.invariant_violations(Ledger(NODE, cards)) == []
+
+
+def test_the_node_of_the_worked_example():
+    cards = reported_cards.from_report(plugin_report(4, **{"1g.10gb": 28, "2g.20gb": 12})).cards
+
+    free = [slot.profile for card in cards for slot in card.free_slots()]
+    assert (free.count("1g.10gb"), free.count("2g.20gb")) == (28, 12)
+    assert sum(card.mode == "Percent" for card in cards) == 4
+
+
+def test_too_many_cards_are_reported_as_a_problem():
+    counted = reported_cards.from_report(plugin_report(10**9))
+
+    assert len(counted.cards) == 32
+    assert counted.troubles == (f"node {NODE} reports more than 32 cards; the others are ignored",)
+
+
+def test_a_too_long_node_name_is_reported_as_a_problem():
+    counted = reported_cards.from_report(NodeCardReport("n" * 250, allocatable={"nvidia.com/gpu": 1}))
+
+    assert counted.cards == ()
+    assert "250" in counted.troubles[0] or "253" in counted.troubles[0]
+
+
+def test_the_cards_of_a_deleted_node_are_unhealthy():
+    gone = NodeCardReport(NODE, present=False, devices=(device(),))
+
+    assert [card.healthy for card in reported_cards.from_report(gone).cards] == [False]
+
+
+def held(report: NodeCardReport, *parts: CardGrant) -> Ledger:
+    given = ledger.give(Ledger(NODE, node_records.cards_of(report)), "ns/a/1", parts, HoldTerms(bound=True))
+    assert isinstance(given, Ledger)
+    return given
+
+
+def test_a_withdrawn_card_is_one_without_holders():
+    fewer = sync_cards.sync(held(plugin_report(4), *half_of(gpu(3))), plugin_report(3))
+
+    assert [(card.id, card.healthy) for card in fewer.cards] == [
+        (gpu(0), True),
+        (gpu(1), True),
+        (gpu(3), True),
+    ]
+
+
+def test_a_held_card_stays_unhealthy_when_it_is_withdrawn():
+    none = sync_cards.sync(held(plugin_report(2), *half_of(gpu(1))), plugin_report(0))
+
+    assert [(card.id, card.healthy, card.used) for card in none.cards] == [(gpu(1), False, 50)]
+
+
+def test_withdrawn_mig_devices_are_those_without_holders():
+    before = held(
+        plugin_report(0, **{"1g.10gb": 10}), CardGrant(f"{NODE}-mig-1g.10gb-1", slots=("1g.10gb-1",))
+    )
+    after = sync_cards.sync(before, plugin_report(0, **{"1g.10gb": 1}))
+
+    assert after.grant("ns/a/1") == before.grant("ns/a/1")
+    assert sum(len(card.slots) for card in after.cards) == 1
+
+
+def test_holders_follow_their_cards_to_inventory_names_and_back():
+    before = held(plugin_report(2), *half_of(gpu(0), gpu(1)))
+    named = sync_cards.sync(before, inventory(device(0), device(1)))
+    back = sync_cards.sync(named, plugin_report(2))
+
+    assert named.grant("ns/a/1") == half_of(pci(0), pci(1))
+    assert len(named.cards) == 2
+    assert back.grant("ns/a/1") == before.grant("ns/a/1")
+
+
+def test_holders_of_placeholder_devices_move_to_real_ones():
+    before = held(
+        plugin_report(0, **{"1g.10gb": 7}),
+        CardGrant(f"{NODE}-mig-1g.10gb-0", slots=("1g.10gb-2", "1g.10gb-5")),
+    )
+    after = sync_cards.sync(before, inventory(device(pool="small")))
+
+    assert [card.id for card in after.cards] == [pci(0)]
+    assert after.grant("ns/a/1") == (CardGrant(pci(0), slots=("1g.10gb-0", "1g.10gb-1")),)
+
+
+@given(node_records.reports(), node_records.reports(), st.data())
+def test_no_report_loses_a_holder_or_overcommits(first, second, data):
+    before = node_records.rebuilt(*data.draw(node_records.placed_pods(first)), report=first)
+    after = sync_cards.sync(before, second)
+
+    assert ledger.invariant_violations(after) == []
+    assert after.holders() == before.holders()
+    assert sync_cards.sync(after, second) == after
+    reported = len(reported_cards.from_report(second, sync_cards.in_use(after)).cards)
+    assert sum(card.healthy for card in after.cards) <= reported
+
+
+@given(node_records.reports())
+def test_counting_is_deterministic(report):
+    once = reported_cards.from_report(report)
+
+    assert ledger.invariant_violations(Ledger(NODE, once.cards)) == []
+    assert len(once.cards) <= MAX_CARDS
+    assert reported_cards.from_report(report) == once
+    assert rebuild.rebuild(NODE, once.cards, (), (), node_records.NOON).ledger.cards == once.cards

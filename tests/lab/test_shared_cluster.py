@@ -1,0 +1,34 @@
+"""Tests are skipped if they would change or delete objects of a shared cluster."""
+
+from croupier.api import crds
+from croupier_lab import shared_cluster
+
+POOL = "crd/gpupools.gpu.deckhouse.io"
+CARD = "apiVersion: gpu.deckhouse.io/v1alpha1\nkind: GPUDevice\nmetadata: {name: theirs}\n"
+
+
+async def test_other_versions_of_the_crds_are_not_replaced(private_lab):
+    lab = await private_lab()
+    definitions = crds.definitions()
+    assert shared_cluster.crd_conflict(lab.cluster, definitions) is None, "no CRDs are installed"
+
+    shared_cluster.install(lab.cluster, definitions)
+    assert shared_cluster.crd_conflict(lab.cluster, definitions) is None, "the same CRDs are installed"
+
+    lab.kubectl("patch", POOL, "--type=merge", '--patch={"spec": {"names": {"shortNames": ["older"]}}}')
+    reason = shared_cluster.crd_conflict(lab.cluster, definitions)
+    assert reason is not None
+    assert "kubectl apply -k config/crd/" in reason
+
+
+async def test_existing_objects_are_detected(private_lab):
+    lab = await private_lab()
+    definitions = crds.definitions()
+    shared_cluster.install(lab.cluster, definitions)
+    kinds = shared_cluster.cluster_scoped(definitions)
+    assert shared_cluster.existing_objects(lab.cluster, kinds) is None
+
+    lab.kubectl("apply", "-f", "-", stdin=CARD)
+    reason = shared_cluster.existing_objects(lab.cluster, kinds)
+    assert reason is not None
+    assert "gpudevice.gpu.deckhouse.io/theirs exists" in reason

@@ -1,0 +1,171 @@
+"""The ledger controllers assembled like in the manager, small enough to run many of them.
+
+Intervals are short (resync every second, holds of two seconds), so that processes that take minutes in a
+cluster end within a test. `Scope` restricts the caches to one node and namespace, so that many of them can
+run on one API server independently.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from croupier.api import kinds
+from croupier.capacity.crd import CRDCapacityManager
+from croupier.capacity.in_memory import InMemoryCapacityManager
+from croupier.capacity.manager import CapacityManager
+from croupier.capacity.writer import LedgerWriterOptions as WriterRules
+from croupier.controllers.informer import Informer
+from croupier.controllers.ledger import audit, card_sync, holders, node_reservation_status, reservation
+from croupier.controllers.ledger.audit import Audit
+from croupier.controllers.ledger.card_sync import CardSyncController
+from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
+from croupier.controllers.ledger.holders import HolderController
+from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
+from croupier.controllers.ledger.reservation import ReservationController
+from croupier.extender.binder import Binder
+from croupier.extender.node_ranking import NodeRanking
+from croupier.kube.cache.reflector import Reflector
+from croupier.kube.cache.store import Store
+from croupier.kube.cache.watch_state import ReflectorOptions
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.backoff import Backoff
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.resource import Resource
+from croupier.kube.controller.control_loop import ControllerOptions
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
+from croupier.kube.controller.events import EventRecorder
+
+T = TypeVar("T")
+
+TTL = timedelta(seconds=2)
+RESYNC = 1.0
+QUICK = ReflectorOptions(backoff=Backoff(first=0.05, most=0.5))
+OPTIONS = ControllerOptions(workers=8, resync=RESYNC, retries=Backoff(first=0.05, most=0.5))
+CONTROLLERS = ("capacity", "holders", "reservation", "audit", "standing")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The node and namespace that the caches contain; everything by default."""
+
+    node: str = ""
+    namespace: str = ""
+
+    def selection(self, resource: Resource[Any]) -> Selection:
+        if resource.namespaced:
+            bound = "spec.nodeName!=" if resource is kinds.PODS else None  # as in the manager
+            return Selection(namespace=self.namespace or None, fields=bound)
+        whole = not self.node or resource.group == "gpu.deckhouse.io"
+        return Selection(fields=None if whole else f"metadata.name={self.node}")
+
+
+@dataclass
+class LedgerManagerEnv:
+    api: Client
+    recorder: EventRecorder
+    scope: Scope = field(default_factory=Scope)
+    clock: Clock = field(default_factory=SystemClock)
+    in_memory: bool = False
+    flush_after: float = 0.2
+    ttl: timedelta = TTL
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pods = self._watched(kinds.PODS)
+        self.nodes = self._watched(kinds.NODES)
+        self.reservations = self._watched(kinds.RESERVATIONS)
+        self.devices = self._watched(kinds.GPU_DEVICES)
+        self.pools = self._watched(kinds.GPU_POOLS)
+        self.inventories = self._watched(kinds.GPU_NODE_INVENTORIES)
+        self.manager = self._book()
+        cards = (self.nodes, self.devices, self.pools)
+        sources = LedgerInformers(*cards, self.pods, self.reservations, self.inventories)
+        self.sight = ClusterView(sources)
+        self.index = NodeRanking(self.manager, self.clock, strategy=lambda _wants: "BinPack")
+        self.binder = Binder(self.api, self.manager, self.index, self.clock, ttl=self.ttl)
+
+    def _watched(self, resource: Resource[T]) -> Informer[T]:
+        store: Store[T] = Store(resource)
+        cache = Reflector(self.api, store, selection=self.scope.selection(resource), rules=QUICK)
+        self.tasks.append(asyncio.create_task(cache.run()))
+        return Informer(store, cache)
+
+    def _book(self) -> CapacityManager:
+        if self.in_memory:
+            return InMemoryCapacityManager(ttl=self.ttl, clock=self.clock)
+        self.ledgers = self._watched(kinds.NODE_RESERVATIONS)
+        rules = WriterRules(flush_after=self.flush_after)
+        return CRDCapacityManager(self.api, self.ledgers.store, ttl=self.ttl, clock=self.clock, rules=rules)
+
+    async def synced(self) -> None:
+        """Wait until all caches are synced."""
+        await self.sight.complete()
+        if not self.in_memory:
+            await self.ledgers.cache.synced()
+
+    def capacity(self) -> CardSyncController:
+        return CardSyncController(self.sight, self.manager, card_sync.CardSyncOptions(OPTIONS, self.clock))
+
+    def holders(self) -> HolderController:
+        settings = holders.HolderOptions(OPTIONS, self.clock, patience=timedelta.max)
+        return HolderController(
+            self.sight, self.api, manager=self.manager, recorder=self.recorder, settings=settings
+        )
+
+    def reservation(self) -> ReservationController:
+        seen = reservation.ReservationInformers(self.reservations, self.pods, self.nodes)
+        settings = reservation.ReservationOptions(options=OPTIONS, clock=self.clock)
+        return ReservationController(
+            seen, self.api, manager=self.manager, recorder=self.recorder, settings=settings
+        )
+
+    def audit(self) -> Audit:
+        settings = audit.AuditOptions(every=RESYNC, recheck_delay=0.3, clock=self.clock)
+        return Audit(self.sight, self.api, manager=self.manager, recorder=self.recorder, settings=settings)
+
+    def standing(self) -> NodeReservationStatusController:
+        settings = node_reservation_status.NodeReservationStatusOptions(
+            stable_for=0.3, at_most=2.0, options=OPTIONS, clock=self.clock
+        )
+        return NodeReservationStatusController(
+            self.ledgers, self.api, manager=self.manager, findings=self.findings, settings=settings
+        )
+
+    def start(self, *parts: str, authority: LeaderCheck = ALWAYS_LEADER) -> None:
+        """Run these controllers until `close`, or as long as they have the authority."""
+        auditor = self.audit()
+        self.findings = auditor.findings
+        made: dict[str, Callable[[], Any]] = {
+            "capacity": self.capacity,
+            "holders": self.holders,
+            "reservation": self.reservation,
+            "audit": lambda: auditor,
+            "standing": self.standing,
+        }
+        for part in parts:
+            self.tasks.append(asyncio.create_task(made[part]().run(asyncio.Event(), authority)))
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        for ending in await asyncio.gather(*self.tasks, return_exceptions=True):
+            if isinstance(ending, Exception):
+                raise ending
+
+
+@contextlib.asynccontextmanager
+async def running(
+    house: LedgerManagerEnv, parts: Sequence[str] = CONTROLLERS
+) -> AsyncIterator[LedgerManagerEnv]:
+    """Run the controllers within the block."""
+    await house.synced()
+    if house.in_memory:
+        await house.capacity().prime()
+    house.start(*(part for part in parts if part != "standing" or not house.in_memory))
+    try:
+        yield house
+    finally:
+        await house.close()

@@ -1,0 +1,105 @@
+"""Controllers leave nothing behind after a leadership: indexes and subscribers end with it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from croupier.api import kinds
+from croupier.api.settings_state import ActiveSettings
+from croupier.kube.client import api_client, config
+from croupier.kube.client.api_client import Client
+from croupier.kube.serving.health import HealthChecks
+from croupier.kube.serving.metrics import ProcessMetrics
+from croupier.wiring import manager
+from croupier.wiring.bootstrap import ServiceOptions
+from croupier.wiring.live_settings import LiveSettings
+from croupier.wiring.process_context import ProcessContext, ProcessOptions
+from tests.kube.polling import until
+
+TIMEOUT = 60.0
+OFF = ActiveSettings(enabled=False)
+LEADERSHIPS = 10
+QUEUE_KINDS = (
+    *(
+        kind.full_name
+        for kind in (
+            kinds.NODES,
+            kinds.GPU_DEVICES,
+            kinds.GPU_POOLS,
+            kinds.RESERVATIONS,
+            kinds.POD_ALLOCATIONS,
+        )
+    ),
+    "leases of node agents",
+    "pods that wait for a pool",
+)
+"""Caches with subscribers during a leadership."""
+
+
+@pytest_asyncio.fixture
+async def api(cluster: Any) -> AsyncIterator[Client]:
+    async with api_client.connect(config.load(cluster.kubeconfig)) as connected:
+        yield connected
+
+
+@contextlib.asynccontextmanager
+async def managed(api: Client, namespace: str) -> AsyncIterator[ProcessContext]:
+    """All controllers of a disabled manager, in this process."""
+    settings = ProcessOptions(book="CRD", namespace=namespace)
+    surface = ProcessContext(
+        api, ProcessMetrics(CollectorRegistry()), HealthChecks(), settings, LiveSettings(OFF)
+    )
+    stop = asyncio.Event()
+    parts = manager.components(surface, manager.CONTROLLERS, ServiceOptions())
+    working = asyncio.gather(*(part.run(stop) for part in parts))
+    try:
+        yield surface
+    finally:
+        stop.set()
+        await working
+
+
+def listeners(surface: ProcessContext) -> dict[tuple[str, str], float]:
+    """Indexes and subscribers, by cache and kind."""
+    return {
+        (sample.labels["resource"], sample.labels["kind"]): sample.value
+        for family in surface.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "croupier_store_listeners"
+    }
+
+
+def is_leader(surface: ProcessContext) -> bool:
+    """All leases are held, and the ledger's capacity manager has subscribed to its cache."""
+    families = surface.metrics.registry.collect()
+    leaders = [
+        sample.value for family in families for sample in family.samples if sample.name == "croupier_leader"
+    ]
+    readers = listeners(surface)[kinds.NODE_RESERVATIONS.full_name, "subscriber"]
+    return sum(leaders) == len(manager.CONTROLLERS) and readers == 2
+
+
+@pytest.mark.usefixtures("clean_cluster")
+async def test_ten_leaderships_leave_as_many_indexes_and_subscribers_as_one(api, namespace):
+    wish = {"namespace": namespace, "podName": "missing", "desiredCPULimit": "1"}
+    await api.create(
+        kinds.POD_ALLOCATIONS.raw, {"metadata": {"name": "a", "namespace": namespace}, "spec": wish}
+    )
+    async with managed(api, namespace) as surface:
+        await until(lambda: is_leader(surface), "all to lead", TIMEOUT)
+        idle = listeners(surface)
+
+        def at_work() -> bool:
+            now = listeners(surface)
+            return all(now[cache, "subscriber"] > idle[cache, "subscriber"] for cache in QUEUE_KINDS)
+
+        for _ in range(LEADERSHIPS):
+            surface.live_settings.update(ActiveSettings())
+            await until(at_work, "every controller to work", TIMEOUT)
+            surface.live_settings.update(OFF)
+            await until(lambda: listeners(surface) == idle, f"{idle} again", TIMEOUT)

@@ -1,0 +1,1 @@
+"""Generators of checked-in files: CRDs, protobuf messages, the chart, the reference."""

@@ -1,0 +1,190 @@
+"""Generates the files of the Helm chart, and renders the chart to plain manifests.
+
+RBAC, admission policies, CRDs and webhook configurations are defined once, in the code or in deployments/,
+and copied to charts/croupier/files. deployments/default is the chart rendered with its default values, for
+installations without Helm. It contains a digest of the chart, so that a stale file is detected without Helm.
+
+python -m tools.chart            write the files
+python -m tools.chart --check    exit 1 and list the stale files
+"""
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from croupier.admission import configurations, protection
+from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
+from croupier.api import crds
+from croupier.core.nodes.bootstrap import DCGM, GFD
+from croupier.extender import scheduler_config
+from croupier.ops.uninstall import SCHEDULER
+from croupier_lab import binaries
+from croupier_lab.binaries import BinarySources
+from tools import generate_crds
+
+CHART: Final = "charts/croupier"
+FILES: Final = f"{CHART}/files"
+NAMESPACE: Final = "d8-gpu-operator"
+
+RENDERED: Final = "deployments/default/croupier.yaml"
+SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
+"""Placeholders in the policy of service pods, which the chart replaces with the configured images."""
+KUBERNETES: Final = "1.36.0"
+"""The Kubernetes version for which the plain manifests are rendered."""
+DIGEST_HEADER: Final = "# rendered from charts/croupier (make generate), digest "
+COPIED: Final = "# copied from {source} by make generate\n"
+GENERATED_ELSEWHERE: Final = (f"{FILES}/monitoring/",)
+"""Files in the chart that are generated elsewhere."""
+
+_POLICY: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_CLUSTER: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+_LOCAL: Final = ("Role", "RoleBinding")
+COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("rbac/limits", "deployments/cpu/rbac.yaml", (*_CLUSTER, *_LOCAL)),
+    ("rbac/market", "deployments/cpu/agent.yaml", (*_CLUSTER, *_LOCAL)),
+    ("rbac/node", "deployments/node/rbac.yaml", (*_CLUSTER, *_LOCAL)),
+    ("rbac/webhook", "deployments/webhook/rbac.yaml", _CLUSTER),
+    ("rbac/webhook-certificate", "deployments/webhook/rbac-certificate.yaml", (*_CLUSTER, *_LOCAL)),
+    ("policies/limits", "deployments/cpu/own-namespace.yaml", _POLICY),
+    ("policies/market", "deployments/cpu/agent.yaml", _POLICY),
+    ("policies/node", "deployments/node/own-node.yaml", _POLICY),
+    ("policies/allocation", "deployments/mps-dra/protect-allocation.yaml", _POLICY),
+    ("policies/mark", "deployments/webhook/require-mark.yaml", _POLICY),
+    ("policies/request", "deployments/webhook/keep-request.yaml", _POLICY),
+    ("policies/pools", "deployments/pools/protect.yaml", _POLICY),
+    ("features", "deployments/nfd/node-feature-rule.yaml", ("NodeFeatureRule",)),
+)
+
+
+class HelmFailed(Exception):
+    """The plain manifests are stale, and Helm is missing or failed."""
+
+
+def files(root: Path) -> dict[str, str]:
+    """The copied and generated files: content by path in the repository."""
+    copies = {
+        f"{FILES}/{name}.yaml": COPIED.format(source=source) + _of_kinds((root / source).read_text(), kinds)
+        for name, source, kinds in COPIES
+    }
+    wish = WebhookConfigurationOptions(ServiceTarget(NAMESPACE))
+    second = scheduler_config.SchedulerConfigOptions(scheduler_name=SCHEDULER, lease_namespace=NAMESPACE)
+    return {
+        **copies,
+        **{
+            f"{FILES}/crds/{name}": generate_crds.dump_yaml([crd]) for name, crd in crds.definitions().items()
+        },
+        f"{FILES}/policies/services.yaml": _services(),
+        f"{FILES}/webhook/mutating.yaml": _plain(configurations.mutating(wish)),
+        f"{FILES}/webhook/validating.yaml": _plain(configurations.validating(wish)),
+        f"{FILES}/scheduler.yaml": _plain(scheduler_config.configuration(second)),
+    }
+
+
+def digest(root: Path) -> str:
+    """The digest of all files of the chart."""
+    content = hashlib.sha256()
+    for path in sorted(file for file in (root / CHART).rglob("*") if file.is_file()):
+        content.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return content.hexdigest()[:16]
+
+
+def stale(root: Path) -> list[str]:
+    wanted = files(root)
+    differing = [path for path, text in wanted.items() if _read(root / path) != text]
+    problems = [f"{path} is stale" for path in differing]
+    problems += [f"{path} has no source" for path in _leftovers(root, wanted)]
+    if not _read(root / RENDERED).startswith(DIGEST_HEADER + digest(root)):
+        problems.append(f"{RENDERED} differs from the rendered chart")
+    return problems
+
+
+def write(root: Path, render: Callable[[Path], str]) -> list[str]:
+    """Update all files; return the changed paths."""
+    wanted = files(root)
+    changed = [path for path, text in wanted.items() if _read(root / path) != text]
+    for path in changed:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(wanted[path], encoding="utf-8")
+    for path in _leftovers(root, wanted):
+        (root / path).unlink()
+        changed.append(path)
+    mark = DIGEST_HEADER + digest(root)
+    if not _read(root / RENDERED).startswith(mark):
+        text = f"{mark}\n{render(root)}"
+        (root / RENDERED).parent.mkdir(parents=True, exist_ok=True)
+        (root / RENDERED).write_text(text, encoding="utf-8")
+        changed.append(RENDERED)
+    return changed
+
+
+def rendered(root: Path, *options: str) -> str:
+    """The chart as rendered by `helm template`."""
+    helm = binaries.search(["helm"], BinarySources()).found.get("helm")
+    if helm is None:
+        raise HelmFailed("cannot render the chart: helm is missing; run `croupier lab build --helm` once")
+    command = [str(helm.path), "template", "croupier", str(root / CHART), f"--namespace={NAMESPACE}"]
+    done = subprocess.run(
+        [*command, f"--kube-version={KUBERNETES}", *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise HelmFailed(f"cannot render the chart: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _with_namespace(root: Path) -> str:
+    """With the namespace, which Helm would create, and without annotations that only Helm reads."""
+    text = rendered(root, "--set=namespace.create=true")
+    return re.sub(r"^ +(annotations:\n +)?helm\.sh/resource-policy: keep\n", "", text, flags=re.MULTILINE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.chart", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
+    parser.add_argument("--root", type=Path, default=generate_crds.REPOSITORY, help="the repository")
+    options = parser.parse_args(arguments)
+    if options.check:
+        problems = stale(options.root)
+        sys.stderr.writelines(f"{problem}\n" for problem in problems)
+        return 1 if problems else 0
+    try:
+        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root, _with_namespace))
+    except HelmFailed as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _of_kinds(text: str, kinds: Sequence[str]) -> str:
+    """The documents of these kinds, unchanged and with comments."""
+    documents = re.split(r"^---\n", text, flags=re.MULTILINE)
+    chosen = [document for document in documents if (yaml.safe_load(document) or {}).get("kind") in kinds]
+    return "---\n".join(document if document.endswith("\n") else f"{document}\n" for document in chosen)
+
+
+def _services() -> str:
+    head = "# written by croupier.admission.protection; the chart puts the images in that are set\n"
+    return head + "---\n".join(map(_plain, protection.service_documents(SERVICES)))
+
+
+def _plain(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=110)
+
+
+def _leftovers(root: Path, wanted: dict[str, str]) -> list[str]:
+    files = (str(file.relative_to(root)) for file in sorted((root / FILES).rglob("*")) if file.is_file())
+    return [path for path in files if path not in wanted and not path.startswith(GENERATED_ELSEWHERE)]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
