@@ -254,7 +254,7 @@ def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
 
 CONFLICTS = {
     "a card that two pools claim": ({"conflicts": ("pools a and b ...",)}, "CardContested"),
-    "an older pool with the same resource": ({"elder": "team-a"}, "ResourceTaken"),
+    "an older pool with the same resource": ({"older_duplicate": "team-a"}, "ResourceTaken"),
 }
 
 
