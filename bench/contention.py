@@ -19,7 +19,8 @@ from bench.subject_process import SubjectProcess
 from bench.subjects import reserving
 from bench.subjects.reserving import Task
 from croupier.api.kinds import NODE_RESERVATIONS
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client import api_client, config
 from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab

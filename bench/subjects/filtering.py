@@ -9,7 +9,8 @@ import msgspec
 
 from bench.subjects.meter import read_command, report
 from croupier.capacity.in_memory import InMemoryCapacityManager
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.extender.server import Extender
 from croupier.extender.service import ExtenderOptions
 from croupier.kube.client import api_client, config

@@ -22,10 +22,13 @@ from bench.subjects.meter import Meter, read_command, report
 from croupier.api.kinds import NODE_RESERVATIONS
 from croupier.api.mps import ledger_codec
 from croupier.capacity.crd import CRDCapacityManager
-from croupier.core.ledgers import claim, ledger
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims import claim
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.ledger import ledger
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config

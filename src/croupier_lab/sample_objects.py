@@ -26,8 +26,9 @@ from croupier.api.gpu.pool import GPUPoolSpec, PoolAllocation
 from croupier.api.mbcas import PodAllocation, PodAllocationSpec
 from croupier.api.meta import Condition, ObjectMeta
 from croupier.api.wire import Wire
-from croupier.core.cards import card_name, catalogue
+from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
+from croupier.core.model import card_name
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.resource import Resource
 from croupier_lab.nodes import SimulatedNodeCards

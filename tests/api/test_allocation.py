@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api.mps import allocation
-from croupier.core.ledgers.ledger import CardGrant, CardMode, Grant, Ledger, LedgerCard, MigSlot
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import CardGrant, CardMode, Grant, LedgerCard, MigSlot
 
 MODES: list[CardMode] = ["Percent", "Exclusive", "MIG", "TimeSlice"]
 IDS = st.lists(st.integers(0, 31), unique=True, max_size=32)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.mps import allocation
-from croupier.core.ledgers.ledger import CardGrant
-from croupier.core.pods.card_request import CardShares, MigDevices
+from croupier.core.model.card import CardGrant
+from croupier.core.model.card_request import CardShares, MigDevices
 from croupier.kube.client import codec
 from croupier.kube.client.resource import Resource
 from tests.api import strategies

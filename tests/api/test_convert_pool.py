@@ -8,8 +8,8 @@ import pytest
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.pool import PoolAllocation
+from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools.selection import LabelMatch, SelectorRequirement
-from croupier.core.pools.sharing import ReportedLayout, Sharing
 
 NOW = "2026-01-01T00:00:00Z"
 

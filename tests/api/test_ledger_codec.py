@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, ledger_codec
-from croupier.core.ledgers.ledger import Ledger, LedgerCard, MigSlot
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard, MigSlot
 from tests.api.scenario_tables import EXAMPLES
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -11,9 +11,10 @@ from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.writer import LedgerWriterOptions
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import HoldTerms, Ledger, LedgerCard, MigSlot
-from croupier.core.pods.card_request import CardRequest, CardShares
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import LedgerCard, MigSlot
+from croupier.core.model.card_request import CardRequest, CardShares
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from croupier.capacity import batching
 from croupier.capacity.batching import AmendChange, InvalidChange, ReleaseChange
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.ledger import Refusal
-from croupier.core.pods.card_request import CardShares
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from tests.capacity.env import claim, node, percent, pod
 
 

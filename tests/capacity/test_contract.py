@@ -8,11 +8,13 @@ import pytest
 
 from croupier.capacity.batching import InvalidChange
 from croupier.capacity.manager import CapacityManager, UnknownNode
-from croupier.core.ledgers import claim as claims
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.claim import Granted
-from croupier.core.ledgers.ledger import CardGrant, Ledger, Refusal
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.claims import claim as claims
+from croupier.core.claims.claim import Granted
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import CardGrant
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from tests.capacity.env import NODE, NOON, claim, exclusive, mig, node, percent, pod, time_sliced
 
 LATER = NOON + timedelta(hours=1)

@@ -13,9 +13,11 @@ from croupier.api import kinds
 from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.writer import LedgerContended, LedgerWriterOptions
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, Refusal
-from croupier.core.pods.card_request import CardShares
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import CardGrant, Grant
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config, watch_protocol
 from croupier.kube.client.api_client import Client

@@ -10,11 +10,11 @@ from croupier.api import kinds
 from croupier.capacity import migration
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.migration import InMemoryManagerActive, MigrationFailed
-from croupier.core.ledgers import rebuild
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reservation_hold import ReservationHold
-from croupier.core.pods.card_request import CardShares
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import rebuild
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.pod_view import PodView
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.resource import Raw

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.capacity import snapshot
-from croupier.core.ledgers import overview
-from croupier.core.ledgers.ledger import CardGrant
+from croupier.core.ledger import overview
+from croupier.core.model.card import CardGrant
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes

@@ -2,7 +2,7 @@
 
 import json
 
-from croupier.core.pods.card_request import MigDevices
+from croupier.core.model.card_request import MigDevices
 from tests.api.test_unknown_fields import newer
 from tests.capacity.env import NODE, capacity_env, claim, mig, node, percent, pod
 

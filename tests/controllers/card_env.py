@@ -13,8 +13,8 @@ from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController, CardInformers
 from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.controllers.informer import Informer
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import card_name as naming
 from croupier.core.nodes.bootstrap import MISSING
 from croupier.core.pools.assignment import Approval
 from croupier.kube.client.api_client import Client, Selection

@@ -27,7 +27,8 @@ from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
-from croupier.core.ledgers.ledger import CardGrant, Grant, HoldTerms, Ledger, LedgerCard
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
@@ -151,7 +152,7 @@ class LedgerEnv:
     async def plant(
         self, holder: str, *cards: str, percent: int = 50, terms: HoldTerms | None = None, node: str = NODE
     ) -> None:
-        from croupier.core.ledgers import ledger
+        from croupier.core.ledger import ledger
 
         grant = tuple(CardGrant(card, percent) for card in cards)
 

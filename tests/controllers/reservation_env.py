@@ -19,7 +19,8 @@ from croupier.controllers.ledger.reservation import (
     ReservationOptions,
 )
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller.events import EventRecorder

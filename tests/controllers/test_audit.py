@@ -12,7 +12,8 @@ from croupier.api import kinds
 from croupier.cli import audit as verb
 from croupier.controllers.ledger import inspection
 from croupier.controllers.ledger.audit import Audit
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card import CardGrant
 from croupier_lab.cluster import Cluster
 from tests.controllers import ledger_env as worlds
 from tests.controllers.conftest import in_the_api_server

@@ -4,7 +4,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.controllers.ledger.card_sync import CardSyncController
-from croupier.core.ledgers.ledger import CardGrant
+from croupier.core.model.card import CardGrant
 from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, card
 from tests.kube.polling import until, until_async

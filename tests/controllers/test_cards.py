@@ -16,7 +16,8 @@ from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.metrics import DeviceMetrics
 from croupier.controllers.cards.recorders import CardEventRecorders
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.core.pools.assignment import Approval
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config

@@ -18,8 +18,8 @@ from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.controllers.ledger import card_sync, occupancy
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.occupancy import OccupancyController
-from croupier.core.ledgers import ledger
-from croupier.core.ledgers.ledger import LedgerCard
+from croupier.core.ledger import ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from tests.controllers.card_env import DeviceStore, condition

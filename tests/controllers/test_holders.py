@@ -6,7 +6,8 @@ import pytest
 
 from croupier.api.mps.allocation import HOLD_EXPIRED
 from croupier.controllers.ledger.holders import HolderController
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card import CardGrant
 from croupier.kube.client.errors import Conflict
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers import ledger_env as worlds

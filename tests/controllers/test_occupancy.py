@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import CardGrant, Refusal
+from croupier.core.model.card import CardGrant
+from croupier.core.model.refusal import Refusal
 from tests.controllers.conftest import in_the_api_server
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
 from tests.kube.polling import until, until_async

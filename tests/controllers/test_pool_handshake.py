@@ -27,7 +27,7 @@ from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import pool
 from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.pool import PoolController
-from croupier.core.ledgers import ledger
+from croupier.core.ledger import ledger
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError, NotFound

@@ -10,8 +10,9 @@ import yaml
 
 from croupier.api import kinds
 from croupier.api.mps.reservation import RELEASE_FINALIZER
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card import CardGrant
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from tests.controllers import reservation_env as offices

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from croupier.core.cards import card_name
-from croupier.core.ledgers.ledger import CardGrant, Refusal
-from croupier.core.ledgers.reported_cards import SharingMode
+from croupier.core.ledger.reported_cards import SharingMode
+from croupier.core.model import card_name
+from croupier.core.model.card import CardGrant
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import device_allocation, plugin_devices
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,

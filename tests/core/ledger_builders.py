@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.ledger import CardMode, Grant, HoldTerms, Ledger, LedgerCard, MigSlot, Refusal
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import CardMode, Grant, LedgerCard, MigSlot
+from croupier.core.model.card_request import CardRequest, CardRequestItem, CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.card_selection import Strategy
-from croupier.core.pods.card_request import CardRequest, CardRequestItem, CardShares, MigDevices, PoolUnits
 
 NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -5,13 +5,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import rebuild, reported_cards
-from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard, MigSlot, Refusal
-from croupier.core.ledgers.reported_cards import NodeCardReport, ReportedCard
-from croupier.core.ledgers.reservation_hold import ReservationHold
+from croupier.core.claims import rebuild
+from croupier.core.ledger import reported_cards
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.model.card import CardGrant, Grant, LedgerCard, MigSlot
+from croupier.core.model.card_request import CardRequest, CardShares, MigDevices
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
-from croupier.core.pods.card_request import CardRequest, CardShares, MigDevices
-from croupier.core.pods.pod_view import PodView
 
 NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -3,17 +3,18 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers import reservation, reservation_status
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms, Ledger, LedgerCard
-from croupier.core.ledgers.reservation import (
+from croupier.core.claims import reservation, reservation_status
+from croupier.core.claims.reservation import (
     LastReservationStatus,
     ReservationInputs,
     ReservationOutcome,
     ReservationRequest,
 )
-from croupier.core.pods.card_request import CardShares
-from croupier.core.pods.pod_view import PodView
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, LedgerCard
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.pod_view import PodView
 
 NOON = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 NODE = "node-1"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from croupier.core.ledgers.ledger import CardGrant
+from croupier.core.model.card import CardGrant
 from croupier.core.nodes import allocation_check, kubelet_assignments, plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from tests.core.kubelet_env import GPU, PERCENT, name, partitioned, pod, share, slots, whole

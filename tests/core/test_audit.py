@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import audit, ledger
-from croupier.core.ledgers.audit import AuditInputs
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger
-from croupier.core.ledgers.reported_cards import NodeCardReport, ReportedCard
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims import audit
+from croupier.core.claims.audit import AuditInputs
+from croupier.core.ledger import ledger
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardShares
 from tests.core import node_records
 from tests.core.node_records import (
     NODE,

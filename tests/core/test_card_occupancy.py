@@ -5,9 +5,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import card_occupancy, ledger, reported_cards, sync_cards
-from croupier.core.ledgers.card_occupancy import OccupancyInputs
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms, Ledger, LedgerCard, MigSlot, Refusal
+from croupier.core.ledger import card_occupancy, ledger, reported_cards, sync_cards
+from croupier.core.ledger.card_occupancy import OccupancyInputs
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
+from croupier.core.model.refusal import Refusal
 from tests.core import node_records
 from tests.core.node_records import NODE, NOON, pci
 

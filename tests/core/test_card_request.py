@@ -2,8 +2,8 @@
 
 import pytest
 
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits, TimeSlices
+from croupier.core.model import card_request
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits, TimeSlices
 
 WORDS = {
     "1 card": (CardShares(1),),

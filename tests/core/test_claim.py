@@ -4,10 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from croupier.core.ledgers import change_layout, claim, totals
-from croupier.core.ledgers.claim import ALREADY_HOLDS, CardClaim, Granted
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms, Ledger, Refusal
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.claims import claim
+from croupier.core.claims.claim import ALREADY_HOLDS, CardClaim, Granted
+from croupier.core.ledger import change_layout, totals
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from tests.core.ledger_builders import (
     BOUND,
     NOON,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers.ledger import CardGrant, Refusal
+from croupier.core.model.card import CardGrant
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import allocation_check, device_allocation, kubelet_assignments, plugin_devices
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.core.ledgers.ledger import CardGrant, Grant
+from croupier.core.model.card import CardGrant, Grant
 from croupier.core.nodes import allocation_check, device_allocation, kubelet_assignments
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,

@@ -23,7 +23,7 @@ from croupier.core.installation.diagnosis_cluster import (
     SettingsSource,
     WebhookFacts,
 )
-from croupier.core.ledgers.finding import LedgerFinding
+from croupier.core.ledger.finding import LedgerFinding
 
 NOW = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
 WANTED = {"Mutating": ("fallback",)}

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import ledger, overview
-from croupier.core.ledgers.ledger import CardGrant, HoldTerms, Ledger, LedgerCard, MigSlot, Refusal
-from croupier.core.ledgers.overview import FreeOfTotal
-from croupier.core.placement import explain, nearest_fit, placement, what_if
-from croupier.core.placement.explain import SchedulingInputs
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
-from croupier.core.pods.pod_view import PodView
+from croupier.core.explanation import explain, nearest_fit, what_if
+from croupier.core.explanation.explain import SchedulingInputs
+from croupier.core.ledger import ledger, overview
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.overview import FreeOfTotal
+from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
 from croupier.core.pods.scheduler_filters import CandidateNode, NodeConstraints
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from croupier.core.availability import Availability
 from croupier.core.fallbacks import availability_file as fallback_offer
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
 

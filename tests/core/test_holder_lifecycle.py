@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import holder_lifecycle, ledger
-from croupier.core.ledgers.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
-from croupier.core.ledgers.ledger import HoldTerms, Ledger
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import holder_lifecycle
+from croupier.core.claims.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
+from croupier.core.ledger import ledger
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.pod_view import PodView
 from tests.core import node_records
 from tests.core.node_records import NODE, NOON, by_key, gpu, half_of, plugin_report, pod
 

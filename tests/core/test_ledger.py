@@ -5,19 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers import change_layout, reported_cards
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.ledger import (
-    MAX_CARDS,
-    MAX_HELD,
-    CardGrant,
-    HoldTerms,
-    Ledger,
-    LedgerCard,
-    MigSlot,
-    Refusal,
-)
+from croupier.core.ledger import change_layout, reported_cards
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger.ledger import MAX_HELD, HoldTerms, Ledger
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
+from croupier.core.model.refusal import Refusal
 from tests.core.ledger_builders import (
     BOUND,
     NODE,

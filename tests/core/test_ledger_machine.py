@@ -11,13 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers import change_layout
-from croupier.core.ledgers import claim as claims
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import CardGrant, Grant, HoldTerms, Ledger, LedgerCard, Refusal
-from croupier.core.pods.card_request import CardRequest, CardShares
+from croupier.core.claims import claim as claims
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.ledger import change_layout
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
+from croupier.core.model.card_request import CardRequest, CardShares
+from croupier.core.model.refusal import Refusal
 from tests.core import ledger_builders
 from tests.core.ledger_builders import CARDS, LAYOUTS, NODE, NOON, STRATEGIES
 

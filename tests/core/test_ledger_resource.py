@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import ledger_resource, podspec_view, request_parser
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION, PodDenied, PodPatched, PodUnchanged
 from croupier.core.pods.podspec_view import PodSpecView

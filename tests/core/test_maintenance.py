@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from croupier.core.pools import maintenance, sharing
-from croupier.core.pools.sharing import ReportedLayout, Sharing
+from croupier.core.model import sharing
+from croupier.core.model.sharing import ReportedLayout, Sharing
+from croupier.core.pools import maintenance
 from croupier.core.pools.sharing_change import MemberStep, PoolFacts, PoolMember, SharingChange
 
 WHOLE = Sharing("Exclusive")

@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from croupier.core.pools import maintenance, sharing
-from croupier.core.pools.sharing import ReportedLayout, Sharing
+from croupier.core.model import sharing
+from croupier.core.model.sharing import ReportedLayout, Sharing
+from croupier.core.pools import maintenance
 from croupier.core.pools.sharing_change import PoolDecision, PoolFacts, PoolMember, SharingChange
 
 FITS = {"1g": 7, "3g": 2}

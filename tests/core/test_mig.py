@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig
 from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from tests.core.mig_builders import layout, placements, profiles
 
 CUT = [model for model in catalogue.MODELS if model.kinds]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig, mig_annotation
 from croupier.core.cards.mig_annotation import LayoutTargets, MigConfigCard
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from tests.core.mig_builders import layout
 
 Entry: TypeAlias = dict[str, object]

@@ -2,9 +2,11 @@
 
 import pytest
 
-from croupier.core.ledgers.ledger import Ledger, LedgerCard, Refusal
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
 from tests.core.ledger_builders import STRATEGIES, exclusive, indexes, mig, node, shared, time_sliced
 
 MANY = 64  # holders with 1 % each

@@ -9,11 +9,13 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers import totals
-from croupier.core.ledgers.ledger import Ledger, LedgerCard, Refusal
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger import totals
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
+from croupier.core.model.card_request import WHOLE_CARD, CardRequest, CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
-from croupier.core.pods.card_request import WHOLE_CARD, CardRequest, CardShares, MigDevices, PoolUnits
 from tests.core.ledger_builders import (
     BOUND,
     PERCENT,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch, quantity
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view
 from croupier.core.pods.podspec_view import PodSpecView
 

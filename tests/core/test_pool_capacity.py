@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers.ledger import LedgerCard, MigSlot
+from croupier.core.model.card import LedgerCard, MigSlot
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.capacity import Capacity, CountedCard
 

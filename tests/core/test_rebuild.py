@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import ledger, rebuild
-from croupier.core.ledgers.ledger import CardGrant
-from croupier.core.ledgers.reported_cards import NodeCardReport, ReportedCard
-from croupier.core.ledgers.reservation_hold import ReservationHold
-from croupier.core.pods.card_request import CardShares, MigDevices
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import rebuild
+from croupier.core.ledger import ledger
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.model.card import CardGrant
+from croupier.core.model.card_request import CardShares, MigDevices
+from croupier.core.model.pod_view import PodView
 from tests.core import node_records
 from tests.core.node_records import (
     NODE,

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers import ledger, rebuild, reported_cards, sync_cards
-from croupier.core.ledgers.ledger import MAX_CARDS, CardGrant, HoldTerms, Ledger, LedgerCard, MigSlot
-from croupier.core.ledgers.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.claims import rebuild
+from croupier.core.ledger import ledger, reported_cards, sync_cards
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
 from tests.core import node_records
 from tests.core.node_records import NODE, gpu, half_of, pci, plugin_report
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
-from croupier.core.pods.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.quantity import NANO, Quantity
 
 RESOURCES = st.sampled_from(

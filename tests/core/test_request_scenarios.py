@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 
 ROOT = Path(__file__).resolve().parents[2]

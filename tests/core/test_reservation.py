@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers import reservation, reservation_status
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reservation import PHASE, PHASE_CHANGES, LastReservationStatus
+from croupier.core.claims import reservation, reservation_status
+from croupier.core.claims.reservation import PHASE, PHASE_CHANGES, LastReservationStatus
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger.ledger import Ledger
 from tests.core.reservation_builders import (
     HOLDER,
     POD,

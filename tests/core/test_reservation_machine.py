@@ -6,12 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core.ledgers import claim, reservation, reservation_status
-from croupier.core.ledgers import ledger as book
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import HoldTerms, Ledger
-from croupier.core.ledgers.reservation import PHASE_CHANGES, LastReservationStatus, ReservationRequest
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import claim, reservation, reservation_status
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.claims.reservation import PHASE_CHANGES, LastReservationStatus, ReservationRequest
+from croupier.core.ledger import ledger as book
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, Grant
+from croupier.core.model.pod_view import PodView
 from tests.core.reservation_builders import (
     NODE,
     after_noon,
@@ -108,7 +109,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(percent=st.integers(1, 100))
     def another_pod_takes(self, percent):
-        grant = (book.CardGrant(self.ledger.cards[0].id, percent),)
+        grant = (CardGrant(self.ledger.cards[0].id, percent),)
         given = book.give(self.ledger, "other/pod/uid", grant, HoldTerms(bound=True))
         self.ledger = given if isinstance(given, Ledger) else self.ledger
 
@@ -152,7 +153,7 @@ class Node(RuleBasedStateMachine):
         what = inputs(*self.asked.values(), pods=tuple(self.pods.values()), seconds=self.seconds)
         return replace(with_ended_pods(self.ledger, what, gone), orphans=orphans)
 
-    def running(self) -> dict[str, book.Grant]:
+    def running(self) -> dict[str, Grant]:
         """The grants of the pods that run here."""
         alive = [pod for pod in self.pods.values() if pod.node == NODE and not pod.finished]
         return {pod.holder: grant for pod in alive if (grant := self.ledger.grant(pod.holder))}

@@ -12,7 +12,8 @@ import pytest_asyncio
 import yaml
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import Forbidden, Invalid

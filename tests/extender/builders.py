@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from croupier.capacity.in_memory import InMemoryCapacityManager
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
+from croupier.core.model.card_request import CardRequest, CardRequestItem, CardShares
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods.card_request import CardRequest, CardRequestItem, CardShares
 from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.pod_request import PodRequest
 

@@ -18,8 +18,9 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.capacity.manager import CapacityManager
-from croupier.core.cards.card_name import indexed_id
-from croupier.core.ledgers.ledger import Grant, Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant, LedgerCard
+from croupier.core.model.card_name import indexed_id
 from croupier.extender import scheduler_config
 from croupier.extender.scheduler_config import SchedulerConfigOptions
 from croupier.extender.server import Extender, ExtenderDependencies

@@ -10,9 +10,9 @@ import pytest
 from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.mps.allocation import HOLD_EXPIRED
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import HoldTerms, Ledger
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card_request import CardShares
 from croupier.extender import pod_request as asking
 from croupier.extender.binder import Binder
 from croupier.extender.node_ranking import NodeRanking

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.capacity.in_memory import InMemoryCapacityManager
-from croupier.core.ledgers import claim as claiming
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
-from croupier.core.placement import explain, placement
+from croupier.core.claims import claim as claiming
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.explanation import explain
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardRequest, CardShares, MigDevices
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods.card_request import CardRequest, CardShares, MigDevices
 from croupier.extender.node_ranking import ChosenNodes, NodeRanking, NoFit
 from croupier.extender.pod_request import PodRequest
 from tests.extender.builders import (

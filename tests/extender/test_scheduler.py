@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from croupier.api import kinds
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import HoldTerms
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card_request import CardShares
 from croupier.extender.scheduler_config import SchedulerConfigOptions, SchedulerTLSFiles
 from croupier.kube.serving.http_server import TLS
 from croupier_lab import certificates, ports, process

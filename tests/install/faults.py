@@ -10,7 +10,8 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.mps import allocation
 from croupier.capacity.crd import CRDCapacityManager
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import EVERYTHING
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw

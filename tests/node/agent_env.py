@@ -14,7 +14,7 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import DevicePartitioning
-from croupier.core.cards import card_name as naming
+from croupier.core.model import card_name as naming
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection

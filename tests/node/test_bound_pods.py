@@ -8,7 +8,7 @@ import pytest
 from croupier.api.core_v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
-from croupier.core.ledgers.ledger import CardGrant
+from croupier.core.model.card import CardGrant
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import BoundPod, ContainerRequest
 from croupier.node.kubelet import bound_pods

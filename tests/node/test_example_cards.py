@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from croupier.core.cards import catalogue, mig
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.node.agent import mig_config
 from croupier.node.cards.card_driver import ObservedCard
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import mig
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.node.agent import mig_config
 from tests.node.simulated_env import SimulatedCardsEnv
 

@@ -4,8 +4,8 @@ import pytest
 
 from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
-from croupier.core.ledgers.ledger import CardGrant
-from croupier.core.pods.pod_view import PodView
+from croupier.core.model.card import CardGrant
+from croupier.core.model.pod_view import PodView
 from croupier.node.agent import node_informers as agent_sight
 from croupier.node.agent.node_informers import PoolConfigMaps
 from croupier.node.cards.card_driver import ObservedCard

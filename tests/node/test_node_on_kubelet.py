@@ -16,7 +16,7 @@ import yaml
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import AgentReport
-from croupier.core.cards import card_name as naming
+from croupier.core.model import card_name as naming
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import DeleteOptions, Selection
 from croupier.node.cards import cdi, simulated_state

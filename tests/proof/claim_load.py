@@ -21,10 +21,12 @@ from uuid import UUID
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.capacity.crd import CRDCapacityManager
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Refusal
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from croupier.api import crds, kinds
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import NodeReservation, ledger_codec
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import Client
 from croupier_lab import shared_cluster
 from croupier_lab.lab import Lab

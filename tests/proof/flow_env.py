@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.api import kinds
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client

@@ -17,7 +17,7 @@ from croupier.core.fallbacks import fallback
 from croupier.core.fallbacks.chain import ResourceOffer
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import ledger_resource, podspec_view
 from croupier.core.pods.podspec_view import PodSpecView
 

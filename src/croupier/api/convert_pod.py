@@ -8,11 +8,11 @@ from croupier.api.core_v1 import Container, Pod, PodSpec, ResourceRequirements
 from croupier.api.mps import allocation
 from croupier.api.mps.allocation import AllocationEntry
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.card_request import CardRequest
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import effective_requests, request_parser
-from croupier.core.pods.card_request import CardRequest
 from croupier.core.pods.effective_requests import Amounts, InitContainerRequest, PodResourceSpec
-from croupier.core.pods.pod_view import PodView
 
 
 def view(pod: Pod) -> PodView:

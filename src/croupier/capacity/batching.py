@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from croupier.api.mps import ledger_codec
-from croupier.core.ledgers import claim as claims
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import Grant, Ledger, Refusal
+from croupier.core.claims import claim as claims
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
 
 

@@ -16,7 +16,7 @@ from croupier.api.mps.ledger import NodeReservation, NodeReservationSpec
 from croupier.capacity import batching
 from croupier.capacity.batching import BatchChange, ClaimChange
 from croupier.capacity.version_tracker import NewestSource, ObjectVersion, VersionTracker
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client import codec, merge
 from croupier.kube.client.resource import Raw
 

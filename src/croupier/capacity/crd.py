@@ -19,8 +19,10 @@ from croupier.capacity.manager import LedgerFunction as LedgerChange
 from croupier.capacity.metrics import LedgerWriteMetrics, NoLedgerWriteMetrics
 from croupier.capacity.subscribers import Subscribers
 from croupier.capacity.writer import LedgerWriter, LedgerWriterOptions, WriterContext
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import Grant, Ledger, Refusal
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache.store import ObjectChange, Store
 from croupier.kube.client.api_client import Client

@@ -2,7 +2,7 @@
 
 A change is decided and applied without awaiting, so claims cannot race and cost no write. The durable
 records are the allocation in each Binding and the status of Reservations; after a restart the ledgers are
-rebuilt from them (core/ledgers/rebuild.py). A Lease excludes a second process (migration.py).
+rebuilt from them (core/claims/rebuild.py). A Lease excludes a second process (migration.py).
 """
 
 from collections.abc import Callable, Collection
@@ -13,8 +13,10 @@ from croupier.capacity import batching, manager, migration
 from croupier.capacity.batching import AmendChange, BatchChange, ChangeResult, ReleaseChange
 from croupier.capacity.manager import STRATEGY, TTL, LedgerFunction, UnknownNode, unknown_node
 from croupier.capacity.subscribers import Subscribers
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import Grant, Ledger, Refusal
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods.card_request import CardShares
 
 CapacityManagerKind: TypeAlias = Literal["InMemory", "CRD"]
 """Where the ledgers are stored; the setting `capacityManager`."""

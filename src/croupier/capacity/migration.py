@@ -11,7 +11,7 @@ from typing import Final
 
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, ledger_codec
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.clock import Clock, SystemClock

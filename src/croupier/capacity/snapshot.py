@@ -15,11 +15,12 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import NodeReservation, Reservation, ledger_codec, reservation_hold
-from croupier.core.ledgers import rebuild, reported_cards
-from croupier.core.ledgers.finding import LedgerFinding
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.rebuild import RebuiltLedger
-from croupier.core.ledgers.reported_cards import NodeCardReport
+from croupier.core.claims import rebuild
+from croupier.core.claims.rebuild import RebuiltLedger
+from croupier.core.ledger import reported_cards
+from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource

@@ -22,7 +22,7 @@ from croupier.capacity.batching import AmendChange, BatchChange, BatchResult, Ch
 from croupier.capacity.cached_ledger import CachedLedger
 from croupier.capacity.manager import UnknownNode, unknown_node
 from croupier.capacity.metrics import LedgerWriteMetrics
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import Clock

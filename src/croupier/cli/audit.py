@@ -8,7 +8,7 @@ from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.controllers.ledger.inspection import CheckedFinding, Inspection
-    from croupier.core.ledgers.audit import LedgerRepair
+    from croupier.core.claims.audit import LedgerRepair
 
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
 
@@ -72,7 +72,7 @@ def row(checked: "CheckedFinding") -> tuple[str, ...]:
 
 
 def repair(what: "LedgerRepair | None") -> str:
-    from croupier.core.ledgers.audit import AdoptPod, MoveGrants, ReleaseHolder, SyncCards
+    from croupier.core.claims.audit import AdoptPod, MoveGrants, ReleaseHolder, SyncCards
 
     match what:
         case ReleaseHolder():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from croupier.api.gpu import GPUDevice
     from croupier.api.meta import Condition
     from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.ledgers.ledger import LedgerCard
+    from croupier.core.model.card import LedgerCard
     from croupier.kube.client.api_client import Client
 
 HEADERS = (

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.cli.explain_rejected import RejectedPod
-    from croupier.core.ledgers.ledger import Ledger
-    from croupier.core.placement.explain import PlacementExplanation, PodHold, SchedulingInputs
+    from croupier.core.explanation.explain import PlacementExplanation, PodHold, SchedulingInputs
+    from croupier.core.ledger.ledger import Ledger
     from croupier.kube.client.api_client import Client
 
 app = typer.Typer(
@@ -120,7 +120,7 @@ async def _read_pod(api: "Client", namespace: str, name: str) -> ExplainResult:
 
     from croupier.api import convert_affinity, convert_pod, kinds
     from croupier.capacity import snapshot
-    from croupier.core.placement import explain
+    from croupier.core.explanation import explain
 
     pod, taken = await asyncio.gather(
         api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
@@ -148,7 +148,7 @@ def lines(answer: ExplainResult, *, shown: int | None = SHOWN) -> list[str]:
 
 
 def _head(answer: ExplainResult) -> "Iterator[str]":
-    from croupier.core.pods import card_request
+    from croupier.core.model import card_request
 
     found = answer.found
     yield f"Pod {found.pod.key}: {found.sentence}"
@@ -189,7 +189,7 @@ def _refusals(found: "PlacementExplanation", shown: int | None) -> "Iterator[str
 
 
 def _nearest(answer: ExplainResult) -> "Iterator[str]":
-    from croupier.core.pods import card_request
+    from croupier.core.model import card_request
 
     found = answer.found
     if found.nearest:
@@ -255,6 +255,6 @@ def _holds(seat: "PodHold | None", world: "SchedulingInputs") -> dict[str, Any] 
 
 
 def _ledger(world: "SchedulingInputs", node: str) -> "Ledger":
-    from croupier.core.ledgers.ledger import Ledger
+    from croupier.core.ledger.ledger import Ledger
 
     return world.ledgers.get(node) or Ledger(node)

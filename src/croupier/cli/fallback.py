@@ -76,7 +76,7 @@ def fallback(
 
 
 def _spec(pod: dict[str, Any], path: Path) -> "PodSpecView":
-    from croupier.core.ledgers.ledger import Refusal
+    from croupier.core.model.refusal import Refusal
     from croupier.core.pods import podspec_view
 
     spec = podspec_view.read(pod)
@@ -87,7 +87,7 @@ def _spec(pod: dict[str, Any], path: Path) -> "PodSpecView":
 
 def _from_file(path: Path) -> "Availability":
     from croupier.core.fallbacks import availability_file as fallback_offer
-    from croupier.core.ledgers.ledger import Refusal
+    from croupier.core.model.refusal import Refusal
 
     index = fallback_offer.read(manifest.documents(path, "--nodes"))
     if isinstance(index, Refusal):

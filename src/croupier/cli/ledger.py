@@ -8,7 +8,7 @@ from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.ledgers.overview import FreeOfTotal
+    from croupier.core.ledger.overview import FreeOfTotal
 
 HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "unhealthy", "findings")
 
@@ -49,7 +49,7 @@ def ledger(
 
 
 def row(seen: "ClusterSnapshot", name: str) -> tuple[str, ...]:
-    from croupier.core.ledgers import overview
+    from croupier.core.ledger import overview
 
     sums = overview.summary(seen.ledgers[name])
     return (
@@ -89,7 +89,7 @@ def _amount(amount: "FreeOfTotal") -> dict[str, int]:
 
 
 def _summary(seen: "ClusterSnapshot", name: str) -> dict[str, Any]:
-    from croupier.core.ledgers import overview
+    from croupier.core.ledger import overview
 
     sums = overview.summary(seen.ledgers[name])
     return {

@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard
+    from croupier.core.explanation.explain import SchedulingInputs
+    from croupier.core.ledger.ledger import Ledger
+    from croupier.core.model.card import CardGrant, Grant, LedgerCard
+    from croupier.core.model.card_request import CardRequest
     from croupier.core.placement.card_selection import Strategy
-    from croupier.core.placement.explain import SchedulingInputs
-    from croupier.core.pods.card_request import CardRequest
 
 
 def world(seen: "ClusterSnapshot", strategy: "Strategy") -> "SchedulingInputs":
     from croupier.api import convert_affinity
-    from croupier.core.placement.explain import SchedulingInputs
+    from croupier.core.explanation.explain import SchedulingInputs
 
     return SchedulingInputs(
         {name: convert_affinity.node_facts(node) for name, node in seen.nodes.items()}, seen.ledgers, strategy

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
     from croupier.api.mps import Reservation
     from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.ledgers.ledger import Ledger
-    from croupier.core.ledgers.overview import HolderSummary
+    from croupier.core.ledger.ledger import Ledger
+    from croupier.core.ledger.overview import HolderSummary
 
 HEADERS = (
     "namespace",
@@ -90,7 +90,7 @@ async def _read(api: Any) -> "tuple[ClusterSnapshot, str]":
 
 def rows(seen: "ClusterSnapshot") -> Iterator[ReservationRow]:
     """Every Reservation with its ledger entry, then every holder without a Reservation."""
-    from croupier.core.ledgers import overview
+    from croupier.core.ledger import overview
 
     holdings = [holding for ledger in seen.ledgers.values() for holding in overview.holder_summaries(ledger)]
     by_reservation = {

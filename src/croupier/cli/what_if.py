@@ -10,9 +10,9 @@ from croupier.cli import explain as explaining
 
 if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
-    from croupier.core.placement.explain import SchedulingInputs
-    from croupier.core.placement.what_if import WhatIfResult
-    from croupier.core.pods.pod_view import PodView
+    from croupier.core.explanation.explain import SchedulingInputs
+    from croupier.core.explanation.what_if import WhatIfResult
+    from croupier.core.model.pod_view import PodView
 
 STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
 MAX_COPIES = 100_000
@@ -112,7 +112,7 @@ def _simulate(
 ) -> "tuple[WhatIfResult, SchedulingInputs]":
     from croupier.api import convert_affinity
     from croupier.capacity import snapshot
-    from croupier.core.placement import what_if
+    from croupier.core.explanation import what_if
 
     seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
     chosen: Any = strategy or rendering.strategy(seen, view.wants)
@@ -122,7 +122,7 @@ def _simulate(
 
 def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> None:
     """Print the placements, then the reason why no more copies fit."""
-    from croupier.core.pods import card_request
+    from croupier.core.model import card_request
 
     placed = len(played.places)
     copies = (
@@ -140,7 +140,7 @@ def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs
 
 def rows(played: "WhatIfResult", world: "SchedulingInputs") -> list[tuple[str, str, str]]:
     """One row per node in the order of placement: the number of copies and their cards."""
-    from croupier.core.placement import explain
+    from croupier.core.explanation import explain
 
     nodes: dict[str, list[str]] = {}
     for place in played.places:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from croupier.api.meta import Condition
-from croupier.core.nodes.bootstrap import DesiredCondition
+from croupier.core.model.condition import DesiredCondition
 
 
 def merge(

@@ -21,10 +21,12 @@ from croupier.api.core_v1 import Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
 from croupier.capacity.manager import LedgerFunction
-from croupier.core.ledgers import holder_lifecycle
-from croupier.core.ledgers import ledger as ledgers
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
+from croupier.core.claims import holder_lifecycle
+from croupier.core.claims.claim import CardClaim
+from croupier.core.ledger import ledger as ledgers
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
 from croupier.extender import pod_request as pod_requests
 from croupier.extender.node_ranking import NodeRanking

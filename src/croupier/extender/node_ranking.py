@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from croupier.core.ledgers import claim as claims
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import HoldTerms, Ledger, Refusal
-from croupier.core.placement import explain, placement
+from croupier.core.claims import claim as claims
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.explanation import explain
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card_request import CardRequest
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
 from croupier.core.placement.placement import Rank, Strategy
-from croupier.core.pods.card_request import CardRequest
 from croupier.extender.assumed_pods import ASSUME_TTL, AssumedPod, AssumedPods
 from croupier.extender.held_nodes import HeldNodes
 from croupier.extender.pod_request import PodRequest

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
-from croupier.core.pods.card_request import CardRequest
+from croupier.core.model.card_request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Rank
 
 RankOrRefusal: TypeAlias = Rank | Refusal

@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Final
 
 from croupier.capacity.manager import STRATEGY, TTL
+from croupier.core.model.card_request import CardRequest
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods.card_request import CardRequest
 from croupier.extender import pod_request as pod_requests
 from croupier.extender import protocol
 from croupier.extender.assumed_pods import ASSUME_TTL

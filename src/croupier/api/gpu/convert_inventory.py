@@ -28,8 +28,8 @@ from croupier.core.cards import inventory
 from croupier.core.cards.census import KnownDevice, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import AgentCards, DiscoveredCard
+from croupier.core.model.sharing import WHOLE
 from croupier.core.nodes.bootstrap import HEARTBEATS_NEEDED
-from croupier.core.pools.sharing import WHOLE
 
 TEMPERATURE_STEP: Final = 5
 """A temperature is written again only if it differs by this many degrees, because it changes constantly."""

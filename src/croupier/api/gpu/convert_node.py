@@ -18,8 +18,8 @@ from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import DEFAULT_SLICES, GPUPool, PoolAllocation
 from croupier.api.meta import Condition
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import MigSlot
-from croupier.core.ledgers.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.ledger.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.model.card import MigSlot
 from croupier.core.pods import request_parser
 
 MAINTENANCE: Final = "Maintenance"

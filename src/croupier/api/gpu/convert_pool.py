@@ -18,6 +18,7 @@ from croupier.api.gpu.pool import (
     TimeSlice,
 )
 from croupier.api.meta import Condition, LabelSelector
+from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import selection
 from croupier.core.pools.assignment import LONG_AGO, AssignableCard, AssignmentPool
 from croupier.core.pools.selection import (
@@ -27,7 +28,6 @@ from croupier.core.pools.selection import (
     LabelMatch,
     SelectorRequirement,
 )
-from croupier.core.pools.sharing import ReportedLayout, Sharing
 
 INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"

@@ -13,7 +13,8 @@ from msgspec import Meta
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
-from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.core.pods import request_parser
 
 ALLOCATION: Final = "gpu.mps.io/allocation"

@@ -10,8 +10,9 @@ from functools import lru_cache
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.holder import NEVER
 from croupier.api.mps.ledger import NodeReservationSpec
-from croupier.core.ledgers.ledger import Ledger, LedgerCard, MigSlot
-from croupier.core.pods.card_request import WHOLE_CARD
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard, MigSlot
+from croupier.core.model.card_request import WHOLE_CARD
 
 _SECOND = timedelta(seconds=1)
 

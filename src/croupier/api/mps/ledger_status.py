@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from croupier.api.meta import Condition
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.ledger import NodeReservationStatus
-from croupier.core.ledgers.finding import LedgerFinding
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 
 CONSISTENT: Final = "Consistent"
 _MAX_FINDINGS: Final = 256

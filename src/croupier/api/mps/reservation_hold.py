@@ -1,8 +1,8 @@
 """Convert a Reservation's status to the hold that the ledger must contain."""
 
 from croupier.api.mps.reservation import Reservation
-from croupier.core.ledgers.ledger import CardGrant
-from croupier.core.ledgers.reservation_hold import ReservationHold
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.model.card import CardGrant
 
 
 def hold_of(reservation: Reservation) -> ReservationHold | None:

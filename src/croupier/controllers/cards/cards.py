@@ -28,7 +28,7 @@ from croupier.controllers.ledger import cluster_view
 from croupier.core.cards import card_decision, lifecycle
 from croupier.core.cards.card_decision import CardDecision
 from croupier.core.cards.lifecycle import POOL
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
 from croupier.kube.cache import store

@@ -9,9 +9,9 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport, CardReport
 from croupier.api.gpu.device import IGNORE, OCCUPIED, OCCUPIED_REASONS, VANISHED
 from croupier.api.meta import Condition
-from croupier.core.cards import card_name
 from croupier.core.cards.card_decision import CurrentCard
 from croupier.core.cards.lifecycle import CardFacts, CardTrouble, Occupancy
+from croupier.core.model import card_name
 from croupier.core.nodes.bootstrap import MISSING
 
 NO_INVENTORY: Final = "its node has no inventory yet"

@@ -25,11 +25,11 @@ from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GP
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers import conditions
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
-from croupier.core.cards import card_name as naming
 from croupier.core.cards.census import DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import DiscoveredCards
-from croupier.core.nodes.bootstrap import DesiredCondition
+from croupier.core.model import card_name as naming
+from croupier.core.model.condition import DesiredCondition
 
 CONDITIONS: Final = frozenset({INCOMPLETE, MANAGED_DISABLED, AGENT_SILENT})
 """The owned condition types of a GPUNodeInventory."""

@@ -33,7 +33,7 @@ from croupier.controllers.inventory.inventory_snapshot import (
 )
 from croupier.core.cards.census import DeviceEvent, DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
-from croupier.core.nodes.bootstrap import DesiredCondition
+from croupier.core.model.condition import DesiredCondition
 from croupier.kube.cache import store
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, DeleteOptions

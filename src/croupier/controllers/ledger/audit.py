@@ -20,10 +20,10 @@ from croupier.api.kinds import NODES, PODS, RESERVATIONS
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger.audit_findings import AuditFindings
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.ledgers import audit, claim
-from croupier.core.ledgers.audit import AuditInputs, Divergence
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import audit, claim
+from croupier.core.claims.audit import AuditInputs, Divergence
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.pod_view import PodView
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.concurrency import wait_or_stop

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from croupier.core.ledgers.finding import LedgerFinding
+from croupier.core.ledger.finding import LedgerFinding
 
 
 class AuditFindings:

@@ -5,7 +5,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from croupier.core.ledgers.finding import FindingKind
+from croupier.core.ledger.finding import FindingKind
 
 
 class AuditMetrics:

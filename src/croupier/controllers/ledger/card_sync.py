@@ -14,10 +14,11 @@ import structlog
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.ledgers import rebuild, reported_cards, sync_cards
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.rebuild import RebuiltLedger
-from croupier.core.ledgers.reported_cards import NodeCardReport
+from croupier.core.claims import rebuild
+from croupier.core.claims.rebuild import RebuiltLedger
+from croupier.core.ledger import reported_cards, sync_cards
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (

@@ -12,12 +12,12 @@ from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, reservation_hold
 from croupier.controllers.informer import Informer
-from croupier.core.ledgers import claim
-from croupier.core.ledgers.audit import AuditInputs
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reported_cards import NodeCardReport
-from croupier.core.ledgers.reservation_hold import ReservationHold
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import claim
+from croupier.core.claims.audit import AuditInputs
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.model.pod_view import PodView
 from croupier.kube.client.identity import Key
 
 

@@ -20,9 +20,9 @@ from croupier.api.mps import allocation
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.ledgers import claim, holder_lifecycle
-from croupier.core.ledgers.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.claims import claim, holder_lifecycle
+from croupier.core.claims.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

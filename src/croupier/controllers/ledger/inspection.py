@@ -16,7 +16,7 @@ from croupier.capacity.crd import CRDCapacityManager
 from croupier.controllers.informer import Informer
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
-from croupier.core.ledgers.audit import Divergence
+from croupier.core.claims.audit import Divergence
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

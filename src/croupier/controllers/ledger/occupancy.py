@@ -20,9 +20,9 @@ from croupier.capacity.manager import CapacityManager
 from croupier.controllers import conditions
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.ledgers import card_occupancy, reported_cards, sync_cards
-from croupier.core.ledgers.card_occupancy import CardOccupancy, OccupancyInputs
-from croupier.core.nodes.bootstrap import DesiredCondition
+from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
+from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs
+from croupier.core.model.condition import DesiredCondition
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

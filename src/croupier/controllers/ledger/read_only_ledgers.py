@@ -18,8 +18,9 @@ from croupier.capacity.subscribers import Subscribers
 from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.ledgers import rebuild, reported_cards
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.claims import rebuild
+from croupier.core.ledger import reported_cards
+from croupier.core.ledger.ledger import Ledger
 from croupier.core.pods import request_parser
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.clock import Clock, SystemClock

@@ -18,17 +18,17 @@ from croupier.api.mps import Reservation
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import reservation_convert as wire
-from croupier.core.ledgers import reservation, reservation_status
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.ledgers.reservation import (
+from croupier.core.claims import reservation, reservation_status
+from croupier.core.claims.reservation import (
     ReservationInputs,
     ReservationOutcome,
     ReservationReason,
     ReservationRequest,
 )
-from croupier.core.ledgers.reservation_status import ReservationDecisions
+from croupier.core.claims.reservation_status import ReservationDecisions
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods.pod_view import PodView
 from croupier.kube.cache import store
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client

@@ -8,8 +8,8 @@ import msgspec
 from croupier.api.meta import Condition
 from croupier.api.mps import Reservation
 from croupier.api.mps.reservation import RELEASE_FINALIZER, GrantedCard, ReservationStatus
-from croupier.core.ledgers.reservation import LastReservationStatus, ReservationOutcome, ReservationRequest
-from croupier.core.pods.card_request import CardShares
+from croupier.core.claims.reservation import LastReservationStatus, ReservationOutcome, ReservationRequest
+from croupier.core.model.card_request import CardShares
 from croupier.kube.client.resource import Raw
 
 CONDITION: Final = "Reserved"

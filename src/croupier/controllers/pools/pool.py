@@ -32,7 +32,7 @@ from croupier.controllers.pools.node_matches import NodeMatches
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.controllers.pools.status import LowCapacityAlert
 from croupier.controllers.pools.writer import PoolWriter
-from croupier.core.ledgers.ledger import Ledger
+from croupier.core.ledger.ledger import Ledger
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval

@@ -14,11 +14,11 @@ from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.gpu.pool import CONFIRMED, PoolAllocation
 from croupier.api.wire import Wire
 from croupier.controllers.pools.node_matches import NodeMatch
-from croupier.core.ledgers.ledger import LedgerCard
+from croupier.core.model.card import LedgerCard
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools import maintenance
 from croupier.core.pools.capacity import CountedCard
-from croupier.core.pools.sharing import Sharing
 from croupier.core.pools.sharing_change import PoolFacts, PoolMember, SharingChange
 
 CHANGE: Final = "change"

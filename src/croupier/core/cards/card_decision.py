@@ -11,7 +11,8 @@ from typing import Final
 
 from croupier.core.cards import lifecycle
 from croupier.core.cards.lifecycle import CardFacts, CardPhase, TransitionTaken
-from croupier.core.nodes.bootstrap import DesiredCondition, named
+from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.name_list import named
 from croupier.core.pools import assignment
 from croupier.core.pools.assignment import Approval, AssignableCard, Assignment, AssignmentPool
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from croupier.core.cards import card_name as naming
 from croupier.core.cards.inventory import DiscoveredCard, DiscoveredCards
+from croupier.core.model import card_name as naming
 
 DeviceFate: TypeAlias = Literal["kept", "vanished", "removed"]
 

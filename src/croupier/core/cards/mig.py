@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 
 Layout: TypeAlias = tuple[tuple[str, int], ...]

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from croupier.core.cards import mig
 from croupier.core.cards.mig import Layout, MigProfile
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 
 ANNOTATION: Final = "run.ai/mig.config"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from croupier.core import quantity
 from croupier.core.availability import AccountedPod, Availability
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view
 from croupier.core.pods.effective_requests import Amounts
 from croupier.core.pods.podspec_view import PodSpecView

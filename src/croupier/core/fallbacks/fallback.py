@@ -18,7 +18,7 @@ from croupier.core.fallbacks import policy as fallback_policy
 from croupier.core.fallbacks.chain import FallbackCandidate, FallbackChoice, ResourceOffer
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, request_parser
 from croupier.core.pods.podspec_view import ContainerView, PodSpecView
 from croupier.core.quantity import NANO, ZERO, Quantity

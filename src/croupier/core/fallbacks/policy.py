@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 from croupier.core.quantity import Quantity
 

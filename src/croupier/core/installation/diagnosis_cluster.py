@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.installation import diagnosis
 from croupier.core.installation.diagnosis import EXPIRY_WARNING, InstallationProblem, InstallationProblems
-from croupier.core.ledgers.finding import LedgerFinding
+from croupier.core.ledger.finding import LedgerFinding
 
 ProbeResult: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
 """The outcome of a dry-run pod creation. `passed by`: the webhook was not called."""

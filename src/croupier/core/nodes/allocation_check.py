@@ -8,7 +8,7 @@ swapped cards both move. If they overlap, one of the pods must be deleted.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from croupier.core.ledgers.ledger import Grant
+from croupier.core.model.card import Grant
 from croupier.core.nodes import kubelet_assignments
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.plugin_devices import NodeCard

@@ -5,17 +5,18 @@ started where the Croupier agent or service pods of another operator do this alr
 counts as unknown for a while, so that a node that has just joined is not reported as failing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards.lifecycle import CardPhase
+from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.name_list import named
 
 BootstrapPhase: TypeAlias = Literal[
     "Disabled", "Validating", "ValidatingFailed", "GFD", "Monitoring", "Ready"
 ]
 ServiceKind: TypeAlias = Literal["gpu-feature-discovery", "dcgm-exporter"]
-ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
 GFD: Final[ServiceKind] = "gpu-feature-discovery"
 DCGM: Final[ServiceKind] = "dcgm-exporter"
@@ -51,7 +52,6 @@ NEVER: Final = float("inf")
 MISSING: Final = ("DriverMissing", "ToolkitMissing", "MonitoringMissing")
 """Conditions that stop the cards of the node from serving while one is True; all must be False."""
 _BEFORE_READY: Final[tuple[CardPhase, ...]] = ("Discovered", "Validating")
-_MAX_NAMED: Final = 8
 
 
 def kind_of(labels: Mapping[str, str], own: str = "") -> ServiceKind | None:
@@ -119,16 +119,6 @@ class BootstrapFacts:
     def is_too_early(self) -> bool:
         """It is too early to report missing information."""
         return not self.agent and self.observed_for < HEARTBEAT_TIMEOUT
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredCondition:
-    """The desired value of a condition."""
-
-    type: str
-    status: ConditionStatus
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +312,3 @@ def _degraded(
         )
     message = f"{failing[0].message}; pods still use {named(held)}"
     return degraded, DesiredCondition("DegradedWorkloads", "True", failing[0].type, message)
-
-
-def named(cards: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    names = sorted(cards)
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

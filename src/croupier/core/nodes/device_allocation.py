@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from croupier.core.ledgers.ledger import Grant, Refusal
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import kubelet_assignments, plugin_devices
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.plugin_devices import NodeCard, ServedResources
-from croupier.core.pods.card_request import WHOLE_CARD
 
 _AvailableByCard: TypeAlias = Mapping[str, list[str]]
 """Available device ids by card."""

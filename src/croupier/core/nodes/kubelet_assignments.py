@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from croupier.core.cards import card_name as naming
 from croupier.core.cards import mig
-from croupier.core.ledgers.ledger import CardGrant, Grant
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import CardGrant, Grant
+from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.plugin_devices import NodeCard
 from croupier.core.pods import request_parser
-from croupier.core.pods.card_request import WHOLE_CARD
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards import mig
 from croupier.core.cards.mig import Layout, MigProfile
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 
 LayoutStepState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
 PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]

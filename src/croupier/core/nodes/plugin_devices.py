@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Final
 
 from croupier.core.cards import mig
-from croupier.core.ledgers.reported_cards import SharingMode
+from croupier.core.ledger.reported_cards import SharingMode
+from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.pods import request_parser
-from croupier.core.pods.card_request import WHOLE_CARD
 
 SEPARATOR: Final = "::"
 """Separates the card from its part in the name of a device; no card name contains it."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.ledgers.ledger import CardGrant, LedgerCard, MigSlot
+from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
+from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.placement import fragmentation
-from croupier.core.pods.card_request import WHOLE_CARD
 
 Strategy: TypeAlias = Literal["BinPack", "Spread", "LeastFragmentation"]
 """Fill used cards first; use the emptiest cards; or keep the most usable capacity for later requests."""

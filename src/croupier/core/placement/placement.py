@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.ledger import CardGrant, CardMode, Grant, HoldTerms, Ledger, LedgerCard, Refusal
-from croupier.core.placement import card_selection, refusal_reasons
-from croupier.core.placement.card_selection import Rank, Strategy
-from croupier.core.pods.card_request import (
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, CardMode, Grant, LedgerCard
+from croupier.core.model.card_request import (
     WHOLE_CARD,
     CardRequest,
     CardRequestItem,
@@ -22,7 +21,10 @@ from croupier.core.pods.card_request import (
     PoolUnits,
     TimeSlices,
 )
-from croupier.core.pods.node_request import EXCLUSIVE, MIG, PERCENT, TIME_SLICE, WHOLE_OR_PART, NodeRequest
+from croupier.core.model.node_request import EXCLUSIVE, MIG, PERCENT, TIME_SLICE, WHOLE_OR_PART, NodeRequest
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import card_selection, refusal_reasons
+from croupier.core.placement.card_selection import Rank, Strategy
 
 __all__ = ["PlacementPlan", "Rank", "Strategy", "choose", "plan", "rank"]
 

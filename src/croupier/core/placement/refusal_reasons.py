@@ -7,10 +7,12 @@ The reason names neither node nor card, so that kube-scheduler can count equal r
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.ledger import Ledger, LedgerCard, Refusal
-from croupier.core.pods.card_request import WHOLE_CARD, CardShares, MigDevices, PoolUnits, TimeSlices
-from croupier.core.pods.node_request import NodeRequest
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
+from croupier.core.model.card_request import WHOLE_CARD, CardShares, MigDevices, PoolUnits, TimeSlices
+from croupier.core.model.node_request import NodeRequest
+from croupier.core.model.refusal import Refusal
 
 _RequestItem: TypeAlias = CardShares | TimeSlices | MigDevices
 

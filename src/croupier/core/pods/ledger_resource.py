@@ -14,9 +14,9 @@ from typing import Final
 
 from croupier.core import jsonpatch
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, request_parser
-from croupier.core.pods.card_request import CardShares
 from croupier.core.pods.podspec_view import ContainerView, PodSpecView
 from croupier.core.pods.request_parser import CARDS, LEDGER, PERCENT, POOL, RATIO
 from croupier.core.quantity import NANO, Quantity

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from croupier.core import jsonpatch, quantity
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import effective_requests, request_parser
 from croupier.core.pods.effective_requests import Amounts, InitContainerRequest, PodResourceSpec
 from croupier.core.quantity import ZERO, Quantity

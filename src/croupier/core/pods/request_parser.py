@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.ledgers.ledger import MAX_CARDS, Refusal
-from croupier.core.pods.card_request import (
+from croupier.core.model.card import MAX_CARDS
+from croupier.core.model.card_request import (
     WHOLE_CARD,
     CardRequest,
     CardRequestItem,
@@ -18,6 +18,7 @@ from croupier.core.pods.card_request import (
     MigDevices,
     PoolUnits,
 )
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods.effective_requests import Amounts
 from croupier.core.quantity import NANO, Quantity
 

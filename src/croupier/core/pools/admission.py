@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
 from croupier.core.pods.request_parser import POOL

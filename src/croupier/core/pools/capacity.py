@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.ledgers import rebuild
-from croupier.core.ledgers.ledger import LedgerCard
+from croupier.core.claims import rebuild
+from croupier.core.model.card import LedgerCard
 
 MAX_LISTED: Final = 5
 """The largest number of items that a sentence lists."""

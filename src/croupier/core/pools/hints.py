@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from croupier.core import jsonpatch
 from croupier.core.jsonpatch import Operation
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 from croupier.core.pods.scheduler_filters import NodeTaint, PodToleration
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity, rollout
-from croupier.core.pools.sharing import Sharing
 from croupier.core.pools.sharing_change import (
     WITHDRAWN,
     PoolCondition,

@@ -8,7 +8,7 @@ A rollback works the same way with the old sharing.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from croupier.core.pools.sharing import Sharing
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools.sharing_change import WITHDRAWN, MemberStep, PoolMember
 
 BATCH_FRACTION: Final = 10

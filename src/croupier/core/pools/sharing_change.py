@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from croupier.core.pools import sharing
-from croupier.core.pools.sharing import ReportedLayout, Sharing
+from croupier.core.model import sharing
+from croupier.core.model.sharing import ReportedLayout, Sharing
 
 WITHDRAWN: Final = "Withdrawn"
 """The occupancy of a card of which no pod holds a part and the ledger allocates nothing."""

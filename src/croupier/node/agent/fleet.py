@@ -16,12 +16,12 @@ from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu.device import NODE_LABEL, GPUDevice
 from croupier.api.kinds import NODES
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import CardGrant
+from croupier.core.model.card import CardGrant
+from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import NodeCard, ServedResources
-from croupier.core.pods.card_request import WHOLE_CARD
 from croupier.kube.cache import store
 from croupier.kube.cache.store import ObjectChange, Store, StoreIndex
 from croupier.kube.client.api_client import Client

@@ -11,7 +11,7 @@ import yaml
 
 from croupier.core.cards import mig_annotation
 from croupier.core.cards.mig_annotation import LayoutTargets, MigConfig
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.node.cards.card_driver import ObservedCard
 
 _MAX_CHARACTERS: Final = 65_536

@@ -15,11 +15,11 @@ from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu import convert_pool
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import DEFAULT_SLICES, PoolAllocation
-from croupier.core.cards import card_name as naming
 from croupier.core.cards import mig
-from croupier.core.ledgers import reported_cards
+from croupier.core.ledger import reported_cards
+from croupier.core.model import card_name as naming
+from croupier.core.model.pod_view import PodView
 from croupier.core.nodes.layout_plan import ANNOTATION, ChangeBlockers, LayoutCard, LayoutTarget, PoolLayout
-from croupier.core.pods.pod_view import PodView
 from croupier.node.cards.card_driver import ObservedCard
 
 POOL_LABEL: Final = "gpu.deckhouse.io/pool"

@@ -12,7 +12,7 @@ import structlog
 
 from croupier.core.cards.mig import MigPlacement
 from croupier.core.cards.partitioning import CreatedDevice, MigState
-from croupier.node.agent import state_file
+from croupier.node.cards import state_file
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from croupier.core.cards.partitioning import (
     PartitionStep,
     SetMigMode,
 )
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
 from croupier.node.agent.repartition_journal import MemoryJournal, RepartitionJournal
 from croupier.node.cards.card_driver import CardDriver, CardError, ObservedCard

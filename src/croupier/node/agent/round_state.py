@@ -3,7 +3,8 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes import node_conditions as node_state
 from croupier.core.nodes import plugin_devices
@@ -11,7 +12,6 @@ from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
 from croupier.core.nodes.node_conditions import DesiredNodeCondition, DevicePluginState
 from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
-from croupier.core.pods.pod_view import PodView
 from croupier.node.agent import mig_config, node_informers
 from croupier.node.agent.node_informers import NodeInformers
 from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard

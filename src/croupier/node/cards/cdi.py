@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from croupier.node.agent import state_file
+from croupier.node.cards import state_file
 from croupier.node.cards.card_driver import CardError, HeldDevice, ObservedCard
 
 KIND: Final = "croupier.io/card"

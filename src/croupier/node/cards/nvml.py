@@ -16,9 +16,9 @@ import pynvml  # type: ignore[import-untyped]  # it has no types
 from croupier.core.cards.card_health import XID_HOLD_SECONDS, is_critical
 from croupier.core.cards.mig import MigPlacement, MigProfile
 from croupier.kube.client.clock import Clock
-from croupier.node.agent.call_thread import CallThread, CallTimeout
 from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
 from croupier.node.cards import nvml_driver as driver
+from croupier.node.cards.call_thread import CallThread, CallTimeout
 from croupier.node.cards.card_driver import (
     CardError,
     ContainerEdits,

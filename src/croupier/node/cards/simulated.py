@@ -15,7 +15,7 @@ from croupier.core.cards import card_health, catalogue, mig
 from croupier.core.cards.card_health import HealthReadings
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.cards.mig import MigPlacement, MigProfile
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
 from croupier.node.cards import simulated_state as state
 from croupier.node.cards.card_driver import (

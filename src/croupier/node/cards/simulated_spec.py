@@ -16,7 +16,8 @@ import msgspec
 from croupier.core.cards import catalogue, mig
 from croupier.core.cards.catalogue import CardModel, UnknownModel
 from croupier.core.cards.mig import Layout, MigPlacement
-from croupier.core.ledgers.ledger import MAX_CARDS, Refusal
+from croupier.core.model.card import MAX_CARDS
+from croupier.core.model.refusal import Refusal
 from croupier.node.cards.card_driver import CardError
 
 DRIVER: Final = "570.124.06"

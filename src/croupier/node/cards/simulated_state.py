@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from croupier.core.cards.mig import MigPlacement
-from croupier.node.agent import state_file
+from croupier.node.cards import state_file
 from croupier.node.cards.card_driver import CardError, MigDevice
 from croupier.node.cards.simulated_spec import SimulatedCardSpec, SimulatedNodeSpec
 

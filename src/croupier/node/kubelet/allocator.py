@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from croupier.core.ledgers.ledger import Refusal
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import device_allocation, kubelet_assignments
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,

@@ -10,7 +10,7 @@ from croupier.api.core_v1 import Container, Pod
 from croupier.api.mps import allocation
 from croupier.api.mps.allocation import AllocationEntry
 from croupier.core import quantity
-from croupier.core.ledgers.ledger import CardGrant, Grant
+from croupier.core.model.card import CardGrant, Grant
 from croupier.core.nodes.kubelet_assignments import BoundPod, ContainerRequest
 from croupier.core.nodes.plugin_devices import NodeCard
 from croupier.core.pods import effective_requests, request_parser

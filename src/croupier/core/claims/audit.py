@@ -16,22 +16,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from croupier.core.ledgers import (
-    change_layout,
-    claim,
-    holder_lifecycle,
-    ledger,
-    rebuild,
-    reported_cards,
-    sync_cards,
-)
-from croupier.core.ledgers.finding import LedgerFinding
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, LedgerCard, Refusal
-from croupier.core.ledgers.reported_cards import CountedCards, NodeCardReport
-from croupier.core.ledgers.reservation_hold import ReservationHold
-from croupier.core.ledgers.sync_cards import CardNames
-from croupier.core.pods import card_request
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import claim, holder_lifecycle, rebuild
+from croupier.core.ledger import change_layout, ledger, reported_cards, sync_cards
+from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.reported_cards import CountedCards, NodeCardReport
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.ledger.sync_cards import CardNames
+from croupier.core.model import card_request
+from croupier.core.model.card import Grant, LedgerCard
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ Units of a pool are whole cards, percent, MIG devices or slices, depending on th
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.ledgers.ledger import CardMode
-from croupier.core.pods.card_request import CardShares, MigDevices, TimeSlices
+from croupier.core.model.card import CardMode
+from croupier.core.model.card_request import CardShares, MigDevices, TimeSlices
 
 WHOLE_OR_PART: Final[tuple[CardMode, ...]] = ("Percent", "Exclusive")
 PERCENT: Final[tuple[CardMode, ...]] = ("Percent",)

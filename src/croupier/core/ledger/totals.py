@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import CardRequest, CardShares, MigDevices, PoolUnits, TimeSlices
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import card_request
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
+from croupier.core.model.card_request import CardRequest, CardShares, MigDevices, PoolUnits, TimeSlices
 
 RequestUnit: TypeAlias = CardShares | TimeSlices | MigDevices
 """A single share, slice or slot."""

@@ -2,7 +2,7 @@
 
 A hold becomes Bound when its pod is bound to the node. A holder is removed when its pod has ended or does
 not exist any more. A hold past its expiry is removed unless a pod is bound with it. (A Reservation's hold
-that no pod has taken over ends with the Reservation: core/ledgers/reservation.py.) Irreversible states in a
+that no pod has taken over ends with the Reservation: core/claims/reservation.py.) Irreversible states in a
 cache can be trusted (a bound pod stays bound, a finished pod stays finished). That a cache does *not* contain
 a pod proves nothing, so such steps say what must be verified first.
 
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from croupier.core.ledgers import claim, ledger
-from croupier.core.ledgers.ledger import Ledger
-from croupier.core.pods.pod_view import PodView
+from croupier.core.claims import claim
+from croupier.core.ledger import ledger
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.pod_view import PodView
 
 Verify: TypeAlias = Literal["none", "pod", "binding"]
 """What to verify with a live read before a step: nothing; the pod is gone; it is not bound, and fenced."""

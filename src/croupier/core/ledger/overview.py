@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from croupier.core.ledgers.ledger import Grant, Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant, LedgerCard
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Each change is a pure function from a ledger to the next one. No change can overcommit a card: a
 request that does not fit is refused with a message for the user. Every change is keyed by holder
-and therefore idempotent. core/ledgers/change_layout.py changes the cards themselves.
+and therefore idempotent. core/ledger/change_layout.py changes the cards themselves.
 
 A holder is named `namespace/pod/uid`, or `namespace/pod` while a Reservation waits for its pod.
 A holder is Held until its pod is bound, then Bound; only Held holders can expire.
@@ -13,98 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
+
+from croupier.core.model.card import MAX_HOLDERS, CardGrant, Grant, LedgerCard
+from croupier.core.model.refusal import Refusal
 
 V = TypeVar("V")
 
-CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
-
-MAX_CARDS = 32
-"""Maximum number of cards of one node."""
-
-MAX_HOLDERS = 64
-"""Maximum number of holders of one card."""
 
 MAX_HELD = 512
 """Maximum number of Held holders of one node, and of holders that come from a Reservation."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigSlot:
-    """One MIG device of a card; it is free while it has no holder."""
-
-    id: str
-    profile: str
-    start: int
-    size: int
-    holder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerCard:
-    """`capacity` is percent in mode Percent, slices in TimeSlice, 100 in Exclusive; unused in MIG."""
-
-    id: str
-    index: int
-    mode: CardMode = "Percent"
-    epoch: int = 1
-    capacity: int = 100
-    healthy: bool = True
-    pool: str = ""
-    slots: tuple[MigSlot, ...] = ()
-    holders: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def used(self) -> int:
-        return sum(self.holders.values())
-
-    @property
-    def free(self) -> int:
-        """Capacity left for a new holder; 0 for an unhealthy card and for an exclusive card with a holder."""
-        if not self.healthy or self.mode == "MIG" or len(self.holders) >= MAX_HOLDERS:
-            return 0
-        if self.mode == "Exclusive" and self.holders:
-            return 0
-        return max(0, self.capacity - self.used)
-
-    @property
-    def is_free(self) -> bool:
-        """The card has no holder."""
-        return not self.holders and not any(slot.holder for slot in self.slots)
-
-    def free_slots(self, profile: str = "") -> tuple[MigSlot, ...]:
-        """Slots left for a new holder, of one profile or of all."""
-        if not self.healthy:
-            return ()
-        return tuple(s for s in self.slots if not s.holder and profile in ("", s.profile))
-
-    def holds(self, holder: str) -> bool:
-        return holder in self.holders or any(slot.holder == holder for slot in self.slots)
-
-
-@dataclass(frozen=True, slots=True)
-class CardGrant:
-    """A holder's part of one card: a share (percent or slices), or slots."""
-
-    card: str
-    share: int = 0
-    slots: tuple[str, ...] = ()
-
-
-Grant: TypeAlias = tuple[CardGrant, ...]
-"""A holder's part of a node: one entry per card, in the order of the ledger."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A refused request. `reason` names neither node nor card, so that equal reasons can be counted."""
-
-    reason: str
-    detail: str = ""
-    """The cards that lack capacity, and how much."""
-
-    def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from croupier.core.ledgers.ledger import Ledger, LedgerCard
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 
 CardOccupancy: TypeAlias = Literal["Free", "Withdrawn", "Reserved", "InUse"]
 

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from croupier.core.ledgers import claim, reservation
-from croupier.core.ledgers.ledger import Ledger, Refusal
-from croupier.core.ledgers.reservation import (
+from croupier.core.claims import claim, reservation
+from croupier.core.claims.reservation import (
     LastReservationStatus,
     ReservationInputs,
     ReservationOutcome,
     ReservationRequest,
 )
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import card_request
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import CardShares
 
 MESSAGE_DEBOUNCE: Final = timedelta(seconds=10)
 """Minimum time between two updates of the same refusal."""

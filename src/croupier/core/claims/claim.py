@@ -7,13 +7,15 @@ otherwise the Reservation would count twice.
 
 from dataclasses import dataclass
 
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers import totals
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger import totals
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model import card_request
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardRequest
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
 from croupier.core.placement.placement import Rank, Strategy
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import CardRequest
 
 ALREADY_HOLDS: Rank = ()
 """Rank of a node on which the holder already has a grant: better than every other node."""

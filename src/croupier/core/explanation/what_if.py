@@ -7,11 +7,13 @@ copies. Only the chosen node is ranked again, so a thousand copies on thousands 
 import heapq
 from dataclasses import dataclass, replace
 
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, Refusal
-from croupier.core.placement import explain
-from croupier.core.placement.explain import NodeFits, PlacementExplanation, SchedulingInputs
-from croupier.core.pods.pod_view import PodView
+from croupier.core.explanation import explain
+from croupier.core.explanation.explain import NodeFits, PlacementExplanation, SchedulingInputs
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import Grant
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods.scheduler_filters import NodeConstraints
 
 

@@ -7,7 +7,7 @@ repartitioned or moved to another pool, so that nothing is allocated twice.
 Without an inventory the allocatable resources of the NVIDIA device plugin are authoritative: cards are named
 by their index, MIG devices are counted on placeholder cards. These names only serve for counting. If the
 plugin reports fewer devices, unused ones are removed first; when an inventory appears,
-core/ledgers/sync_cards.py moves the holders to the real names.
+core/ledger/sync_cards.py moves the holders to the real names.
 """
 
 import re
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers.ledger import MAX_CARDS, CardGrant, LedgerCard, MigSlot
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
 from croupier.core.pods import request_parser
 
 MAX_SLOTS: Final = 8

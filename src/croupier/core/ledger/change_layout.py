@@ -11,9 +11,10 @@ be allocated twice, so the new name takes over the holders of the old one.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from croupier.core.cards import card_name as naming
-from croupier.core.ledgers import reported_cards
-from croupier.core.ledgers.ledger import MAX_CARDS, Ledger, LedgerCard, MigSlot
+from croupier.core.ledger import reported_cards
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import card_name as naming
+from croupier.core.model.card import MAX_CARDS, LedgerCard, MigSlot
 
 
 def apply_report(ledger: Ledger, reported: Iterable[LedgerCard]) -> Ledger:

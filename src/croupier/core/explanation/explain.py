@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.ledgers import claim as claims
-from croupier.core.ledgers.claim import CardClaim
-from croupier.core.ledgers.ledger import CardGrant, Grant, HoldTerms, Ledger, LedgerCard, Refusal
-from croupier.core.placement import nearest_fit, placement
+from croupier.core.claims import claim as claims
+from croupier.core.claims.claim import CardClaim
+from croupier.core.explanation import nearest_fit
+from croupier.core.explanation.nearest_fit import SmallerRequest
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model import card_request
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
+from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
 from croupier.core.placement.card_selection import Rank, Strategy
-from croupier.core.placement.nearest_fit import SmallerRequest
-from croupier.core.pods import card_request, scheduler_filters
-from croupier.core.pods.card_request import WHOLE_CARD
-from croupier.core.pods.pod_view import PodView
+from croupier.core.pods import scheduler_filters
 from croupier.core.pods.scheduler_filters import CandidateNode, NodeConstraints
 
 NO_CARDS: Final = Refusal("the node has no cards in the ledger")

@@ -6,10 +6,9 @@ This tells the owner of a pending pod what to change: fewer cards, or a smaller 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from croupier.core.ledgers.ledger import Grant, Ledger, LedgerCard, Refusal
-from croupier.core.placement import placement
-from croupier.core.placement.card_selection import Strategy
-from croupier.core.pods.card_request import (
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import Grant, LedgerCard
+from croupier.core.model.card_request import (
     WHOLE_CARD,
     CardRequest,
     CardRequestItem,
@@ -17,6 +16,9 @@ from croupier.core.pods.card_request import (
     MigDevices,
     PoolUnits,
 )
+from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
+from croupier.core.placement.card_selection import Strategy
 
 _MISSING_CARD = 2 * WHOLE_CARD
 """A missing card counts more than a full one."""

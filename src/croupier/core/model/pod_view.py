@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from croupier.core.ledgers.ledger import Grant
-from croupier.core.pods.card_request import CardRequest
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.ledgers import claim
-from croupier.core.ledgers import ledger as ledger_ops
-from croupier.core.ledgers.claim import CardClaim, Granted
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger
+from croupier.core.claims import claim
+from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.ledger import ledger as ledger_ops
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model import card_request
+from croupier.core.model.card import Grant
+from croupier.core.model.card_request import CardShares
+from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import CardShares
-from croupier.core.pods.pod_view import PodView
 
 ReservationPhase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
 ReservationReason: TypeAlias = Literal[

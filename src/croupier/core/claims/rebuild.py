@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from croupier.core.ledgers import ledger, reported_cards, sync_cards
-from croupier.core.ledgers.finding import LedgerFinding
-from croupier.core.ledgers.ledger import Grant, HoldTerms, Ledger, LedgerCard, MigSlot, Refusal
-from croupier.core.ledgers.reservation_hold import ReservationHold
-from croupier.core.ledgers.sync_cards import CardNames
+from croupier.core.ledger import ledger, reported_cards, sync_cards
+from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.reservation_hold import ReservationHold
+from croupier.core.ledger.sync_cards import CardNames
+from croupier.core.model import card_request
+from croupier.core.model.card import MAX_CARDS, Grant, LedgerCard, MigSlot
+from croupier.core.model.card_request import WHOLE_CARD, CardRequest, CardShares, MigDevices, PoolUnits
+from croupier.core.model.pod_view import PodView
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
-from croupier.core.pods import card_request
-from croupier.core.pods.card_request import WHOLE_CARD, CardRequest, CardShares, MigDevices, PoolUnits
-from croupier.core.pods.pod_view import PodView
 
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -137,7 +139,7 @@ def _empty_ledger(node: str, cards: Sequence[LedgerCard], grants: Collection[Gra
     known = {card.id for card in empty}
     numbers = (n for n in range(reported_cards.MAX_INDEX + 1) if n not in {card.index for card in empty})
     for part in sorted((part for grant in grants for part in grant), key=lambda part: part.card):
-        if part.card not in known and len(empty) < ledger.MAX_CARDS:
+        if part.card not in known and len(empty) < MAX_CARDS:
             known.add(part.card)
             empty.append(_unreported_card(part.card, next(numbers), grants))
     return Ledger(node, tuple(sorted(empty, key=lambda card: (card.index, card.id))))

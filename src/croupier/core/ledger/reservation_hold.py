@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from croupier.core.ledgers.ledger import Grant, HoldTerms
+from croupier.core.ledger.ledger import HoldTerms
+from croupier.core.model.card import Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ when the inventory is deleted. A card that is listed under both names would be a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from croupier.core.ledgers import change_layout, reported_cards
-from croupier.core.ledgers.ledger import CardGrant, Grant, Ledger, LedgerCard, MigSlot
-from croupier.core.ledgers.reported_cards import NodeCardReport
+from croupier.core.ledger import change_layout, reported_cards
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
+from croupier.core.model.card import CardGrant, Grant, LedgerCard, MigSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def in_use(ledger: Ledger) -> tuple[CardGrant, ...]:
 
 
 def sync(old: Ledger, report: NodeCardReport) -> Ledger:
-    """The ledger with the reported cards, as far as holders allow (core/ledgers/change_layout.py)."""
+    """The ledger with the reported cards, as far as holders allow (core/ledger/change_layout.py)."""
     return with_cards(old, reported_cards.from_report(report, in_use(old)).cards)
 
 

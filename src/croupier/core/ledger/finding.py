@@ -8,7 +8,7 @@ FindingKind: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift
 
 @dataclass(frozen=True, slots=True)
 class LedgerFinding:
-    """core/ledgers/audit.py defines each `kind`."""
+    """core/claims/audit.py defines each `kind`."""
 
     kind: FindingKind
     message: str

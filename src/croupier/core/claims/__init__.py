@@ -1,0 +1,1 @@
+"""What holders get and keep: claims, Reservations, their end, rebuilding a ledger, the audit."""

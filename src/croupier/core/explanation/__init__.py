@@ -1,0 +1,1 @@
+"""Answers to users: why a pod waits, what would fit, what would happen."""
