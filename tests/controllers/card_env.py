@@ -11,8 +11,8 @@ from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealt
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController, CardInformers
-from croupier.controllers.cards.recorders import CardEventRecorders
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.card_events import CardEventRecorders
+from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_name as naming
 from croupier.core.nodes.bootstrap import MISSING

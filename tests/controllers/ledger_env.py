@@ -17,7 +17,6 @@ from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.capacity.writer import LedgerWriterOptions
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import audit, card_sync, holders, node_reservation_status
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
@@ -27,6 +26,7 @@ from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
+from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.kube.cache.reflector import Reflector

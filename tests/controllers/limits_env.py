@@ -76,7 +76,7 @@ class LimitsEnv:
             settings = PodAllocationOptions(
                 clock=self.clock,
                 retries=self.retries,
-                metrics=PodAllocationMetrics(self.registry, allocations.store),
+                resize_metrics=PodAllocationMetrics(self.registry, allocations.store),
             )
             made = PodAllocationController(
                 PodAllocationInformers(allocations, pods),

@@ -13,7 +13,6 @@ from croupier.api import kinds
 from croupier.api.core_v1 import ConfigMap, Node
 from croupier.api.gpu import GPUDevice, GPUPool, convert_pool
 from croupier.api.mps import allocation
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import node_controller as pool_nodes
@@ -22,6 +21,7 @@ from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
 from croupier.controllers.pools.pool import PoolController
+from croupier.controllers.shared.informer import Informer
 from croupier.kube.client import api_client
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
 from croupier.kube.client.config import Config
@@ -274,7 +274,7 @@ class PoolEnv:
                 sources,
                 self.api,
                 recorder=recorder,
-                settings=pool.PoolControllerOptions(debounce=debounce, metrics=figures, **wanted),
+                settings=pool.PoolControllerOptions(debounce=debounce, pool_metrics=figures, **wanted),
             )
             self.nodes = PoolNodeController(
                 pool_nodes.PoolNodeInformers(seen.nodes, seen.devices, seen.pools), self.api

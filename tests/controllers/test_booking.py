@@ -47,7 +47,7 @@ class BookingEnv:
         recorder = EventRecorder(self.api, booking.REPORTER, naming=booking.event_name)
         chosen = Selection(self.namespace, labels=WAITING_PODS.labels, fields=WAITING_PODS.fields)
         self.registry = CollectorRegistry()
-        settings = BookingOptions(self.ttl, clock=self.clock, metrics=BookingMetrics(self.registry))
+        settings = BookingOptions(self.ttl, clock=self.clock, expiry_metrics=BookingMetrics(self.registry))
         async with (
             watched(self.api, kinds.PODS, chosen) as pods,
             watched(self.api, kinds.GPU_POOLS, Selection()) as pools,

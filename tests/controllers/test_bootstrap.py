@@ -19,7 +19,7 @@ from croupier.controllers.bootstrap.bootstrap import BootstrapController, Bootst
 from croupier.controllers.bootstrap.metrics import BootstrapMetrics
 from croupier.controllers.bootstrap.service_manifests import ServiceImages
 from croupier.controllers.bootstrap.service_pods import ServicePodOptions
-from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.nodes.bootstrap import DCGM, GFD, HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import DeleteOptions, Selection

@@ -15,7 +15,7 @@ from croupier.api import kinds
 from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.metrics import DeviceMetrics
-from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
 from croupier.core.pools.assignment import Approval

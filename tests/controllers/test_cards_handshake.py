@@ -14,10 +14,10 @@ from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.cards import CardController, CardInformers
-from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.controllers.ledger import card_sync, occupancy
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.occupancy import OccupancyController
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger import ledger
 from croupier.core.model.card import LedgerCard
 from croupier.kube.cache.store import ObjectChange

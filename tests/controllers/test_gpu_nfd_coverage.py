@@ -14,7 +14,7 @@ import pytest
 from croupier.api import kinds
 from croupier.api.gpu import convert_pool
 from croupier.controllers.cards.cards import CardController, CardInformers
-from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.nodes.bootstrap import MISSING as ANSWERS

@@ -4,24 +4,24 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from croupier.controllers.handler_metrics import HandlerErrors
+from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.control_loop import Controller
+from croupier.kube.controller.metrics import ReconcileMetrics
 from croupier.kube.controller.reconcile import DONE, Result, TerminalError
-from croupier.kube.serving.metrics import ProcessMetrics
 from tests.controllers.ledger_env import running
 from tests.kube.polling import until
 
 
 async def test_failures_are_counted_and_successes_are_not():
     registry = CollectorRegistry()
-    gauge = HandlerErrors(registry).of("cards", ProcessMetrics(registry).controller("cards"))
+    metrics = HandlerErrors(registry).of("cards", ReconcileMetrics(registry))
 
     async def reconcile(key: str) -> Result:
         if key == "bad":
             raise TerminalError("nothing helps")
         return DONE
 
-    controller: Controller[str] = Controller("cards", reconcile, gauge=gauge)
+    controller: Controller[str] = Controller("cards", reconcile, metrics=metrics)
 
     def ended(outcome: str) -> float | None:
         labels = {"controller": "cards", "outcome": outcome}

@@ -19,7 +19,6 @@ from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import PoolAllocation
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.cards import CardInformers as CardSources
-from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.controllers.ledger import card_sync, occupancy
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.occupancy import OccupancyController
@@ -27,6 +26,7 @@ from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import pool
 from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.pool import PoolController
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger import ledger
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection

@@ -17,7 +17,6 @@ from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import audit, card_sync, holders, node_reservation_status, reservation
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.card_sync import CardSyncController
@@ -25,6 +24,7 @@ from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformer
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.reservation import ReservationController
+from croupier.controllers.shared.informer import Informer
 from croupier.extender.binder import Binder
 from croupier.extender.node_ranking import NodeRanking
 from croupier.kube.cache.reflector import Reflector

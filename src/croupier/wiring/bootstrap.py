@@ -12,7 +12,7 @@ from croupier.controllers.bootstrap.bootstrap import BootstrapController, Bootst
 from croupier.controllers.bootstrap.metrics import BootstrapMetrics
 from croupier.controllers.bootstrap.service_manifests import ServiceImages
 from croupier.controllers.bootstrap.service_pods import ServicePodOptions
-from croupier.controllers.cards.recorders import CardEventRecorders
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.nodes.bootstrap import ServiceKind
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.serving.component_runner import Component
@@ -42,9 +42,9 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
         pods=follow(kinds.PODS, BOUND_PODS),
     )
     BootstrapMetrics(surface.metrics.registry, sources.inventories.store)
-    reporters = CardEventRecorders(surface.api, surface.metrics)
+    reporters = CardEventRecorders(surface.api, surface.metrics.events)
     places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
-    options = bootstrap.BootstrapOptions(places, gauge=group.gauge(bootstrap.NAME))
+    options = bootstrap.BootstrapOptions(places, metrics=group.metrics(bootstrap.NAME))
 
     def controllers(api: Client, _: Configuration) -> list[Runnable]:
         return [BootstrapController(sources, api, recorders=reporters, settings=options)]

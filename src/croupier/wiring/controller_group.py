@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from croupier.api.settings import Configuration
-from croupier.controllers.handler_metrics import HandlerErrors
+from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.client.api_client import Client
-from croupier.kube.controller.controller_run import ReconcileMetrics
 from croupier.kube.controller.leader_election import Leadership
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring.live_settings import DependsOn
 from croupier.wiring.process_context import InformerFactory, ProcessContext, Runnable, new_elector, run_all
@@ -25,8 +25,8 @@ class ControllerGroup:
     caches: InformerFactory
     errors: HandlerErrors
 
-    def gauge(self, name: str) -> ReconcileMetrics:
-        return self.errors.of(name, self.context.metrics.controller(name))
+    def metrics(self, name: str) -> ControllerMetrics:
+        return self.errors.of(name, self.context.metrics.controllers)
 
     def elected(
         self, name: str, lease: str, controllers: RunnableFactory, *, depends_on: DependsOn = lambda _: None

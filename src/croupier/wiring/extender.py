@@ -11,7 +11,7 @@ from croupier.capacity import migration
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.metrics import PrometheusLedgerMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.informer import Informer
 from croupier.core.placement.placement import Strategy
 from croupier.extender.metrics import PrometheusExtenderMetrics
 from croupier.extender.server import Extender, ExtenderDependencies

@@ -32,15 +32,15 @@ def components(group: ControllerGroup) -> list[Component]:
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
     )
     InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
-    recorder = EventRecorder(surface.api, INVENTORY, gauge=surface.metrics)
-    gauge = group.gauge(inventory.NAME)
+    recorder = EventRecorder(surface.api, INVENTORY, metrics=surface.metrics.events)
+    metrics = group.metrics(inventory.NAME)
     every = settings.seconds(surface.settings.configuration.inventory.resync_period)
     options = replace(inventory.InventoryOptions().options, resync=float(every))
 
     def controllers(api: Client, configuration: Configuration) -> list[Runnable]:
         nodes = configuration.managed_nodes
         chosen = inventory.InventoryOptions(
-            NodeManagement(nodes.label_key, nodes.enabled_by_default), options=options, gauge=gauge
+            NodeManagement(nodes.label_key, nodes.enabled_by_default), options=options, metrics=metrics
         )
         return [InventoryController(sources, api, recorder=recorder, settings=chosen)]
 

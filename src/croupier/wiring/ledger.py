@@ -15,7 +15,6 @@ from croupier.capacity.manager import CapacityManager
 from croupier.capacity.metrics import PrometheusLedgerMetrics
 from croupier.capacity.migration import InMemoryManagerActive
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import audit as auditing
 from croupier.controllers.ledger import card_sync, holders, node_reservation_status, occupancy, reservation
 from croupier.controllers.ledger.audit import Audit
@@ -28,6 +27,7 @@ from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
+from croupier.controllers.shared.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
 from croupier.kube.controller.events import EventRecorder
@@ -69,7 +69,7 @@ class LedgerControllers:
         self._view = ClusterView(self._sources)
         self._counts = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
         self._findings = AuditMetrics(context.metrics.registry)
-        self._events = EventRecorder(context.api, REPORTER, gauge=context.metrics)
+        self._events = EventRecorder(context.api, REPORTER, metrics=context.metrics.events)
 
     @property
     def pools(self) -> Informer[GPUPool]:
@@ -102,8 +102,8 @@ class LedgerControllers:
             audit,
         ]
         if records is not None:
-            gauge = self._context.metrics.controller(node_reservation_status.NAME)
-            settings = node_reservation_status.NodeReservationStatusOptions(gauge=gauge)
+            metrics = self._context.metrics.controller(node_reservation_status.NAME)
+            settings = node_reservation_status.NodeReservationStatusOptions(metrics=metrics)
             controllers.append(
                 NodeReservationStatusController(
                     records, api, manager=manager, findings=audit.findings, settings=settings
@@ -112,22 +112,22 @@ class LedgerControllers:
         await run_all(controllers, leadership, stop)
 
     def _cards(self, manager: CapacityManager) -> CardSyncController:
-        gauge = self._context.metrics.controller(card_sync.NAME)
-        return CardSyncController(self._view, manager, card_sync.CardSyncOptions(gauge=gauge))
+        metrics = self._context.metrics.controller(card_sync.NAME)
+        return CardSyncController(self._view, manager, card_sync.CardSyncOptions(metrics=metrics))
 
     def _holders(self, manager: CapacityManager, api: Client) -> HolderController:
-        settings = holders.HolderOptions(gauge=self._context.metrics.controller(holders.NAME))
+        settings = holders.HolderOptions(metrics=self._context.metrics.controller(holders.NAME))
         return HolderController(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
     def _occupancy(self, manager: CapacityManager, api: Client) -> OccupancyController:
-        settings = occupancy.OccupancyOptions(gauge=self._context.metrics.controller(occupancy.NAME))
+        settings = occupancy.OccupancyOptions(metrics=self._context.metrics.controller(occupancy.NAME))
         return OccupancyController(self._view, api, manager=manager, settings=settings)
 
     def _reservations(self, manager: CapacityManager, api: Client) -> ReservationController:
         settings = reservation.ReservationOptions(
             strategy=self._context.settings.strategy,
             counts=self._counts,
-            gauge=self._context.metrics.controller(reservation.NAME),
+            metrics=self._context.metrics.controller(reservation.NAME),
         )
         informers = self._sources
         sources = reservation.ReservationInformers(informers.reservations, informers.pods, informers.nodes)

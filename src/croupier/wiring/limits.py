@@ -9,11 +9,11 @@ import structlog
 
 from croupier.api import kinds, market_report
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.informer import Informer
 from croupier.controllers.limits import podallocation, restore_limits
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import PodAllocationController
 from croupier.controllers.limits.restore_limits import RestoreLimitsController
+from croupier.controllers.shared.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.client.errors import KubeError
@@ -47,7 +47,7 @@ def limits_component(context: ProcessContext) -> Component:
             return
         allocation_caches = InformerFactory(context.api, context.metrics)
         other_caches = InformerFactory(context.api, context.metrics)
-        recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, gauge=context.metrics)
+        recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
         allocations, first_allocation = allocation_caches.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
         allocations.store.subscribe(lambda _: first_allocation.set())
         context.checks.ready["caches of CPU limits"] = lambda: (
@@ -92,9 +92,9 @@ def _controllers(
     def controllers(leadership: Leadership) -> list[Runnable]:
         api = context.api.fenced(leadership.require)
         moving = podallocation.PodAllocationOptions(
-            metrics=counters, gauge=metrics.controller(podallocation.NAME)
+            resize_metrics=counters, metrics=metrics.controller(podallocation.NAME)
         )
-        restoring = restore_limits.RestoreLimitsOptions(gauge=metrics.controller(restore_limits.NAME))
+        restoring = restore_limits.RestoreLimitsOptions(metrics=metrics.controller(restore_limits.NAME))
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),
             RestoreLimitsController(allocations, leases, api, restoring),

@@ -9,7 +9,7 @@ import structlog
 from croupier.api import kinds
 from croupier.capacity import migration
 from croupier.capacity.metrics import PrometheusLedgerMetrics
-from croupier.controllers.handler_metrics import HandlerErrors
+from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring import bootstrap, inventory, ledger, pools

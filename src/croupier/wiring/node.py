@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
+from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import NODE_LABEL
 from croupier.core.cards import catalogue
 from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
@@ -26,7 +27,6 @@ from croupier.node.agent.fleet import FleetInformers as FleetSources
 from croupier.node.agent.fleet import NodeAgentFleet, StatusServing
 from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
 from croupier.node.agent.node_informers import NodeInformers, PoolConfigMaps
-from croupier.node.agent.publishing import FIELD_MANAGER
 from croupier.node.agent.repartition_journal import FileJournal, MemoryJournal, RepartitionJournal
 from croupier.node.agent.repartitioning import DEADLINE, Repartitioner
 from croupier.node.cards import simulated_spec
@@ -82,7 +82,7 @@ class NodeProcessOptions:
 
 async def work(settings: ProcessOptions, options: NodeProcessOptions) -> int:
     async with open_context(settings) as surface:
-        recorder = EventRecorder(surface.api, FIELD_MANAGER, gauge=surface.metrics)
+        recorder = EventRecorder(surface.api, FIELD_MANAGER, metrics=surface.metrics.events)
         agent = (
             _fleet(surface, options, recorder)
             if options.fleet is not None

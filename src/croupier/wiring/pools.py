@@ -9,7 +9,6 @@ from croupier.api.settings import Configuration
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.metrics import DeviceMetrics
-from croupier.controllers.cards.recorders import CardEventRecorders
 from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import booking, pool
@@ -20,6 +19,7 @@ from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
 from croupier.controllers.pools.pool import PoolController
 from croupier.controllers.pools.status import LowCapacityAlert
+from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools.assignment import Approval
 from croupier.kube.client.api_client import Client, Selection
@@ -63,9 +63,9 @@ class _PoolGroup:
         ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
         self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
-        self.recorders = CardEventRecorders(surface.api, surface.metrics)
+        self.recorders = CardEventRecorders(surface.api, surface.metrics.events)
         self.booked = EventRecorder(
-            surface.api, booking.REPORTER, gauge=surface.metrics, naming=booking.event_name
+            surface.api, booking.REPORTER, metrics=surface.metrics.events, naming=booking.event_name
         )
         registry = surface.metrics.registry
         DeviceMetrics(registry, self._informers.devices.store)
@@ -79,14 +79,16 @@ class _PoolGroup:
         return [bookings, self._cards(api, approval), pools, self._nodes(api)]
 
     def _bookings(self) -> Bookings:
-        gauge = self._group.gauge(booking.NAME)
-        options = booking.BookingOptions(ttl=self._settings.ttl, gauge=gauge, metrics=self._expired)
+        metrics = self._group.metrics(booking.NAME)
+        options = booking.BookingOptions(
+            ttl=self._settings.ttl, metrics=metrics, expiry_metrics=self._expired
+        )
         return Bookings(self._waiting, self._informers.pools, self.booked, options)
 
     def _cards(self, api: Client, approval: Approval) -> CardController:
         seen = self._informers
         sources = cards.CardInformers(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
-        options = cards.CardControllerOptions(approval=approval, gauge=self._group.gauge(cards.NAME))
+        options = cards.CardControllerOptions(approval=approval, metrics=self._group.metrics(cards.NAME))
         return CardController(sources, api, recorders=self.recorders, ledgers=self._ledgers, settings=options)
 
     def _pools(self, bookings: Bookings) -> pool.PoolInformers:
@@ -108,15 +110,15 @@ class _PoolGroup:
             deadline=timedelta(seconds=settings.seconds(configuration.maintenance.deadline)),
             alarm=LowCapacityAlert(low.percent, timedelta(seconds=settings.seconds(low.for_))),
             approval=approval,
-            metrics=self._figures,
-            gauge=self._group.gauge(pool.NAME),
+            pool_metrics=self._figures,
+            metrics=self._group.metrics(pool.NAME),
         )
 
     def _nodes(self, api: Client) -> PoolNodeController:
         seen = self._informers
         sources = pool_nodes.PoolNodeInformers(seen.nodes, seen.devices, seen.pools)
         return PoolNodeController(
-            sources, api, pool_nodes.PoolNodeOptions(gauge=self._group.gauge(pool_nodes.NAME))
+            sources, api, pool_nodes.PoolNodeOptions(metrics=self._group.metrics(pool_nodes.NAME))
         )
 
 

@@ -15,7 +15,7 @@ from croupier.api import settings as spans
 from croupier.api.settings import Configuration
 from croupier.api.settings_state import ActiveSettings
 from croupier.capacity.manager import STRATEGY, TTL, CapacityManagerKind
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.informer import Informer
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
@@ -175,4 +175,4 @@ async def run_all(controllers: Iterable[Runnable], leadership: Leadership, stop:
 
 
 def new_elector(context: ProcessContext, lease: str) -> Elector:
-    return Elector(context.api, lease, context.settings.namespace, gauge=context.metrics)
+    return Elector(context.api, lease, context.settings.namespace, metrics=context.metrics.leader)

@@ -78,7 +78,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         caches, served = InformerFactory(surface.api, surface.metrics), RotatingCertificate()
         metrics = AdmissionMetrics(surface.metrics.registry)
         recorder = EventRecorder(
-            surface.api, pod_events.REPORTER, gauge=surface.metrics, naming=pod_events.event_name
+            surface.api, pod_events.REPORTER, metrics=surface.metrics.events, naming=pod_events.event_name
         )
         pending_events = PendingPodEvents(recorder)
         caches.follow(POD_IDENTITIES, name="created pods").store.subscribe(pending_events.seen)
@@ -90,7 +90,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         guard = DisabledGate(access, surface.live_settings, DISABLED)
         listen = ListenOptions(admission.listen, served)
         hook = WebhookServer(
-            mutator, listen, guard, gauge=metrics, notices=pending_events, drain=admission.drain
+            mutator, listen, guard, metrics=metrics, notices=pending_events, drain=admission.drain
         )
 
         async def serve(stop: asyncio.Event) -> None:
@@ -165,12 +165,12 @@ def _certificate(
     registration = Registration(api, admission.wish, installs=admission.installs)
     if admission.mounted is not None:
         installer = registration if admission.installs else None
-        return MountedCertificate(admission.mounted, installer, tls, gauge=metrics)
+        return MountedCertificate(admission.mounted, installer, tls, metrics=metrics)
     namespace = context.settings.namespace
     chosen = certificates_shared.SharedCertificateOptions(
         namespace, hosts=admission.wish.target.hosts, rules=admission.rotation
     )
-    shared = SharedCertificate(api, registration, tls, chosen, gauge=metrics)
+    shared = SharedCertificate(api, registration, tls, chosen, metrics=metrics)
     secret = Selection(namespace=namespace, fields=f"metadata.name={chosen.name}")
     caches.follow(kinds.SECRETS, secret).store.subscribe(shared.wake)
     for kind in REGISTRATIONS:

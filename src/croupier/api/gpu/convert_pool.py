@@ -2,11 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, GPUDevice
+from croupier.api.gpu.device import (
+    ASSIGNMENT,
+    DRAIN,
+    IGNORE,
+    INDEX_LABEL,
+    OCCUPIED,
+    OCCUPIED_REASONS,
+    GPUDevice,
+)
 from croupier.api.gpu.node import GPUNodeInventory
 from croupier.api.gpu.pool import (
     DEFAULT_SLICES,
@@ -18,6 +26,7 @@ from croupier.api.gpu.pool import (
     TimeSlice,
 )
 from croupier.api.meta import Condition, LabelSelector
+from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import selection
 from croupier.core.pools.assignment import LONG_AGO, AssignableCard, AssignmentPool
@@ -201,3 +210,10 @@ def mig_capacity(device: GPUDevice) -> dict[str, int]:
     """The number of MIG devices of each profile that fit on the empty card."""
     mig = device.status.hardware.mig if device.status.hardware is not None else None
     return {mig_type.name: mig_type.count for mig_type in mig.types if mig_type.count} if mig else {}
+
+
+def occupancy(device: GPUDevice) -> Occupancy:
+    occupied = condition(device.status.conditions, OCCUPIED)
+    if occupied is None or occupied.reason not in OCCUPIED_REASONS:
+        return "Unknown"
+    return next(value for value in get_args(Occupancy) if value == occupied.reason)

@@ -14,17 +14,15 @@ import structlog
 from croupier.api.core_v1 import Lease, Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
 from croupier.api.kinds import GPU_NODE_INVENTORIES, LEASES, PODS
-from croupier.controllers import conditions
 from croupier.controllers.bootstrap import node_snapshot
 from croupier.controllers.bootstrap import status as bootstrap_status
 from croupier.controllers.bootstrap.heartbeats import Heartbeats
 from croupier.controllers.bootstrap.node_snapshot import PRODUCT, BootstrapSnapshot
 from croupier.controllers.bootstrap.service_pods import ServicePodOptions, ServicePods
-from croupier.controllers.cards import status as cards_status
-from croupier.controllers.cards.recorders import CardEventRecorders
-from croupier.controllers.informer import Informer
-from croupier.controllers.inventory.agent_reports import AgentReports
-from croupier.controllers.ledger import cluster_view
+from croupier.controllers.shared import apply, conditions, index_keys
+from croupier.controllers.shared.agent_reports import AgentReports
+from croupier.controllers.shared.card_events import CardEventRecorders
+from croupier.controllers.shared.informer import Informer
 from croupier.core.cards.lifecycle import BOOTSTRAP
 from croupier.core.nodes import bootstrap
 from croupier.core.nodes.bootstrap import DCGM, HEARTBEAT_TIMEOUT, BootstrapDecision, BootstrapFacts
@@ -38,9 +36,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "bootstrap"
@@ -69,7 +66,7 @@ class BootstrapOptions:
     places: ServicePodOptions = field(default_factory=ServicePodOptions)
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=4))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class BootstrapController:
@@ -89,10 +86,10 @@ class BootstrapController:
         self._settings = settings or BootstrapOptions()
         self._heartbeats = Heartbeats(self._settings.clock)
         self._reports = AgentReports(sources.leases)
-        self._devices = sources.devices.store.index(cluster_view.node_of_device)
+        self._devices = sources.devices.store.index(index_keys.node_of_device)
         self._services = ServicePods(sources.pods.store, self._api, self._settings.places)
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         watch = self.controller.watch
         inventories = sources.inventories
@@ -177,7 +174,7 @@ class BootstrapController:
         status = bootstrap_status.desired(inventory, facts, verdict, now)
         if status == bootstrap_status.current(inventory):
             return
-        body = cards_status.apply_body(inventory, bootstrap_status.with_times(status, facts, now))
+        body = apply.apply_body(inventory, bootstrap_status.with_times(status, facts, now))
         try:
             written = await self._api.apply(GPU_NODE_INVENTORIES, body, force=True, subresource="status")
         except NotFound:
@@ -212,11 +209,11 @@ def _nodes(change: ObjectChange[GPUDevice]) -> set[str]:
     """The nodes that the change affects; none if the phase and the holders of the card are the same."""
     versions = [device for device in (change.old, change.new) if device is not None]
     relevant = {
-        (node_snapshot.bootstrap_card(device), *cluster_view.node_of_device(device)) for device in versions
+        (node_snapshot.bootstrap_card(device), *index_keys.node_of_device(device)) for device in versions
     }
     if len(versions) > len(relevant):
         return set()
-    return {node for device in versions for node in cluster_view.node_of_device(device)}
+    return {node for device in versions for node in index_keys.node_of_device(device)}
 
 
 def _relevant_fields(node: Node | None) -> tuple[str, dict[str, str]]:

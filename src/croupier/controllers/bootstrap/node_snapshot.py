@@ -8,7 +8,6 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import IGNORE
-from croupier.controllers.cards import cards_snapshot as cards_reading
 from croupier.core import quantity
 from croupier.core.nodes.bootstrap import (
     DCGM,
@@ -65,7 +64,7 @@ def bootstrap_card(device: GPUDevice) -> BootstrapCard | None:
     """The card of a GPUDevice; None if it is set aside."""
     if device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False:
         return None
-    held = cards_reading.occupancy(device) in ("Reserved", "InUse")
+    held = convert_pool.occupancy(device) in ("Reserved", "InUse")
     return BootstrapCard(device.metadata.name, device.status.phase or "Discovered", held)
 
 

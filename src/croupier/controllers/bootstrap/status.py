@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.gpu.node import Bootstrap, BootstrapWorkload, GPUNodeInventoryStatus, Monitoring
-from croupier.controllers import conditions
+from croupier.controllers.shared import conditions
 from croupier.core.nodes.bootstrap import NEVER, BootstrapDecision, BootstrapFacts
 
 CONDITIONS: Final = (

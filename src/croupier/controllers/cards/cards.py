@@ -17,14 +17,13 @@ from croupier.api.core_v1 import Lease, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
-from croupier.controllers import conditions
 from croupier.controllers.cards import cards_snapshot
 from croupier.controllers.cards import status as cards_status
 from croupier.controllers.cards.cards_snapshot import CardsSnapshot
-from croupier.controllers.cards.recorders import CardEventRecorders
-from croupier.controllers.informer import Informer
-from croupier.controllers.inventory.agent_reports import AgentReports
-from croupier.controllers.ledger import cluster_view
+from croupier.controllers.shared import apply, conditions, index_keys
+from croupier.controllers.shared.agent_reports import AgentReports
+from croupier.controllers.shared.card_events import CardEventRecorders
+from croupier.controllers.shared.informer import Informer
 from croupier.core.cards import card_decision, lifecycle
 from croupier.core.cards.card_decision import CardDecision
 from croupier.core.cards.lifecycle import POOL
@@ -42,9 +41,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "cards"
@@ -77,7 +75,7 @@ class CardControllerOptions:
     approval: Approval = MANUAL_APPROVAL
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class CardController:
@@ -98,12 +96,12 @@ class CardController:
         self._ledgers = ledgers
         self._settings = settings or CardControllerOptions()
         self._reports = AgentReports(sources.leases)
-        self._devices = sources.devices.store.index(cluster_view.node_of_device)
+        self._devices = sources.devices.store.index(index_keys.node_of_device)
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         watch = self.controller.watch
-        watch(sources.devices.store, sources.devices.cache, cluster_view.node_of_device)
+        watch(sources.devices.store, sources.devices.cache, index_keys.node_of_device)
         watch(sources.inventories.store, sources.inventories.cache, lambda found: (found.metadata.name,))
         # Only some of these changes trigger a reconcile (see `run`), but all must be synced before.
         watch(sources.pools.store, sources.pools.cache, lambda _: ())
@@ -169,7 +167,7 @@ class CardController:
             return
         try:
             written = await self._api.apply(
-                GPU_DEVICES, cards_status.apply_body(device, status), force=True, subresource="status"
+                GPU_DEVICES, apply.apply_body(device, status), force=True, subresource="status"
             )
         except NotFound:
             return
@@ -181,7 +179,7 @@ class CardController:
         status = cards_status.desired_node(inventory, decisions, self._held(node), now)
         if status == cards_status.current_node(inventory):
             return
-        body = cards_status.apply_body(inventory, status)
+        body = apply.apply_body(inventory, status)
         try:
             written = await self._api.apply(GPU_NODE_INVENTORIES, body, force=True, subresource="status")
         except NotFound:

@@ -3,14 +3,15 @@
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport, CardReport
-from croupier.api.gpu.device import IGNORE, OCCUPIED, OCCUPIED_REASONS, VANISHED
+from croupier.api.gpu.convert_pool import occupancy
+from croupier.api.gpu.device import IGNORE, VANISHED
 from croupier.api.meta import Condition
 from croupier.core.cards.card_decision import CurrentCard
-from croupier.core.cards.lifecycle import CardFacts, CardTrouble, Occupancy
+from croupier.core.cards.lifecycle import CardFacts, CardTrouble
 from croupier.core.model import card_name
 from croupier.core.nodes.bootstrap import MISSING
 
@@ -114,13 +115,6 @@ def relevant_fields(report: AgentReport | None) -> Hashable:
         )
         for card in report.cards
     )
-
-
-def occupancy(device: GPUDevice) -> Occupancy:
-    occupied = convert_pool.condition(device.status.conditions, OCCUPIED)
-    if occupied is None or occupied.reason not in OCCUPIED_REASONS:
-        return "Unknown"
-    return next(value for value in get_args(Occupancy) if value == occupied.reason)
 
 
 def _lines(node: str, report: AgentReport | None) -> dict[str, CardReport]:

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu.device import STATE_OF_PHASE, GPUDeviceStatus, PoolReference
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
 from croupier.api.gpu.pool import RESOURCE_PREFIX
-from croupier.controllers import conditions
+from croupier.controllers.shared import conditions
 from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CONDITIONS, CardDecision
-from croupier.kube.client.resource import Raw
 
 MAX_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
@@ -59,12 +56,6 @@ def current_node(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
     return GPUNodeInventoryStatus(
         pools=status.pools, conditions=conditions.select((UNASSIGNED,), status.conditions)
     )
-
-
-def apply_body(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
-    """The body of a server-side apply, bound to the UID of the object."""
-    fields: dict[str, Any] = msgspec.to_builtins(status)
-    return {"metadata": {"name": found.metadata.name, "uid": found.metadata.uid}, "status": fields}
 
 
 def resource(pool: str) -> str:

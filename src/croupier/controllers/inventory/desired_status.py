@@ -23,8 +23,8 @@ from croupier.api.gpu.device import (
 )
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GPUNodeInventoryStatus
 from croupier.api.meta import ObjectMeta, OwnerReference
-from croupier.controllers import conditions
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
+from croupier.controllers.shared import conditions
 from croupier.core.cards.census import DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import DiscoveredCards

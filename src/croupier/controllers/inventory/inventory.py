@@ -21,7 +21,6 @@ from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES, LEASES
 from croupier.api.meta import ObjectMeta
-from croupier.controllers import conditions
 from croupier.controllers.inventory import desired_status
 from croupier.controllers.inventory.agent_liveness import AgentLiveness
 from croupier.controllers.inventory.desired_status import AgentSilence, NodeManagement
@@ -31,6 +30,7 @@ from croupier.controllers.inventory.inventory_snapshot import (
     InventorySnapshot,
     node_of,
 )
+from croupier.controllers.shared import conditions
 from croupier.core.cards.census import DeviceEvent, DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.model.condition import DesiredCondition
@@ -44,10 +44,9 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "inventory"
@@ -77,7 +76,7 @@ class InventoryOptions:
     reports it first and corrects its labels later."""
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8, resync=30.0))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class InventoryController:
@@ -100,8 +99,8 @@ class InventoryController:
         """By node: since when it is incomplete, while that is not reported yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
         """By node: the fingerprint of the snapshot after which nothing was left to write."""
-        options, gauge = self._settings.options, self._settings.gauge
-        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
+        options, metrics = self._settings.options, self._settings.metrics
+        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
         self._watch(sources)
 
     def _watch(self, sources: InventoryInformers) -> None:

@@ -14,8 +14,8 @@ from croupier.api.gpu.device import NODE_LABEL
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE
 from croupier.api.meta import Condition
 from croupier.api.nfd import NodeFeature
-from croupier.controllers.informer import Informer
-from croupier.controllers.inventory.agent_reports import AgentReports
+from croupier.controllers.shared.agent_reports import AgentReports
+from croupier.controllers.shared.informer import Informer
 from croupier.core.cards import census, features, inventory
 from croupier.core.cards.census import DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures

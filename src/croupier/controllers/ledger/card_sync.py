@@ -12,11 +12,10 @@ from typing import Final
 import structlog
 
 from croupier.capacity.manager import CapacityManager, UnknownNode
-from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
+from croupier.controllers.shared import index_keys
 from croupier.core.claims import rebuild
-from croupier.core.claims.rebuild import RebuiltLedger
-from croupier.core.ledger import reported_cards, sync_cards
+from croupier.core.ledger import sync_cards
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.kube.client.clock import Clock, SystemClock
@@ -24,9 +23,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "capacity"
@@ -44,7 +42,7 @@ log = structlog.get_logger(__name__)
 class CardSyncOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=16))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class CardSyncController:
@@ -55,12 +53,12 @@ class CardSyncController:
         self._manager = manager
         self._settings = settings or CardSyncOptions()
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         sources = view.sources
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda node: (node.metadata.name,))
         devices = sources.devices
-        self.controller.watch(devices.store, devices.cache, cluster_view.node_of_device, within=DEBOUNCE)
+        self.controller.watch(devices.store, devices.cache, index_keys.node_of_device, within=DEBOUNCE)
         self.controller.watch(sources.pools.store, sources.pools.cache, view.nodes_with)
         inventories = sources.inventories
         self.controller.watch(
@@ -116,7 +114,8 @@ class CardSyncController:
     async def _open(self, report: NodeCardReport) -> Result:
         if not report.present:
             return DONE
-        rebuilt = self._rebuilt(report)
+        pods, holds = self._view.pods_on(report.node), self._view.reservation_holds(report.node)
+        rebuilt = rebuild.rebuild(report, pods, holds, self._settings.clock.now())
         if not rebuilt.ledger.cards:
             return DONE
         for finding in rebuilt.findings:
@@ -124,13 +123,6 @@ class CardSyncController:
         await self._manager.open(report.node, rebuilt.ledger)
         log.info("opened a ledger", node=report.node, cards=len(rebuilt.ledger.cards))
         return Result(requeue_after=0)  # an already existing ledger may have other cards
-
-    def _rebuilt(self, report: NodeCardReport) -> RebuiltLedger:
-        pods, pledges = self._view.pods_on(report.node), self._view.reservation_holds(report.node)
-        live = [pod for pod in pods if not pod.finished]
-        grants = (*(pod.grant for pod in live), *(pledge.grant for pledge in pledges))
-        cards = reported_cards.from_report(report, (part for grant in grants for part in grant)).cards
-        return rebuild.rebuild(report.node, cards, live, pledges, self._settings.clock.now())
 
     async def _amend(self, node: str, change: Callable[[Ledger], Ledger]) -> None:
         try:

@@ -4,14 +4,14 @@ All controllers share one set of indexes, so that reading a node costs only what
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, reservation_hold
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.index_keys import node_of_device, node_of_pod, pool_of_device
+from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import claim
 from croupier.core.claims.audit import AuditInputs
 from croupier.core.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ class ClusterView:
         self.sources = sources
         self._pods = sources.pods.store.index(node_of_pod)
         self._devices = sources.devices.store.index(node_of_device)
-        self._pooled = sources.devices.store.index(_pool_of)
+        self._pooled = sources.devices.store.index(pool_of_device)
         self._reservations = sources.reservations.store.index(lambda item: (item.spec.node_name,))
 
     async def complete(self) -> None:
@@ -99,15 +99,3 @@ class ClusterView:
 def brief_view(pod: Pod) -> PodView:
     """A view of the pod with only its node and whether it has ended."""
     return PodView(pod.metadata.key, pod.metadata.uid, pod.spec.node_name, finished=pod.is_finished)
-
-
-def node_of_pod(pod: Pod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()
-
-
-def node_of_device(device: GPUDevice) -> Iterable[str]:
-    return (device.status.node_name,) if device.status.node_name else ()
-
-
-def _pool_of(device: GPUDevice) -> Iterable[str]:
-    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()

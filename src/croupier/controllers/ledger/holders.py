@@ -20,6 +20,7 @@ from croupier.api.mps import allocation
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
+from croupier.controllers.shared import index_keys
 from croupier.core.claims import claim, holder_lifecycle
 from croupier.core.claims.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
 from croupier.core.ledger.ledger import Ledger
@@ -31,11 +32,10 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
 from croupier.kube.controller.event_series import EventReference
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "holders"
@@ -58,7 +58,7 @@ class HolderOptions:
 
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=64))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     patience: timedelta = timedelta(seconds=60)
     """Holds of bound pods that expire sooner are promoted here; before that the extender promotes them."""
     unseen: float = 10.0
@@ -88,7 +88,7 @@ class HolderController:
         self._waiting: dict[str, set[str]] = {}
         self._waiting_on: dict[str, frozenset[str]] = {}
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         pods = view.sources.pods
         self.controller.watch(pods.store, pods.cache, self._nodes_of)
@@ -215,7 +215,7 @@ class HolderController:
 
     def _nodes_of(self, pod: Pod) -> Iterable[str]:
         """The node of the pod, and the nodes with a hold for it."""
-        return {*cluster_view.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
+        return {*index_keys.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         """Remember deleted pods; they cannot return, because lists and watches never go back."""

@@ -15,8 +15,8 @@ from croupier.api.kinds import NODE_RESERVATIONS
 from croupier.api.mps import NodeReservation, ledger_codec, ledger_status
 from croupier.api.mps.ledger import IDENTITY_FIELDS
 from croupier.capacity.manager import CapacityManager
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger.audit_findings import AuditFindings
+from croupier.controllers.shared.informer import Informer
 from croupier.kube.client import codec, merge
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -25,9 +25,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "nodereservation-status"
@@ -41,7 +40,7 @@ class NodeReservationStatusOptions:
     """Seconds after which the status is written even if the ledger keeps changing."""
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class NodeReservationStatusController:
         self._settings = settings or NodeReservationStatusOptions()
         self._pending: dict[str, _PendingChange] = {}
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         self.controller.watch(records.store, records.cache, lambda record: (record.metadata.name,))
 

@@ -17,9 +17,8 @@ from croupier.api.gpu import GPUDevice
 from croupier.api.gpu.device import OCCUPIED
 from croupier.api.kinds import GPU_DEVICES
 from croupier.capacity.manager import CapacityManager
-from croupier.controllers import conditions
-from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
+from croupier.controllers.shared import conditions, index_keys
 from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
 from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs
 from croupier.core.model.condition import DesiredCondition
@@ -31,9 +30,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
 from croupier.kube.controller.reconcile import DONE, Result
 
@@ -65,7 +63,7 @@ class OccupancyOptions:
     """The rate limit of informative writes."""
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class OccupancyController:
@@ -87,10 +85,10 @@ class OccupancyController:
         self._since: dict[str, tuple[CardOccupancy, float]] = {}
         """By card: the reason to write, and since when."""
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         sources = view.sources
-        self.controller.watch(sources.devices.store, sources.devices.cache, cluster_view.node_of_device)
+        self.controller.watch(sources.devices.store, sources.devices.cache, index_keys.node_of_device)
         # The report of a node depends on these: their caches must have synced, but they enqueue no key.
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda _: ())
         self.controller.watch(sources.pools.store, sources.pools.cache, lambda _: ())

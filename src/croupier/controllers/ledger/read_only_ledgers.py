@@ -15,11 +15,10 @@ from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.mps import NodeReservation, Reservation, ledger_codec
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.capacity.subscribers import Subscribers
-from croupier.controllers.informer import Informer
-from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
+from croupier.controllers.shared import index_keys
+from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import rebuild
-from croupier.core.ledger import reported_cards
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.pods import request_parser
 from croupier.kube.cache.store import ObjectChange
@@ -66,12 +65,8 @@ class ReadOnlyLedgers:
         return read if read.cards else None
 
     def _counted(self, node: str) -> Ledger:
-        live = [pod for pod in self._view.pods_on(node) if not pod.finished]
-        pledges = self._view.reservation_holds(node)
-        grants = (*(pod.grant for pod in live), *(pledge.grant for pledge in pledges))
-        in_use = (part for grant in grants for part in grant)
-        cards = reported_cards.from_report(self._view.report(node), in_use).cards
-        return rebuild.rebuild(node, cards, live, pledges, self._clock.now()).ledger
+        pods, holds = self._view.pods_on(node), self._view.reservation_holds(node)
+        return rebuild.rebuild(self._view.report(node), pods, holds, self._clock.now()).ledger
 
     def _forget(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -91,7 +86,7 @@ class ReadOnlyLedgers:
         old, new = change.old, change.new
         if old is None or new is None or _card_fields(old) != _card_fields(new):
             devices = (device for device in (old, new) if device is not None)
-            self._forget({node for device in devices for node in cluster_view.node_of_device(device)})
+            self._forget({node for device in devices for node in index_keys.node_of_device(device)})
 
     def _pool_changed(self, change: ObjectChange[GPUPool]) -> None:
         old, new = change.old, change.new
@@ -128,7 +123,7 @@ def _requests_cards(pod: Pod) -> bool:
 
 
 def _card_fields(device: GPUDevice) -> tuple[object, ...]:
-    return tuple(cluster_view.node_of_device(device)), convert_node.device(device)
+    return tuple(index_keys.node_of_device(device)), convert_node.device(device)
 
 
 def _is_silent(inventory: GPUNodeInventory | None) -> bool:

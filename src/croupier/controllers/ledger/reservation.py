@@ -16,8 +16,8 @@ from croupier.api.core_v1 import Node, Pod
 from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
-from croupier.controllers.informer import Informer
 from croupier.controllers.ledger import reservation_convert as wire
+from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import reservation, reservation_status
 from croupier.core.claims.reservation import (
     ReservationInputs,
@@ -40,10 +40,9 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "reservation"
@@ -82,7 +81,7 @@ class ReservationOptions:
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
     counts: ReservationCounters = field(default_factory=NoReservationCounters)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class ReservationController:
@@ -105,7 +104,7 @@ class ReservationController:
         self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
         self._by_pod = sources.reservations.store.index(lambda item: (item.spec.pod_key,))
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, settings.options, gauge=settings.gauge
+            NAME, self.reconcile, settings.options, metrics=settings.metrics
         )
         self.controller.watch(
             sources.reservations.store, sources.reservations.cache, lambda item: (item.spec.node_name,)

@@ -23,7 +23,7 @@ from croupier.api import kinds, pod_requests
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps.allocation import MARK
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.informer import Informer
 from croupier.core import quantity
 from croupier.core.placement import requeue_backoff
 from croupier.core.placement.requeue_backoff import RequeueBackoff

@@ -17,8 +17,8 @@ import structlog
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.informer import Informer
 from croupier.controllers.limits import status as wire
+from croupier.controllers.shared.informer import Informer
 from croupier.core.resizing import messages as resize_messages
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
@@ -36,10 +36,9 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "podallocation"
@@ -77,8 +76,8 @@ class PodAllocationOptions:
     retries: Backoff = RETRIES
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    metrics: ResizeMetrics = field(default_factory=NoResizeMetrics)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    resize_metrics: ResizeMetrics = field(default_factory=NoResizeMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class PodAllocationController:
         """When a change was made that the kubelet has not reported yet."""
         self._of_pod = sources.allocations.store.index(lambda allocation: (_pod_of(allocation),))
         self.controller: Controller[Key] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         self.controller.watch(sources.allocations.store, sources.allocations.cache, self._rivals)
         self.controller.watch(sources.pods.store, sources.pods.cache, self._allocations_of)
@@ -200,7 +199,7 @@ class PodAllocationController:
         except (ApiError, Unreachable) as error:
             return _refusal(error)
         self.controller.wrote(key, PODS, written)
-        self._settings.metrics.resized(_direction(pod, change))
+        self._settings.resize_metrics.resized(_direction(pod, change))
         if not change.back:
             self._asked[key] = self._settings.clock.monotonic()
         log.info(
@@ -233,9 +232,9 @@ class PodAllocationController:
         word = allocation.status.reason.partition(":")[0]
         news = (verdict.phase, verdict.code) != (allocation.status.phase, word)
         if verdict.phase == "Failed" and news:
-            self._settings.metrics.failed(verdict.code)
+            self._settings.resize_metrics.failed(verdict.code)
         if verdict.phase == "Applied" and key in self._asked:
-            self._settings.metrics.applied(now - self._asked.pop(key))
+            self._settings.resize_metrics.applied(now - self._asked.pop(key))
         if verdict.retried and (news or decision.attempted):
             generation, old = allocation.metadata.generation, self._failures.get(key)
             again = old is not None and old.generation == generation and now - old.at < BACKOFF_RESET
@@ -254,7 +253,7 @@ class PodAllocationController:
         if status == allocation.status:
             return
         await self._patch(key, wire.status_patch(allocation, status), subresource="status")
-        self._settings.metrics.wrote()
+        self._settings.resize_metrics.wrote()
         before = (allocation.status.phase, allocation.status.reason.partition(":")[0])
         verdict = decision.verdict
         moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"

@@ -17,7 +17,7 @@ from croupier.api import market_report
 from croupier.api.core_v1 import Lease
 from croupier.api.kinds import POD_ALLOCATIONS
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.informer import Informer
 from croupier.core import quantity
 from croupier.core.market import limit_restore, units
 from croupier.core.market.units import SECOND
@@ -30,9 +30,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "market-silence"
@@ -47,7 +46,7 @@ log = structlog.get_logger(__name__)
 class RestoreLimitsOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=2))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     timeout: int = limit_restore.AGENT_TIMEOUT
     """Microseconds without a heartbeat."""
 
@@ -68,8 +67,8 @@ class RestoreLimitsController:
         self._settings = settings or RestoreLimitsOptions()
         self._heard: dict[str, tuple[str, float]] = {}
         """By node: the last heartbeat, and when it was first observed."""
-        options, gauge = self._settings.options, self._settings.gauge
-        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
+        options, metrics = self._settings.options, self._settings.metrics
+        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
         self.controller.watch(allocations.store, allocations.cache, _node_of)
         self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.node_of(lease)])
 

@@ -19,7 +19,7 @@ from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUPool
 from croupier.api.kinds import GPU_POOLS, PODS
 from croupier.capacity.subscribers import Subscribers
-from croupier.controllers.informer import Informer
+from croupier.controllers.shared.informer import Informer
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pools import booking
 from croupier.core.pools.admission import POD_LABEL
@@ -30,9 +30,9 @@ from croupier.kube.client.api_client import Selection
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
-from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck, NoReconcileMetrics
-from croupier.kube.controller.controller_run import ReconcileMetrics as ControllerGauge
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.event_series import EventContent, EventReference
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "bookings"
@@ -96,8 +96,8 @@ class BookingOptions:
     ttl: timedelta = TTL
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=1))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ControllerGauge = field(default_factory=NoReconcileMetrics)
-    metrics: ExpiryMetrics = field(default_factory=_NoExpiryMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
+    expiry_metrics: ExpiryMetrics = field(default_factory=_NoExpiryMetrics)
 
 
 class Bookings:
@@ -120,8 +120,8 @@ class Bookings:
         """By pool: the UIDs of waiting pods whose expiry was reported."""
         self._answered: dict[str, int] = {}
         """By pool: the last result of `booked`, if it was not 0."""
-        options, gauge = self._settings.options, self._settings.gauge
-        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, gauge=gauge)
+        options, metrics = self._settings.options, self._settings.metrics
+        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
         self._pods = pods.store
         self._ending: Callable[[], None] | None = None
         self._follow()
@@ -208,9 +208,9 @@ class Bookings:
 
     def _measure(self, pool: str, expired: int) -> None:
         if self._pools.named(pool) is None:
-            self._settings.metrics.forget(pool)
+            self._settings.expiry_metrics.forget(pool)
         else:
-            self._settings.metrics.expired(pool, expired)
+            self._settings.expiry_metrics.expired(pool, expired)
 
 
 def event_name(what: EventContent) -> str:

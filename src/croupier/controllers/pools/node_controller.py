@@ -16,8 +16,8 @@ from croupier.api.core_v1 import Node
 from croupier.api.core_v1 import Taint as WireTaint
 from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.kinds import NODES
-from croupier.controllers.informer import Informer
-from croupier.controllers.ledger import cluster_view
+from croupier.controllers.shared import index_keys
+from croupier.controllers.shared.informer import Informer
 from croupier.core.pools import node_labels as pool_nodes
 from croupier.core.pools.node_labels import LABEL, DesiredTaint, NodeMarks
 from croupier.kube.cache import store
@@ -28,9 +28,8 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pool-nodes"
@@ -51,7 +50,7 @@ class PoolNodeInformers:
 @dataclass(frozen=True, slots=True)
 class PoolNodeOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=4))
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class PoolNodeController:
@@ -60,14 +59,14 @@ class PoolNodeController:
     ) -> None:
         self._sources = sources
         self._api = api.with_field_manager(FIELD_MANAGER)
-        self._devices = sources.devices.store.index(cluster_view.node_of_device)
+        self._devices = sources.devices.store.index(index_keys.node_of_device)
         self._pooled = sources.devices.store.index(_pool_of)
         settings = settings or PoolNodeOptions()
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, settings.options, gauge=settings.gauge
+            NAME, self.reconcile, settings.options, metrics=settings.metrics
         )
         self.controller.watch(sources.nodes.store, sources.nodes.cache, lambda node: (node.metadata.name,))
-        self.controller.watch(sources.devices.store, sources.devices.cache, cluster_view.node_of_device)
+        self.controller.watch(sources.devices.store, sources.devices.cache, index_keys.node_of_device)
         self.controller.watch(sources.pools.store, sources.pools.cache, self._nodes_of)
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
@@ -97,7 +96,7 @@ class PoolNodeController:
 
     def _nodes_of(self, pool: GPUPool) -> set[str]:
         devices = self._pooled.get(pool.metadata.name)
-        return {node for device in devices for node in cluster_view.node_of_device(device)}
+        return {node for device in devices for node in index_keys.node_of_device(device)}
 
 
 def node_marks(node: Node) -> NodeMarks:

@@ -11,8 +11,8 @@ from typing import Any
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.pool import PoolCandidate
-from croupier.controllers.informer import Informer
-from croupier.controllers.ledger import cluster_view
+from croupier.controllers.shared import index_keys
+from croupier.controllers.shared.informer import Informer
 from croupier.core.pools import assignment
 from croupier.core.pools.assignment import (
     MANUAL_APPROVAL,
@@ -45,7 +45,7 @@ class NodeMatches:
     def __init__(self, sources: NodeMatchInformers, approval: Approval = MANUAL_APPROVAL) -> None:
         self._sources = sources
         self._approval = approval
-        self._devices = sources.devices.store.index(cluster_view.node_of_device)
+        self._devices = sources.devices.store.index(index_keys.node_of_device)
         self._stale: set[str] = set()
         self._nodes: dict[str, Mapping[str, NodeMatch]] = {}
         self._pools: dict[str, dict[str, NodeMatch]] = {}
@@ -126,7 +126,7 @@ class NodeMatches:
 
     def _device_changed(self, change: ObjectChange[GPUDevice]) -> None:
         for device in (change.old, change.new):
-            self._stale.update(cluster_view.node_of_device(device) if device is not None else ())
+            self._stale.update(index_keys.node_of_device(device) if device is not None else ())
 
     def _node_changed(self, change: ObjectChange[Node]) -> None:
         old = change.old.metadata.labels if change.old is not None else None

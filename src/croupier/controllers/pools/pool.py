@@ -21,8 +21,6 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.device import ASSIGNMENT, DRAIN
 from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
 from croupier.api.kinds import GPU_POOLS
-from croupier.controllers.informer import Informer
-from croupier.controllers.ledger import cluster_view
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
 from croupier.controllers.pools import pool_snapshot, writer
@@ -32,6 +30,8 @@ from croupier.controllers.pools.node_matches import NodeMatches
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.controllers.pools.status import LowCapacityAlert
 from croupier.controllers.pools.writer import PoolWriter
+from croupier.controllers.shared import index_keys
+from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
@@ -47,10 +47,9 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
 )
 from croupier.kube.controller.event_series import EventReference
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pools"
@@ -120,8 +119,8 @@ class PoolControllerOptions:
     """Least seconds between two reconciles of one pool, for every thousand of its cards."""
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=4, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
-    metrics: PoolMeasurements = field(default_factory=_NoMeasurements)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
+    pool_metrics: PoolMeasurements = field(default_factory=_NoMeasurements)
 
 
 class PoolController:
@@ -140,7 +139,7 @@ class PoolController:
         self._recorder = recorder
         self._settings = settings or PoolControllerOptions()
         self._not_before: dict[str, float] = {}
-        self._on_node = sources.devices.store.index(cluster_view.node_of_device)
+        self._on_node = sources.devices.store.index(index_keys.node_of_device)
         self._of_pool = sources.devices.store.index(_pool_of)
         self._stray = sources.devices.store.index(_strays)
         self._labelled = sources.nodes.store.index(lambda node: pool_nodes.node_marks(node).pools)
@@ -149,7 +148,7 @@ class PoolController:
         )
         self._claims = NodeMatches(follows, self._settings.approval)
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, self._settings.options, gauge=self._settings.gauge
+            NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         self._watch()
 
@@ -206,7 +205,7 @@ class PoolController:
             return DONE
         pool = self._sources.pools.store.named(name)
         if pool is None:
-            self._settings.metrics.forget(name)
+            self._settings.pool_metrics.forget(name)
             self._not_before.pop(name, None)
             return DONE
         if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
@@ -251,7 +250,7 @@ class PoolController:
         lines = pool_snapshot.counted_cards(snapshot)
         capacity = pool_capacity.count(lines, snapshot.booked)
         status = pool_status.status(snapshot, outcome, capacity, self._settings.alarm, now)
-        self._settings.metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
+        self._settings.pool_metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
         await self._write(snapshot, status)
         await writer.steps(snapshot, outcome.steps)
         if outcome.release:

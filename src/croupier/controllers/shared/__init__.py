@@ -1,0 +1,1 @@
+"""Parts that several groups of controllers use; it imports no group."""
