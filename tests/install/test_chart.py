@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import subprocess
 import tomllib
 from typing import Any
@@ -127,6 +128,15 @@ def test_high_availability_has_two_replicas_and_a_stored_ledger():
 def test_an_in_memory_ledger_has_one_replica():
     extender = named(objects(), "Deployment", "croupier-extender")
     assert (extender["spec"]["replicas"], extender["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_a_switch_to_the_crd_capacity_manager_finds_the_annotation_that_the_chart_wrote():
+    """The chart looks up the previous capacity manager in the cluster, to stop it before the next starts."""
+    template = (ROOT / chart.CHART / "templates/extender.yaml").read_text()
+    (read,) = re.findall(r'dig "spec" "template" "metadata" "annotations" "(\S+)"', template)
+
+    annotations = pods(objects())["croupier-extender"]["metadata"]["annotations"]
+    assert annotations.get(read) == "InMemory"
 
 
 def test_the_webhook_sets_the_second_scheduler_if_enabled():
