@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from croupier.api import kinds
+from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.core import quantity
@@ -18,7 +18,6 @@ from croupier.core.nodes.plugin_devices import DeviceUnit, NodeCard, PoolMembers
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client
 from croupier.node.cards.card_driver import ContainerEdits
-from croupier.node.kubelet import bound_pods
 from croupier.node.kubelet.allocator import Allocator, AllocatorInputs
 from croupier.node.kubelet.checkpoint import KubeletCheckpoint
 from croupier.node.kubelet.plugin_manager import PluginManager, PluginOptions
@@ -87,7 +86,7 @@ class PluginEnv:
 
     def bound(self) -> list[BoundPod]:
         pods = (pod for pod in self.pods if pod.spec.node_name == self.node)
-        return [view for pod in pods if (view := bound_pods.bound(pod)) is not None]
+        return [view for pod in pods if (view := convert_pod.bound(pod)) is not None]
 
     @contextlib.asynccontextmanager
     async def plugins(self, *, name: str = "", **settings: Any) -> AsyncIterator[PluginManager]:

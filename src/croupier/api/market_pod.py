@@ -11,6 +11,7 @@ from croupier.api.core_v1 import Container, ContainerStatus, Pod, ResourceRequir
 from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape, QoS, SpecialPodKind
+from croupier.core.pods import effective_requests
 from croupier.core.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -53,7 +54,7 @@ def applied(pod: Pod) -> int | None:
 
 
 def request(pod: Pod) -> int:
-    return units.at_least(_sum([_requested(container.resources) for container in limited_containers(pod)]))
+    return units.at_least(_sum([requested(container.resources) for container in limited_containers(pod)]))
 
 
 def shape(pod: Pod, original: int | None = None) -> PodShape:
@@ -71,7 +72,7 @@ def shape(pod: Pod, original: int | None = None) -> PodShape:
         unlimited=tuple(
             container.name for container in containers if not _cpu(container.resources.limits).nanos
         ),
-        restarting=tuple(container.name for container in containers if _restarts(container)),
+        restarting=tuple(container.name for container in containers if restarts(container)),
         autoscaler=_autoscaler(pod.metadata.annotations),
     )
 
@@ -93,22 +94,24 @@ def _autoscaler(annotations: Mapping[str, str]) -> str:
 
 
 def _pinned(resources: ResourceRequirements) -> bool:
-    """Whether the memory request equals the memory limit. A missing request defaults to the limit."""
+    """Whether the memory request equals the memory limit."""
     most = resources.limits.get("memory")
     if most is None:
         return False
-    return quantity.parse(resources.requests.get("memory", most)) == quantity.parse(most)
+    asked = effective_requests.with_defaults(resources.requests, resources.limits)
+    return quantity.parse(asked["memory"]) == quantity.parse(most)
 
 
-def _restarts(container: Container) -> bool:
+def restarts(container: Container) -> bool:
     return any(
         policy.resource_name == CPU and policy.restart_policy == "RestartContainer"
         for policy in container.resize_policy
     )
 
 
-def _requested(resources: ResourceRequirements) -> Quantity:
-    return _cpu(resources.requests) if CPU in resources.requests else _cpu(resources.limits)
+def requested(resources: ResourceRequirements) -> Quantity:
+    """The CPU request of a container."""
+    return _cpu(effective_requests.with_defaults(resources.requests, resources.limits))
 
 
 def _cpu(amounts: dict[str, str]) -> Quantity:

@@ -4,6 +4,7 @@ It is the durable record of the pod's cards when the ledger is in memory, and th
 contains everything that a reader without the ledger needs: the card, its index on the node, and the share.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -14,7 +15,7 @@ from croupier.api.meta import ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import Wire
 from croupier.core.ledger.ledger import Ledger
-from croupier.core.model.card import CardGrant, Grant, LedgerCard
+from croupier.core.model.card import CardGrant, Grant
 from croupier.core.pods import request_parser
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
@@ -65,18 +66,23 @@ def retry_patch(uid: str, moment: datetime) -> dict[str, Any]:
 
 def encode(grant: Grant, ledger: Ledger) -> str:
     """`[{"card":"node-1-0000-65-00-0","index":0,"percent":50}]`."""
-    cards = {card.id: card for card in ledger.cards}
+    cards = {card.id: (card.index, card.mode == "TimeSlice") for card in ledger.cards}
     if unknown := [part.card for part in grant if part.card not in cards]:
         raise ValueError(f"cannot encode the allocation: node {ledger.node} has no card {', '.join(unknown)}")
-    return msgspec.json.encode([_entry(part, cards[part.card]) for part in grant]).decode()
+    return encode_for(grant, cards)
 
 
-def _entry(part: CardGrant, card: LedgerCard) -> AllocationEntry:
-    if card.mode == "MIG":
-        return AllocationEntry(card=card.id, index=card.index, slots=part.slots)
-    if card.mode == "TimeSlice":
-        return AllocationEntry(card=card.id, index=card.index, slices=part.share)
-    return AllocationEntry(card=card.id, index=card.index, percent=part.share)
+def encode_for(grant: Grant, cards: Mapping[str, tuple[int, bool]]) -> str:
+    """The annotation. `cards` has, for each card of the grant, its index and whether it is time-sliced."""
+    return msgspec.json.encode([_entry(part, *cards[part.card]) for part in grant]).decode()
+
+
+def _entry(part: CardGrant, index: int, time_sliced: bool) -> AllocationEntry:
+    if part.slots:
+        return AllocationEntry(card=part.card, index=index, slots=part.slots)
+    if time_sliced:
+        return AllocationEntry(card=part.card, index=index, slices=part.share)
+    return AllocationEntry(card=part.card, index=index, percent=part.share)
 
 
 def decode(text: str) -> Grant:

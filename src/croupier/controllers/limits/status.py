@@ -87,14 +87,11 @@ def _container(spec: WireContainer, status: ContainerStatus | None) -> ResizeCon
     return ResizeContainer(
         spec.name,
         limit=quantity.parse(limits.get(CPU, "0")),
-        request=quantity.parse(spec.resources.requests.get(CPU, limits.get(CPU, "0"))),
+        request=market_pod.requested(spec.resources),
         reported=None if status is None else _reported(status.resources),
         state=_state(status),
         restarts=0 if status is None else status.restart_count,
-        restarting=any(
-            policy.resource_name == CPU and policy.restart_policy == "RestartContainer"
-            for policy in spec.resize_policy
-        ),
+        restarting=market_pod.restarts(spec),
         sidecar=spec.is_sidecar,
     )
 

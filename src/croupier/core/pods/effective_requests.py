@@ -7,12 +7,14 @@ after it. The scheduler and the kubelet use the same total.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from croupier.core.quantity import ZERO, Quantity
 
 Amounts: TypeAlias = Mapping[str, Quantity]
 """Amounts by resource name."""
+
+_Amount = TypeVar("_Amount")
 
 _POD_LEVEL = frozenset(("cpu", "memory"))
 _HUGE_PAGES = "hugepages-"
@@ -36,6 +38,11 @@ class InitContainerRequest:
 
     amounts: Amounts
     sidecar: bool = False
+
+
+def with_defaults(requests: Mapping[str, _Amount], limits: Mapping[str, _Amount]) -> dict[str, _Amount]:
+    """The requests of a container. A limit without a request counts as a request, as in the API server."""
+    return {**limits, **requests}
 
 
 def effective(pod: PodResourceSpec) -> dict[str, Quantity]:

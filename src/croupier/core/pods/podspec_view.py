@@ -41,8 +41,8 @@ class ContainerView:
 
     @property
     def asks(self) -> dict[str, Quantity]:
-        """Its requests of card resources; a limit without a request counts as a request."""
-        return {**self.limits, **self.requests}
+        """Its requests of card resources, including limits without a request."""
+        return effective_requests.with_defaults(self.requests, self.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from typing import Final, Protocol
 
 import structlog
 
+from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
+from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.kinds import PODS
 from croupier.api.mps import allocation
 from croupier.core.nodes import allocation_check
@@ -25,10 +27,8 @@ from croupier.kube.client.clock import Clock
 from croupier.kube.client.errors import Conflict, NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
-from croupier.node.agent.node_informers import NodeInformers
-from croupier.node.agent.publishing import FIELD_MANAGER
 from croupier.node.agent.round_state import RoundState
-from croupier.node.kubelet import bound_pods
+from croupier.node.node_informers import NodeInformers
 
 REASON: Final = "GPUWrongCard"
 REPAIR_DELAY: Final = 2.0
@@ -68,7 +68,7 @@ class MismatchRepair:
         if picture.given is None:
             return None
         pods = {pod.metadata.key: pod for pod in self._informers.pods()}
-        bound = [view for pod in pods.values() if (view := bound_pods.bound(pod)) is not None]
+        bound = [view for pod in pods.values() if (view := convert_pod.bound(pod)) is not None]
         mismatches = [
             mismatch
             for mismatch in allocation_check.compare(bound, picture.given, offer.cards)
@@ -112,7 +112,11 @@ class MismatchRepair:
 
     async def _follow(self, mismatch: AllocationMismatch, pod: Pod, offer: ServedResources) -> None:
         meta = pod.metadata
-        text = bound_pods.annotation(mismatch.actual, offer.cards)
+        places = {
+            card.id: (card.index, card.pool is not None and card.pool.sharing == "TimeSlice")
+            for card in offer.cards.values()
+        }
+        text = allocation.encode_for(mismatch.actual, places)
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": {**guard, "annotations": {allocation.ALLOCATION: text}}}
         try:

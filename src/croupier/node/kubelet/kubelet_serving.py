@@ -6,18 +6,19 @@ from pathlib import Path
 
 import structlog
 
+from croupier.api import convert_pod
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import DeviceUnit, ServedResources
 from croupier.kube.client.clock import Clock
-from croupier.node.agent.node_informers import NodeInformers
 from croupier.node.cards.card_driver import CardDriver, CardError, ContainerEdits, HeldDevice, ObservedCard
-from croupier.node.kubelet import bound_pods, plugin_manager
+from croupier.node.kubelet import plugin_manager
 from croupier.node.kubelet.allocator import Allocator, AllocatorInputs
 from croupier.node.kubelet.checkpoint import KubeletCheckpoint
 from croupier.node.kubelet.grpc_calls import KubeletError
 from croupier.node.kubelet.plugin_manager import PluginManager
 from croupier.node.kubelet.pod_resources import PodResources
+from croupier.node.node_informers import NodeInformers
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +71,7 @@ class KubeletServing:
     async def close(self) -> None: ...
 
     def _pods(self) -> Sequence[BoundPod]:
-        return [view for pod in self._informers.pods() if (view := bound_pods.bound(pod)) is not None]
+        return [view for pod in self._informers.pods() if (view := convert_pod.bound(pod)) is not None]
 
     def _edits(self, parts: Sequence[DeviceUnit]) -> ContainerEdits:
         return self._cards.container_edits([self._held(part) for part in parts])

@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from croupier.api import convert_pod
 from croupier.api.core_v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
 from croupier.core.model.card import CardGrant
-from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import BoundPod, ContainerRequest
-from croupier.node.kubelet import bound_pods
+from croupier.core.pods import request_parser
+from croupier.core.quantity import NANO, Quantity
 from tests.core.kubelet_env import GPU, PERCENT, name, partitioned, pooled, share, slots, whole
 
 
@@ -76,13 +77,39 @@ SEEN = {
 
 @pytest.mark.parametrize(("source", "expected"), SEEN.values(), ids=SEEN)
 def test_bound_pods_with_device_requests_are_converted(source, expected):
-    assert bound_pods.bound(source) == expected
+    assert convert_pod.bound(source) == expected
+
+
+RESOURCES = {
+    "only a limit": ResourceRequirements(limits={GPU: "2"}),
+    "only a request": ResourceRequirements(requests={GPU: "2"}),
+    "a request next to a limit of something else": ResourceRequirements(
+        requests={GPU: "2"}, limits={"cpu": "1"}
+    ),
+    "a request next to a limit of other cards": ResourceRequirements(
+        requests={GPU: "2"}, limits={PERCENT: "50"}
+    ),
+    "a limit next to a request of something else": ResourceRequirements(
+        requests={"cpu": "1"}, limits={GPU: "2"}
+    ),
+    "a request below the limit": ResourceRequirements(requests={GPU: "1"}, limits={GPU: "2"}),
+}
+
+
+@pytest.mark.parametrize("resources", RESOURCES.values(), ids=RESOURCES)
+def test_a_device_plugin_counts_what_the_ledger_counts(resources):
+    source = pod(Container(name="main", resources=resources))
+    view, seen = convert_pod.view(source), convert_pod.bound(source)
+
+    assert seen is not None
+    amounts = {name: Quantity(amount * NANO) for name, amount in seen.wants.items()}
+    assert request_parser.read(amounts, {}) == view.wants
 
 
 def test_an_unbound_pod_is_skipped():
     waiting = msgspec.structs.replace(pod(gpu("main")), spec=PodSpec(containers=(gpu("main"),)))
 
-    assert bound_pods.bound(waiting) is None
+    assert convert_pod.bound(waiting) is None
 
 
 WRITTEN = {
@@ -94,7 +121,8 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("cards", "part"), WRITTEN.values(), ids=WRITTEN)
 def test_a_changed_allocation_can_be_decoded(cards, part):
-    text = bound_pods.annotation((part,), plugin_devices.served_resources(cards).cards)
+    places = {card.id: (card.index, card.pool is not None) for card in cards}
+    text = allocation.encode_for((part,), places)
 
     assert allocation.decode(text) == (part,)
     (entry,) = allocation.entries(text)
