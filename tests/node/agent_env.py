@@ -24,10 +24,10 @@ from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
 from croupier.node.agent.agent import NodeAgent, NodeAgentOptions, NodeAgentParts
 from croupier.node.agent.fleet import StatusServing
-from croupier.node.agent.node_informers import POOL_LABEL, NodeInformers, PoolConfigMaps
 from croupier.node.agent.repartitioning import Repartitioner
 from croupier.node.cards import simulated_spec, simulated_state
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
+from croupier.node.node_informers import POOL_LABEL, NodeInformers, PoolConfigMaps
 from tests.controllers.ledger_env import watched
 from tests.kube.polling import until
 

@@ -16,8 +16,6 @@ from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.plugin_devices import NodeCard
 from croupier.kube.client.clock import SystemClock
 from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
-from croupier.node.agent.round_state import DesiredLayouts, RoundState
-from croupier.node.cards.card_driver import DriverSnapshot
 from croupier.node.kubelet.allocation_mismatch import DELETION_DELAY, REPAIR_DELAY, MismatchRepair
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
@@ -101,8 +99,7 @@ class MismatchCheck:
     async def after(self, seconds: float, given: Sequence[KubeletAssignment] | None) -> float | None:
         """Returns the seconds until the next check is due."""
         self.clock.now_at += seconds
-        picture = RoundState(DriverSnapshot(), {}, DesiredLayouts(), {}, (), given, self._alone)
-        return await self._check.inspect(picture, self._offer)
+        return await self._check.inspect(given, self._offer, without_ledger=self._alone)
 
 
 def event_notes(env: AgentEnv) -> list[str]:

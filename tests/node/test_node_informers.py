@@ -6,9 +6,9 @@ from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
 from croupier.core.model.card import CardGrant
 from croupier.core.model.pod_view import PodView
-from croupier.node.agent import node_informers as agent_sight
-from croupier.node.agent.node_informers import PoolConfigMaps
+from croupier.node import node_informers as agent_sight
 from croupier.node.cards.card_driver import ObservedCard
+from croupier.node.node_informers import PoolConfigMaps
 
 CARDS = agent_sight.cards_by_id(
     "n", [ObservedCard(0, "GPU-0", "0000:10:00.0"), ObservedCard(1, "GPU-1", "0000:11:00.0")]
@@ -30,7 +30,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("held", "expected"), NAMES.values(), ids=NAMES)
-@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("without_ledger", [True, False])
 def test_a_pod_holds_the_card_of_its_allocation(held, expected, without_ledger):
     assert agent_sight.holders_by_card("n", [held], CARDS, without_ledger=without_ledger) == expected
 

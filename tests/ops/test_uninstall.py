@@ -8,6 +8,7 @@ from croupier.admission import configurations
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.api import crds, kinds
 from croupier.api.core_v1 import micro_time
+from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.mps.reservation import RELEASE_FINALIZER
@@ -15,7 +16,6 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
-from croupier.node.agent import publishing
 from croupier.ops.doctor import DEPLOYMENTS
 from croupier.ops.doctor_webhook import BINDINGS, MUTATING, POLICIES, REGISTRATIONS, VALIDATING
 from croupier_lab import shared_cluster
@@ -55,7 +55,7 @@ async def _node(api: Client) -> None:
     words = {"gpu.deckhouse.io/pool-taints": "gpu=ours:NoSchedule", "kept": "by a person"}
     labels = {"pool.gpu.deckhouse.io/team-a": "", "by": "a-person"}
     await api.patch(kinds.NODES, NODE, {"metadata": {"annotations": words, "labels": labels}})
-    agent = api.with_field_manager(publishing.FIELD_MANAGER)
+    agent = api.with_field_manager(FIELD_MANAGER)
     await agent.apply(
         kinds.NODES, {"metadata": {"name": NODE, "labels": {"nvidia.com/mig.config.state": "success"}}}
     )

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from croupier.admission import certificates_shared, configurations
 from croupier.api import crds, kinds, market_report
 from croupier.api.gpu import agent_report
+from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.meta import PART_OF_SELECTOR
@@ -32,7 +33,6 @@ from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, P
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import Conflict, KubeError, NotFound
 from croupier.kube.client.resource import Raw, Resource
-from croupier.node.agent import publishing
 from croupier.ops.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, renew_time
 from croupier.ops.doctor_webhook import BINDINGS, POLICIES, REGISTRATIONS
 
@@ -161,7 +161,7 @@ def _applied(meta: Raw) -> set[str]:
     """Labels that the node agent applied and still owns."""
     keys: set[str] = set()
     for entry in meta.get("managedFields") or []:
-        if entry.get("manager") == publishing.FIELD_MANAGER and not entry.get("subresource"):
+        if entry.get("manager") == FIELD_MANAGER and not entry.get("subresource"):
             labels = entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:labels", {})
             keys |= {key.removeprefix("f:") for key in labels if key != "."}
     return keys & (meta.get("labels") or {}).keys()
@@ -341,7 +341,7 @@ async def _unmark(cluster: UninstallTarget, name: str) -> None:
     left = marks(node)
     if _applied(node["metadata"]):  # an apply without fields removes all fields that the agent owns
         alone = {"metadata": {"name": name, "uid": node["metadata"]["uid"]}}
-        agent = cluster.api.with_field_manager(publishing.FIELD_MANAGER)
+        agent = cluster.api.with_field_manager(FIELD_MANAGER)
         node = await agent.apply(kinds.NODES.raw, alone)
     await _unlabel(cluster, node)
     if left.conditions or left.resources:

@@ -19,14 +19,13 @@ from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
+from croupier.node import node_informers as agent_sight
 from croupier.node.agent import gpu_labels, previous_report
-from croupier.node.agent import node_informers as agent_sight
 from croupier.node.agent.agent import NodeAgent, NodeAgentParts
 from croupier.node.agent.agent import NodeAgentOptions as AgentSettings
 from croupier.node.agent.fleet import FleetInformers as FleetSources
 from croupier.node.agent.fleet import NodeAgentFleet, StatusServing
 from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
-from croupier.node.agent.node_informers import NodeInformers, PoolConfigMaps
 from croupier.node.agent.repartition_journal import FileJournal, MemoryJournal, RepartitionJournal
 from croupier.node.agent.repartitioning import DEADLINE, Repartitioner
 from croupier.node.cards import simulated_spec
@@ -36,6 +35,7 @@ from croupier.node.cards.nvml import NvmlCards
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
 from croupier.node.kubelet.allocation_mismatch import MismatchRepair
 from croupier.node.kubelet.kubelet_serving import KubeletServing
+from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 from croupier.wiring.process_context import (
     BOUND_PODS,
     InformerFactory,

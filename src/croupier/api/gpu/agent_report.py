@@ -20,6 +20,8 @@ NODE_ANNOTATION: Final = "gpu.deckhouse.io/node"
 AGENT_LABEL: Final = "gpu.deckhouse.io/agent"
 """The label on the Lease of every node agent."""
 LEASE_SELECTOR: Final = f"{AGENT_LABEL}=node"
+FIELD_MANAGER: Final = "croupier-node"
+"""The field manager of the agent's writes, and the reporting controller of its Events."""
 READY_HEARTBEATS: Final = 3
 """The number of consecutive good heartbeats after which a card or node is ready. Counters stop there."""
 

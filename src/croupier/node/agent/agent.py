@@ -34,7 +34,6 @@ from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.node.agent import gpu_labels, previous_report, publishing, reporting
 from croupier.node.agent import round_state as agent_picture
-from croupier.node.agent.node_informers import NodeInformers
 from croupier.node.agent.publishing import Publisher
 from croupier.node.agent.repartitioning import Repartitioner, RepartitionFailed, RepartitionResult
 from croupier.node.agent.reporting import HeartbeatCounters, ReportContext
@@ -42,6 +41,8 @@ from croupier.node.agent.round_state import RoundInputs, RoundState
 from croupier.node.cards import dcgm_exporter
 from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot, ObservedCard
 from croupier.node.cards.dcgm_exporter import DcgmReadings
+from croupier.node.kubelet.allocation_mismatch import MismatchRepair
+from croupier.node.node_informers import NodeInformers
 
 WRITE_TIMEOUT: Final = 10.0
 """The timeout of each write of a round in seconds. A failed write is retried in the next round."""
@@ -60,14 +61,6 @@ class DeviceServing(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class AllocationCheck(Protocol):
-    """Checks pods whose devices differ from their allocation."""
-
-    async def inspect(self, picture: RoundState, offer: ServedResources) -> float | None:
-        """Returns the seconds until the next check is due, if any."""
-        ...
 
 
 class NodeAgentMetrics(Protocol):
@@ -103,7 +96,7 @@ class NodeAgentParts:
     serving: DeviceServing
     repartitioner: Repartitioner
     recorder: EventRecorder
-    check: AllocationCheck | None = None
+    check: MismatchRepair | None = None
     monitor: HealthMonitor | None = None
 
 
@@ -216,15 +209,15 @@ class NodeAgent:
             await self._parts.serving.serve(offer, picture.cards)
         self._settings.gauge.offered(self._node, offer)
         await self._publish(picture)
-        if (check := self._parts.check) is not None:
-            self._check_in = None
-            await self._try_write(
-                "the check of device assignments", lambda: self._checked(check, picture, offer)
-            )
+        await self._try_write("the check of device assignments", lambda: self._check(picture, offer))
         await self._repartition_next(picture)
 
-    async def _checked(self, check: AllocationCheck, picture: RoundState, offer: ServedResources) -> None:
-        self._check_in = await check.inspect(picture, offer)
+    async def _check(self, picture: RoundState, offer: ServedResources) -> None:
+        self._check_in = None
+        if self._parts.check is not None:
+            self._check_in = await self._parts.check.inspect(
+                picture.given, offer, without_ledger=picture.without_ledger
+            )
 
     def _offered(self, picture: RoundState) -> ServedResources:
         """The offer. It is reused if the cards are unchanged, because it has a hundred devices per card."""

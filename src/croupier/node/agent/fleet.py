@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import structlog
 
 from croupier.api.core_v1 import ConfigMap, Node, Pod
+from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import NODE_LABEL, GPUDevice
 from croupier.api.kinds import NODES
 from croupier.core import quantity
@@ -26,11 +27,10 @@ from croupier.kube.cache import store
 from croupier.kube.cache.store import ObjectChange, Store, StoreIndex
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
-from croupier.node.agent import node_informers
+from croupier.node import node_informers
 from croupier.node.agent.agent import NodeAgent
-from croupier.node.agent.node_informers import NodeInformers, PoolConfigMaps
-from croupier.node.agent.publishing import FIELD_MANAGER
 from croupier.node.cards.card_driver import ObservedCard
+from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 
 START_CONCURRENCY: Final = 16
 """The number of agents that start concurrently."""

@@ -14,7 +14,7 @@ import structlog
 
 from croupier.api.core_v1 import Node, NodeCondition, micro_time
 from croupier.api.gpu import agent_report
-from croupier.api.gpu.agent_report import AgentReport, CardReport
+from croupier.api.gpu.agent_report import FIELD_MANAGER, AgentReport, CardReport
 from croupier.api.gpu.device import DevicePartitioning
 from croupier.api.kinds import LEASES, NODES
 from croupier.core.nodes.node_conditions import DesiredNodeCondition
@@ -22,8 +22,6 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import Conflict, NotFound
 
-FIELD_MANAGER: Final = "croupier-node"
-"""The field manager of these writes, and the reporting controller of Events."""
 MIN_WRITE_INTERVAL: Final = 0.5
 """The shortest interval between two writes of the Lease in seconds."""
 _LABEL: Final = ".metadata.labels."

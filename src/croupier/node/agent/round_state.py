@@ -12,9 +12,10 @@ from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
 from croupier.core.nodes.node_conditions import DesiredNodeCondition, DevicePluginState
 from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
-from croupier.node.agent import mig_config, node_informers
-from croupier.node.agent.node_informers import NodeInformers
+from croupier.node import node_informers
+from croupier.node.agent import mig_config
 from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard
+from croupier.node.node_informers import NodeInformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class RoundState:
             changing=step.state == "Changing",
             mig_enabled=card.mig_enabled,
             slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
-            pool=None if pool is None else PoolMembership(pool.name, pool.sharing, pool.slices),
+            pool=None if pool is None else PoolMembership(pool.name, pool.sharing),
             kept=self._kept(card_id) if step.state in node_informers.IN_PROGRESS else None,
         )
 

@@ -21,13 +21,13 @@ from croupier.api.kinds import PODS
 from croupier.api.mps import allocation
 from croupier.core.nodes import allocation_check
 from croupier.core.nodes.allocation_check import AllocationMismatch
+from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.plugin_devices import ServedResources
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.clock import Clock
 from croupier.kube.client.errors import Conflict, NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
-from croupier.node.agent.round_state import RoundState
 from croupier.node.node_informers import NodeInformers
 
 REASON: Final = "GPUWrongCard"
@@ -63,17 +63,19 @@ class MismatchRepair:
         self._reported: set[str] = set()
         self._since: dict[str, float] = {}
 
-    async def inspect(self, picture: RoundState, offer: ServedResources) -> float | None:
+    async def inspect(
+        self, given: Sequence[KubeletAssignment] | None, offer: ServedResources, *, without_ledger: bool
+    ) -> float | None:
         """Repair mismatches that have lasted long enough. Returns the seconds until the next one is due."""
-        if picture.given is None:
+        if given is None:
             return None
         pods = {pod.metadata.key: pod for pod in self._informers.pods()}
         bound = [view for pod in pods.values() if (view := convert_pod.bound(pod)) is not None]
         mismatches = [
             mismatch
-            for mismatch in allocation_check.compare(bound, picture.given, offer.cards)
+            for mismatch in allocation_check.compare(bound, given, offer.cards)
             # Without a ledger there are no grants to compare with.
-            if mismatch.pod.grant or not picture.without_ledger
+            if mismatch.pod.grant or not without_ledger
         ]
         now = self._clock.monotonic()
         self._since = {str(mismatch): self._since.get(str(mismatch), now) for mismatch in mismatches}
@@ -112,10 +114,7 @@ class MismatchRepair:
 
     async def _follow(self, mismatch: AllocationMismatch, pod: Pod, offer: ServedResources) -> None:
         meta = pod.metadata
-        places = {
-            card.id: (card.index, card.pool is not None and card.pool.sharing == "TimeSlice")
-            for card in offer.cards.values()
-        }
+        places = {card.id: (card.index, card.time_sliced) for card in offer.cards.values()}
         text = allocation.encode_for(mismatch.actual, places)
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": {**guard, "annotations": {allocation.ALLOCATION: text}}}

@@ -14,8 +14,7 @@ from croupier.api import convert_pod as reading
 from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu import convert_pool
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
-from croupier.api.gpu.pool import DEFAULT_SLICES, PoolAllocation
-from croupier.core.cards import mig
+from croupier.api.gpu.pool import PoolAllocation
 from croupier.core.ledger import reported_cards
 from croupier.core.model import card_name as naming
 from croupier.core.model.pod_view import PodView
@@ -101,31 +100,20 @@ def decode_pool(config_map: ConfigMap) -> PoolLayout:
         allocation = _ALLOCATION.decode(config_map.data.get(ALLOCATION_KEY, ""))
     except msgspec.MsgspecError as error:
         raise ValueError(f"{IDS_KEY} or {ALLOCATION_KEY} is missing or invalid: {error}") from error
-    return _pool_of(name, frozenset(ids), allocation)
+    return PoolLayout(name, frozenset(ids), convert_pool.sharing(allocation))
 
 
 def with_card_overrides(pools: Sequence[PoolLayout], devices: Iterable[GPUDevice]) -> list[PoolLayout]:
     """The pools, preceded by one for each card that has its own allocation during a rollout."""
     allocations = {_id(device): convert_pool.card_allocation(device) for device in devices}
     own = [
-        _pool_of(pool.name, frozenset((card,)), allocation)
+        PoolLayout(pool.name, frozenset((card,)), convert_pool.sharing(allocation))
         for card, allocation in allocations.items()
         if allocation is not None
         for pool in pools
         if card in pool.cards
     ]
     return [*own, *pools]
-
-
-def _pool_of(name: str, cards: frozenset[str], allocation: PoolAllocation) -> PoolLayout:
-    return PoolLayout(
-        name=name,
-        cards=cards,
-        sharing=allocation.mode,
-        slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
-        profile=allocation.mig_profile or "",
-        layout=mig.canonical((line.profile, line.count) for line in allocation.mig_layout or ()),
-    )
 
 
 def cards_by_id(node: str, seen: Iterable[ObservedCard]) -> dict[str, ObservedCard]:
