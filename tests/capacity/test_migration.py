@@ -12,6 +12,7 @@ from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.migration import InMemoryManagerActive, MigrationFailed
 from croupier.core.claims import rebuild
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.core.ledger.reservation_hold import ReservationHold
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.pod_view import PodView
@@ -22,6 +23,7 @@ from croupier.kube.controller import lease
 from croupier.kube.controller.lease import LEASES, LeaseTimings
 from tests.capacity.env import NODE, NOON, UID, FixedClock, capacity_env, claim, node, pod
 
+REPORT = NodeCardReport(NODE, allocatable={"nvidia.com/gpu": 2})
 QUICK = LeaseTimings(duration=1, renew_deadline=0.8, every=0.1)
 
 
@@ -86,7 +88,7 @@ async def test_from_memory_into_the_api_server(kubeconfig):
     await memory.open(NODE, node())
     granted = await memory.claim(NODE, claim(pod(0), CardShares(2, 40), bound=True))
     promised = await memory.claim(NODE, claim("default/my-pod", until=None, reservation="example"))
-    records = rebuild.rebuild(NODE, node().cards, [_bound(granted)], [_promise(promised)], NOON)
+    records = rebuild.rebuild(REPORT, [_bound(granted)], [_promise(promised)], NOON)
 
     async with capacity_env(kubeconfig) as env:
         opened = await env.manager.open(NODE, records.ledger)
@@ -115,7 +117,7 @@ async def test_the_in_memory_manager_restarts_from_the_records():
     granted = await before.claim(NODE, claim(pod(0), CardShares(2, 40), bound=True))
 
     after = InMemoryCapacityManager(clock=FixedClock())
-    rebuilt: Ledger = rebuild.rebuild(NODE, node().cards, [_bound(granted)], [], NOON).ledger
+    rebuilt: Ledger = rebuild.rebuild(REPORT, [_bound(granted)], [], NOON).ledger
 
     assert await after.open(NODE, rebuilt) == before.ledger(NODE)
 

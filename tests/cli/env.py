@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +46,13 @@ async def node(api: Client, name: str, cards: str = "H100:2", **changes: Any) ->
     await api.create(kinds.NODES, body)
 
 
-async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapping[str, str] = {}) -> None:
+async def ledger(
+    api: Client,
+    name: str,
+    *holders: Mapping[str, int],
+    held: Mapping[str, str] = {},
+    indexes: Sequence[int] | None = None,
+) -> None:
     """Create the NodeReservation of a node: one card for each mapping of holders."""
     cards = [
         {
@@ -58,10 +64,20 @@ async def ledger(api: Client, name: str, *holders: Mapping[str, int], held: Mapp
             "capacityPercent": 100,
         }
         | ({"holders": dict(card_holders)} if card_holders else {})
-        for index, card_holders in enumerate(holders)
+        for index, card_holders in zip(indexes or range(len(holders)), holders, strict=True)
     ]
     body = {"metadata": {"name": name}, "spec": {"cards": cards, **({"held": dict(held)} if held else {})}}
     await api.create(kinds.NODE_RESERVATIONS.raw, body)
+
+
+async def reservation(api: Client, namespace: str, pod: str, *, node: str, cards: Sequence[str]) -> None:
+    """Create a Reservation that holds whole cards for a pod."""
+    spec = {"podKey": f"{namespace}/{pod}", "nodeName": node, "numCards": len(cards), "percentPerCard": 100}
+    body = {"metadata": {"name": pod, "namespace": namespace}, "spec": spec}
+    await api.create(kinds.RESERVATIONS.raw, body)
+    status = {"phase": "Reserved", "cards": [{"id": card, "percent": 100} for card in cards]}
+    patch = {"status": status}
+    await api.patch(kinds.RESERVATIONS, pod, patch, namespace=namespace, subresource="status")
 
 
 def pod(

@@ -74,6 +74,28 @@ async def test_respects_the_node_selector(api, crds, clean_cluster, ask):
     assert "1 node(s) didn't match Pod's node affinity/selector" in answer.out
 
 
+@pytest.mark.parametrize("manager", ["InMemory", "CRD"])
+@pytest.mark.usefixtures("crds", "clean_cluster")
+async def test_cards_of_a_reservation_are_not_offered(manager, api, namespace, ask, cluster):
+    """One of three cards is gone. The device plugin only counts, so it cannot be the held one."""
+    await env.node(api, "tried-1", "H100:2")
+    await env.reservation(api, namespace, "later", node="tried-1", cards=["tried-1-gpu-2"])
+    if manager == "CRD":
+        holder = f"{namespace}/later"
+        await env.ledger(api, "tried-1", {}, {holder: 100}, held={holder: "never"}, indexes=(0, 2))
+    body = env.pod(namespace, gpus=2)
+    await api.create(kinds.PODS, body)
+
+    answer = ask("-o", "json", stdin=yaml.safe_dump(body))
+    explained = croupier(
+        "explain", "pod", f"{namespace}/trainer", "-o", "json", kubeconfig=cluster.kubeconfig
+    )
+
+    assert (answer.code, answer.data["placed"]) == (1, [])
+    assert (explained.code, explained.data["state"], explained.data["fits"]) == (1, "Pending", [])
+    assert [item["asks"] for item in explained.data["instead"]] == [["1 card"]]
+
+
 BAD = {
     "nothing": ("", "contains none"),
     "no YAML": ("a: [", "neither YAML nor JSON at line"),

@@ -59,7 +59,7 @@ def cards_of(report: NodeCardReport) -> tuple[LedgerCard, ...]:
 def rebuilt(
     *pods: PodView, report: NodeCardReport | None = None, reservation_holds: tuple[ReservationHold, ...] = ()
 ) -> Ledger:
-    return rebuild.rebuild(NODE, cards_of(report or plugin_report()), pods, reservation_holds, NOON).ledger
+    return rebuild.rebuild(report or plugin_report(), pods, reservation_holds, NOON).ledger
 
 
 def by_key(*pods: PodView) -> dict[str, PodView]:
@@ -138,7 +138,7 @@ def placed_pods(draw: st.DrawFn, report: NodeCardReport) -> list[PodView]:
         if isinstance(grant, Refusal) or not grant:
             continue
         view = pod(name, wants=wants, grant=grant, minutes=minutes)
-        ledger = rebuild.rebuild(NODE, cards_of(report), [*placed, view], (), NOON).ledger
+        ledger = rebuild.rebuild(report, [*placed, view], (), NOON).ledger
         placed.append(view)
     return placed
 

@@ -17,7 +17,6 @@ from tests.core import node_records
 from tests.core.node_records import (
     NODE,
     NOON,
-    cards_of,
     gpu,
     half_of,
     pci,
@@ -30,7 +29,7 @@ from tests.core.node_records import (
 def kinds(
     *pods: PodView, report: NodeCardReport | None = None, reservation_holds: tuple[ReservationHold, ...] = ()
 ) -> list[tuple[str, str]]:
-    made = rebuild.rebuild(NODE, cards_of(report or plugin_report()), pods, reservation_holds, NOON)
+    made = rebuild.rebuild(report or plugin_report(), pods, reservation_holds, NOON)
     return [(finding.kind, finding.holder) for finding in made.findings]
 
 
@@ -102,7 +101,7 @@ RENAMED = {
     "placeholder MIG devices, now on any card": (
         pod(
             wants=(MigDevices("1g.10gb", 1),),
-            grant=(CardGrant(f"{NODE}-mig-1g.10gb-9", slots=("1g.10gb-0",)),),
+            grant=(CardGrant(f"{NODE}-mig-1g.10gb-99", slots=("1g.10gb-0",)),),
         ),
         plugin_report(0, **{"1g.10gb": 1}),
         (CardGrant(f"{NODE}-mig-1g.10gb-0", slots=("1g.10gb-0",)),),
@@ -175,13 +174,13 @@ def test_an_unreadable_request_is_reported():
 
 @given(node_records.reports(), node_records.many_pods(), node_records.reservation_holds(), st.randoms())
 def test_any_records_give_a_valid_and_deterministic_ledger(report, pods, reservation_holds, chance):
-    made = rebuild.rebuild(NODE, cards_of(report), pods, reservation_holds, NOON)
+    made = rebuild.rebuild(report, pods, reservation_holds, NOON)
 
     assert ledger.invariant_violations(made.ledger) == []
     assert len(made.ledger.cards) <= 32
     chance.shuffle(pods)
     chance.shuffle(reservation_holds)
-    assert rebuild.rebuild(NODE, cards_of(report), pods, reservation_holds, NOON) == made
+    assert rebuild.rebuild(report, pods, reservation_holds, NOON) == made
     live = {pod.holder for pod in pods if pod.node == NODE and not pod.finished}
     assert made.ledger.holders() <= live | {hold.pod for hold in reservation_holds}
     named = {finding.holder for finding in made.findings}
@@ -192,7 +191,7 @@ def test_any_records_give_a_valid_and_deterministic_ledger(report, pods, reserva
 @given(node_records.reports(), st.data())
 def test_placed_pods_are_rebuilt_exactly(report, data):
     placed = data.draw(node_records.placed_pods(report))
-    made = rebuild.rebuild(NODE, cards_of(report), placed, (), NOON)
+    made = rebuild.rebuild(report, placed, (), NOON)
 
     assert made.findings == ()
     assert {view.holder: made.ledger.grant(view.holder) for view in placed} == {

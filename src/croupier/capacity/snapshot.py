@@ -17,7 +17,6 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import NodeReservation, Reservation, ledger_codec, reservation_hold
 from croupier.core.claims import rebuild
 from croupier.core.claims.rebuild import RebuiltLedger
-from croupier.core.ledger import reported_cards
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
@@ -136,10 +135,8 @@ def _counted(world: _ClusterObjects, bound: Sequence[Pod], now: datetime) -> Ite
     holds = filter(None, map(reservation_hold.hold_of, world.reservations))
     holds_by_node = _grouped(holds, lambda hold: hold.node)
     for name in missing:
-        on_node = pods_by_node.get(name, ())
-        in_use = [part for pod in on_node for part in pod.grant]
-        cards = reported_cards.from_report(world.report(name), in_use).cards
-        yield rebuild.rebuild(name, cards, on_node, holds_by_node.get(name, ()), now)
+        pods, holds = pods_by_node.get(name, ()), holds_by_node.get(name, ())
+        yield rebuild.rebuild(world.report(name), pods, holds, now)
 
 
 def _by_node(devices: Iterable[GPUDevice]) -> Mapping[str, Sequence[GPUDevice]]:

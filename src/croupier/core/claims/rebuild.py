@@ -13,6 +13,7 @@ from typing import Final
 from croupier.core.ledger import ledger, reported_cards, sync_cards
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.core.ledger.reservation_hold import ReservationHold
 from croupier.core.ledger.sync_cards import CardNames
 from croupier.core.model import card_request
@@ -32,17 +33,19 @@ class RebuiltLedger:
 
 
 def rebuild(
-    node: str,
-    cards: Sequence[LedgerCard],
-    pods: Iterable[PodView],
-    reservations: Iterable[ReservationHold],
-    now: datetime,
+    report: NodeCardReport, pods: Iterable[PodView], reservations: Iterable[ReservationHold], now: datetime
 ) -> RebuiltLedger:
-    """Older pods first, then Reservations, then pods without allocation. The result is deterministic."""
+    """Older pods first, then Reservations, then pods without allocation. The result is deterministic.
+
+    A node without inventory reports only how many cards it has: the cards of pods and Reservations are kept.
+    """
+    node = report.node
     live = sorted((pod for pod in pods if pod.node == node and not pod.finished), key=by_age)
     promised = sorted(
         (hold for hold in reservations if hold.node == node), key=lambda hold: (hold.pod, hold.name)
     )
+    in_use = (part for record in (*live, *promised) for part in record.grant)
+    cards = reported_cards.from_report(report, in_use).cards
     pledges = {hold.pod: hold for hold in reversed(promised)}
     names = sync_cards.card_names(node, cards)
     grants = {pod.holder: allocated_grant(pod, names, pledges.get(pod.key)) for pod in live}
