@@ -76,8 +76,8 @@ def test_a_pool_shares_by_its_status_until_a_change_is_rolled_out():
     wished = PoolAllocation(mode="MIG", mig_profile="1g.10gb")
     turns = PoolAllocation(mode="TimeSlice")
 
-    assert convert_node.pool(pool(wished)).sharing == "MIG"
-    assert convert_node.pool(pool(wished, turns)).sharing == "TimeSlice"
+    assert convert_node.pool(pool(wished)).sharing.mode == "MIG"
+    assert convert_node.pool(pool(wished, turns)).sharing.mode == "TimeSlice"
 
 
 def test_during_a_rollout_card_by_card_changed_cards_have_their_own_allocation():
@@ -85,7 +85,7 @@ def test_during_a_rollout_card_by_card_changed_cards_have_their_own_allocation()
     now = PoolAllocation(mode="MIG", mig_profile="1g.10gb", rollout="PerCard")
     read = convert_node.pool(pool(wished, now, condition("Maintenance", "PerCard")))
 
-    assert (read.profile, read.withheld) == ("1g.10gb", "")
+    assert (read.sharing.profile, read.withheld) == ("1g.10gb", "")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from croupier.core.ledger.reported_cards import SharingMode
 from croupier.core.model import card_name
 from croupier.core.model.card import CardGrant
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.sharing import PoolMode, Sharing
 from croupier.core.nodes import device_allocation, plugin_devices
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,
@@ -39,8 +39,8 @@ def partitioned(index: int = 0, slots: Sequence[tuple[str, str]] = SMALL, **abou
     return whole(index, mig_enabled=True, slots=made, **about)
 
 
-def pooled(index: int = 0, sharing: SharingMode = "MPS", pool: str = "blue", slices: int = 8) -> NodeCard:
-    return whole(index, pool=PoolMembership(pool, sharing, slices))
+def pooled(index: int = 0, sharing: PoolMode = "MPS", pool: str = "blue", slices: int = 8) -> NodeCard:
+    return whole(index, pool=PoolMembership(pool, Sharing(sharing, slices=slices)))
 
 
 def share(index: int, percent: int = 100) -> CardGrant:

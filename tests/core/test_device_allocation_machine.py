@@ -173,7 +173,7 @@ def wish(card: NodeCard, size: int, *, whole: bool) -> tuple[dict[str, int], Car
         return {SLOT: 1}, CardGrant(card.id, slots=tuple(slot.id for slot in card.slots))
     if card.pool is None:
         return ({GPU: 1}, CardGrant(card.id, 100)) if whole else ({PERCENT: size}, CardGrant(card.id, size))
-    if card.pool.sharing == "Exclusive":
+    if card.pool.sharing.mode == "Exclusive":
         return {f"{POOL}{card.pool.name}": 1}, CardGrant(card.id, 100)
     return {f"{POOL}{card.pool.name}": size}, CardGrant(card.id, size)
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig
+from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes.layout_plan import (
     CardHistory,
@@ -146,13 +147,17 @@ def test_repeated_failures_are_retried_with_backoff():
 
 
 POOLS = {
-    "whole cards": (PoolLayout("p", frozenset(), "Exclusive"), "whole", ""),
-    "time slices": (PoolLayout("p", frozenset(), "TimeSlice"), "whole", ""),
-    "as many as fit": (PoolLayout("p", frozenset(), "MIG", profile="2g.20gb"), "2g.20gb:3", ""),
-    "a layout": (PoolLayout("p", frozenset(), "MIG", layout=MEDIUM), "2g.20gb:2,3g.30gb:1", ""),
-    "unknown profile": (PoolLayout("p", frozenset(), "MIG", profile="9g.90gb"), "9g.90gb", "no MIG profile"),
+    "whole cards": (PoolLayout("p", frozenset(), Sharing("Exclusive")), "whole", ""),
+    "time slices": (PoolLayout("p", frozenset(), Sharing("TimeSlice")), "whole", ""),
+    "as many as fit": (PoolLayout("p", frozenset(), Sharing("MIG", profile="2g.20gb")), "2g.20gb:3", ""),
+    "a layout": (PoolLayout("p", frozenset(), Sharing("MIG", layout=MEDIUM)), "2g.20gb:2,3g.30gb:1", ""),
+    "unknown profile": (
+        PoolLayout("p", frozenset(), Sharing("MIG", profile="9g.90gb")),
+        "9g.90gb",
+        "no MIG profile",
+    ),
     "too many devices": (
-        PoolLayout("p", frozenset(), "MIG", layout=(("3g.30gb", 3),)),
+        PoolLayout("p", frozenset(), Sharing("MIG", layout=(("3g.30gb", 3),))),
         "3g.30gb:3",
         "at most 2 of 3g.30gb",
     ),
@@ -170,7 +175,7 @@ def test_the_target_of_a_pool(pool, target, refused):
 
 def test_a_pool_overrides_the_annotation_and_other_cards_stay():
     cards = [LayoutCard(name, index, kinds=MODEL.kinds) for index, name in enumerate("abc")]
-    pool = PoolLayout("training", frozenset("a"), "MIG", profile="1g.10gb")
+    pool = PoolLayout("training", frozenset("a"), Sharing("MIG", profile="1g.10gb"))
 
     found = node_plan.targets(cards, [pool], {0: MEDIUM, 1: MEDIUM})
 

@@ -7,18 +7,19 @@ from hypothesis import strategies as st
 from croupier.core.claims import rebuild
 from croupier.core.ledger import ledger, reported_cards, sync_cards
 from croupier.core.ledger.ledger import HoldTerms, Ledger
-from croupier.core.ledger.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
+from croupier.core.model.sharing import Sharing
 from tests.core import node_records
 from tests.core.node_records import NODE, gpu, half_of, pci, plugin_report
 
 POOLS = {
-    "shared": PoolSharing("MPS"),
-    "alone": PoolSharing("Exclusive"),
-    "turns": PoolSharing("TimeSlice", slices=4),
-    "small": PoolSharing("MIG", profile="1g.10gb"),
-    "mixed": PoolSharing("MIG", layout=(("2g.20gb", 2), ("3g.40gb", 1))),
-    "wrong": PoolSharing("MIG", layout=(("7g.80gb", 2),)),
+    "shared": ReportedPool(Sharing("MPS")),
+    "alone": ReportedPool(Sharing("Exclusive")),
+    "turns": ReportedPool(Sharing("TimeSlice", slices=4)),
+    "small": ReportedPool(Sharing("MIG", profile="1g.10gb")),
+    "mixed": ReportedPool(Sharing("MIG", layout=(("2g.20gb", 2), ("3g.40gb", 1)))),
+    "wrong": ReportedPool(Sharing("MIG", layout=(("7g.80gb", 2),))),
 }
 A100 = {"1g.10gb": 7, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
 
@@ -66,7 +67,7 @@ def test_a_pool_partitions_its_cards():
 
 
 def test_the_simulated_card_of_70_gb_is_partitioned_as_in_the_examples():
-    pool = PoolSharing("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1)))
+    pool = ReportedPool(Sharing("MIG", layout=(("2g.20gb", 2), ("3g.30gb", 1))))
     fits = {"1g.10gb": 7, "2g.20gb": 3, "3g.30gb": 2}
     (card,) = reported_cards.from_report(
         NodeCardReport(NODE, devices=(device(pool="p", fits=fits),), pools={"p": pool})
@@ -103,13 +104,13 @@ TOLD = {
     ),
     "unhealthy with a device beyond its end": (device(cut=(MigSlot("x", "3g.40gb", 6, 4),)), "MIG", 0, False),
     "with the new sharing while it is ahead of its pool": (
-        device(pool="small", cut=cut("2g.20gb"), ahead=PoolSharing("MIG", layout=(("2g.20gb", 1),))),
+        device(pool="small", cut=cut("2g.20gb"), ahead=Sharing("MIG", layout=(("2g.20gb", 1),))),
         "MIG",
         1,
         True,
     ),
     "unhealthy with the old layout while it is ahead of its pool": (
-        device(pool="small", cut=SEVEN, ahead=PoolSharing("MIG", layout=(("2g.20gb", 1),))),
+        device(pool="small", cut=SEVEN, ahead=Sharing("MIG", layout=(("2g.20gb", 1),))),
         "MIG",
         7,
         False,
@@ -118,7 +119,7 @@ TOLD = {
 }
 CHANGING = {
     **POOLS,
-    "resting": PoolSharing("MPS", withheld="its pool is in Maintenance"),
+    "resting": ReportedPool(Sharing("MPS"), withheld="its pool is in Maintenance"),
 }
 
 
@@ -293,4 +294,4 @@ def test_counting_is_deterministic(report):
     assert ledger.invariant_violations(Ledger(NODE, once.cards)) == []
     assert len(once.cards) <= MAX_CARDS
     assert reported_cards.from_report(report) == once
-    assert rebuild.rebuild(NODE, once.cards, (), (), node_records.NOON).ledger.cards == once.cards
+    assert rebuild.rebuild(report, (), (), node_records.NOON).ledger.cards == once.cards

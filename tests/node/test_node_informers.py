@@ -6,6 +6,7 @@ from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
 from croupier.core.model.card import CardGrant
 from croupier.core.model.pod_view import PodView
+from croupier.core.model.sharing import Sharing
 from croupier.node import node_informers as agent_sight
 from croupier.node.cards.card_driver import ObservedCard
 from croupier.node.node_informers import PoolConfigMaps
@@ -57,7 +58,7 @@ def test_each_version_of_a_pool_is_decoded_once_and_an_invalid_one_is_reported()
     pools = PoolConfigMaps(maps)
 
     (pool,), troubles = pools()
-    assert (pool.name, pool.cards, pool.sharing, pool.slices) == ("p", frozenset({FIRST}), "TimeSlice", 8)
+    assert (pool.name, pool.cards, pool.sharing) == ("p", frozenset({FIRST}), Sharing("TimeSlice", slices=8))
     assert not troubles
     assert pools()[0][0] is pool
 

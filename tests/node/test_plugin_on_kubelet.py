@@ -9,6 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from croupier.api import kinds
+from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import allocation_check, plugin_devices
 from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
 from croupier.kube.client import api_client, config
@@ -59,7 +60,7 @@ async def test_allocatable_follows_every_change_of_the_offer(env):
 
 async def test_a_pod_gets_its_granted_devices_and_environment(env):
     async with env.plugins() as plugins:
-        mps = PoolMembership("mps", "MPS")
+        mps = PoolMembership("mps", Sharing("MPS"))
         three = cards(env.node, 3)
         offer = plugin_devices.served_resources([three[0], three[1], replace(three[2], pool=mps)])
         await env.serves(plugins, offer, {GPU: 2, PERCENT: 200, f"{POOL}mps": 100})
@@ -138,7 +139,7 @@ def _early(name: str, card: NodeCard) -> dict[str, Any]:
 
 async def test_plugins_register_with_a_restarted_kubelet_and_pods_keep_their_devices(env):
     resource = f"{POOL}restart"
-    listed = cards(env.node, 2, PoolMembership("restart", "Exclusive"))
+    listed = cards(env.node, 2, PoolMembership("restart", Sharing("Exclusive")))
     async with env.plugins() as plugins:
         await env.serves(plugins, plugin_devices.served_resources(listed), {resource: 2})
         await env.opens(pod("before", {resource: 1}))
@@ -159,7 +160,9 @@ async def test_plugins_register_with_a_restarted_kubelet_and_pods_keep_their_dev
 async def test_when_an_old_process_stops_the_new_one_registers_again(env):
     """Pitfall: the kubelet takes the end of the old plugin for the end of the resource."""
     resource = f"{POOL}upgrade"
-    offer = plugin_devices.served_resources(cards(env.node, 1, PoolMembership("upgrade", "TimeSlice")))
+    offer = plugin_devices.served_resources(
+        cards(env.node, 1, PoolMembership("upgrade", Sharing("TimeSlice", slices=8)))
+    )
     async with env.plugins() as new:
         async with env.plugins() as old:
             await env.serves(old, offer, {resource: 8})
@@ -180,7 +183,9 @@ async def _until_registered(env: PluginEnv, resource: str, many: int) -> None:
 async def test_a_removed_socket_is_bound_again(env):
     """Pitfall: the next registration would fail and leave devices without a plugin."""
     resource = f"{POOL}socket"
-    offer = plugin_devices.served_resources(cards(env.node, 1, PoolMembership("socket", "TimeSlice")))
+    offer = plugin_devices.served_resources(
+        cards(env.node, 1, PoolMembership("socket", Sharing("TimeSlice", slices=8)))
+    )
     async with env.plugins() as plugins:
         await env.serves(plugins, offer, {resource: 8})
         (socket,) = env.directory.glob("croupier-*")
@@ -194,8 +199,8 @@ async def test_a_removed_socket_is_bound_again(env):
 
 async def test_a_resource_of_another_plugin_is_taken_over_only_after_that_plugin_is_gone(env):
     resource = f"{POOL}theirs"
-    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("theirs", "Exclusive")))
-    ours = plugin_devices.served_resources(cards(env.node, 2, PoolMembership("theirs", "Exclusive")))
+    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("theirs", Sharing("Exclusive"))))
+    ours = plugin_devices.served_resources(cards(env.node, 2, PoolMembership("theirs", Sharing("Exclusive"))))
     quick = {"ask_every": 0.5, "others_gone_after": 1.0}
     async with env.plugins(**quick) as plugins:
         async with env.plugins(name="GPU") as other:
@@ -211,8 +216,8 @@ async def test_a_resource_of_another_plugin_is_taken_over_only_after_that_plugin
 
 async def test_a_plugin_that_registers_later_keeps_the_resource(env):
     resource = f"{POOL}taken"
-    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("taken", "Exclusive")))
-    ours = cards(env.node, 2, PoolMembership("taken", "Exclusive"))
+    theirs = plugin_devices.served_resources(cards("GPU", 3, PoolMembership("taken", Sharing("Exclusive"))))
+    ours = cards(env.node, 2, PoolMembership("taken", Sharing("Exclusive")))
     async with env.plugins(name="GPU") as other, env.plugins(ask_every=0.5) as plugins:
         await env.serves(plugins, plugin_devices.served_resources(ours), {resource: 2})
         await _registers_over(other, theirs)
@@ -284,7 +289,7 @@ async def test_many_concurrent_list_calls_all_succeed(env):
 async def test_an_unhealthy_card_shows_in_the_status_of_its_running_pod(env):
     """Pitfall: the kubelet does not notice a device that disappears from the list."""
     resource = f"{POOL}sick"
-    (card,) = cards(env.node, 1, PoolMembership("sick", "Exclusive"))
+    (card,) = cards(env.node, 1, PoolMembership("sick", Sharing("Exclusive")))
     async with env.plugins() as plugins:
         await env.serves(plugins, plugin_devices.served_resources([card]), {resource: 1})
         await env.opens(pod("owner", {resource: 1}))

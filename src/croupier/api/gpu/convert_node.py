@@ -15,10 +15,10 @@ from croupier.api.gpu.device import (
     GPUDevice,
 )
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
-from croupier.api.gpu.pool import DEFAULT_SLICES, GPUPool, PoolAllocation
+from croupier.api.gpu.pool import GPUPool
 from croupier.api.meta import Condition
 from croupier.core import quantity
-from croupier.core.ledger.reported_cards import NodeCardReport, PoolSharing, ReportedCard
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MigSlot
 from croupier.core.pods import request_parser
 
@@ -67,7 +67,7 @@ def device(source: GPUDevice) -> ReportedCard:
         withheld=withheld(source),
         fits={mig_type.name: mig_type.count for mig_type in mig.types} if mig is not None else {},
         cut=_slots(status.cut) if status.cut is not None else None,
-        ahead=_pool_of(own) if (own := convert_pool.card_allocation(source)) is not None else None,
+        ahead=convert_pool.sharing(own) if (own := convert_pool.card_allocation(source)) else None,
     )
 
 
@@ -96,20 +96,10 @@ def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:
     return tuple(MigSlot(f"{s.profile}-{s.start}", s.profile, s.start, s.size) for s in cut.slots)
 
 
-def pool(source: GPUPool) -> PoolSharing:
+def pool(source: GPUPool) -> ReportedPool:
     """The pool as it is shared now. The spec counts only after its change has been rolled out."""
-    spec, now = source.spec.allocation, source.status.allocation
-    return _pool_of(now or spec, withheld=_pool_withheld(source))
-
-
-def _pool_of(allocation: PoolAllocation, *, withheld: str = "") -> PoolSharing:
-    return PoolSharing(
-        sharing=allocation.mode,
-        slices=allocation.time_slice.max_slices_per_device if allocation.time_slice else DEFAULT_SLICES,
-        profile=allocation.mig_profile or "",
-        layout=tuple((line.profile, line.count) for line in allocation.mig_layout or ()),
-        withheld=withheld,
-    )
+    allocation = source.status.allocation or source.spec.allocation
+    return ReportedPool(convert_pool.sharing(allocation), _pool_withheld(source))
 
 
 def _pool_withheld(pool: GPUPool) -> str:

@@ -7,16 +7,16 @@ from msgspec import Meta, field
 from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
+from croupier.core.model.sharing import PoolMode
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
 RESOURCE_PREFIX: Final = "gpu.deckhouse.io/"
 DEFAULT_SLICES: Final = 8
 
-AllocationMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 Unit: TypeAlias = Literal["Card", "MIG", "TimeSlice", "Percent"]
 
-UNIT_OF_MODE: Final[dict[AllocationMode, Unit]] = {
+UNIT_OF_MODE: Final[dict[PoolMode, Unit]] = {
     "Exclusive": "Card",
     "MIG": "MIG",
     "TimeSlice": "TimeSlice",
@@ -119,7 +119,7 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
         rule("self.mode == 'TimeSlice' || !has(self.timeSlice)", "timeSlice belongs to mode TimeSlice"),
     )
 
-    mode: AllocationMode
+    mode: PoolMode
     """The sharing mode: Exclusive (whole cards), MIG (MIG devices), TimeSlice, or MPS (percent of a card)."""
     mig_profile: MIGProfile | None = None
     """In mode MIG: partition every card into as many MIG devices of this profile as fit."""

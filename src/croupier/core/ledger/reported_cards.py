@@ -15,18 +15,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from croupier.core.model import card_name as naming
+from croupier.core.model import sharing as pool_sharing
 from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
+from croupier.core.model.sharing import Sharing
 from croupier.core.pods import request_parser
 
 MAX_SLOTS: Final = 8
 """Maximum number of slots, and of memory slices, of one card."""
 MAX_INDEX: Final = 255
 _PLACEHOLDER: Final = "-mig-"
-
-SharingMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 _GIGABYTES: Final = re.compile(r"([1-7])g\.([0-9]+)gb")
 _MEMORY_SLICES: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
@@ -49,20 +49,13 @@ class ReportedCard:
     """How many devices of each MIG profile fit on the empty card."""
     cut: tuple[MigSlot, ...] | None = None
     """The MIG devices of the card, empty if it is not partitioned; None if unknown."""
-    ahead: "PoolSharing | None" = None
+    ahead: Sharing | None = None
     """The new sharing of a card that already changed, while its pool changes card by card."""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSharing:
-    """How the cards of a pool are shared."""
-
-    sharing: SharingMode
-    slices: int = 8
-    profile: str = ""
-    """Partition every card into as many devices of this MIG profile as fit."""
-    layout: tuple[tuple[str, int], ...] = ()
-    """Alternatively: the number of devices of each MIG profile."""
+class ReportedPool:
+    sharing: Sharing
     withheld: str = ""
     """Why the cards of the pool get no new holders for now; empty if they are not withheld."""
 
@@ -76,7 +69,7 @@ class NodeCardReport:
     """The Node object exists."""
     allocatable: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[ReportedCard, ...] = ()
-    pools: Mapping[str, PoolSharing] = field(default_factory=dict)
+    pools: Mapping[str, ReportedPool] = field(default_factory=dict)
     silent: bool = False
     """The node agent sends no heartbeats any more."""
 
@@ -129,7 +122,7 @@ def _distinct(devices: Iterable[ReportedCard]) -> list[ReportedCard]:
     ]
 
 
-def _card(device: ReportedCard, index: int, pools: Mapping[str, PoolSharing]) -> LedgerCard:
+def _card(device: ReportedCard, index: int, pools: Mapping[str, ReportedPool]) -> LedgerCard:
     healthy = not device.faulted and not device.withheld
     card = LedgerCard(device.id, index, pool=device.pool, healthy=healthy)
     if not device.pool:
@@ -137,30 +130,31 @@ def _card(device: ReportedCard, index: int, pools: Mapping[str, PoolSharing]) ->
     pool = pools.get(device.pool)
     if pool is None:  # the sharing of an unknown pool is unknown, so its cards cannot be allocated
         return replace(card, healthy=False)
-    shared = _shared(card, device, device.ahead or pool)
+    shared = _shared(card, device, device.ahead or pool.sharing)
     return replace(shared, healthy=False) if pool.withheld else shared
 
 
-def _shared(card: LedgerCard, device: ReportedCard, pool: PoolSharing) -> LedgerCard:
-    if pool.sharing == "MIG":
-        return _mig_card(card, device, pool)
+def _shared(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerCard:
+    if sharing.mode == "MIG":
+        return _mig_card(card, device, sharing)
     whole = replace(
         card, healthy=card.healthy and not device.cut
     )  # a partitioned card cannot be allocated whole
-    match pool.sharing:
+    match sharing.mode:
         case "MPS":
             return whole
         case "Exclusive":
             return replace(whole, mode="Exclusive")
         case "TimeSlice":
-            return replace(whole, mode="TimeSlice", capacity=pool.slices)
+            return replace(whole, mode="TimeSlice", capacity=sharing.slices)
 
 
-def _mig_card(card: LedgerCard, device: ReportedCard, pool: PoolSharing) -> LedgerCard:
+def _mig_card(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerCard:
     """A MIG card, unhealthy if its slots do not match the pool; the pool's layout if they are unknown."""
     if device.cut is None:
-        return _with_slots(card, _planned_slots(device, pool))
-    right = _is_partitioned_as(device.cut, pool, device.fits)
+        return _with_slots(card, _planned_slots(device, sharing))
+    profiles = Counter(slot.profile for slot in device.cut)
+    right = pool_sharing.is_partitioned_as(profiles, sharing, device.fits)
     return _with_slots(card if right else replace(card, healthy=False), device.cut)
 
 
@@ -174,14 +168,6 @@ def _with_slots(card: LedgerCard, slots: tuple[MigSlot, ...]) -> LedgerCard:
 
 def _is_within_card(slot: MigSlot) -> bool:
     return slot.start >= 0 and slot.size >= 1 and slot.start + slot.size <= MAX_SLOTS
-
-
-def _is_partitioned_as(slots: Iterable[MigSlot], pool: PoolSharing, fits: Mapping[str, int]) -> bool:
-    """Whether the slots match the pool's layout; any number matches if it is unknown how many fit."""
-    there = Counter(slot.profile for slot in slots)
-    if pool.layout:
-        return there == Counter(dict(pool.layout))
-    return there == Counter({pool.profile: fits.get(pool.profile) or max(1, there[pool.profile])})
 
 
 def _with_plugin_slots(
@@ -201,9 +187,9 @@ def _with_plugin_slots(
     return [*whole, *sliced]
 
 
-def _planned_slots(device: ReportedCard, pool: PoolSharing) -> tuple[MigSlot, ...]:
+def _planned_slots(device: ReportedCard, sharing: Sharing) -> tuple[MigSlot, ...]:
     """The pool's MIG layout on this card, largest devices first; empty if it does not fit or is unknown."""
-    layout = pool.layout or ((pool.profile, device.fits.get(pool.profile, 0)),)
+    layout = sharing.layout or ((sharing.profile, device.fits.get(sharing.profile, 0)),)
     pieces = [(_size(profile, device.fits), profile) for profile, number in layout for _ in range(number)]
     free = set(range(MAX_SLOTS))
     slots = []

@@ -45,7 +45,7 @@ def matches(cut: ReportedLayout | None, sharing: Sharing, fits: Mapping[str, int
     """The layout matches the sharing, or is unknown. `fits` is the largest number of devices by profile."""
     if cut is None:
         return True
-    return cut.state == "Applied" and _matches(cut.profiles, sharing, fits)
+    return cut.state == "Applied" and is_partitioned_as(cut.profiles, sharing, fits)
 
 
 def failed(cut: ReportedLayout | None, sharing: Sharing) -> bool:
@@ -54,15 +54,16 @@ def failed(cut: ReportedLayout | None, sharing: Sharing) -> bool:
         return False
     aimed = parse_target(cut.target)
     # For an unsupported profile the agent reports the target without a number.
-    return set(aimed) == {sharing.profile} if sharing.profile else _matches(aimed, sharing, {})
+    return set(aimed) == {sharing.profile} if sharing.profile else is_partitioned_as(aimed, sharing, {})
 
 
-def _matches(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
+def is_partitioned_as(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
+    """The number of devices by profile matches; any number matches if it is unknown how many fit."""
     if sharing.mode != "MIG":
         return not profiles
     if sharing.layout:
         return Counter(profiles) == Counter(dict(sharing.layout))
-    most = fits.get(sharing.profile)
+    most = fits.get(sharing.profile) or None
     return set(profiles) == {sharing.profile} and most in (None, profiles[sharing.profile])
 
 

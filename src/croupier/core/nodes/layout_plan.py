@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias
 from croupier.core.cards import mig
 from croupier.core.cards.mig import Layout, MigProfile
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.sharing import Sharing
 
 LayoutStepState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
-PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 FIRST_RETRY: Final = 30.0
 LAST_RETRY: Final = 600.0
@@ -42,14 +42,11 @@ class LayoutCard:
 
 @dataclass(frozen=True, slots=True)
 class PoolLayout:
-    """The cards of a pool, and the layout that the pool specifies."""
+    """The cards of a pool, and how the pool shares them."""
 
     name: str
     cards: frozenset[str]
-    sharing: PoolMode
-    slices: int = 8
-    profile: str = ""
-    layout: Layout = mig.WHOLE
+    sharing: Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +135,12 @@ def targets(
 
 
 def pool_target(card: LayoutCard, pool: PoolLayout) -> LayoutTarget:
-    source = f"pool {pool.name}"
-    if pool.sharing != "MIG":
+    source, sharing = f"pool {pool.name}", pool.sharing
+    if sharing.mode != "MIG":
         return LayoutTarget(mig.WHOLE, source)
-    layout = pool.layout or mig.fill(card.kinds, pool.profile)
+    layout = mig.canonical(sharing.layout) or mig.fill(card.kinds, sharing.profile)
     if isinstance(layout, Refusal):
-        return LayoutTarget(mig.WHOLE, source, str(layout), pool.profile)
+        return LayoutTarget(mig.WHOLE, source, str(layout), sharing.profile)
     placed = mig.place(card.kinds, layout)
     return LayoutTarget(layout, source, str(placed) if isinstance(placed, Refusal) else "")
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from croupier.core.cards import mig
-from croupier.core.ledger.reported_cards import SharingMode
 from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.sharing import Sharing
 from croupier.core.pods import request_parser
 
 SEPARATOR: Final = "::"
@@ -37,8 +37,7 @@ class PoolMembership:
     """The pool of a card, and how that pool shares its cards."""
 
     name: str
-    sharing: SharingMode
-    slices: int = 8
+    sharing: Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,11 @@ class NodeCard:
     @property
     def capacity(self) -> int:
         """The sum of all shares: time slices in a TimeSlice pool, otherwise percent."""
-        return self.pool.slices if self.pool is not None and self.pool.sharing == "TimeSlice" else WHOLE_CARD
+        return self.pool.sharing.slices if self.time_sliced and self.pool else WHOLE_CARD
+
+    @property
+    def time_sliced(self) -> bool:
+        return self.pool is not None and self.pool.sharing.mode == "TimeSlice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +149,14 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
 def _pooled(card: NodeCard, pool: PoolMembership) -> Iterator[str]:
     """The devices of a pooled card; none if its partitioning does not match the mode of the pool."""
     partitioned = card.mig_enabled or bool(card.slots)
-    if pool.sharing == "MIG":
+    if pool.sharing.mode == "MIG":
         yield from (_slot(card, slot) for slot in card.slots)
     elif partitioned:
         return
-    elif pool.sharing == "Exclusive":
+    elif pool.sharing.mode == "Exclusive":
         yield card.id
-    elif pool.sharing == "TimeSlice":
-        yield from (f"{card.id}{SEPARATOR}s{number}" for number in range(pool.slices))
+    elif pool.sharing.mode == "TimeSlice":
+        yield from (f"{card.id}{SEPARATOR}s{number}" for number in range(pool.sharing.slices))
     else:
         yield from _percents(card)
 

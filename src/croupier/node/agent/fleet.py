@@ -88,7 +88,7 @@ class StatusServing:
     def _devices(self, part: CardGrant) -> Iterator[str]:
         """Device IDs for the share. Which of the hundred percent devices they are does not matter."""
         card = self._cards.get(part.card)
-        by_time = card is not None and card.pool is not None and card.pool.sharing == "TimeSlice"
+        by_time = card is not None and card.time_sliced
         yield from (f"{part.card}{plugin_devices.SEPARATOR}{slot}" for slot in part.slots)
         for number in range(part.share):
             yield f"{part.card}{plugin_devices.SEPARATOR}{f's{number}' if by_time else f'p{number:02}'}"
