@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.admission import certificates, server
 from croupier.admission.certificate_rotation import ROTATION_RULES, RotationStep
@@ -37,10 +38,11 @@ def trusting(keys: Keyring) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=keys.bundle.decode())
 
 
-class RecordingMetrics:
+class RecordingMetrics(AdmissionMetrics):
     """Records metrics and Events."""
 
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.outcomes: list[tuple[str, str]] = []
         self.pairs: list[tuple[str, str]] = []
         self.notes: list[tuple[PodEvent, ...]] = []
@@ -65,7 +67,9 @@ async def opened(
     keys, served = ring(), RotatingCertificate()
     served.replace(keys.certificate, keys.key)
     noted = recorded or RecordingMetrics()
-    hook = WebhookServer(mutator, ListenOptions(Address("127.0.0.1", 0), served), gauge=noted, notices=noted)
+    hook = WebhookServer(
+        mutator, ListenOptions(Address("127.0.0.1", 0), served), metrics=noted, notices=noted
+    )
     connector = aiohttp.TCPConnector(ssl=trusting(keys))
     async with hook.serving() as taken, aiohttp.ClientSession(connector=connector) as web:
         yield Client(web, taken, keys)
@@ -161,7 +165,7 @@ async def test_a_review_in_chunks_is_read_completely(client):
 
 
 async def test_a_slow_body_times_out_and_does_not_delay_others(client, monkeypatch):
-    monkeypatch.setattr(post_app, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(post_app, "BODY_TIMEOUT", 0.2)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port, ssl=trusting(client.keys))
     writer.write(head)
@@ -295,8 +299,6 @@ class TestCertificate:
 
 
 def test_the_metrics_have_the_documented_names():
-    from prometheus_client import CollectorRegistry, generate_latest
-
     registry = CollectorRegistry()
     metrics = AdmissionMetrics(registry)
     metrics.answered("mutate", "changed", 0.002)

@@ -23,7 +23,7 @@ def kept_in(request: pytest.FixtureRequest) -> Path | None:
 
 
 @pytest_asyncio.fixture
-async def book(kept_in: Path | None) -> AsyncIterator[CapacityManager]:
+async def manager(kept_in: Path | None) -> AsyncIterator[CapacityManager]:
     if kept_in is None:
         yield InMemoryCapacityManager(clock=FixedClock())
         return

@@ -98,7 +98,7 @@ class SchedulingEnv:
 
 
 @pytest_asyncio.fixture
-async def dormitory(cluster: Any, clean_cluster: None, namespace: str) -> AsyncIterator[SchedulingEnv]:
+async def env(cluster: Any, clean_cluster: None, namespace: str) -> AsyncIterator[SchedulingEnv]:
     async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
         await api.create(kinds.NODES, {"metadata": {"name": NODE}})
         made = SchedulingEnv(api, namespace)

@@ -125,7 +125,7 @@ async def test_a_huge_body_without_a_length_is_refused(url, web):
 
 
 async def test_a_slow_body_times_out_and_does_not_delay_others(url, web, monkeypatch):
-    monkeypatch.setattr(post_app, "SLOWEST_BODY", 0.2)
+    monkeypatch.setattr(post_app, "BODY_TIMEOUT", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(
         b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
@@ -207,7 +207,7 @@ class TestTLS:
                 await answer.read()
 
     async def test_a_new_certificate_is_loaded(self, pki, web, monkeypatch):
-        monkeypatch.setattr(http_server, "RENEWAL", 0.05)
+        monkeypatch.setattr(http_server, "CERTIFICATE_POLL", 0.05)
         async with (await extender(ListenOptions(LOOPBACK, _tls(pki)))).serving() as taken:
             old = await _serial(taken.address.port, pki)
             certificates.issue(

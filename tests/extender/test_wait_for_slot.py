@@ -12,7 +12,7 @@ from croupier.extender.protocol import ExtenderBindingArgs
 @pytest.fixture
 def busy(monkeypatch):
     """A binder with a limit of two binds, which last until an event is set."""
-    monkeypatch.setattr(binder, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(binder, "MAX_CONCURRENT_BINDS", 2)
     made, go = Binder(None, None, None, None, ttl=None), asyncio.Event()  # type: ignore[arg-type]  # nothing is bound
     monkeypatch.setattr(made, "_bind", lambda _args: go.wait())
     return made, go
@@ -39,7 +39,7 @@ async def test_the_next_pod_waits_until_a_bind_has_ended(busy):
 
 
 async def test_hanging_binds_delay_filter_for_a_limited_time(busy, monkeypatch):
-    monkeypatch.setattr(binder, "LONGEST_HESITATION", 0.01)
+    monkeypatch.setattr(binder, "MAX_SLOT_WAIT", 0.01)
     made, go = busy
     binds = await under_way(made, 2)
 

@@ -32,7 +32,7 @@ SETTINGS = ("croupier-settings", "croupier-settings-events")
 NOT_COVERED_HERE = {
     ("in memory", EXTENDER, "get nodereservations.mps.nvidia.com"): (
         "tests/capacity/test_migration.py",
-        "switch._remove(env.api, stale",
+        "migration._remove(env.api, stale",
     ),
 }
 """By phase and account: permissions that the scenario does not use, and the test that covers them."""
@@ -155,7 +155,7 @@ async def test_an_agent_cannot_write_to_another_node(lived_in, what):
 async def test_other_pods_cannot_be_created(lived_in, what):
     pod, word = escalation.FORBIDDEN_PODS[what]
     async with escalation.compromised_accounts(lived_in) as they:
-        with pytest.raises(Forbidden, match=f"and no others: this item.* {word}"):
+        with pytest.raises(Forbidden, match=f"with the configured images: this one.* {word}"):
             await they.starts(pod)
 
 
@@ -222,7 +222,7 @@ def test_disabled_processes_run_but_do_nothing(lived_in):
     disabled = lived_in.results["off"]
 
     assert set(disabled["ready"].values()) == {200}
-    assert "switched off" in disabled["pool"]
+    assert "are disabled" in disabled["pool"]
     assert LEDGER in disabled["card"]
     assert not disabled["extender"]
     assert disabled["reservation"] not in ("Reserved", "Failed")

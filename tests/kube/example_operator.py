@@ -51,7 +51,7 @@ class CopyController:
             "copier",
             self.reconcile,
             ControllerOptions(workers=4),
-            gauge=operator.metrics.controller("copier"),
+            metrics=operator.metrics.controller("copier"),
         )
         self.controller.watch(operator.store, operator.reflector, _keys)
 
@@ -109,9 +109,9 @@ class ExampleOperator:
         self.store: Store[ConfigMap] = Store(CONFIG_MAPS)
         self.reflector = Reflector(api, self.store, selection=Selection(namespace=options.namespace))
         metrics.caches.add(self.store, self.reflector)
-        self.events = EventRecorder(api, "copier", options.identity, gauge=metrics)
+        self.events = EventRecorder(api, "copier", options.identity, metrics=metrics.events)
         self.elector = Elector(
-            api, "copier", options.namespace, options.identity, terms=TIMINGS, gauge=metrics
+            api, "copier", options.namespace, options.identity, terms=TIMINGS, metrics=metrics.leader
         )
 
     def process(self) -> ComponentRunner:

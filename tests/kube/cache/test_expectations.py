@@ -98,7 +98,7 @@ def test_a_deletion_is_met_only_by_the_deleted_event():
 
 
 def test_memory_of_observed_versions_is_bounded(monkeypatch):
-    monkeypatch.setattr(expectations, "REMEMBERED", 3)
+    monkeypatch.setattr(expectations, "MAX_RECENT", 3)
     expected = waiting()
     for number in range(100):
         expected.saw(version(str(number)))

@@ -93,7 +93,7 @@ def test_an_invalid_object_keeps_its_name_and_version():
 
 
 def test_a_too_long_line_ends_the_watch(monkeypatch):
-    monkeypatch.setattr(watch_protocol, "LONGEST", 100)
+    monkeypatch.setattr(watch_protocol, "MAX_LINE_BYTES", 100)
     reader = WatchDecoder(Pod)
 
     assert reader.feed(b"x" * 99) == []

@@ -42,7 +42,7 @@ class ControllerEnv:
             "pods",
             self.reconcile,
             options=options,
-            gauge=self.metrics.controller("pods"),
+            metrics=self.metrics.controller("pods"),
             expectations=expectations or Expectations(),
         )
         self.controller.watch(self.store, self, lambda found: [found.metadata.name])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, Selection
@@ -19,12 +20,14 @@ from croupier.kube.client.retry import RetryOptions
 from croupier.kube.controller import events
 from croupier.kube.controller.event_series import EventAggregator, EventLimits, EventReference
 from croupier.kube.controller.events import EVENTS, EventRecorder
+from croupier.kube.controller.metrics import EventMetrics
 from tests.kube.builders import CONFIG_MAPS, config_map
 from tests.kube.polling import until, until_async
 
 
-class CountingMetrics:
+class CountingMetrics(EventMetrics):
     def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
         self.recorded_by: Counter[str] = Counter()
         self.dropped_for: Counter[str] = Counter()
 
@@ -54,7 +57,7 @@ async def recording(api: Client, **limits: Any) -> AsyncIterator[tuple[EventReco
         api,
         "croupier-test",
         "replica-1",
-        gauge=tally,
+        metrics=tally,
         journal=EventAggregator(EventLimits(**limits) if limits else EventLimits()),
     )
     stop = asyncio.Event()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, PatchType
@@ -19,6 +20,7 @@ from croupier.kube.client.resource import Raw
 from croupier.kube.controller import lease
 from croupier.kube.controller.leader_election import Elector, Leadership, NotLeader, WorkNotStopped
 from croupier.kube.controller.lease import LEASES, LeaseTimings
+from croupier.kube.controller.metrics import LeaderMetrics
 from tests.kube.builders import CONFIG_MAPS, config_map
 from tests.kube.polling import until, until_async
 
@@ -80,7 +82,7 @@ class ElectionEnv:
 
 
 @pytest_asyncio.fixture
-async def town(api: Client, namespace: str) -> AsyncIterator[ElectionEnv]:
+async def election(api: Client, namespace: str) -> AsyncIterator[ElectionEnv]:
     town = ElectionEnv(api, namespace)
     yield town
     for replica in town.replicas:
@@ -284,7 +286,7 @@ async def test_a_former_leader_is_refused_before_it_writes(api, namespace):
 async def test_the_leadership_is_in_the_metrics(api, namespace):
     said: list[bool] = []
 
-    class Ear:
+    class Ear(LeaderMetrics):
         def leading(self, lease: str, leads: bool) -> None:
             assert lease == f"{namespace}/boss"
             said.append(leads)
@@ -292,7 +294,9 @@ async def test_the_leadership_is_in_the_metrics(api, namespace):
     async def brief(leadership: Leadership) -> None:
         return None
 
-    await Elector(api, "boss", namespace, terms=FAST_TIMINGS, gauge=Ear()).run(brief, asyncio.Event())
+    await Elector(api, "boss", namespace, terms=FAST_TIMINGS, metrics=Ear(CollectorRegistry())).run(
+        brief, asyncio.Event()
+    )
     assert said == [False, True, False]
 
 

@@ -14,7 +14,7 @@ from tests.kube.polling import until
 
 
 @pytest.fixture
-def said():
+def log_lines():
     with structlog.testing.capture_logs() as lines:
         yield lines
 
@@ -158,7 +158,7 @@ async def test_a_crash_of_a_cancellable_component_is_reported():
 
 
 async def test_a_component_that_cannot_be_cancelled_aborts_the_process(monkeypatch):
-    monkeypatch.setattr(component_runner, "LAST_GRACE", 0.05)
+    monkeypatch.setattr(component_runner, "CANCEL_TIMEOUT", 0.05)
     story = ComponentEnv()
     let_go = asyncio.Event()
     aborted: list[int] = []

@@ -32,18 +32,18 @@ def test_every_metric_has_the_croupier_prefix():
 
 def test_a_removed_controller_leaves_no_series():
     metrics = ProcessMetrics(CollectorRegistry())
-    gauge = metrics.controller("pools")
-    gauge.added()
-    gauge.watch_depth(lambda: 3)
-    gauge.taken(0.1)
-    gauge.started()
-    gauge.ended("done", 0.2)
-    gauge.retried()
-    gauge.missed(1)
+    controller = metrics.controller("pools")
+    controller.added()
+    controller.watch_depth(lambda: 3)
+    controller.taken(0.1)
+    controller.started()
+    controller.ended("done", 0.2)
+    controller.retried()
+    controller.missed(1)
     assert 'croupier_queue_depth{controller="pools"} 3.0' in scrape(metrics)
     assert 'croupier_reconciles_total{controller="pools",outcome="done"} 1.0' in scrape(metrics)
 
-    gauge.gone()
+    controller.gone()
     assert not [line for line in scrape(metrics) if "pools" in line]
     metrics.controller("never-used").gone()
 
@@ -69,9 +69,9 @@ async def test_a_cache_shows_its_counters_until_it_is_removed():
 
 def test_leadership_and_event_metrics():
     metrics = ProcessMetrics(CollectorRegistry())
-    metrics.leading("ns/lease", True)
-    metrics.recorded("Warning")
-    metrics.dropped("spam")
+    metrics.leader.leading("ns/lease", True)
+    metrics.events.recorded("Warning")
+    metrics.events.dropped("spam")
 
     lines = scrape(metrics)
     assert 'croupier_leader{lease="ns/lease"} 1.0' in lines
