@@ -1,7 +1,8 @@
 """Builders for possible MIG layouts from their text."""
 
-from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout, MigPlacement, MigProfile
 
 
 def layout(text: str) -> Layout:

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from croupier.core.cards import catalogue, mig
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
 
 
 @pytest.mark.parametrize("typed", ["H100", "h100", "A100-80gb", "sim-70GB"])

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.cards import catalogue, mig
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
 from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes.layout_plan import (

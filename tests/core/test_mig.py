@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout, MigPlacement, MigProfile
 from croupier.core.model.refusal import Refusal
+from croupier.core.pods import request_parser
 from tests.core.mig_builders import layout, placements, profiles
 
 CUT = [model for model in catalogue.MODELS if model.kinds]
@@ -183,5 +185,5 @@ def test_invalid_layout_texts_are_refused(text):
 
 
 def test_resource_names_write_extras_with_a_dot():
-    assert mig.resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
+    assert request_parser.mig_resource("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"
     assert MigPlacement("2g.20gb", 4, 2).id == "2g.20gb-4"

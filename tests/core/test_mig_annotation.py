@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.cards import catalogue, mig, mig_annotation
+from croupier.core.cards import catalogue, mig_annotation
 from croupier.core.cards.mig_annotation import LayoutTargets, MigConfigCard
+from croupier.core.model import mig
 from croupier.core.model.refusal import Refusal
 from tests.core.mig_builders import layout
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.cards import mig, partitioning
+from croupier.core.cards import partitioning
 from croupier.core.cards.partitioning import (
     CreatedDevice,
     CreateDevice,
@@ -12,6 +12,7 @@ from croupier.core.cards.partitioning import (
     PartitionStep,
     SetMigMode,
 )
+from croupier.core.model import mig
 from tests.core.mig_builders import placements
 
 SPELLED = [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
-from croupier.core.cards.mig import MigProfile
+from croupier.core.model.mig import MigProfile
 
 CARDS = "CROUPIER_TEST_NVML_CARDS"
 """The environment variable with the path of the cards file."""

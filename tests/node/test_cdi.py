@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from croupier.core.cards.mig import MigPlacement
+from croupier.core.model.mig import MigPlacement
 from croupier.node.cards import cdi
 from croupier.node.cards.card_driver import CardError, HeldDevice
 from tests.node.simulated_env import FIRST, SECOND, SimulatedCardsEnv

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from croupier.core.cards import catalogue, mig
+from croupier.core.cards import catalogue
 from croupier.core.model.refusal import Refusal
+from croupier.core.pods import request_parser
 from croupier.node.agent import mig_config
 from croupier.node.cards.card_driver import ObservedCard
 
@@ -54,7 +55,7 @@ def test_the_pods_request_resources_of_the_pool_and_the_layout():
     pool = yaml.safe_load((FOLDER / "pool.yaml").read_text())
 
     (asked,) = slice_["spec"]["containers"][0]["resources"]["limits"]
-    assert asked == mig.resource("1g.10gb")
+    assert asked == request_parser.mig_resource("1g.10gb")
     (asked,) = half["spec"]["containers"][0]["resources"]["limits"]
     assert asked == f"gpu.deckhouse.io/{pool['metadata']['name']}"
     assert half["metadata"]["namespace"] in pool["spec"]["access"]["namespaces"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.cards import mig
+from croupier.core.model import mig
 from croupier.core.model.refusal import Refusal
 from croupier.node.agent import mig_config
 from tests.node.simulated_env import SimulatedCardsEnv

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import MigPlacement
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
+from croupier.core.model.mig import MigPlacement
 from croupier.kube.client.clock import SystemClock
 from croupier.node.agent.repartitioning import Repartitioned, Repartitioner, RepartitionFailed
 from croupier.node.cards.card_driver import CardError, DriverSnapshot

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.core.cards import mig
-from croupier.core.cards.mig import Layout
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout
 from croupier.node.agent.repartition_journal import FileJournal
 from croupier.node.agent.repartitioning import (
     Repartitioned,

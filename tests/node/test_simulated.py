@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from croupier.core.cards import catalogue, mig
-from croupier.core.cards.mig import MigPlacement
+from croupier.core.cards import catalogue
+from croupier.core.model import mig
+from croupier.core.model.mig import MigPlacement
 from croupier.node.cards import simulated_spec
 from croupier.node.cards.card_driver import CardDriver, CardError, HeldDevice
 from tests.node.simulated_env import FIRST, SECOND, SimulatedCardsEnv, observed_card

@@ -8,7 +8,7 @@ import difflib
 from dataclasses import dataclass
 
 from croupier.core.cards import catalogue_profiles as profiles
-from croupier.core.cards.mig import MigProfile
+from croupier.core.model.mig import MigProfile
 
 NVIDIA = "10de"
 """The PCI vendor id of every model below."""

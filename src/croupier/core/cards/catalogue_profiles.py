@@ -7,7 +7,7 @@ family, memory and engines to the model. The profiles of a real card are read fr
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.cards.mig import MigProfile
+from croupier.core.model.mig import MigProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from croupier.core.cards import mig
-from croupier.core.cards.mig import Layout, MigProfile
+from croupier.core.model import mig, name_list
+from croupier.core.model.mig import Layout, MigProfile
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import request_parser
 
 ANNOTATION: Final = "run.ai/mig.config"
 SELECTED: Final = "selected"
@@ -186,11 +185,11 @@ def _only(entry: Mapping[str, object], known: Iterable[str], path: str) -> None:
 
 
 def _shown(data: object) -> str:
-    return "missing" if data is None else request_parser.quoted(data if isinstance(data, str) else repr(data))
+    return "missing" if data is None else name_list.quoted(data if isinstance(data, str) else repr(data))
 
 
 def _unquoted(text: str) -> str:
-    return request_parser.quoted(text)[1:-1]
+    return name_list.quoted(text)[1:-1]
 
 
 def targets(config: MigConfig, cards: Sequence[MigConfigCard]) -> LayoutTargets | Refusal:

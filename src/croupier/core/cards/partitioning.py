@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from croupier.core.cards import mig
-from croupier.core.cards.mig import MigPlacement
+from croupier.core.model import mig
+from croupier.core.model.mig import MigPlacement
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from croupier.core import quantity
+from croupier.core.model import name_list
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import request_parser
 from croupier.core.quantity import Quantity
 
 Direction: TypeAlias = Literal["nearest", "down", "up", "off"]
@@ -38,7 +38,7 @@ def policy_of(annotations: Mapping[str, str], default: FallbackPolicy) -> Fallba
         if direction is None:
             choices = f"{', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}"
             return Refusal(
-                f"annotation {DIRECTION} is {request_parser.quoted(annotations[DIRECTION])}: "
+                f"annotation {DIRECTION} is {name_list.quoted(annotations[DIRECTION])}: "
                 f"it must be {choices}"
             )
         policy = replace(policy, direction=direction)
@@ -46,7 +46,7 @@ def policy_of(annotations: Mapping[str, str], default: FallbackPolicy) -> Fallba
         floor = memory(annotations[MIN_MEMORY])
         if floor is None:
             return Refusal(
-                f"annotation {MIN_MEMORY} is {request_parser.quoted(annotations[MIN_MEMORY])}: "
+                f"annotation {MIN_MEMORY} is {name_list.quoted(annotations[MIN_MEMORY])}: "
                 'it must be an amount of memory, such as "10Gi", or "0" for any'
             )
         policy = replace(policy, min_memory=floor)

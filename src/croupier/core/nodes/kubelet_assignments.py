@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from croupier.core.cards import mig
 from croupier.core.model import card_name as naming
 from croupier.core.model.card import CardGrant, Grant
 from croupier.core.model.card_request import WHOLE_CARD
@@ -153,7 +152,7 @@ def _pool(card: NodeCard) -> str:
 
 
 def _slots_of(card: NodeCard, part: CardGrant, resource: str) -> tuple[str, ...]:
-    wanted = {slot.id for slot in card.slots if mig.resource(slot.profile) == resource}
+    wanted = {slot.id for slot in card.slots if request_parser.mig_resource(slot.profile) == resource}
     return tuple(slot for slot in part.slots if slot in wanted)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.cards import mig
-from croupier.core.cards.mig import Layout, MigProfile
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout, MigProfile
 from croupier.core.model.refusal import Refusal
 from croupier.core.model.sharing import Sharing
 

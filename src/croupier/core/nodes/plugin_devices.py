@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from croupier.core.cards import mig
 from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.model.sharing import Sharing
 from croupier.core.pods import request_parser
@@ -140,7 +139,7 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
     if card.pool is not None:
         yield from ((request_parser.POOL + card.pool.name, device) for device in _pooled(card, card.pool))
     elif card.mig_enabled or card.slots:
-        yield from ((mig.resource(slot.profile), _slot(card, slot)) for slot in card.slots)
+        yield from ((request_parser.mig_resource(slot.profile), _slot(card, slot)) for slot in card.slots)
     else:
         yield request_parser.GPU, card.id
         yield from ((request_parser.PERCENT, device) for device in _percents(card))

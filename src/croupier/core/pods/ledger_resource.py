@@ -14,6 +14,7 @@ from typing import Final
 
 from croupier.core import jsonpatch
 from croupier.core.jsonpatch import Operation
+from croupier.core.model import name_list
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, request_parser
@@ -93,14 +94,14 @@ def _container_error(spec: PodSpecView, *, said: bool) -> str:
     name = spec.annotations.get(CONTAINER_ANNOTATION)
     if name is None:
         return ""
-    written = f"annotation {CONTAINER_ANNOTATION} is {request_parser.quoted(name)}"
+    written = f"annotation {CONTAINER_ANNOTATION} is {name_list.quoted(name)}"
     if _named_container(spec) is None:
-        there = ", ".join(request_parser.quoted(view.name) for view in spec.containers[:_MAX_NAMED])
+        there = ", ".join(name_list.quoted(view.name) for view in spec.containers[:_MAX_NAMED])
         return f"{written}: the pod has no such container; it has {there}{_more(spec)}"
     others = [(view, share) for view in spec.containers if view.name != name for share in _shares(view)]
     if others:
         view, share = others[0]
-        asker = request_parser.quoted(view.name)
+        asker = name_list.quoted(view.name)
         return f"{written}, but container {asker} requests {share}; they must agree"
     if not said and not any(map(_shares, spec.containers)):
         return f"{written}, but the pod requests no cards: set {CARDS} and {RATIO}, or remove the annotation"

@@ -18,6 +18,7 @@ from croupier.core.model.card_request import (
     MigDevices,
     PoolUnits,
 )
+from croupier.core.model.name_list import quoted
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods.effective_requests import Amounts
 from croupier.core.quantity import NANO, Quantity
@@ -33,7 +34,6 @@ RATIO: Final = "gpu.mps.io/ratio"
 _ONE: Final = Quantity(NANO)
 _NUMBER: Final = re.compile("[1-9][0-9]{0,2}")
 _PROFILE: Final = re.compile(r"(?P<size>(?:[1-7]c\.)?[1-7]g\.[0-9]+gb)(?:\.(?P<extra>[a-z.]+))?")
-_MAX_QUOTED: Final = 40
 
 
 class _InvalidRequestError(Exception):
@@ -66,6 +66,11 @@ def profile(resource: str) -> str | None:
     if match is None:
         return None
     return f"{match['size']}+{match['extra']}" if match["extra"] else match["size"]
+
+
+def mig_resource(profile: str) -> str:
+    """The resource of a MIG profile: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
+    return MIG + profile.replace("+", ".")
 
 
 def read(requests: Amounts, annotations: Mapping[str, str]) -> CardRequest | Refusal:
@@ -173,7 +178,3 @@ def _without_pool(percent: int, annotated: _Annotated | None) -> CardRequest:
     return (CardShares(percent // WHOLE_CARD),)
 
 
-def quoted(written: str) -> str:
-    """Quoted, escaped and shortened to one line."""
-    short = written if len(written) <= _MAX_QUOTED else f"{written[:_MAX_QUOTED]}…"
-    return f'"{repr(short)[1:-1]}"'

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
+from croupier.core.model import name_list
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
@@ -185,12 +186,12 @@ def _denied(pool: AdmissionPool, asker: PodRequester) -> str:
             f"{closed_to}; user groups do not apply, because service account {maker} created the pod, "
             f"as for a Deployment or Job: have the namespace or the pod's service account {there}"
         )
-    return f"{closed_to} nor to a group of user {request_parser.quoted(asker.user)}; have one of them {there}"
+    return f"{closed_to} nor to a group of user {name_list.quoted(asker.user)}; have one of them {there}"
 
 
 def _unknown(name: str) -> str:
     return (
-        f"UnknownPool: GPUPool {request_parser.quoted(name)} does not exist, so no node offers {POOL}{name}; "
+        f"UnknownPool: GPUPool {name_list.quoted(name)} does not exist, so no node offers {POOL}{name}; "
         "list the pools with `kubectl get gpupools`"
     )
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from croupier.core import jsonpatch
 from croupier.core.jsonpatch import Operation
+from croupier.core.model import name_list
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import request_parser
 from croupier.core.pods.scheduler_filters import NodeTaint, PodToleration
 
 POD_LABEL: Final = "gpu.deckhouse.io/pool"
@@ -77,7 +77,7 @@ def _check_selector(pod: Any, hints: SchedulingHints) -> None:
     value = _mapping(pod, "spec", "nodeSelector").get(hints.label)
     if value not in (None, ""):
         raise _ConflictError(
-            f"spec.nodeSelector requires {hints.label}={request_parser.quoted(str(value))}, "
+            f"spec.nodeSelector requires {hints.label}={name_list.quoted(str(value))}, "
             "but nodes of pool "
             f"{hints.pool} have that label with an empty value; remove it"
         )

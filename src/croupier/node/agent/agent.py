@@ -17,9 +17,9 @@ import structlog
 
 from croupier.api.gpu.agent_report import READY_HEARTBEATS, AgentReport
 from croupier.api.kinds import NODES
-from croupier.core.cards import mig
 from croupier.core.cards.card_health import CarriedFault
 from croupier.core.model import card_name as naming
+from croupier.core.model import mig
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.bootstrap import DCGM

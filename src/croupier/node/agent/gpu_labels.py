@@ -81,7 +81,7 @@ def _of_slots(cards: Iterable[CardReport]) -> Iterator[tuple[str, str]]:
     counts = Counter(slot.profile for card in cards for slot in card.cut.slots)
     types = {mig_type.name: mig_type for card in cards for mig_type in card.types}
     for profile, count in sorted(counts.items()):
-        key = f"{request_parser.MIG}{profile.replace('+', '.')}"
+        key = request_parser.mig_resource(profile)
         yield f"{key}.count", str(count)
         if (kind := types.get(profile)) is not None:
             yield f"{key}.memory", str(kind.memory_mib)

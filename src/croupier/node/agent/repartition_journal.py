@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from croupier.core.cards.mig import MigPlacement
 from croupier.core.cards.partitioning import CreatedDevice, MigState
+from croupier.core.model.mig import MigPlacement
 from croupier.node.cards import state_file
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from croupier.core.cards import mig, partitioning
-from croupier.core.cards.mig import Layout
+from croupier.core.cards import partitioning
 from croupier.core.cards.partitioning import (
     CreatedDevice,
     CreateDevice,
@@ -22,6 +21,8 @@ from croupier.core.cards.partitioning import (
     PartitionStep,
     SetMigMode,
 )
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout
 from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
 from croupier.node.agent.repartition_journal import MemoryJournal, RepartitionJournal

@@ -7,8 +7,9 @@ from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealth
 from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGEngines, MIGPartition, MIGType
-from croupier.core.cards import card_health, mig
-from croupier.core.cards.mig import MigProfile
+from croupier.core.cards import card_health
+from croupier.core.model import mig
+from croupier.core.model.mig import MigProfile
 from croupier.core.nodes.layout_plan import LayoutStep
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard, ObservedHealth

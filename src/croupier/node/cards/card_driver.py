@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from croupier.core.cards import mig
-from croupier.core.cards.mig import Layout, MigPlacement, MigProfile
+from croupier.core.model import mig
+from croupier.core.model.mig import Layout, MigPlacement, MigProfile
 
 
 class CardError(Exception):

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
 from croupier.core.cards.card_health import XID_HOLD_SECONDS, is_critical
-from croupier.core.cards.mig import MigPlacement, MigProfile
+from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.kube.client.clock import Clock
 from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
 from croupier.node.cards import nvml_driver as driver

@@ -11,10 +11,11 @@ from typing import Final
 
 import msgspec
 
-from croupier.core.cards import card_health, catalogue, mig
+from croupier.core.cards import card_health, catalogue
 from croupier.core.cards.card_health import HealthReadings
 from croupier.core.cards.catalogue import CardModel
-from croupier.core.cards.mig import MigPlacement, MigProfile
+from croupier.core.model import mig
+from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
 from croupier.node.cards import simulated_state as state

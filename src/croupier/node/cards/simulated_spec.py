@@ -13,10 +13,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from croupier.core.cards import catalogue, mig
+from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel, UnknownModel
-from croupier.core.cards.mig import Layout, MigPlacement
+from croupier.core.model import mig
 from croupier.core.model.card import MAX_CARDS
+from croupier.core.model.mig import Layout, MigPlacement
 from croupier.core.model.refusal import Refusal
 from croupier.node.cards.card_driver import CardError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from croupier.core.cards.mig import MigPlacement
+from croupier.core.model.mig import MigPlacement
 from croupier.node.cards import state_file
 from croupier.node.cards.card_driver import CardError, MigDevice
 from croupier.node.cards.simulated_spec import SimulatedCardSpec, SimulatedNodeSpec

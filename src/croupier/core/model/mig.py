@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from croupier.core.model import name_list
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import request_parser
 
 Layout: TypeAlias = tuple[tuple[str, int], ...]
 """Profiles with their number, in the canonical form: each profile once, largest first, no zeros."""
@@ -106,11 +106,6 @@ def is_profile(name: str) -> bool:
     return _PROFILE.fullmatch(name) is not None
 
 
-def resource(profile: str) -> str:
-    """The resource name of a profile: `1g.10gb+me` is `nvidia.com/mig-1g.10gb.me`."""
-    return request_parser.MIG + profile.replace("+", ".")
-
-
 def layout_text(layout: Layout) -> str:
     """The text of a layout such as `2g.20gb:2,3g.30gb:1`, smallest first; `whole` if not partitioned."""
     return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or _WHOLE
@@ -124,8 +119,7 @@ def parse(text: str) -> Layout | Refusal:
     counts = [(part[1], int(part[2])) for part in parts if part is not None and is_profile(part[1])]
     if len(counts) < len(parts) or sum(number for _, number in counts) > MAX_DEVICES:
         return Refusal(
-            f"{request_parser.quoted(text)} is not a MIG layout; "
-            f"use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
+            f"{name_list.quoted(text)} is not a MIG layout; use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
         )
     return canonical(counts)
 
@@ -174,8 +168,7 @@ def _impossible(kinds: Mapping[str, MigProfile], layout: Layout) -> Refusal | No
     for profile, number in layout:
         if profile not in kinds:
             return Refusal(
-                f"the card has no MIG profile {request_parser.quoted(profile)}; "
-                f"{_known_profiles(kinds, profile)}"
+                f"the card has no MIG profile {name_list.quoted(profile)}; {_known_profiles(kinds, profile)}"
             )
         most = min(kinds[profile].most, MAX_DEVICES)
         if number > most:
