@@ -42,7 +42,7 @@ async def start_node_agent(lab: Lab, cards: str, show: ProgressReporter) -> None
     )
 
 
-async def start_fleet(lab: Lab, show: ProgressReporter, *, heartbeat: float = 10.0) -> None:
+async def start_fleet(lab: Lab, show: ProgressReporter, *, heartbeat: float) -> None:
     """Start one agent for all simulated nodes; their cards follow from the node labels."""
     selector, beat = SIMULATED.format(real=realnode.NAME), f"--heartbeat={heartbeat:g}"
     await _start(lab, FLEET, show, f"--fleet={selector}", "--cards=simulated=labels", beat)

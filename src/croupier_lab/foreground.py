@@ -39,18 +39,20 @@ class LabSpec:
     plan: LabPlan
     nodes: Sequence[SimulatedNode] = ()
     real_node: bool = False
-    dealer: CapacityManagerKind | None = None
+    capacity_manager: CapacityManagerKind | None = None
     """Run Croupier with this capacity manager; not at all if None."""
     cards: str | None = None
     """Simulated cards of the real node, MODEL:COUNT."""
     agents: bool = False
     """Run an agent for the simulated nodes."""
+    heartbeat: float = 10.0
+    """Seconds between the heartbeats of that agent; a card is usable after three."""
     detach: bool = False
 
     @property
-    def deals(self) -> bool:
+    def runs_croupier(self) -> bool:
         """Whether the lab runs processes of Croupier."""
-        return self.dealer is not None or self.cards is not None or self.agents
+        return self.capacity_manager is not None or self.cards is not None or self.agents
 
 
 class InterruptedWhileStartingError(Exception):
@@ -64,9 +66,18 @@ async def up(wish: LabSpec, show: ProgressReporter, tell: Callable[[Lab, bool], 
     with _signals(wish.plan.place, show):
         try:
             lab, raised = await lifecycle.up(wish.plan, show)
-            if wish.deals and not raised and (reason := await installation.existing_installation(lab)):
+            if (
+                wish.runs_croupier
+                and not raised
+                and (reason := await installation.existing_installation(lab))
+            ):
                 raise LabError(reason)
-            await _populate(lab, wish, show, end_on_failure=raised)
+            try:
+                await populate(lab, wish, show)
+            except BaseException:
+                if raised:
+                    await asyncio.shield(lifecycle.stop(lab))
+                raise
         except asyncio.CancelledError:
             raise InterruptedWhileStartingError from None
         if wish.detach and raised:
@@ -76,22 +87,20 @@ async def up(wish: LabSpec, show: ProgressReporter, tell: Callable[[Lab, bool], 
             await _wait_until_stopped(lab, show)
 
 
-async def _populate(lab: Lab, wish: LabSpec, show: ProgressReporter, *, end_on_failure: bool) -> None:
-    try:
-        await fleet.create(lab, wish.nodes, show)
-        if wish.real_node and lab.record.real_node is None:
-            await lifecycle.join_real_node(lab, wish.plan.sources, show)
-        if wish.dealer is not None:
-            has_agents = wish.agents or wish.cards is not None
-            await croupier_processes.start_croupier(lab, wish.dealer, show, webhook=True, cards=has_agents)
-        if wish.cards is not None:
-            await agents.start_node_agent(lab, wish.cards, show)
-        if wish.agents:
-            await agents.start_fleet(lab, show)
-    except BaseException:
-        if end_on_failure:
-            await asyncio.shield(lifecycle.stop(lab))
-        raise
+async def populate(lab: Lab, wish: LabSpec, show: ProgressReporter) -> None:
+    """Add the nodes and the processes of `wish` to a running lab. Existing ones are kept."""
+    await fleet.create(lab, wish.nodes, show)
+    if wish.real_node and lab.record.real_node is None:
+        await lifecycle.join_real_node(lab, wish.plan.sources, show)
+    if wish.capacity_manager is not None:
+        has_agents = wish.agents or wish.cards is not None
+        await croupier_processes.start_croupier(
+            lab, wish.capacity_manager, show, webhook=True, cards=has_agents
+        )
+    if wish.cards is not None:
+        await agents.start_node_agent(lab, wish.cards, show)
+    if wish.agents:
+        await agents.start_fleet(lab, show, heartbeat=wish.heartbeat)
 
 
 async def _wait_until_stopped(lab: Lab, show: ProgressReporter) -> None:

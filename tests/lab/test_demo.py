@@ -26,6 +26,7 @@ def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
     for expected in (
         "Croupier-Simulated-70GB",
         "$ kubectl get nodereservations",
+        "card gpu-worker2-0000-10-00-0 is assigned to pool training.",
         "holds 50 % of card node-1-0000-10-00-0 and 50 % of card node-1-0000-11-00-0 of node-1",
         "$ croupier ledger node-1",
         "default/my-pod 50 %",
@@ -37,6 +38,14 @@ def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
         "No findings on 4 nodes.",
     ):
         assert expected in ended.stdout
+    cards = ended.stdout.partition("$ croupier cards")[2].partition("$")[0].splitlines()[2:]
+    assert [line.split()[:5] for line in cards if line] == [
+        [f"gpu-worker2-0000-1{index}-00-0", "gpu-worker2", str(index), "Unassigned", "Ready"]
+        for index in range(4)
+    ]
+    pool = ended.stdout.partition("$ croupier pools")[2].partition("$")[0].splitlines()[2]
+    assert pool.split()[:6] == ["training", "MPS", "Percent", "1", "1", "100"]
+    assert pool.endswith("Available")
     listed = ended.stdout.partition("$ kubectl get pods")[2].partition("$")[0]
     assert {line.split()[0]: line.split()[2] for line in listed.splitlines()[2:] if line} == {
         "greedy": "Pending",

@@ -9,14 +9,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from croupier_lab.lab import Lab
-    from croupier_lab.nodes import SimulatedNode
 
 NAME = "demo"
-NAMESPACE = "default"
 COMMON, COMMON_CARDS = 2, "H100:8"
 NAMED = ("gpu-worker=SIM-70GB:4", "gpu-worker2=A100-80GB:4")
 LEDGER = "gpu-worker"
+POOL_NODE = "gpu-worker2"
 TIMEOUT = 60.0
+HEARTBEAT = 2.0
+
+POOL = """\
+apiVersion: gpu.deckhouse.io/v1alpha1
+kind: GPUPool
+metadata: {name: training}
+spec: {allocation: {mode: MPS}}
+"""
 
 RESERVATION = """\
 apiVersion: mps.nvidia.com/v1
@@ -54,16 +61,18 @@ def demo(
 
 
 async def _run(*, keep: bool) -> None:
-    from croupier_lab import croupier_processes, fleet, lifecycle, nodes, progress
+    from croupier_lab import foreground, lifecycle, nodes, progress
+    from croupier_lab.foreground import LabSpec
     from croupier_lab.lifecycle import LabPlan
 
     show = progress.to_stderr()
     simulated = nodes.fleet(COMMON, cards=COMMON_CARDS, named=NAMED)
-    lab, raised_now = await lifecycle.up(LabPlan(name=NAME), show)
+    spec = LabSpec(
+        LabPlan(name=NAME), nodes=simulated, capacity_manager="CRD", agents=True, heartbeat=HEARTBEAT
+    )
+    lab, raised_now = await lifecycle.up(spec.plan, show)
     try:
-        await fleet.create(lab, simulated, show)
-        await _create_sample_objects(lab, simulated)
-        await croupier_processes.start_croupier(lab, "CRD", show, webhook=True)
+        await foreground.populate(lab, spec, show)
         _present(lab)
         if keep:
             lifecycle.detach(lab)
@@ -80,6 +89,13 @@ def _present(lab: "Lab") -> None:
     _heading("A real Kubernetes control plane with simulated cards, and a ledger for every node")
     _kubectl(lab, "get", "nodes", "-L", "nvidia.com/gpu.product,nvidia.com/gpu.count")
     _kubectl(lab, "get", "nodereservations", until=lambda: _have_status(lab))
+
+    _heading("The agents of the nodes found these cards; an administrator puts one of them into a pool")
+    _wait_for(lambda: _are_validated(lab))
+    _croupier(lab, "cards", "--node", POOL_NODE)
+    _kubectl(lab, "apply", "-f", "-", stdin=POOL)
+    _croupier(lab, "assign", f"{POOL_NODE}/0", "training")
+    _croupier(lab, "pools")
 
     _heading("A user reserves half of two cards")
     _kubectl(lab, "apply", "-f", "-", stdin=RESERVATION)
@@ -115,22 +131,6 @@ def _present(lab: "Lab") -> None:
     _croupier(lab, "audit")
 
 
-async def _create_sample_objects(lab: "Lab", simulated: "list[SimulatedNode]") -> None:
-    """Install the CRDs and create sample objects that no process writes in this demo."""
-    from croupier.api import crds
-    from croupier.kube.client import api_client, config
-    from croupier.kube.client.clock import SystemClock
-    from croupier_lab import sample_objects, shared_cluster
-
-    shared_cluster.install(lab.cluster, crds.definitions())
-    now = SystemClock().now()
-    async with api_client.connect(config.load(lab.kubeconfig)) as api:
-        for node in simulated:
-            if node.cards is not None:
-                await sample_objects.apply(api, sample_objects.node_objects(node.name, node.cards, now))
-        await sample_objects.apply(api, sample_objects.user_objects(NAMESPACE))
-
-
 def _pod(name: str, *, gpus: int = 0, cards: int = 0, ratio: int = 0) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)} if cards else {}
@@ -152,6 +152,13 @@ def _have_status(lab: "Lab") -> bool:
     """Whether every NodeReservation exists and reports its free capacity."""
     items = json.loads(lab.kubectl("get", "nodereservations", "-o", "json").stdout)["items"]
     return len(items) == COMMON + len(NAMED) and all(item.get("status", {}).get("free") for item in items)
+
+
+def _are_validated(lab: "Lab") -> bool:
+    """Whether every card of the node with the pool was found and may join a pool."""
+    cards = f"--selector=gpu.deckhouse.io/node={POOL_NODE}"
+    phases = lab.kubectl("get", "gpudevices", cards, "-o", "jsonpath={.items[*].status.phase}").stdout
+    return set(phases.split()) == {"Ready"}
 
 
 def _is_reserved(lab: "Lab") -> bool:

@@ -117,7 +117,13 @@ def up(
     book = _capacity_manager(croupier)
     _check_cards(cards, real_node)
     wish = foreground.LabSpec(
-        plan, nodes=fleet_nodes, real_node=real_node, dealer=book, cards=cards, agents=agents, detach=detach
+        plan,
+        nodes=fleet_nodes,
+        real_node=real_node,
+        capacity_manager=book,
+        cards=cards,
+        agents=agents,
+        detach=detach,
     )
     try:
         _run(
