@@ -38,7 +38,6 @@ from croupier.cli import (
 app = typer.Typer(
     name="croupier",
     help="Croupier allocates GPU cards and CPU limits to pods from one ledger.",
-    epilog="Start here: [bold]croupier demo[/bold]",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
