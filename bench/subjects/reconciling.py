@@ -34,9 +34,9 @@ class BenchController:
         self.wanted = 0
         self.enough = asyncio.Event()
         self.unwritten: set[Key] = set()
-        gauge = ProcessMetrics(CollectorRegistry()).controller("bench")
+        metrics = ProcessMetrics(CollectorRegistry()).controller("bench")
         self.controller: Controller[Key] = Controller(
-            "bench", self.reconcile, ControllerOptions(workers=WORKERS), gauge=gauge
+            "bench", self.reconcile, ControllerOptions(workers=WORKERS), metrics=metrics
         )
         self.controller.watch(store, reflector, lambda pod: [Key(pod.metadata.namespace, pod.metadata.name)])
 

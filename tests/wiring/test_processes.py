@@ -90,7 +90,7 @@ class ProcessEnv:
 
 
 @pytest_asyncio.fixture
-async def house(private_lab: Callable[..., Any]) -> ProcessEnv:
+async def env(private_lab: Callable[..., Any]) -> ProcessEnv:
     lab = await private_lab(components=COMPONENTS)
     await fleet.create(lab, nodes.fleet(2, cards="H100:2", named=[]), LOG_OPTIONS)
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")

@@ -99,7 +99,7 @@ class WebhookEnv:
 
 
 @pytest_asyncio.fixture
-async def house(lab: Lab, namespace: str) -> AsyncIterator[WebhookEnv]:
+async def env(lab: Lab, namespace: str) -> AsyncIterator[WebhookEnv]:
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2)) as web,

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.admission import certificates
 from croupier.admission.certificates import CERTIFICATE, KEY
-from croupier.admission.certificates_shared import CertificateMetrics, NoCertificateMetrics
+from croupier.admission.metrics import AdmissionMetrics
 from croupier.kube.client.errors import KubeError
 from croupier.kube.serving.http_server import BadCertificate, RotatingCertificate
 
@@ -34,7 +35,7 @@ class MountedCertificate:
     folder: Path
     register: WebhookInstaller | None
     served: RotatingCertificate
-    gauge: CertificateMetrics = field(default_factory=NoCertificateMetrics)
+    metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
     every: float = POLL_INTERVAL
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     last_error: str = field(init=False, default="")
@@ -73,7 +74,7 @@ class MountedCertificate:
             certificate, key = (self.folder / name for name in (CERTIFICATE, KEY))
             chain = certificate.read_bytes()
             self.served.replace(chain, key.read_bytes())
-            self.gauge.serving_until(certificates.expiry(chain))
+            self.metrics.serving_until(certificates.expiry(chain))
         except (OSError, ValueError) as bad:
             raise BadCertificate(f"{self.folder} has no certificate that can be served: {bad}") from bad
         self._seen = moments

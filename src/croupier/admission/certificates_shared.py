@@ -11,14 +11,15 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.admission import certificate_rotation, certificates
 from croupier.admission.certificate_rotation import ROTATION_RULES, RotationRules, RotationStep
 from croupier.admission.certificates import Keyring
+from croupier.admission.metrics import AdmissionMetrics
 from croupier.api import kinds
 from croupier.api.core_v1 import Secret
 from croupier.kube.client.api_client import Client
@@ -43,14 +44,6 @@ class BundleRegistration(Protocol):
     async def publish(self, bundle: bytes) -> None: ...
 
 
-class CertificateMetrics(Protocol):
-    def serving_until(self, end: datetime) -> None: ...
-
-
-class NoCertificateMetrics:
-    def serving_until(self, end: datetime) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SharedCertificateOptions:
     namespace: str
@@ -69,7 +62,7 @@ class SharedCertificate:
     served: RotatingCertificate
     settings: SharedCertificateOptions
     clock: Clock = field(default_factory=SystemClock)
-    gauge: CertificateMetrics = field(default_factory=NoCertificateMetrics)
+    metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
     chance: Callable[[], float] = random.random
     loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     last_error: str = field(init=False, default="")
@@ -112,7 +105,7 @@ class SharedCertificate:
         ring = await self._settled()
         if self._ring is None or ring.certificate != self._ring.certificate:
             self.served.replace(ring.certificate, ring.key)
-            self.gauge.serving_until(ring.ring.serving.span.end)
+            self.metrics.serving_until(ring.ring.serving.span.end)
             log.info("serving a certificate", until=ring.ring.serving.span.end.isoformat())
         self._ring = ring
         self.loaded.set()

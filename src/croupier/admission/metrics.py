@@ -15,8 +15,6 @@ OTHER: Final = ("other", "other")
 
 
 class AdmissionMetrics:
-    """One per process; implements `WebhookMetrics` and `CertificateMetrics`."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "croupier_admission_seconds",

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.admission import review
+from croupier.admission.metrics import AdmissionMetrics
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict, UnreadableReview
 from croupier.core.fallbacks.fallback import PodEvent
 from croupier.kube.client.clock import Clock, SystemClock
@@ -60,18 +62,6 @@ class _NoPodEvents:
     def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None: ...
 
 
-class WebhookMetrics(Protocol):
-    def answered(self, webhook: str, outcome: str, seconds: float) -> None: ...
-    def refused(self, webhook: str, outcome: str) -> None: ...
-    def rewritten(self, before: str, after: str) -> None: ...
-
-
-class _NoWebhookMetrics:
-    def answered(self, webhook: str, outcome: str, seconds: float) -> None: ...
-    def refused(self, webhook: str, outcome: str) -> None: ...
-    def rewritten(self, before: str, after: str) -> None: ...
-
-
 @dataclass(slots=True)
 class WebhookServer:
     """`drain` is how long it keeps answering after a stop request."""
@@ -80,7 +70,7 @@ class WebhookServer:
     listen: ListenOptions
     guard: AdmissionDecider = field(default_factory=_DenyAll)
     """Decides about pods that request a pool."""
-    gauge: WebhookMetrics = field(default_factory=_NoWebhookMetrics)
+    metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
     notices: PodEventSink = field(default_factory=_NoPodEvents)
     clock: Clock = field(default_factory=SystemClock)
     drain: float = DRAIN
@@ -133,7 +123,7 @@ class WebhookServer:
 
     def _refused(self, path: str, status: int) -> None:
         known = path[1:] if path in PATHS else "none"
-        self.gauge.refused(known, f"refused with {status}")
+        self.metrics.refused(known, f"refused with {status}")
 
     def _review(
         self, path: str, body: bytes, decide: Callable[[AdmissionRequest], AdmissionVerdict]
@@ -142,23 +132,23 @@ class WebhookServer:
         asked = review.read(body)
         if isinstance(asked, UnreadableReview):
             log.warning("received an invalid AdmissionReview", webhook=webhook, why=asked.sentence)
-            self.gauge.answered(webhook, "unreadable", self.clock.monotonic() - began)
+            self.metrics.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
             verdict = decide(asked) if asked.creates_a_pod else AdmissionVerdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
         except Exception as bug:  # a failed call: the API server applies the failure policy
             log.exception("unexpected error in a review", webhook=webhook, uid=asked.uid, error=repr(bug))
-            self.gauge.answered(webhook, "crashed", self.clock.monotonic() - began)
+            self.metrics.answered(webhook, "crashed", self.clock.monotonic() - began)
             return Reply(500, b"internal error of the webhook; see its log\n")
-        self.gauge.answered(webhook, _outcome(verdict), self.clock.monotonic() - began)
+        self.metrics.answered(webhook, _outcome(verdict), self.clock.monotonic() - began)
         if not asked.dry_run:
             self._tell(asked, verdict)
         return reply
 
     def _tell(self, asked: AdmissionRequest, verdict: AdmissionVerdict) -> None:
         for before, after in verdict.fallbacks:
-            self.gauge.rewritten(before, after)
+            self.metrics.rewritten(before, after)
         if verdict.allowed and verdict.events:
             self.notices.expect(asked, verdict.events)
 

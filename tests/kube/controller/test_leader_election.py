@@ -127,7 +127,7 @@ async def test_stopping_releases_the_lease_immediately(election):
     first = election.candidate("a", SLOW_TIMINGS)
     await until(lambda: first.leads)
     second = election.candidate("b", SLOW_TIMINGS)
-    await until(lambda: second.elector._seen is not None)  # it has looked, and waits
+    await until(lambda: second.elector._observed is not None)  # it has looked, and waits
     assert not second.leads
 
     first.stop.set()

@@ -23,10 +23,9 @@ from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     ControllerRun,
     LeaderCheck,
-    NoReconcileMetrics,
-    ReconcileMetrics,
     RunOptions,
 )
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.rate_limit import RateLimit
 from croupier.kube.controller.reconcile import Reconcile
 from croupier.kube.controller.workqueue_state import RETRY_BACKOFF, RETRY_RATE
@@ -72,7 +71,7 @@ class Controller(Generic[K]):
     name: str
     reconcile: Reconcile[K]
     options: ControllerOptions = field(default_factory=ControllerOptions)
-    gauge: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     expectations: Expectations[K] = field(default_factory=Expectations)
     _sources: list[_WatchedStore[K]] = field(init=False, default_factory=list)
     _run: ControllerRun[K] | None = field(init=False, default=None)
@@ -133,7 +132,7 @@ class Controller(Generic[K]):
             RunOptions(self.name, self.options.timeout, self.options.retries, self.options.retry_rate),
             self.reconcile,
             self.expectations,
-            gauge=self.gauge,
+            metrics=self.metrics,
             leader_check=leader_check,
         )
         subscriptions = [source.subscribe(shift) for source in self._sources]

@@ -6,7 +6,7 @@ state of the last.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from croupier.kube.cache.expectations import Expectations
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.errors import KubeError
 from croupier.kube.controller import reconcile
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.rate_limit import RateLimit
 from croupier.kube.controller.reconcile import (
     Done,
@@ -51,30 +52,6 @@ ALWAYS_LEADER = _AlwaysLeader()
 """For controllers without leader election."""
 
 
-class ReconcileMetrics(Protocol):
-    """Metrics of a controller and its queue."""
-
-    def watch_depth(self, depth: Callable[[], int]) -> None: ...
-    def added(self) -> None: ...
-    def taken(self, waited: float) -> None: ...
-    def retried(self) -> None: ...
-    def started(self) -> None: ...
-    def ended(self, outcome: str, seconds: float) -> None: ...
-    def missed(self, expectations: int) -> None: ...
-
-
-class NoReconcileMetrics:
-    """Discards the metrics."""
-
-    def watch_depth(self, depth: Callable[[], int]) -> None: ...
-    def added(self) -> None: ...
-    def taken(self, waited: float) -> None: ...
-    def retried(self) -> None: ...
-    def started(self) -> None: ...
-    def ended(self, outcome: str, seconds: float) -> None: ...
-    def missed(self, expectations: int) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     controller: str
@@ -90,15 +67,17 @@ class ControllerRun(Generic[K]):
         reconcile: Reconcile[K],
         expectations: Expectations[K],
         *,
-        gauge: ReconcileMetrics,
+        metrics: ControllerMetrics,
         leader_check: LeaderCheck,
     ) -> None:
         self._rules = rules
         self._reconcile = reconcile
         self._expectations = expectations
-        self._gauge = gauge
+        self._metrics = metrics
         self._leader_check = leader_check
-        self._queue: WorkQueue[K] = WorkQueue(WorkQueueState(rules.retries, rules.retry_rate), gauge=gauge)
+        self._queue: WorkQueue[K] = WorkQueue(
+            WorkQueueState(rules.retries, rules.retry_rate), metrics=metrics
+        )
         self._not_retried: set[K] = set()
         self._ids = itertools.count(1)
         self._time = asyncio.get_running_loop().time
@@ -146,13 +125,13 @@ class ControllerRun(Generic[K]):
         missed = self._expectations.missed
         wait = self._expectations.holds(key, self._time())
         if self._expectations.missed > missed:
-            self._gauge.missed(self._expectations.missed - missed)
+            self._metrics.missed(self._expectations.missed - missed)
         return wait
 
     async def _reconcile_once(self, key: K) -> None:
         began = self._time()
         outcome = "cancelled"
-        self._gauge.started()
+        self._metrics.started()
         bind_contextvars(key=str(key), reconcile=next(self._ids))
         try:
             verdict = reconcile.classify(await self._result_of(key))
@@ -160,7 +139,7 @@ class ControllerRun(Generic[K]):
             outcome = verdict.name
         finally:
             unbind_contextvars("key", "reconcile")
-            self._gauge.ended(outcome, self._time() - began)
+            self._metrics.ended(outcome, self._time() - began)
 
     async def _result_of(self, key: K) -> Result | Exception:
         try:

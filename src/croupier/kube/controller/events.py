@@ -12,9 +12,10 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.kube.client import identity
 from croupier.kube.client.api_client import Client
@@ -33,22 +34,13 @@ from croupier.kube.controller import event_series
 from croupier.kube.controller.event_series import EventAggregator, EventContent, EventReference, PendingEvent
 from croupier.kube.controller.leader_election import unique_name
 from croupier.kube.controller.lease import micro_time
+from croupier.kube.controller.metrics import EventMetrics
 
 EVENTS: Resource[Raw] = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True, type=dict)
 WRITE_BACKOFF = Backoff(first=0.5, most=10.0)
 MAX_ATTEMPTS = 8
 
 log = structlog.get_logger(__name__)
-
-
-class EventMetrics(Protocol):
-    def recorded(self, kind: str) -> None: ...
-    def dropped(self, why: str) -> None: ...
-
-
-class _NoEventMetrics:
-    def recorded(self, kind: str) -> None: ...
-    def dropped(self, why: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -58,7 +50,7 @@ class EventRecorder:
     api: Client
     controller: str
     instance: str = field(default_factory=lambda: unique_name()[:128])
-    gauge: EventMetrics = field(default_factory=_NoEventMetrics)
+    metrics: EventMetrics = field(default_factory=lambda: EventMetrics(CollectorRegistry()))
     clock: Clock = field(default_factory=SystemClock)
     journal: EventAggregator = field(default_factory=EventAggregator)
     chance: Callable[[], float] = random.random
@@ -84,7 +76,7 @@ class EventRecorder:
         if not self._closed:
             refused = self.journal.note(what, self.clock.monotonic(), self.clock.now())
         if refused is not None:
-            self.gauge.dropped(refused)
+            self.metrics.dropped(refused)
         if self.journal.waiting > waiting:
             self._wake.set()
 
@@ -131,7 +123,7 @@ class EventRecorder:
             self._drop(named, "refused")
         else:
             self.journal.written(named, self.clock.monotonic())
-            self.gauge.recorded(entry.what.type)
+            self.metrics.recorded(entry.what.type)
 
     async def _send(self, entry: PendingEvent) -> None:
         namespace = entry.what.regarding.namespace or "default"
@@ -151,7 +143,7 @@ class EventRecorder:
 
     def _drop(self, entry: PendingEvent, why: str) -> None:
         self.journal.dropped(entry)
-        self.gauge.dropped(why)
+        self.metrics.dropped(why)
 
     def _body(self, entry: PendingEvent, namespace: str) -> Raw:
         what = entry.what

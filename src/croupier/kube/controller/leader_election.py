@@ -13,9 +13,9 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -23,6 +23,7 @@ from croupier.kube.client.errors import Conflict, KubeError, NotFound
 from croupier.kube.client.resource import Raw
 from croupier.kube.controller import lease
 from croupier.kube.controller.lease import LEASES, Acquire, LeaseTimings, Lost, ObservedLease, Renew, Wait
+from croupier.kube.controller.metrics import LeaderMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -33,10 +34,6 @@ class NotLeader(KubeError):
 
 class WorkNotStopped(KubeError):
     """The work did not stop when the lease was lost; only ending the process can stop it."""
-
-
-class LeaderMetrics(Protocol):
-    def leading(self, lease: str, leads: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -75,7 +72,7 @@ class Elector:
     terms: LeaseTimings = field(default_factory=LeaseTimings)
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    gauge: LeaderMetrics | None = None
+    metrics: LeaderMetrics = field(default_factory=lambda: LeaderMetrics(CollectorRegistry()))
     _observed: ObservedLease | None = field(init=False, default=None)
     _lease: Raw | None = field(init=False, default=None)
 
@@ -204,8 +201,7 @@ class Elector:
         await asyncio.wait(tasks, timeout=self.terms.duration - self.terms.renew_deadline)
 
     def _report_leading(self, leads: bool) -> None:
-        if self.gauge is not None:
-            self.gauge.leading(self._path, leads)
+        self.metrics.leading(self._path, leads)
 
     @property
     def _path(self) -> str:

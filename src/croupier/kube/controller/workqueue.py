@@ -8,29 +8,12 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.workqueue_state import QueueItem, WorkQueueState
 
 K = TypeVar("K", bound=Hashable)
-
-
-class QueueMetrics(Protocol):
-    """Metrics of a work queue."""
-
-    def watch_depth(self, depth: Callable[[], int]) -> None: ...
-    def added(self) -> None: ...
-    def taken(self, waited: float) -> None: ...
-    def retried(self) -> None: ...
-
-
-class NoQueueMetrics:
-    """Discards the metrics."""
-
-    def watch_depth(self, depth: Callable[[], int]) -> None: ...
-    def added(self) -> None: ...
-    def taken(self, waited: float) -> None: ...
-    def retried(self) -> None: ...
 
 
 class WorkQueue(Generic[K]):
@@ -40,33 +23,33 @@ class WorkQueue(Generic[K]):
         self,
         state: WorkQueueState[K] | None = None,
         *,
-        gauge: QueueMetrics | None = None,
+        metrics: ControllerMetrics | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._state: WorkQueueState[K] = state or WorkQueueState()
-        self._gauge: QueueMetrics = gauge or NoQueueMetrics()
+        self._metrics = metrics or ControllerMetrics()
         self._loop = asyncio.get_running_loop()
         self._chance = chance
         self._idle: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._drained = asyncio.Event()
-        self._gauge.watch_depth(lambda: self._state.ready)
+        self._metrics.watch_depth(lambda: self._state.ready)
 
     def add(self, key: K) -> None:
         if self._state.add(key, self._loop.time()):
-            self._gauge.added()
+            self._metrics.added()
             self._wake()
 
     def add_after(self, key: K, delay: float) -> None:
         now = self._loop.time()
         if self._state.add_at(key, now + delay, now):
-            self._gauge.added()
+            self._metrics.added()
             self._wake()
 
     def retry(self, key: K, no_sooner: float = 0.0) -> float:
         """Requeue a failed key; return the delay until the next attempt."""
         delay = self._state.retry(key, self._loop.time(), self._chance(), no_sooner)
-        self._gauge.retried()
+        self._metrics.retried()
         self._wake()
         return delay
 
@@ -112,7 +95,7 @@ class WorkQueue(Generic[K]):
     def _next(self) -> QueueItem[K] | None:
         handout = self._state.take(self._loop.time())
         if handout is not None:
-            self._gauge.taken(handout.waited)
+            self._metrics.taken(handout.waited)
             if self._state.ready:
                 self._wake()  # one alarm may have made several keys ready
             else:
