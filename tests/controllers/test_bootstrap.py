@@ -197,7 +197,7 @@ async def test_a_missing_driver_is_reported_with_degraded_workloads(env: Bootstr
 def subscribe(controller: BootstrapController) -> Callable[[], None]:
     """Subscribe to heartbeats, as `run` does."""
     return controller._reports.subscribe(
-        lambda _: None, bootstrap_snapshot.relevant_fields, heartbeat=controller._heartbeats.heartbeat
+        lambda _: None, bootstrap_snapshot.relevant_fields, heartbeat=controller._renewed
     )
 
 

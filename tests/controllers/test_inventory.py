@@ -7,15 +7,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
-from croupier.api.core_v1 import Lease, LeaseSpec, Node
+from croupier.api.core_v1 import Lease, LeaseSpec
 from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGType
 from croupier.api.meta import ObjectMeta
-from croupier.controllers.inventory.agent_liveness import AgentLiveness
 from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory import InventoryOptions
-from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
 from croupier.controllers.inventory.metrics import InventoryMetrics
+from croupier.controllers.shared.agent_liveness import AgentLiveness
 from croupier.kube.cache.store import Store
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound, Unreachable
@@ -356,8 +355,7 @@ DIRECTLY = {
 
 @pytest.mark.parametrize(("answer", "seconds", "silent"), DIRECTLY.values(), ids=DIRECTLY)
 async def test_the_lease_is_read_directly_before_an_agent_is_silent(answer, seconds, silent):
-    clock, node = ManualClock(), Node(metadata=ObjectMeta(name=NODE))
-    snapshot = InventorySnapshot(node, lease("1"), None, (), {}, None)
+    clock = ManualClock()
 
     async def read(_seen: Lease) -> Lease:
         clock.time += seconds
@@ -367,12 +365,12 @@ async def test_the_lease_is_read_directly_before_an_agent_is_silent(answer, seco
 
     liveness = AgentLiveness(read, clock, 40.0)
 
-    assert await liveness.silent(snapshot) is False
+    assert await liveness.silent(NODE, lease("1")) is False
     clock.time = 41.0
     if silent is Unreachable:
         with pytest.raises(Unreachable):
-            await liveness.silent(snapshot)
+            await liveness.silent(NODE, lease("1"))
         assert liveness.left(NODE) == 40.0, "it gets the full timeout again"
         return
-    assert await liveness.silent(snapshot) is silent
+    assert await liveness.silent(NODE, lease("1")) is silent
     assert (liveness.left(NODE) == 0.0) == (silent is not False)

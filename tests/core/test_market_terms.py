@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.core.market import limit_restore, terms
+from croupier.core.market import terms
 from croupier.core.market.terms import Ineligible, MarketTerms, PodShape
-from croupier.core.market.units import SECOND
 
 CAPACITY = 800
 PLAIN = PodShape("team", request=20, original=100, labels={terms.MANAGED: "true"})
@@ -130,10 +129,3 @@ def test_a_pod_one_step_from_guaranteed_stays_one_step_away():
 
     assert isinstance(pinned, MarketTerms)
     assert pinned.floor == PLAIN.request + 1
-
-
-def test_original_limits_are_restored_after_the_agent_timeout():
-    minutes = 60 * SECOND
-    assert limit_restore.restored_limit(50, 100, silent_for=2 * minutes) == 50
-    assert limit_restore.restored_limit(50, 100, silent_for=2 * minutes + 1) == 100
-    assert limit_restore.restored_limit(150, 100, silent_for=60 * minutes) == 150

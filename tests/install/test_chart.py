@@ -13,6 +13,8 @@ from jsonschema import Draft7Validator
 
 from croupier.cli import market_run
 from tests.cli.command import CROUPIER
+from tests.install import rbac
+from tests.install.rbac import Permission
 from tests.install.rendering import (
     HIGHLY_AVAILABLE,
     NODE_FEATURE_RULES,
@@ -162,6 +164,17 @@ def test_the_market_has_the_defaults_of_its_command():
     assert not {"dry_run", "strict"} & defaults.keys()
     assert {"dry_run", "strict"} <= changed_values.keys()
     assert (changed_values["target"], changed_values["raise_after"]) == ("80", "3")
+
+
+def test_controllers_that_report_silent_agents_may_read_a_lease_directly():
+    """The informer may be stale, so the Lease is read directly before its agent is called silent."""
+    granted = rbac.granted(objects())
+    lease = Permission("coordination.k8s.io", "leases", "get", chart.NAMESPACE, "gpu-node-worker-1")
+
+    readers = {
+        account for account, rights in granted.items() if any(rbac.covers(right, lease) for right in rights)
+    }
+    assert {"gpu-inventory-controller", "gpu-bootstrap-controller", "croupier-cpu-limits"} <= readers
 
 
 def test_pod_permissions_exist_only_with_images():

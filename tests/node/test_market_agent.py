@@ -463,7 +463,7 @@ async def test_a_stale_informer_does_not_restore_limits(env):
 
     async with restore_controller(env, clock) as keeping:
         stale = keeping._leases.get(env.node)
-        keeping._leases.get = lambda node: stale  # type: ignore[method-assign]  # the watch is stuck
+        keeping._leases.get = lambda value: stale  # type: ignore[method-assign]  # the watch is stuck
         await keeping.reconcile(env.node)
         clock.seconds += 121
         await env.seconds(agent)

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from croupier.api.core_v1 import Lease, Node, Pod
-from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
-from croupier.api.kinds import GPU_NODE_INVENTORIES, LEASES, PODS
+from croupier.api.gpu import GPUDevice, GPUNodeInventory
+from croupier.api.kinds import GPU_NODE_INVENTORIES, PODS
 from croupier.controllers.bootstrap import node_snapshot
 from croupier.controllers.bootstrap import status as bootstrap_status
 from croupier.controllers.bootstrap.heartbeats import Heartbeats
@@ -25,7 +25,7 @@ from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.controllers.shared.informer import Informer
 from croupier.core.cards.lifecycle import BOOTSTRAP
 from croupier.core.nodes import bootstrap
-from croupier.core.nodes.bootstrap import DCGM, HEARTBEAT_TIMEOUT, BootstrapDecision, BootstrapFacts
+from croupier.core.nodes.bootstrap import DCGM, BootstrapDecision, BootstrapFacts
 from croupier.kube.cache import store
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
@@ -44,8 +44,6 @@ NAME: Final = "bootstrap"
 ACTION: Final = "Bootstrap"
 DEBOUNCE: Final = 0.5
 """Seconds until a node is reconciled after a change of its cards or its inventory."""
-SLOW_RESPONSE: Final = 5.0
-"""Seconds after which a response of the API server is too slow to conclude that an agent is silent."""
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +82,7 @@ class BootstrapController:
         self._api = api.with_field_manager(BOOTSTRAP)
         self._recorders = recorders
         self._settings = settings or BootstrapOptions()
-        self._heartbeats = Heartbeats(self._settings.clock)
+        self._heartbeats = Heartbeats(self._api, self._settings.clock)
         self._reports = AgentReports(sources.leases)
         self._devices = sources.devices.store.index(index_keys.node_of_device)
         self._services = ServicePods(sources.pods.store, self._api, self._settings.places)
@@ -104,7 +102,7 @@ class BootstrapController:
         self._heartbeats.forget_all()  # a new leader has no history
         endings = (
             self._reports.subscribe(
-                self.controller.add, node_snapshot.relevant_fields, heartbeat=self._heartbeats.heartbeat
+                self.controller.add, node_snapshot.relevant_fields, heartbeat=self._renewed
             ),
             self._sources.nodes.store.subscribe(self._node_changed),
             self._sources.devices.store.subscribe(self._device_changed),
@@ -121,10 +119,8 @@ class BootstrapController:
         if inventory is None:
             self._heartbeats.forget(node)
             return DONE
+        await self._heartbeats.confirm_silence(inventory, self._reports.lease(node))
         facts = node_snapshot.facts(self._snapshot(inventory))
-        if facts.agent and facts.since_heartbeat > HEARTBEAT_TIMEOUT and not node_snapshot.failing(inventory):
-            await self._confirm_silence(node)
-            facts = node_snapshot.facts(self._snapshot(inventory))
         verdict = bootstrap.decide(facts)
         for pod in await self._services.sync(inventory, verdict.start):
             self.controller.wrote(node, PODS, pod)
@@ -145,27 +141,9 @@ class BootstrapController:
             node=self._sources.nodes.store.named(node),
             report=report,
             services=services,
-            pulse=self._heartbeats.observe(inventory, report, good=exported),
+            pulse=self._heartbeats.observe(inventory, self._reports.lease(node), report, good=exported),
             images=self._settings.places.images.images,
         )
-
-    async def _confirm_silence(self, node: str) -> None:
-        """Before an agent is reported as silent, read its Lease directly: the informer may be stale.
-
-        If the API server is unavailable or slow, the agent gets the full timeout again.
-        """
-        seen, began = self._reports.lease(node), self._settings.clock.monotonic()
-        excused = True
-        try:
-            name, namespace = agent_report.lease_name(node), self._settings.places.namespace
-            lease = await self._api.get(LEASES, name, namespace=namespace)
-            newer = seen is None or lease.metadata.resource_version != seen.metadata.resource_version
-            excused = newer or self._settings.clock.monotonic() - began > SLOW_RESPONSE
-        except NotFound:
-            excused = False
-        finally:
-            if excused:
-                self._heartbeats.heartbeat(node)
 
     async def _write(
         self, inventory: GPUNodeInventory, facts: BootstrapFacts, verdict: BootstrapDecision
@@ -194,6 +172,9 @@ class BootstrapController:
         about = events.reference_to(GPU_NODE_INVENTORIES, inventory)
         recorder = self._recorders.of(BOOTSTRAP)
         recorder.record(about, reason, note, action=ACTION, type="Warning" if warning else "Normal")
+
+    def _renewed(self, node: str) -> None:
+        self._heartbeats.renewed(node, self._reports.lease(node))
 
     def _device_changed(self, change: ObjectChange[GPUDevice]) -> None:
         """The cards of a node often change together, so their changes are debounced."""

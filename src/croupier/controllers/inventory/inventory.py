@@ -11,18 +11,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final, Literal
 
 import structlog
 
 from croupier.api import nfd
-from croupier.api.core_v1 import Lease
 from croupier.api.gpu import GPUDevice, agent_report
 from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
-from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES, LEASES
+from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
 from croupier.api.meta import ObjectMeta
 from croupier.controllers.inventory import desired_status
-from croupier.controllers.inventory.agent_liveness import AgentLiveness
 from croupier.controllers.inventory.desired_status import AgentSilence, NodeManagement
 from croupier.controllers.inventory.inventory_snapshot import (
     InventoryInformers,
@@ -30,7 +29,8 @@ from croupier.controllers.inventory.inventory_snapshot import (
     InventorySnapshot,
     node_of,
 )
-from croupier.controllers.shared import conditions
+from croupier.controllers.shared import agent_liveness, conditions
+from croupier.controllers.shared.agent_liveness import AgentLiveness
 from croupier.core.cards.census import DeviceEvent, DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.model.condition import DesiredCondition
@@ -94,7 +94,8 @@ class InventoryController:
         self._api = api.with_field_manager(REPORTER)
         self._recorder = recorder
         self._settings = settings or InventoryOptions()
-        self._liveness = AgentLiveness(self._lease, self._settings.clock, self._settings.timeout)
+        read = partial(agent_liveness.read_lease, self._api)
+        self._liveness = AgentLiveness(read, self._settings.clock, self._settings.timeout)
         self._incomplete_since: dict[str, float] = {}
         """By node: since when it is incomplete, while that is not reported yet."""
         self._settled: dict[str, tuple[object, ...]] = {}
@@ -118,9 +119,6 @@ class InventoryController:
         with store.open_indexes(*self._reading.indexes):
             await self.controller.run(stop, leader_check)
 
-    async def _lease(self, seen: Lease) -> Lease:
-        return await self._api.get(LEASES, seen.metadata.name, namespace=seen.metadata.namespace)
-
     async def reconcile(self, node: str) -> Result:
         snapshot = self._reading.of(node)
         if snapshot is None:  # the Node owned its objects
@@ -128,7 +126,7 @@ class InventoryController:
             self._incomplete_since.pop(node, None)
             self._settled.pop(node, None)
             return DONE
-        silent = await self._liveness.silent(snapshot)
+        silent = await self._liveness.silent(node, snapshot.lease, was_silent=snapshot.was_silent)
         vanished = self._vanished_due(snapshot)
         mark = (silent, vanished == 0, *snapshot.fingerprint())
         if self._settled.get(node) != mark and not await self._keep(snapshot, silent):

@@ -17,10 +17,12 @@ from croupier.api import market_report
 from croupier.api.core_v1 import Lease
 from croupier.api.kinds import POD_ALLOCATIONS
 from croupier.api.mbcas import PodAllocation
+from croupier.controllers.shared import agent_liveness
+from croupier.controllers.shared.agent_liveness import AgentLiveness
 from croupier.controllers.shared.informer import Informer
 from croupier.core import quantity
-from croupier.core.market import limit_restore, units
-from croupier.core.market.units import SECOND
+from croupier.core.market import units
+from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
 from croupier.core.quantity import InvalidQuantityError
 from croupier.kube.cache import store
 from croupier.kube.client.api_client import Client
@@ -47,8 +49,8 @@ class RestoreLimitsOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=2))
     clock: Clock = field(default_factory=SystemClock)
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
-    timeout: int = limit_restore.AGENT_TIMEOUT
-    """Microseconds without a heartbeat."""
+    timeout: float = MARKET_AGENT_TIMEOUT
+    """Seconds without a heartbeat after which an agent counts as stopped."""
 
 
 class RestoreLimitsController:
@@ -65,62 +67,62 @@ class RestoreLimitsController:
         self._leases = leases.store.index(lambda lease: [market_report.node_of(lease)])
         self._api = api
         self._settings = settings or RestoreLimitsOptions()
-        self._heard: dict[str, tuple[str, float]] = {}
-        """By node: the last heartbeat, and when it was first observed."""
+        self._liveness = AgentLiveness(self._read, self._settings.clock, self._settings.timeout)
         options, metrics = self._settings.options, self._settings.metrics
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
         self.controller.watch(allocations.store, allocations.cache, _node_of)
         self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.node_of(lease)])
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
-        self._heard.clear()  # a new leader did not observe earlier heartbeats
+        self._liveness.clear()  # a new leader has no history
         with store.open_indexes(self._allocations, self._leases):
             await self.controller.run(stop, leader_check)
 
     async def reconcile(self, node: str) -> Result:
         allocations = self._allocations.get(node)
-        quiet = self._silent_for(node)
+        silent = await self._silent(node)
         if not allocations:
             return DONE
-        if quiet <= self._settings.timeout:
-            return Result(requeue_after=(self._settings.timeout - quiet) / SECOND + MARGIN)
+        if not silent:
+            return Result(requeue_after=self._liveness.left(node) + MARGIN)
         refused = []
         for allocation in allocations:
             try:
-                await self._give_back(allocation, quiet)
+                await self._restore(allocation)
             except ApiError as error:  # continue with the other pods
                 refused.append(error)
         if refused:
             raise refused[0]
         return Result(requeue_after=RECHECK)
 
-    def _silent_for(self, node: str) -> int:
-        now = self._settings.clock.monotonic()
-        leases = self._leases.get(node)
-        sign = leases[0].spec.renew_time if leases else ""
-        before = self._heard.get(node)
-        if before is None or before[0] != sign:
-            before = self._heard[node] = (sign, now)
-        return int((now - before[1]) * SECOND)
+    async def _silent(self, node: str) -> bool:
+        """A node without an agent is silent after the timeout, like one whose agent has stopped."""
+        lease = next(iter(self._leases.get(node)), None)
+        if lease is not None:
+            return await self._liveness.silent(node, lease) is not False
+        heard = self._liveness.observe(node, "")
+        return heard.is_silent(self._settings.clock.monotonic(), self._settings.timeout)
 
-    async def _give_back(self, allocation: PodAllocation, quiet: int) -> None:
+    async def _read(self, cached: Lease) -> Lease:
+        """An agent that changed to dry-run mode does not count as alive."""
+        lease = await agent_liveness.read_lease(self._api, cached)
+        active = lease.metadata.labels.get(market_report.AGENT_LABEL) == market_report.ACTIVE
+        return lease if active else cached
+
+    async def _restore(self, allocation: PodAllocation) -> None:
         meta, original = allocation.metadata, _quanta(allocation.status.original_cpu_limit)
         desired = _quanta(allocation.spec.desired_cpu_limit)
         if original is None or desired is None:
             return  # the limit was never changed
-        limit = limit_restore.restored_limit(
-            desired, original, silent_for=quiet, after=self._settings.timeout
-        )
-        if limit == desired:
+        if desired >= original:
             return
-        patch = {"metadata": {"uid": meta.uid}, "spec": {"desiredCPULimit": units.text(limit)}}
+        patch = {"metadata": {"uid": meta.uid}, "spec": {"desiredCPULimit": units.text(original)}}
         await self._api.patch(POD_ALLOCATIONS, meta.name, patch, namespace=meta.namespace)
         log.warning(
             "restored an original CPU limit because the market agent sends no heartbeat",
             node=allocation.spec.node_name,
             pod=f"{allocation.spec.namespace}/{allocation.spec.pod_name}",
-            limit=units.text(limit),
-            seconds=quiet // SECOND,
+            limit=units.text(original),
         )
 
 

@@ -18,12 +18,13 @@ from croupier.api import market_report as wire
 from croupier.api.core_v1 import Pod, micro_time
 from croupier.api.kinds import LEASES, POD_ALLOCATIONS, PODS
 from croupier.api.market_report import MarketReport
-from croupier.core.market import limit_restore, ticking, units
 from croupier.core.market import policy as policies
+from croupier.core.market import ticking, units
 from croupier.core.market.estimation import CPUSample
 from croupier.core.market.model import MarketState, NodeObservation, SetLimit, TickResult
 from croupier.core.market.policy import MarketPolicy
 from croupier.core.market.units import SECOND
+from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
 from croupier.kube.cache import store
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -234,7 +235,7 @@ def lease(report: MarketReport, chosen: MarketAgentOptions, moment: str) -> dict
         },
         "spec": {
             "holderIdentity": chosen.node,
-            "leaseDurationSeconds": limit_restore.AGENT_TIMEOUT // SECOND,
+            "leaseDurationSeconds": int(MARKET_AGENT_TIMEOUT),
             "renewTime": moment,
         },
     }
