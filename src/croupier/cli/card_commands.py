@@ -4,7 +4,6 @@ Each verb writes one annotation or label of the GPUDevice, as kubectl would, and
 have carried it out.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,6 +202,8 @@ def _apply(target: cluster.ClusterTarget, name: str, order: "Callable[..., Any]"
 
 
 async def _wait_until_done(api: "Client", name: str, change: CardChange, wait: float) -> bool:
+    import asyncio
+
     from croupier.api import kinds
 
     loop = asyncio.get_running_loop()
