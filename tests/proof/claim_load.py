@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from prometheus_client import CollectorRegistry
+
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.capacity.crd import CRDCapacityManager
+from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.core.claims.claim import CardClaim
 from croupier.core.ledger import ledger as ledgers
 from croupier.core.ledger.ledger import HoldTerms
@@ -43,8 +46,6 @@ class ClaimStats:
     yes: int = 0
     no: int = 0
     repeated: int = 0
-    attempts: int = 0
-    conflicts: int = 0
     slowest: float = 0.0
     troubles: list[str] = field(default_factory=list)
     promised: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
@@ -53,12 +54,6 @@ class ClaimStats:
     """The node of every holder that is not released."""
     unknown: dict[str, str] = field(default_factory=dict)
     """The node of every claim with an unknown outcome."""
-
-    def attempted(self, changes: int, seconds: float) -> None:
-        self.attempts += 1
-
-    def conflicted(self) -> None:
-        self.conflicts += 1
 
 
 @dataclass
@@ -74,8 +69,11 @@ class ClaimSpec:
 class ClaimWorker:
     """Keeps claims for about `budget` percent of cards, granted or refused."""
 
-    def __init__(self, manager: CRDCapacityManager, options: Any, number: int) -> None:
+    def __init__(
+        self, manager: CRDCapacityManager, options: Any, number: int, registry: CollectorRegistry
+    ) -> None:
         self.manager = manager
+        self.registry = registry
         self.account = ClaimStats()
         self.name = f"{options.name}-{number}"
         self._nodes: list[str] = options.nodes.split(",")
@@ -209,10 +207,9 @@ async def writer(options: Any, number: int) -> AsyncIterator[ClaimWorker]:
         reflector = Reflector(api, store, rules=QUICK)
         following = asyncio.create_task(reflector.run())
         await reflector.synced()
-        account = ClaimStats()
-        manager = CRDCapacityManager(api, store, gauge=account)
-        customer = ClaimWorker(manager, options, number)
-        customer.account = account
+        registry = CollectorRegistry()
+        manager = CRDCapacityManager(api, store, metrics=LedgerWriteMetrics(registry))
+        customer = ClaimWorker(manager, options, number, registry)
         try:
             yield customer
             await manager.finish()
@@ -222,7 +219,11 @@ async def writer(options: Any, number: int) -> AsyncIterator[ClaimWorker]:
 
 def _report(customer: ClaimWorker) -> dict[str, Any]:
     shown = vars(customer.account)
-    return {"name": customer.name, **shown, "troubles": customer.account.troubles[:50]}
+    writes = {
+        name: int(customer.registry.get_sample_value(f"croupier_ledger_cas_{name}_total") or 0)
+        for name in ("attempts", "conflicts")
+    }
+    return {"name": customer.name, **shown, **writes, "troubles": customer.account.troubles[:50]}
 
 
 async def start(options: Any) -> None:

@@ -1,10 +1,11 @@
 """The ledger of one node as this process knows it. No I/O.
 
 It is the newer of our last read or write and the watched object (version_tracker.py). Our own
-uncommitted claims are added, so that their cards are not offered to other pods.
+uncommitted claims are added, so that their cards are not offered to other pods. The writer and the watch
+change it; its owner is notified after each change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,10 @@ class StoredLedger:
 
 
 class CachedLedger:
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, changed: "Callable[[CachedLedger], None]") -> None:
+        """`changed` is called when the view may have changed."""
         self.node = node
+        self._changed = changed
         self.versions = VersionTracker()
         self.own: StoredLedger | None = None
         self._shown: NodeReservation | None = None
@@ -73,25 +76,26 @@ class CachedLedger:
         self._claims.append(claim)
         if self._current and self._view is not None:
             self._view, _ = batching.apply(self._view, claim)
+        self._changed(self)
 
     def expect_only(self, steps: Iterable[BatchChange]) -> None:
         """Replace the uncommitted claims."""
         self._claims = [step for step in steps if isinstance(step, ClaimChange)]
-        self._current = False
+        self._recompute()
 
     def observe(self, watched: NodeReservation) -> None:
-        self._shown, self._shown_ledger, self._current = watched, None, False
+        self._shown, self._shown_ledger = watched, None
         self.versions.observe(ObjectVersion(watched.metadata.uid, watched.metadata.resource_version))
+        self._recompute()
 
     def observe_deleted(self, last: NodeReservation) -> None:
-        self._shown, self._shown_ledger, self._current = None, None, False
+        self._shown, self._shown_ledger = None, None
         self.versions.observe_deleted(last.metadata.uid)
-        self._forget_mine()
+        self._recompute()
 
     def relisted(self, asked_at: float) -> None:
         self.versions.relisted(asked_at)
-        self._current = False
-        self._forget_mine()
+        self._recompute()
 
     def answer(self, raw: Raw, now: float) -> None:
         """The API server returned this object for our request."""
@@ -99,18 +103,18 @@ class CachedLedger:
         spec = codec.convert(NodeReservationSpec, raw["spec"])
         self.own = StoredLedger(raw, ledger_codec.decode(self.node, spec))
         self.versions.answer(self.own.state, now)
-        self._current = False
-        self._forget_mine()
+        self._recompute()
 
     def observe_absent(self) -> None:
         """The object does not exist in the API server any more."""
         self.versions.observe_absent()
-        self._current = False
-        self._forget_mine()
+        self._recompute()
 
-    def _forget_mine(self) -> None:
+    def _recompute(self) -> None:
+        self._current = False
         if self.versions.own is None:
             self.own = None
+        self._changed(self)
 
 
 def updated_object(read: StoredLedger, ledger: Ledger) -> Raw:

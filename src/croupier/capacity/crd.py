@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import cast
 
+from prometheus_client import CollectorRegistry
+
 from croupier.api.mps import NodeReservation
 from croupier.capacity import batching, manager
 from croupier.capacity.batching import AmendChange, ReleaseChange
 from croupier.capacity.cached_ledger import CachedLedger
-from croupier.capacity.manager import STRATEGY, TTL
-from croupier.capacity.manager import LedgerFunction as LedgerChange
-from croupier.capacity.metrics import LedgerWriteMetrics, NoLedgerWriteMetrics
+from croupier.capacity.manager import STRATEGY, TTL, LedgerFunction
+from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.subscribers import Subscribers
 from croupier.capacity.writer import LedgerWriter, LedgerWriterOptions, WriterContext
 from croupier.core.claims.claim import CardClaim
@@ -39,7 +40,7 @@ class CRDCapacityManager:
         ttl: timedelta = TTL,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
-        gauge: LedgerWriteMetrics | None = None,
+        metrics: LedgerWriteMetrics | None = None,
         rules: LedgerWriterOptions | None = None,
     ) -> None:
         self._strategy = strategy
@@ -49,17 +50,16 @@ class CRDCapacityManager:
             api,
             self._clock,
             chance,
-            gauge or NoLedgerWriteMetrics(),
+            metrics or LedgerWriteMetrics(CollectorRegistry()),
             rules or LedgerWriterOptions(),
-            self._refresh,
         )
         self._cached: dict[str, CachedLedger] = {}
         self._writers: dict[str, LedgerWriter] = {}
         self._views: dict[str, Ledger] = {}
         self._subscribers = Subscribers()
         for stored in store:
-            self._show(stored)
-        self._unsubscribe = store.subscribe(self._changed, relisted=self._relisted)
+            self._cache(stored.metadata.name).observe(stored)
+        self._unsubscribe = store.subscribe(self._watched, relisted=self._relisted)
 
     async def reserve(self, pod: str, node: str, cards: int, percent: int) -> Grant | Refusal:
         until = self._clock.now() + self._ttl
@@ -72,7 +72,7 @@ class CRDCapacityManager:
     async def release(self, pod: str, node: str) -> None:
         await self._writer(node).submit(ReleaseChange(pod))
 
-    async def amend(self, node: str, change: LedgerChange, *, lazy: bool = False) -> Ledger:
+    async def amend(self, node: str, change: LedgerFunction, *, lazy: bool = False) -> Ledger:
         return cast("Ledger", await self._writer(node).submit(AmendChange(change), lazy=lazy))
 
     async def open(self, node: str, ledger: Ledger) -> Ledger:
@@ -96,48 +96,47 @@ class CRDCapacityManager:
         await asyncio.gather(*(writer.finish() for writer in tuple(self._writers.values())))
 
     def _cache(self, node: str) -> CachedLedger:
-        return self._cached.setdefault(node, CachedLedger(node))
+        if node not in self._cached:
+            self._cached[node] = CachedLedger(node, self._publish)
+        return self._cached[node]
 
     def _writer(self, node: str) -> LedgerWriter:
         if node not in self._writers:
             self._writers[node] = LedgerWriter(self._cache(node), self._context)
         return self._writers[node]
 
-    def _changed(self, change: ObjectChange[NodeReservation]) -> None:
+    def _watched(self, change: ObjectChange[NodeReservation]) -> None:
+        cached = self._cache(change.key.name)
         if change.new is not None:
-            self._show(change.new)
+            cached.observe(change.new)
+            self._verify(cached)
         elif change.old is not None:
-            self._vanish(change.old)
-
-    def _show(self, stored: NodeReservation) -> None:
-        page = self._cache(stored.metadata.name)
-        page.observe(stored)
-        self._refresh(page)
-
-    def _vanish(self, last: NodeReservation) -> None:
-        page = self._cache(last.metadata.name)
-        page.observe_deleted(last)
-        self._refresh(page)
-        writer = self._writers.get(page.node)
-        if page.view is None and (writer is None or not writer.busy):
-            self._cached.pop(page.node)
-            self._writers.pop(page.node, None)
+            cached.observe_deleted(change.old)
+            self._drop_unused(cached)
 
     def _relisted(self, asked_at: float) -> None:
-        for page in tuple(self._cached.values()):
-            page.relisted(asked_at)
-            self._refresh(page)
+        for cached in tuple(self._cached.values()):
+            cached.relisted(asked_at)
+            self._verify(cached)
 
-    def _refresh(self, page: CachedLedger) -> None:
+    def _verify(self, cached: CachedLedger) -> None:
+        if cached.versions.uncertain:
+            self._writer(cached.node).verify()
+
+    def _drop_unused(self, cached: CachedLedger) -> None:
+        writer = self._writers.get(cached.node)
+        if cached.view is None and (writer is None or not writer.busy):
+            self._cached.pop(cached.node)
+            self._writers.pop(cached.node, None)
+
+    def _publish(self, cached: CachedLedger) -> None:
         """Notify subscribers if the view of the ledger changed."""
-        if page.versions.uncertain:
-            self._writer(page.node).verify()
-        before, now = self._views.get(page.node), page.view
+        node, before, now = cached.node, self._views.get(cached.node), cached.view
         if now is before:
             return
         if now is None:
-            del self._views[page.node]
+            del self._views[node]
         else:
-            self._views[page.node] = now
+            self._views[node] = now
         if now != before:
-            self._subscribers.notify(page.node)
+            self._subscribers.notify(node)

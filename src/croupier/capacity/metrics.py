@@ -1,36 +1,12 @@
 """Metrics of ledger writes: attempts, duration, batch size and conflicts."""
 
-from typing import Protocol
-
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
-class LedgerWriteMetrics(Protocol):
-    """The metrics that ledger writers report."""
-
-    def attempted(self, changes: int, seconds: float) -> None:
-        """A compare-and-swap write of `changes` changes ended after `seconds`, with or without success."""
-        ...
-
-    def conflicted(self) -> None:
-        """The write was refused because another process changed the ledger first."""
-        ...
-
-
-class NoLedgerWriteMetrics:
-    """Discards all metrics."""
-
-    def attempted(self, changes: int, seconds: float) -> None: ...
-
-    def conflicted(self) -> None: ...
-
-
-class PrometheusLedgerMetrics:
-    """Implements `LedgerWriteMetrics`; one per process."""
-
+class LedgerWriteMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._attempts = Counter(
             "croupier_ledger_cas_attempts", "Compare-and-swap writes of a ledger", registry=registry
@@ -54,6 +30,7 @@ class PrometheusLedgerMetrics:
         )
 
     def attempted(self, changes: int, seconds: float) -> None:
+        """A compare-and-swap write of `changes` changes ended after `seconds`, with or without success."""
         self._attempts.inc()
         self._seconds.observe(seconds)
         self._batch.observe(changes)

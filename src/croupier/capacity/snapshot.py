@@ -135,8 +135,8 @@ def _counted(world: _ClusterObjects, bound: Sequence[Pod], now: datetime) -> Ite
     holds = filter(None, map(reservation_hold.hold_of, world.reservations))
     holds_by_node = _grouped(holds, lambda hold: hold.node)
     for name in missing:
-        pods, holds = pods_by_node.get(name, ()), holds_by_node.get(name, ())
-        yield rebuild.rebuild(world.report(name), pods, holds, now)
+        on_node, reserved = pods_by_node.get(name, ()), holds_by_node.get(name, ())
+        yield rebuild.rebuild(world.report(name), on_node, reserved, now)
 
 
 def _by_node(devices: Iterable[GPUDevice]) -> Mapping[str, Sequence[GPUDevice]]:

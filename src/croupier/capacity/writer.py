@@ -87,10 +87,8 @@ class WriterContext:
     api: Client
     clock: Clock
     chance: Callable[[], float]
-    gauge: LedgerWriteMetrics
+    metrics: LedgerWriteMetrics
     rules: LedgerWriterOptions
-    changed: Callable[[CachedLedger], None]
-    """Called when a cached ledger may have changed."""
     traffic: ArrivalRate = field(default_factory=ArrivalRate)
 
     @property
@@ -107,9 +105,9 @@ class PendingChange:
 
 
 class LedgerWriter:
-    def __init__(self, page: CachedLedger, desk: WriterContext) -> None:
-        self._cache = page
-        self._context = desk
+    def __init__(self, cached: CachedLedger, context: WriterContext) -> None:
+        self._cache = cached
+        self._context = context
         self._queue: list[PendingChange] = []
         self._batch: Sequence[PendingChange] = ()
         self._turn = asyncio.Lock()
@@ -177,7 +175,6 @@ class LedgerWriter:
         if isinstance(step, ClaimChange):
             self._context.traffic.record(self._context.clock.monotonic())
             self._cache.expect(step)
-            self._context.changed(self._cache)
         if not within:
             self._start()
         elif self._working is None:
@@ -248,7 +245,7 @@ class LedgerWriter:
                 await self._put(folded, len(waiting))
             except (Conflict, NotFound):
                 self._cache.versions.doubt()
-                self._context.gauge.conflicted()
+                self._context.metrics.conflicted()
                 await self._pause(failures)
             except OUTCOME_UNKNOWN:
                 self._cache.versions.doubt()
@@ -279,7 +276,7 @@ class LedgerWriter:
             await self._exchange(self._context.api.update(NODE_RESERVATIONS, body))
         finally:
             self._took = self._context.clock.monotonic() - began
-            self._context.gauge.attempted(changes, self._took)
+            self._context.metrics.attempted(changes, self._took)
 
     def _answer(self, batch: Sequence[PendingChange], folded: BatchResult | None) -> None:
         answers = folded.answers if folded is not None else (None,) * len(batch)
@@ -311,7 +308,6 @@ class LedgerWriter:
     def _arrived(self) -> None:
         """Remove resolved changes from the uncommitted claims."""
         self._cache.expect_only(w.step for w in (*self._batch, *self._queue) if not w.future.done())
-        self._context.changed(self._cache)
 
     async def _know(self) -> None:
         if self._cache.versions.must_read:
@@ -339,7 +335,6 @@ class LedgerWriter:
             self._cache.versions.doubt()
             return False
         self._cache.observe_absent()
-        self._context.changed(self._cache)
         return True
 
     async def _exchange(self, request: Any) -> None:
@@ -351,7 +346,6 @@ class LedgerWriter:
             self._cache.versions.fail_request()
             raise
         self._cache.answer(raw, self._context.clock.monotonic())
-        self._context.changed(self._cache)
 
     async def _pause(self, failures: int) -> None:
         """Back off in proportion to the duration of writes, because other writers need that time, too.

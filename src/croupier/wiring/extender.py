@@ -9,7 +9,7 @@ from croupier.api.gpu import GPUPool
 from croupier.api.settings import Configuration
 from croupier.capacity import migration
 from croupier.capacity.in_memory import InMemoryCapacityManager
-from croupier.capacity.metrics import PrometheusLedgerMetrics
+from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.shared.informer import Informer
 from croupier.core.placement.placement import Strategy
@@ -46,8 +46,8 @@ async def work(settings: ProcessOptions, listen: ListenOptions) -> int:
 async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions) -> int:
     caches = InformerFactory(context.api, context.metrics)
     pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
-    figures = PrometheusLedgerMetrics(context.metrics.registry)
-    manager = ledger.crd_manager(context, ledgers, figures, context.api, rules=WRITER_OPTIONS)
+    metrics = LedgerWriteMetrics(context.metrics.registry)
+    manager = ledger.crd_manager(context, ledgers, metrics, context.api, rules=WRITER_OPTIONS)
     around = ExtenderDependencies(
         ready=lambda: caches.not_synced() is None,
         of_pool=_strategy_of(pools),

@@ -12,7 +12,7 @@ from croupier.api.mps import NodeReservation
 from croupier.capacity import migration
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.manager import CapacityManager
-from croupier.capacity.metrics import PrometheusLedgerMetrics
+from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.migration import InMemoryManagerActive
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.ledger import audit as auditing
@@ -164,12 +164,12 @@ def in_memory_guard(context: ProcessContext) -> Component:
 def crd_manager(
     context: ProcessContext,
     ledgers: Informer[NodeReservation],
-    figures: PrometheusLedgerMetrics,
+    metrics: LedgerWriteMetrics,
     api: Client,
     *,
     rules: WriterRules | None = None,
 ) -> CRDCapacityManager:
     settings = context.settings
     return CRDCapacityManager(
-        api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, gauge=figures, rules=rules
+        api, ledgers.store, strategy=settings.strategy, ttl=settings.ttl, metrics=metrics, rules=rules
     )

@@ -8,7 +8,7 @@ import structlog
 
 from croupier.api import kinds
 from croupier.capacity import migration
-from croupier.capacity.metrics import PrometheusLedgerMetrics
+from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
@@ -64,7 +64,7 @@ def _ledger(context: ProcessContext, caches: InformerFactory) -> list[Component]
         return []
     controllers = LedgerControllers(context, caches)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
-    metrics = PrometheusLedgerMetrics(context.metrics.registry)
+    metrics = LedgerWriteMetrics(context.metrics.registry)
     elector = new_elector(context, MANAGER_LEASE)
 
     async def lead(stop: asyncio.Event) -> None:
