@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from croupier.api import kinds
+from croupier.api import kinds, meta
 from croupier.api.core_v1 import ConfigMap, Node
-from croupier.api.gpu import GPUDevice, GPUPool, convert_pool
+from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.mps import allocation
 from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
@@ -205,11 +205,11 @@ class PoolEnv:
 
     async def condition(self, name: str, kind: str) -> str:
         """`True Draining`."""
-        found = convert_pool.condition((await self.get(name)).status.conditions, kind)
+        found = meta.condition((await self.get(name)).status.conditions, kind)
         return f"{found.status} {found.reason}" if found is not None else ""
 
     async def message(self, name: str, kind: str) -> str:
-        found = convert_pool.condition((await self.get(name)).status.conditions, kind)
+        found = meta.condition((await self.get(name)).status.conditions, kind)
         return found.message if found is not None else ""
 
     async def becomes(self, name: str, kind: str, wanted: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from croupier.api import kinds
+from croupier.api import kinds, meta
 from croupier.api.gpu import GPUDevice, agent_report, convert_pool
 from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import PoolAllocation
@@ -143,7 +143,7 @@ async def set_allocation(world: LedgerEnv, **allocation: Any) -> None:
 
 async def is_(world: LedgerEnv, kind: str, wanted: str) -> None:
     async def reached() -> bool:
-        found = convert_pool.condition((await world.api.get(kinds.GPU_POOLS, POOL)).status.conditions, kind)
+        found = meta.condition((await world.api.get(kinds.GPU_POOLS, POOL)).status.conditions, kind)
         return found is not None and f"{found.status} {found.reason}" == wanted
 
     await until_async(reached, f"the pool to be {kind} {wanted}", within=TIMEOUT)

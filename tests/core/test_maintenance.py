@@ -45,7 +45,7 @@ def test_a_changed_pool_closes_and_names_the_holders() -> None:
     found = maintenance.decide(pool(busy, wanted=SMALL))
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, True, "Draining")
-    assert found.maintenance.sentence == (
+    assert found.maintenance.message == (
         "the pool changes from Exclusive to MIG 1g.10gb once no pod holds its cards: "
         "ml/trainer holds card card-0"
     )
@@ -83,7 +83,7 @@ def test_the_pool_opens_when_the_last_card_has_its_layout() -> None:
     still = maintenance.decide(rebuilding)
     opened = maintenance.decide(replace(rebuilding, members=(done,)))
 
-    assert still.maintenance.sentence.endswith("1 card to go: card-1 (Applied)")
+    assert still.maintenance.message.endswith("1 card to go: card-1 (Applied)")
     assert (opened.maintenance.holds, opened.change, opened.configured.holds) == (False, None, True)
 
 
@@ -112,7 +112,7 @@ def test_after_the_deadline_the_change_is_stuck_and_no_pod_is_deleted() -> None:
     found = maintenance.decide(pool(busy, wanted=SMALL, overdue=True))
 
     assert found.maintenance.reason == "GPUModeChangeStuck"
-    assert "ml/trainer holds card card-0" in found.maintenance.sentence
+    assert "ml/trainer holds card card-0" in found.maintenance.message
 
 
 BROKEN = cut(WHOLE, "Failed", target="1g.10gb:7", message="the driver refused")
@@ -138,7 +138,7 @@ def test_the_pool_opens_with_the_old_allocation_and_does_not_retry() -> None:
     later = maintenance.decide(replace(back, change=found.change, closed=False))
 
     assert (found.sharing, found.maintenance.holds, found.configured.reason) == (WHOLE, False, "RolledBack")
-    assert FAILED in found.configured.sentence
+    assert FAILED in found.configured.message
     assert later == found
 
 
@@ -249,7 +249,7 @@ def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
     found = maintenance.decide(facts)
 
     assert found.misconfigured.reason == "AwaitingConfirmation"
-    assert "card-0 (Failed: the driver refused)" in found.misconfigured.sentence
+    assert "card-0 (Failed: the driver refused)" in found.misconfigured.message
     assert not maintenance.decide(replace(facts, confirmed=True)).misconfigured.holds
 
 
@@ -289,7 +289,7 @@ def test_a_rollout_keeps_the_pool_open_and_changes_free_cards_first() -> None:
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, False, "PerCard")
     assert found.steps == (MemberStep("card-1", SMALL, drained=True),)
-    assert found.configured.sentence == "0 of 2 cards are changed from Exclusive to MIG 1g.10gb"
+    assert found.configured.message == "0 of 2 cards are changed from Exclusive to MIG 1g.10gb"
 
 
 def test_a_card_serves_again_once_it_has_its_layout() -> None:

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
-from croupier.core.nodes.node_conditions import DesiredNodeCondition
+from croupier.core.model.condition import DesiredCondition
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import Conflict, Invalid, NotFound
@@ -16,7 +16,7 @@ from croupier.node.agent.publishing import Publisher, PublisherOptions
 
 NAME = "comes-and-goes"
 LABELS = {"nvidia.com/gpu.count": "2"}
-WELL = (DesiredNodeCondition("GPUDriverReady", "True", "Ready", "the driver answers"),)
+WELL = (DesiredCondition("GPUDriverReady", "True", "Ready", "the driver answers"),)
 
 
 @dataclass

@@ -1,11 +1,13 @@
 """Types that every Kubernetes object shares (metadata, owners, conditions) and name formats of our kinds."""
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Meta, field
 
 from croupier.api.wire import INT64, Rule, Wire, matches, rule, schema
+from croupier.core.model.condition import ConditionStatus, DesiredCondition
 
 DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_NAME: Final = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -66,7 +68,7 @@ class Condition(Wire, frozen=True, kw_only=True):
 
     type: Annotated[str, Meta(min_length=1, max_length=316)]
     """The type of the condition, for example ReadyForPooling."""
-    status: Literal["True", "False", "Unknown"]
+    status: ConditionStatus
     """Whether the condition holds: True, False or Unknown."""
     last_transition_time: datetime
     """The time at which the status last changed."""
@@ -82,6 +84,40 @@ class Condition(Wire, frozen=True, kw_only=True):
     """A human-readable explanation."""
     observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
     """The metadata.generation of the object that this condition was computed from."""
+
+
+class _TypedCondition(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+
+
+_AnyCondition = TypeVar("_AnyCondition", bound=_TypedCondition)
+
+
+def condition(conditions: Iterable[_AnyCondition], kind: str) -> _AnyCondition | None:
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: Iterable[_TypedCondition], kind: str) -> bool:
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def updated_condition(
+    desired: DesiredCondition, old: Iterable[Condition], now: datetime, generation: int | None = None
+) -> Condition:
+    """The condition to write. It keeps its transition time unless its status changes."""
+    before = condition(old, desired.type)
+    same = before is not None and before.status == desired.status
+    return Condition(
+        type=desired.type,
+        status=desired.status,
+        reason=desired.reason,
+        message=desired.message,
+        last_transition_time=before.last_transition_time if before and same else now.replace(microsecond=0),
+        observed_generation=generation,
+    )
 
 
 Conditions: TypeAlias = Annotated[

@@ -16,7 +16,7 @@ from croupier.api.gpu.device import (
 )
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import GPUPool
-from croupier.api.meta import Condition
+from croupier.api.meta import is_true
 from croupier.core import quantity
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MigSlot
@@ -111,10 +111,6 @@ def _pool_withheld(pool: GPUPool) -> str:
         if condition.type == MISCONFIGURED:
             return "its pool is misconfigured"
     return ""
-
-
-def is_true(conditions: Iterable[Condition], kind: str) -> bool:
-    return any(condition.type == kind and condition.status == "True" for condition in conditions)
 
 
 def allocatable_gpus(node: Node) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """Convert GPUDevices and GPUPools to the values that `core.pools` decides about."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final, get_args
 
 import msgspec
@@ -25,7 +24,7 @@ from croupier.api.gpu.pool import (
     ProfileCount,
     TimeSlice,
 )
-from croupier.api.meta import Condition, LabelSelector
+from croupier.api.meta import LabelSelector, condition
 from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import selection
@@ -93,10 +92,6 @@ def obstacle(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
     if ready is None:
         return "it has not been checked yet"
     return "" if ready.status == "True" else f"it is not ready for pooling: {ready.message or ready.reason}"
-
-
-def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def pool(source: GPUPool) -> AssignmentPool:

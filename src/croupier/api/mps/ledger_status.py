@@ -7,12 +7,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from croupier.api import meta
 from croupier.api.meta import Condition
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.ledger import NodeReservationStatus
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.condition import DesiredCondition
 
 CONSISTENT: Final = "Consistent"
 _MAX_FINDINGS: Final = 256
@@ -66,14 +68,9 @@ def _conditions(
     findings: tuple[wire.FindingEntry, ...], old: NodeReservationStatus, now: datetime
 ) -> tuple[Condition, ...]:
     """The old conditions with the condition Consistent replaced."""
-    known = next((condition for condition in old.conditions if condition.type == CONSISTENT), None)
-    value, reason = ("False", "FindingsLeft") if findings else ("True", "NothingFound")
-    since = known.last_transition_time if known is not None and known.status == value else now
-    ours = Condition(
-        type=CONSISTENT,
-        status="False" if findings else "True",
-        reason=reason,
-        message=f"the audit found {len(findings)} differences that it cannot repair" if findings else "",
-        last_transition_time=since.replace(microsecond=0),
-    )
+    desired = DesiredCondition(CONSISTENT, "True", "NothingFound", "")
+    if findings:
+        found = f"the audit found {len(findings)} differences that it cannot repair"
+        desired = DesiredCondition(CONSISTENT, "False", "FindingsLeft", found)
+    ours = meta.updated_condition(desired, old.conditions, now)
     return (*(condition for condition in old.conditions if condition.type != CONSISTENT), ours)

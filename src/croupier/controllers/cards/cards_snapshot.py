@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from croupier.api import meta
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport, CardReport
 from croupier.api.gpu.convert_pool import occupancy
@@ -90,7 +91,7 @@ def _current_card(
 
 
 def _fault(device: GPUDevice, line: CardReport | None) -> CardTrouble | None:
-    gone = convert_pool.condition(device.status.conditions, VANISHED)
+    gone = meta.condition(device.status.conditions, VANISHED)
     if gone is not None and gone.status == "True":
         return CardTrouble("Vanished", gone.message or "the card is gone from its node")
     if line is None or line.health.healthy:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from croupier.api.gpu import GPUDevice, convert_pool
+from croupier.api import meta
+from croupier.api.gpu import GPUDevice
 from croupier.api.gpu.device import OCCUPIED
 from croupier.kube.cache.store import Store
 from croupier.kube.client.clock import Clock, SystemClock
@@ -44,7 +45,7 @@ class DeviceMetrics:
         )
 
     def _held_for(self, device: GPUDevice) -> float:
-        held = convert_pool.condition(device.status.conditions, OCCUPIED)
+        held = meta.condition(device.status.conditions, OCCUPIED)
         if held is None or held.status != "True":
             return 0.0
         return max(0.0, (self._clock.now() - held.last_transition_time).total_seconds())

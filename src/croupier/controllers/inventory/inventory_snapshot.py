@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from croupier.api import nfd
+from croupier.api import meta, nfd
 from croupier.api.core_v1 import Lease, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_node
 from croupier.api.gpu import convert_inventory as cards
@@ -51,9 +51,7 @@ class InventorySnapshot:
 
     @property
     def was_silent(self) -> bool:
-        return self.inventory is not None and convert_node.is_true(
-            self.inventory.status.conditions, AGENT_SILENT
-        )
+        return self.inventory is not None and meta.is_true(self.inventory.status.conditions, AGENT_SILENT)
 
     @property
     def was_complete(self) -> Condition | None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from croupier.api import meta
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.gpu.node import AGENT_SILENT
@@ -127,4 +128,4 @@ def _card_fields(device: GPUDevice) -> tuple[object, ...]:
 
 
 def _is_silent(inventory: GPUNodeInventory | None) -> bool:
-    return inventory is not None and convert_node.is_true(inventory.status.conditions, AGENT_SILENT)
+    return inventory is not None and meta.is_true(inventory.status.conditions, AGENT_SILENT)

@@ -1,15 +1,17 @@
 """Converts Reservations between their API type and the values of the core."""
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
+from croupier.api import meta
 from croupier.api.meta import Condition
 from croupier.api.mps import Reservation
 from croupier.api.mps.reservation import RELEASE_FINALIZER, GrantedCard, ReservationStatus
 from croupier.core.claims.reservation import LastReservationStatus, ReservationOutcome, ReservationRequest
 from croupier.core.model.card_request import CardShares
+from croupier.core.model.condition import ConditionStatus, DesiredCondition
 from croupier.kube.client.resource import Raw
 
 CONDITION: Final = "Reserved"
@@ -33,7 +35,7 @@ def read(found: Reservation, now: datetime) -> ReservationRequest:
 
 
 def _last_status(status: ReservationStatus) -> LastReservationStatus:
-    condition = _condition(status)
+    condition = meta.condition(status.conditions, CONDITION)
     reason = "" if condition is None else condition.reason
     return LastReservationStatus(status.phase, reason, status.message, status.last_update_time)
 
@@ -55,20 +57,9 @@ def next_status(found: Reservation, outcome: ReservationOutcome, now: datetime) 
 
 
 def _new_condition(found: Reservation, outcome: ReservationOutcome, now: datetime) -> Condition:
-    old = _condition(found.status)
-    holds: Literal["True", "False"] = "True" if outcome.phase == "Reserved" else "False"
-    return Condition(
-        type=CONDITION,
-        status=holds,
-        reason=outcome.reason,
-        message=outcome.message,
-        last_transition_time=old.last_transition_time if old is not None and old.status == holds else now,
-        observed_generation=found.metadata.generation,
-    )
-
-
-def _condition(status: ReservationStatus) -> Condition | None:
-    return next((condition for condition in status.conditions if condition.type == CONDITION), None)
+    holds: ConditionStatus = "True" if outcome.phase == "Reserved" else "False"
+    desired = DesiredCondition(CONDITION, holds, outcome.reason, outcome.message)
+    return meta.updated_condition(desired, found.status.conditions, now, found.metadata.generation)
 
 
 def patch(found: Reservation, status: ReservationStatus) -> Raw:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from croupier.api import market_pod
+from croupier.api import market_pod, meta
 from croupier.api.core_v1 import Container as WireContainer
 from croupier.api.core_v1 import ContainerStatus, Pod, PodCondition, ResourceRequirements
 from croupier.api.market_pod import CPU
 from croupier.api.mbcas import PodAllocation, PodAllocationStatus
 from croupier.api.meta import Condition, OwnerReference
 from croupier.core import quantity
+from croupier.core.model.condition import ConditionStatus, DesiredCondition
 from croupier.core.quantity import ZERO, Quantity
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing.messages import ResizeVerdict
@@ -21,7 +22,7 @@ from croupier.core.resizing.resize import LimitChange, ResizeDecision
 from croupier.kube.client.resource import Raw
 
 CONDITION: Final = "Applied"
-_CONDITION_STATUS: Final[Mapping[str, Literal["True", "False", "Unknown"]]] = {
+_CONDITION_STATUS: Final[Mapping[str, ConditionStatus]] = {
     "Applied": "True",
     "Failed": "False",
     "Pending": "Unknown",
@@ -164,18 +165,11 @@ def _applied_time(
 
 def _conditions(allocation: PodAllocation, verdict: ResizeVerdict, now: datetime) -> tuple[Condition, ...]:
     """So that `kubectl wait --for=condition=Applied` works."""
-    old = next((condition for condition in allocation.status.conditions if condition.type == CONDITION), None)
-    others = tuple(condition for condition in allocation.status.conditions if condition.type != CONDITION)
+    old = allocation.status.conditions
     holds = _CONDITION_STATUS[verdict.phase]
-    ours = Condition(
-        type=CONDITION,
-        status=holds,
-        reason=verdict.code,
-        message=verdict.reason.partition(": ")[2],
-        last_transition_time=old.last_transition_time if old is not None and old.status == holds else now,
-        observed_generation=allocation.metadata.generation,
-    )
-    return (*others, ours)
+    desired = DesiredCondition(CONDITION, holds, verdict.code, verdict.reason.partition(": ")[2])
+    ours = meta.updated_condition(desired, old, now, allocation.metadata.generation)
+    return (*(condition for condition in old if condition.type != CONDITION), ours)
 
 
 def status_patch(allocation: PodAllocation, status: PodAllocationStatus) -> Raw:

@@ -33,11 +33,12 @@ from croupier.controllers.pools.writer import PoolWriter
 from croupier.controllers.shared import index_keys
 from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
-from croupier.core.pools.sharing_change import PoolCondition, PoolDecision
+from croupier.core.pools.sharing_change import CONFIGURED, PoolDecision
 from croupier.kube.cache import store
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -268,7 +269,7 @@ class PoolController:
             why = f"namespace {self._settings.namespace} for the pool's ConfigMap does not exist; create it"
             kept = snapshot.pool.status.allocation
             sharing = convert_pool.sharing(kept) if kept is not None else outcome.sharing
-            missing = PoolCondition(False, "NamespaceMissing", why)
+            missing = DesiredCondition(CONFIGURED, "False", "NamespaceMissing", why)
             self.controller.add(snapshot.name, within=NAMESPACE_RETRY)
             return replace(outcome, sharing=sharing, configured=missing, steps=(), release=False)
         return outcome
@@ -297,7 +298,7 @@ class PoolController:
             why = f"the pool now has generation {pool.metadata.generation}; check it, and confirm again"
             self._record_event(pool, "NotConfirmed", why, "Warning")
         elif outcome.misconfigured.holds:
-            self._record_event(pool, "NotConfirmed", outcome.misconfigured.sentence, "Warning")
+            self._record_event(pool, "NotConfirmed", outcome.misconfigured.message, "Warning")
         else:
             self._record_event(pool, "Confirmed", "the pool was confirmed", "Normal")
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from croupier.api import meta
 from croupier.api.core_v1 import ConfigMap
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node, convert_pool
 from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, VANISHED
@@ -45,11 +46,9 @@ class PoolCardView:
     def trouble(self) -> str:
         """Why the card is unavailable; empty if it is available."""
         status = self.device.status
-        if self.inventory is not None and convert_node.is_true(
-            self.inventory.status.conditions, AGENT_SILENT
-        ):
+        if self.inventory is not None and meta.is_true(self.inventory.status.conditions, AGENT_SILENT):
             return "the agent of its node is silent"
-        if convert_node.is_true(status.conditions, VANISHED):
+        if meta.is_true(status.conditions, VANISHED):
             return "it is gone from its node"
         if status.state == "Faulted":
             health = status.health
@@ -75,8 +74,7 @@ class PoolSnapshot:
     @property
     def closed(self) -> bool:
         return any(
-            convert_node.is_true(self.pool.status.conditions, kind)
-            for kind in ("Maintenance", "Misconfigured")
+            meta.is_true(self.pool.status.conditions, kind) for kind in ("Maintenance", "Misconfigured")
         )
 
 
@@ -91,7 +89,7 @@ class StoredChange(Wire, frozen=True, kw_only=True):
 
 def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFacts:
     pool, status = snapshot.pool, snapshot.pool.status
-    misconfigured = convert_pool.condition(status.conditions, "Misconfigured")
+    misconfigured = meta.condition(status.conditions, "Misconfigured")
     claims = (snapshot.claims or {}).values()
     wanted = convert_pool.sharing(pool.spec.allocation)
     carried = convert_pool.sharing(status.allocation) if status.allocation is not None else None
@@ -102,7 +100,7 @@ def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFac
         per_card=pool.spec.allocation.rollout == "PerCard",
         members=tuple(_member(snapshot.name, card, carried or wanted) for card in snapshot.cards),
         deleting=pool.metadata.deletion_timestamp is not None,
-        closed=convert_node.is_true(status.conditions, "Maintenance"),
+        closed=meta.is_true(status.conditions, "Maintenance"),
         misconfigured=misconfigured.reason if misconfigured and misconfigured.status == "True" else "",
         confirmed=confirmed(pool),
         overdue=(begun := change_started(pool)) is not None and now - begun >= deadline,
@@ -113,10 +111,10 @@ def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFac
 
 def change_started(pool: GPUPool) -> datetime | None:
     """When the change in progress began, from the conditions."""
-    closed = convert_pool.condition(pool.status.conditions, "Maintenance")
+    closed = meta.condition(pool.status.conditions, "Maintenance")
     if closed is not None and closed.status == "True":
         return closed.last_transition_time
-    behind = convert_pool.condition(pool.status.conditions, "Configured")
+    behind = meta.condition(pool.status.conditions, "Configured")
     rolls = behind is not None and behind.reason in (maintenance.ROLLING_OUT, maintenance.STUCK)
     return behind.last_transition_time if behind is not None and rolls else None
 
@@ -158,7 +156,7 @@ def drain_reason(pool: str) -> str:
 
 def _member(pool: str, seen: PoolCardView, shared: Sharing) -> PoolMember:
     device, own = seen.device, convert_pool.card_allocation(seen.device)
-    occupied = convert_pool.condition(device.status.conditions, OCCUPIED)
+    occupied = meta.condition(device.status.conditions, OCCUPIED)
     return PoolMember(
         id=seen.id,
         desired_sharing=convert_pool.sharing(own) if own is not None else shared,

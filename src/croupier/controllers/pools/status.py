@@ -6,10 +6,11 @@ lists all cards, and each GPUDevice names its pool.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from croupier.api import meta
 from croupier.api.gpu import convert_pool
 from croupier.api.gpu.pool import (
     UNIT_OF_MODE,
@@ -22,10 +23,14 @@ from croupier.api.gpu.pool import (
 from croupier.api.meta import Condition
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
+from croupier.controllers.shared import conditions
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.pools.capacity import Capacity
-from croupier.core.pools.sharing_change import PoolCondition, PoolDecision
+from croupier.core.pools.sharing_change import PoolDecision
 
 MAX_LINES: Final = 500
+AVAILABLE: Final = "Available"
+CAPACITY_LOW: Final = "CapacityLow"
 LOW: Final = "GPUPoolCapacityLow"
 _MAX_MESSAGE: Final = 1024
 
@@ -42,15 +47,15 @@ def status(
     snapshot: PoolSnapshot, outcome: PoolDecision, capacity: Capacity, alarm: LowCapacityAlert, now: datetime
 ) -> GPUPoolStatus:
     allocation = convert_pool.allocation_for(outcome.sharing, snapshot.pool.spec.allocation)
-    before = {condition.type: condition for condition in snapshot.pool.status.conditions}
-    low = _low(capacity, alarm, before.get("CapacityLow"), now)
-    verdicts = {
-        "Available": _available(outcome, capacity),
-        "CapacityLow": low,
-        "Configured": outcome.configured,
-        "Maintenance": outcome.maintenance,
-        "Misconfigured": outcome.misconfigured,
-    }
+    before = snapshot.pool.status.conditions
+    desired = (
+        _available(outcome, capacity),
+        _low(capacity, alarm, meta.condition(before, CAPACITY_LOW), now),
+        outcome.configured,
+        outcome.maintenance,
+        outcome.misconfigured,
+    )
+    short = (replace(value, message=value.message[:_MAX_MESSAGE]) for value in desired)
     return GPUPoolStatus(
         allocation=allocation,
         capacity=PoolCapacity(
@@ -63,41 +68,32 @@ def status(
         nodes=_nodes(snapshot)[:MAX_LINES],
         candidates=_candidates(snapshot)[:MAX_LINES],
         devices=_devices(snapshot)[:MAX_LINES],
-        conditions=tuple(_condition(kind, value, before.get(kind), now) for kind, value in verdicts.items()),
+        conditions=conditions.merge(short, before, now),
     )
 
 
-def _condition(kind: str, verdict: PoolCondition, old: Condition | None, now: datetime) -> Condition:
-    same = old is not None and (old.status == "True") == verdict.holds
-    return Condition(
-        type=kind,
-        status="True" if verdict.holds else "False",
-        reason=verdict.reason,
-        message=verdict.sentence[:_MAX_MESSAGE],
-        last_transition_time=old.last_transition_time if old and same else now.replace(microsecond=0),
-    )
-
-
-def _available(outcome: PoolDecision, capacity: Capacity) -> PoolCondition:
+def _available(outcome: PoolDecision, capacity: Capacity) -> DesiredCondition:
     """Whether the pool serves at all, independent of the available units."""
-    for verdict, reason in ((outcome.maintenance, "Maintenance"), (outcome.misconfigured, "Misconfigured")):
+    for verdict in (outcome.maintenance, outcome.misconfigured):
         if verdict.holds:
-            return PoolCondition(False, reason, verdict.sentence)
+            return DesiredCondition(AVAILABLE, "False", verdict.type, verdict.message)
     if not capacity.total:
-        return PoolCondition(False, "NoCapacity", "no card of the pool can be allocated")
-    return PoolCondition(True, "Serving", f"{capacity.available} of {capacity.total} units are available")
+        return DesiredCondition(AVAILABLE, "False", "NoCapacity", "no card of the pool can be allocated")
+    units = f"{capacity.available} of {capacity.total} units are available"
+    return DesiredCondition(AVAILABLE, "True", "Serving", units)
 
 
-def _low(capacity: Capacity, alarm: LowCapacityAlert, old: Condition | None, now: datetime) -> PoolCondition:
+def _low(
+    capacity: Capacity, alarm: LowCapacityAlert, old: Condition | None, now: datetime
+) -> DesiredCondition:
     if not capacity.is_low(alarm.percent):
-        return PoolCondition(
-            False, "Enough", f"at least {alarm.percent} % of the units are available, or the pool is empty"
-        )
+        enough = f"at least {alarm.percent} % of the units are available, or the pool is empty"
+        return DesiredCondition(CAPACITY_LOW, "False", "Enough", enough)
     lasts = old is not None and old.status == "True" and now - old.last_transition_time >= alarm.lasts
     left = f"{capacity.available} of {capacity.total} units are available"
     if capacity.deficit:
         left = f"held and booked units exceed the total of {capacity.total} by {capacity.deficit}"
-    return PoolCondition(True, LOW if lasts else "JustLow", left)
+    return DesiredCondition(CAPACITY_LOW, "True", LOW if lasts else "JustLow", left)
 
 
 def _nodes(snapshot: PoolSnapshot) -> tuple[PoolNode, ...]:

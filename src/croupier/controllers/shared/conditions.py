@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
+from croupier.api import meta
 from croupier.api.meta import Condition
 from croupier.core.model.condition import DesiredCondition
 
@@ -11,22 +12,9 @@ def merge(
     judged: Iterable[DesiredCondition], old: Iterable[Condition], now: datetime
 ) -> tuple[Condition, ...]:
     """Sorted by type. A condition whose status did not change keeps its transition time."""
-    before = {condition.type: condition for condition in old}
-    return tuple(
-        _merge(desired, before.get(desired.type), now.replace(microsecond=0))
-        for desired in sorted(judged, key=lambda desired: desired.type)
-    )
-
-
-def _merge(judged: DesiredCondition, old: Condition | None, now: datetime) -> Condition:
-    same = old is not None and old.status == judged.status
-    return Condition(
-        type=judged.type,
-        status=judged.status,
-        reason=judged.reason,
-        message=judged.message,
-        last_transition_time=old.last_transition_time if same and old is not None else now,
-    )
+    before = tuple(old)
+    ordered = sorted(judged, key=lambda desired: desired.type)
+    return tuple(meta.updated_condition(desired, before, now) for desired in ordered)
 
 
 def select(types: Collection[str], conditions: Iterable[Condition]) -> tuple[Condition, ...]:

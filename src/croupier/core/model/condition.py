@@ -8,9 +8,11 @@ ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True, slots=True)
 class DesiredCondition:
-    """The desired value of a condition."""
-
     type: str
     status: ConditionStatus
     reason: str
     message: str
+
+    @property
+    def holds(self) -> bool:
+        return self.status == "True"

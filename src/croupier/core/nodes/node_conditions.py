@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.nodes.layout_plan import LayoutStep
 
 MIG_APPLIED: Final = "MIGLayoutApplied"
@@ -11,16 +12,6 @@ SERVED: Final = "GPUResourcesServed"
 _MAX_MESSAGE: Final = 1000
 """The largest length of a message."""
 _WORST_FIRST: Final = ("Failed", "Drifted", "Changing", "Waiting")
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredNodeCondition:
-    """A condition of the Node."""
-
-    type: str
-    status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +41,26 @@ def mig_state(steps: Iterable[LayoutStep], *, asked: bool, refused: str) -> str:
 
 def layout_condition(
     steps: Sequence[LayoutStep], indexes: Mapping[str, int], refused: str
-) -> DesiredNodeCondition:
+) -> DesiredCondition:
     """Whether every card has its desired layout."""
     if refused:
-        return DesiredNodeCondition(MIG_APPLIED, "False", "Refused", _short(refused))
+        return DesiredCondition(MIG_APPLIED, "False", "Refused", _short(refused))
     for state in _WORST_FIRST:
         if matching := [step for step in steps if step.state == state]:
-            return DesiredNodeCondition(MIG_APPLIED, "False", state, _describe(matching, indexes))
+            return DesiredCondition(MIG_APPLIED, "False", state, _describe(matching, indexes))
     asked = [step for step in steps if step.target]
     if not asked:
-        return DesiredNodeCondition(
-            MIG_APPLIED, "True", "NothingAsked", "no layout is requested for any card"
-        )
+        return DesiredCondition(MIG_APPLIED, "True", "NothingAsked", "no layout is requested for any card")
     cards = "1 card has its" if len(asked) == 1 else f"{len(asked)} cards have their"
-    return DesiredNodeCondition(MIG_APPLIED, "True", "Applied", f"{cards} requested layout")
+    return DesiredCondition(MIG_APPLIED, "True", "Applied", f"{cards} requested layout")
 
 
-def plugin_condition(plugins: DevicePluginState) -> DesiredNodeCondition:
+def plugin_condition(plugins: DevicePluginState) -> DesiredCondition:
     """Whether the kubelet offers the cards to pods."""
     if plugins.troubles:
-        return DesiredNodeCondition(SERVED, "False", "Trouble", _short("; ".join(plugins.troubles)))
+        return DesiredCondition(SERVED, "False", "Trouble", _short("; ".join(plugins.troubles)))
     if plugins.waiting:
-        return DesiredNodeCondition(
+        return DesiredCondition(
             SERVED, "False", "NotRegistered", f"not registered with the kubelet: {_names(plugins.waiting)}"
         )
     served = (
@@ -81,10 +70,8 @@ def plugin_condition(plugins: DevicePluginState) -> DesiredNodeCondition:
     )
     if plugins.others:
         left = f"another device plugin serves {_names(plugins.others)}"
-        return DesiredNodeCondition(SERVED, "True", "ServedByOthers", _short(f"{left}; {served}"))
-    return DesiredNodeCondition(
-        SERVED, "True", "Served" if plugins.serves else "NothingToServe", _short(served)
-    )
+        return DesiredCondition(SERVED, "True", "ServedByOthers", _short(f"{left}; {served}"))
+    return DesiredCondition(SERVED, "True", "Served" if plugins.serves else "NothingToServe", _short(served))
 
 
 def _describe(steps: Sequence[LayoutStep], indexes: Mapping[str, int]) -> str:

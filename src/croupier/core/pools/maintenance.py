@@ -13,11 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity, rollout
 from croupier.core.pools.sharing_change import (
+    CONFIGURED,
+    MAINTENANCE,
+    MISCONFIGURED,
     WITHDRAWN,
-    PoolCondition,
     PoolDecision,
     PoolFacts,
     PoolMember,
@@ -29,11 +32,16 @@ ROLLING_OUT: Final = "RollingOut"
 DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
 
-NOT_IN_MAINTENANCE: Final = PoolCondition(False, "Serving", "the pool is not being changed")
-NOT_MISCONFIGURED: Final = PoolCondition(
-    False, "InOrder", "the cards match the allocation of the pool, and no other pool claims them"
+NOT_IN_MAINTENANCE: Final = DesiredCondition(MAINTENANCE, "False", "Serving", "the pool is not being changed")
+NOT_MISCONFIGURED: Final = DesiredCondition(
+    MISCONFIGURED,
+    "False",
+    "InOrder",
+    "the cards match the allocation of the pool, and no other pool claims them",
 )
-CONFIGURED: Final = PoolCondition(True, "Configured", "every card matches the allocation of the pool")
+ALL_CONFIGURED: Final = DesiredCondition(
+    CONFIGURED, "True", "Configured", "every card matches the allocation of the pool"
+)
 
 
 def decide(facts: PoolFacts) -> PoolDecision:
@@ -41,10 +49,8 @@ def decide(facts: PoolFacts) -> PoolDecision:
     if facts.deleting:
         return _delete(facts, carried, change)
     if (drift := _drift(facts, carried)) is not None:
-        closed = replace(drift, reason=DRIFTED)
-        return PoolDecision(
-            carried, change, closed, configured=replace(drift, holds=False), misconfigured=drift
-        )
+        closed = replace(drift, type=MAINTENANCE, reason=DRIFTED)
+        return PoolDecision(carried, change, closed, _not_configured(drift), misconfigured=drift)
     goal = _goal(facts, change)
     if change is not None and change.failed and goal != change.before:
         change = None  # the allocation was changed, or a user confirmed to retry it
@@ -98,7 +104,9 @@ def _rebuild(facts: PoolFacts, applied: Sharing, change: SharingChange) -> PoolD
     if broken and change.before != applied:
         failed = replace(change, failed=_failure(broken, applied))
         why = f"{failed.failed}; the pool is rolled back to {change.before}"
-        return _closed(facts, change.before, failed, PoolCondition(True, "RollingBack", why))
+        return _closed(
+            facts, change.before, failed, DesiredCondition(MAINTENANCE, "True", "RollingBack", why)
+        )
     if late := _unfinished(facts.members, applied):
         why = f"the cards are being changed from {change.before} to {applied}, {_cards(late)}"
         return _closed(facts, applied, change, _stuck(facts, "Rebuilding", why, late))
@@ -126,22 +134,24 @@ def _card_by_card(
     )
     moving = [member for member in members if member.drained and member.occupancy != WITHDRAWN]
     verdict = _stuck(facts, ROLLING_OUT, f"{why}{_waiting_for(moving)}", moving)
-    configured = replace(verdict, holds=False)
     kept = change if change is not None and change.failed else None
-    open_ = PoolCondition(False, "PerCard", "the pool stays open while its cards change one by one")
-    return PoolDecision(applied, kept, open_, configured, misconfigured=_conflict(facts), steps=steps)
+    open_ = DesiredCondition(
+        MAINTENANCE, "False", "PerCard", "the pool stays open while its cards change one by one"
+    )
+    return PoolDecision(
+        applied, kept, open_, _not_configured(verdict), misconfigured=_conflict(facts), steps=steps
+    )
 
 
 def _settled(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -> PoolDecision:
     """No change is in progress; single cards may be new or failed."""
-    configured = CONFIGURED
+    configured = ALL_CONFIGURED
     if change is not None:
         why = f"{change.failed}; the pool stays at {applied} until its allocation is changed or confirmed"
-        configured = PoolCondition(False, "RolledBack", why)
+        configured = DesiredCondition(CONFIGURED, "False", "RolledBack", why)
     elif late := [member for member in facts.members if not member.matches(applied)]:
-        configured = PoolCondition(
-            False, "CardsNotCut", f"cards do not have the sharing {applied} yet, {_cards(late)}"
-        )
+        why = f"cards do not have the sharing {applied} yet, {_cards(late)}"
+        configured = DesiredCondition(CONFIGURED, "False", "CardsNotCut", why)
     steps = rollout.steps(facts.members, applied, applied)
     return PoolDecision(
         applied, change, NOT_IN_MAINTENANCE, configured, misconfigured=_conflict(facts), steps=steps
@@ -149,21 +159,25 @@ def _settled(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -
 
 
 def _closed(
-    facts: PoolFacts, applied: Sharing, change: SharingChange | None, why: PoolCondition
+    facts: PoolFacts, applied: Sharing, change: SharingChange | None, why: DesiredCondition
 ) -> PoolDecision:
-    return PoolDecision(applied, change, why, replace(why, holds=False), misconfigured=_conflict(facts))
+    return PoolDecision(applied, change, why, _not_configured(why), misconfigured=_conflict(facts))
 
 
-def _stuck(facts: PoolFacts, reason: str, why: str, late: Sequence[PoolMember]) -> PoolCondition:
+def _not_configured(why: DesiredCondition) -> DesiredCondition:
+    return replace(why, type=CONFIGURED, status="False")
+
+
+def _stuck(facts: PoolFacts, reason: str, why: str, late: Sequence[PoolMember]) -> DesiredCondition:
     """After the deadline the reason is GPUModeChangeStuck; no pod is deleted."""
-    return PoolCondition(True, STUCK if facts.overdue and late else reason, why)
+    return DesiredCondition(MAINTENANCE, "True", STUCK if facts.overdue and late else reason, why)
 
 
 def _delete(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -> PoolDecision:
     busy = _busy(facts.members)
     why = f"the pool is deleted once no pod holds its cards{_waiting_for(busy)}"
     closed = _stuck(facts, "Deleting", why, busy)
-    configured = PoolCondition(False, "Deleting", why)
+    configured = DesiredCondition(CONFIGURED, "False", "Deleting", why)
     return PoolDecision(
         applied,
         change,
@@ -174,7 +188,7 @@ def _delete(facts: PoolFacts, applied: Sharing, change: SharingChange | None) ->
     )
 
 
-def _drift(facts: PoolFacts, applied: Sharing) -> PoolCondition | None:
+def _drift(facts: PoolFacts, applied: Sharing) -> DesiredCondition | None:
     """The drift of the pool, from a foreign repartitioning of a card until a user confirms the repair."""
     drifted = [
         member
@@ -183,7 +197,7 @@ def _drift(facts: PoolFacts, applied: Sharing) -> PoolCondition | None:
     ]
     if drifted:
         why = f"another program repartitioned cards of the pool, which must be {applied}: {_cards(drifted)}"
-        return PoolCondition(True, DRIFTED, why)
+        return DesiredCondition(MISCONFIGURED, "True", DRIFTED, why)
     if facts.misconfigured not in (DRIFTED, UNCONFIRMED):
         return None
     amiss = [
@@ -192,22 +206,22 @@ def _drift(facts: PoolFacts, applied: Sharing) -> PoolCondition | None:
         if not member.unavailable and not member.matches(member.desired_sharing)
     ]
     if late := [member for member in amiss if not member.failed(member.desired_sharing)]:
-        return PoolCondition(
-            True, DRIFTED, f"cards that another program repartitioned are repaired, {_cards(late)}"
-        )
+        why = f"cards that another program repartitioned are repaired, {_cards(late)}"
+        return DesiredCondition(MISCONFIGURED, "True", DRIFTED, why)
     if facts.confirmed:
         return None
     but = f", except cards that cannot be repaired, {_cards(amiss)}" if amiss else ""
     why = f"the cards match the allocation of the pool again{but}; confirm with: croupier pools confirm"
-    return PoolCondition(True, UNCONFIRMED, why)
+    return DesiredCondition(MISCONFIGURED, "True", UNCONFIRMED, why)
 
 
-def _conflict(facts: PoolFacts) -> PoolCondition:
+def _conflict(facts: PoolFacts) -> DesiredCondition:
     if facts.conflicts:
-        return PoolCondition(True, "CardContested", capacity.shortened_list(facts.conflicts))
+        why = capacity.shortened_list(facts.conflicts)
+        return DesiredCondition(MISCONFIGURED, "True", "CardContested", why)
     if facts.older_duplicate:
         why = f"the older pool {facts.older_duplicate} has the same resource; delete one of the two pools"
-        return PoolCondition(True, "ResourceTaken", why)
+        return DesiredCondition(MISCONFIGURED, "True", "ResourceTaken", why)
     return NOT_MISCONFIGURED
 
 

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.core.model import sharing
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.sharing import ReportedLayout, Sharing
 
+MAINTENANCE: Final = "Maintenance"
+CONFIGURED: Final = "Configured"
+MISCONFIGURED: Final = "Misconfigured"
 WITHDRAWN: Final = "Withdrawn"
 """The occupancy of a card of which no pod holds a part and the ledger allocates nothing."""
 
@@ -73,15 +77,6 @@ class PoolFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolCondition:
-    """The desired value of a condition of the pool."""
-
-    holds: bool
-    reason: str
-    sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class MemberStep:
     """New annotations of a card: its sharing (None for that of its pool), and whether it is drained."""
 
@@ -95,9 +90,9 @@ class PoolDecision:
     sharing: Sharing
     """The sharing that the pool applies from now on."""
     change: SharingChange | None
-    maintenance: PoolCondition
-    configured: PoolCondition
-    misconfigured: PoolCondition
+    maintenance: DesiredCondition
+    configured: DesiredCondition
+    misconfigured: DesiredCondition
     steps: tuple[MemberStep, ...] = ()
     release: bool = False
     """Unassign every card: the pool is being deleted and no pod holds a part of its cards."""

@@ -17,7 +17,7 @@ from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import FIELD_MANAGER, AgentReport, CardReport
 from croupier.api.gpu.device import DevicePartitioning
 from croupier.api.kinds import LEASES, NODES
-from croupier.core.nodes.node_conditions import DesiredNodeCondition
+from croupier.core.model.condition import DesiredCondition
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import Conflict, NotFound
@@ -47,7 +47,7 @@ class Publisher:
         self._settings = settings
         self._lease: _PublishedLease | None = None
         self._labels: tuple[str, Mapping[str, str]] | None = None
-        self._conditions: tuple[str, tuple[DesiredNodeCondition, ...]] | None = None
+        self._conditions: tuple[str, tuple[DesiredCondition, ...]] | None = None
         """The last written values with the UID of the Node, because a recreated Node has none of them."""
 
     @property
@@ -105,7 +105,7 @@ class Publisher:
             await self._api.apply(NODES, body)
         self._labels = node.metadata.uid, dict(labels)
 
-    async def apply_conditions(self, conditions: tuple[DesiredNodeCondition, ...]) -> None:
+    async def apply_conditions(self, conditions: tuple[DesiredCondition, ...]) -> None:
         """Set the agent's conditions of the Node."""
         node = self._node()
         if node is None or self._conditions == (node.metadata.uid, conditions):
@@ -191,7 +191,7 @@ def _conflicting_labels(conflict: Conflict) -> set[str]:
     return {path.removeprefix(_LABEL) for path in fields if path.startswith(_LABEL)}
 
 
-def _has_conditions(node: Node, wanted: Iterable[DesiredNodeCondition]) -> bool:
+def _has_conditions(node: Node, wanted: Iterable[DesiredCondition]) -> bool:
     current = {condition.type: condition for condition in node.status.conditions}
     return all(
         (now := current.get(desired.type)) is not None
@@ -200,7 +200,7 @@ def _has_conditions(node: Node, wanted: Iterable[DesiredNodeCondition]) -> bool:
     )
 
 
-def _condition(desired: DesiredNodeCondition, node: Node, now: str) -> dict[str, str]:
+def _condition(desired: DesiredCondition, node: Node, now: str) -> dict[str, str]:
     current: dict[str, NodeCondition] = {condition.type: condition for condition in node.status.conditions}
     before = current.get(desired.type)
     since = now
