@@ -138,7 +138,7 @@ def _figures(where: str, tallies: dict[str, ContentionResult]) -> list[Figure]:
     conflicts = {who: tally.conflicts / max(1, 2 * tally.reserves) for who, tally in tallies.items()}
     writes = {who: tally.writes / max(1, 2 * tally.reserves) for who, tally in tallies.items()}
     return [
-        Figure("hot", f"{where}: reserves", "/s", rates),
-        Figure("hot", f"{where}: conflicts per success", "", conflicts),
-        Figure("hot", f"{where}: writes per success", "", writes),
+        Figure("contention", f"{where}: reserves", "/s", rates),
+        Figure("contention", f"{where}: conflicts per success", "", conflicts),
+        Figure("contention", f"{where}: writes per success", "", writes),
     ]

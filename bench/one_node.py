@@ -28,7 +28,7 @@ async def onto_one_node(on: BenchEnv) -> list[Figure]:
                 seconds[book] = placed.seconds
                 await cluster.clear(field)
     return [
-        Figure("pile", f"{count} pods on one node, {book}", "s", {OURS: taken, STOCK: seconds[None]})
+        Figure("one_node", f"{count} pods on one node, {book}", "s", {OURS: taken, STOCK: seconds[None]})
         for book, taken in seconds.items()
         if book is not None
     ]

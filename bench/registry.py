@@ -41,10 +41,10 @@ SHARED_CLUSTER_BENCHES: Final[Mapping[str, Bench[FilledCluster]]] = {
 """Benchmarks that share one cluster with thousands of Nodes and Pods."""
 
 OWN_CLUSTER_BENCHES: Final[Mapping[str, Bench[BenchEnv]]] = {
-    "hot": Bench(contention.contention, 3),
+    "contention": Bench(contention.contention, 3),
     "filter": Bench(filtering.latency, 0.5),
     "place": Bench(place.placement, 8),
-    "pile": Bench(one_node.onto_one_node, 1),
+    "one_node": Bench(one_node.onto_one_node, 1),
     "admission": Bench(admission.cost, 4),
     "discover": Bench(discover.fleet, 16),
     "market": Bench(market.cost, 0.2),

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.docs import blocks
 from tests.docs.blocks import ROOT
 
 ARCHITECTURE = ROOT / "docs/architecture.md"
 PAGES = (ARCHITECTURE, ROOT / "docs/pod-lifecycle.md", ROOT / "CONTRIBUTING.md")
-SOURCES = (ROOT, ROOT / "src", ROOT / "src/croupier")
+SOURCES = (ROOT, ROOT / "src", ROOT / "src/croupier", ROOT / "tests")
+FOLDERS = ("src", "tests", "tools", *(path.name for path in (ROOT / "src/croupier").iterdir()))
 FILE = re.compile(r"(?<![\w./:<-])[a-z_]+(?:/[a-z_0-9]+)+(?:\.py)?/?(?![\w.<-])")
 """A module or folder, such as core/claims/claim.py, core/claims or src/croupier/core."""
 OTHERS = {"build/site", "pods/resize", "pods/status"}
@@ -61,6 +63,19 @@ def test_the_page_describes_every_layer_of_every_contract(contract):
 def test_every_file_that_a_page_names_exists(page):
     assert FILE.search(page.read_text())
     assert missing(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", blocks.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_any_page_names_exists(page):
+    assert [name for name in missing(page.read_text()) if name.split("/")[0] in FOLDERS] == []
+
+
+@pytest.mark.parametrize("page", blocks.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_any_page_names_exists(page):
+    named = {span.rsplit("/")[-1].removesuffix(".py") for _, span in blocks.spans(page)}
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert {name for name in named if re.fullmatch(r"test_\w+", name)} <= {*tests, "test_"}
 
 
 def test_a_missing_file_is_found():

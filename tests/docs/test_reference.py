@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from bench.registry import BENCHES
 from croupier.api import crds
 from tests.docs import blocks
 from tests.docs.blocks import ROOT
@@ -85,3 +86,11 @@ def test_an_unreadable_metric_is_reported(tmp_path, monkeypatch):
         metrics.UnreadableMetricError, match=r"kube/odd.py:2: the name and help of a metric must be literals"
     ):
         metrics.all_metrics()
+
+
+def test_the_benchmarks_that_the_page_lists_exist():
+    page = (ROOT / "docs/performance.md").read_text()
+    table = page.split("| bench |")[1].split("\n\n")[0]
+    listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+
+    assert sorted(listed) == sorted(BENCHES)
