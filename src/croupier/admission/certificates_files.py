@@ -14,10 +14,10 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.admission import certificates
 from croupier.admission.certificates import CERTIFICATE, KEY
 from croupier.admission.metrics import AdmissionMetrics
 from croupier.kube.client.errors import KubeError
+from croupier.kube.serving import certificates
 from croupier.kube.serving.http_server import BadCertificate, RotatingCertificate
 
 POLL_INTERVAL: Final = 10.0

@@ -6,15 +6,15 @@ from binascii import Error
 from datetime import datetime
 from typing import Final
 
-from cryptography import x509
-
-from croupier.admission import certificates, certificates_shared, configurations, mark_policy
+from croupier.admission import certificates_shared, configurations, mark_policy
+from croupier.admission.certificates import CERTIFICATE
 from croupier.api import kinds
 from croupier.core.installation.diagnosis_cluster import ProbeResult, RegisteredWebhook, WebhookFacts
 from croupier.core.pods.request_parser import LEDGER, PERCENT
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import ApiError, KubeError, NotFound
 from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.serving import certificates
 
 GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = "MutatingWebhookConfiguration"
@@ -71,17 +71,16 @@ def _hook(hook: Raw) -> RegisteredWebhook:
 def _last_expiry(bundle: str) -> datetime | None:
     """The expiry of the authority that is valid longest."""
     try:
-        authorities = x509.load_pem_x509_certificates(b64decode(bundle))
+        return certificates.last_expiry(b64decode(bundle))
     except (ValueError, Error):
         return None
-    return max((authority.not_valid_after_utc for authority in authorities), default=None)
 
 
 async def _served_until(api: Client, namespace: str) -> datetime | None:
     """The expiry of the webhook's certificate; None if its Secret does not exist or may not be read."""
     with contextlib.suppress(KubeError, ValueError, Error):
         secret = await api.get(kinds.SECRETS.raw, certificates_shared.NAME, namespace=namespace)
-        return certificates.expiry(b64decode(secret.get("data", {}).get(certificates.CERTIFICATE, "")))
+        return certificates.expiry(b64decode(secret.get("data", {}).get(CERTIFICATE, "")))
     return None
 
 
