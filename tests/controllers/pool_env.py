@@ -18,6 +18,7 @@ from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import pool
 from croupier.controllers.pools import writer as pool_writing
+from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
 from croupier.controllers.pools.pool import PoolController
@@ -50,7 +51,7 @@ def cut(profile: str = "", number: int = 0, state: str = "Applied", **fields: An
     return {"enabled": bool(number), "slots": slots, "target": target, "state": state, **fields}
 
 
-class FixedBookings:
+class FixedBookings(Bookings):
     """Booked units that the test sets."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ Users and other processes write them, so nothing here stops the agent: invalid o
 skipped.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +17,9 @@ from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import PoolAllocation
 from croupier.core.ledger import reported_cards
 from croupier.core.model import card_name as naming
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.pod_view import PodView
-from croupier.core.nodes.layout_plan import ANNOTATION, ChangeBlockers, LayoutCard, LayoutTarget, PoolLayout
-from croupier.node.cards.card_driver import ObservedCard
+from croupier.core.nodes.layout_plan import ANNOTATION, ChangeBlockers, LayoutTarget, PoolLayout
 
 POOL_LABEL: Final = "gpu.deckhouse.io/pool"
 """The label on the ConfigMap of a pool."""
@@ -105,7 +105,7 @@ def decode_pool(config_map: ConfigMap) -> PoolLayout:
 
 def with_card_overrides(pools: Sequence[PoolLayout], devices: Iterable[GPUDevice]) -> list[PoolLayout]:
     """The pools, preceded by one for each card that has its own allocation during a rollout."""
-    allocations = {_id(device): convert_pool.card_allocation(device) for device in devices}
+    allocations = {device.card_id: convert_pool.card_allocation(device) for device in devices}
     own = [
         PoolLayout(pool.name, frozenset((card,)), convert_pool.sharing(allocation))
         for card, allocation in allocations.items()
@@ -116,22 +116,9 @@ def with_card_overrides(pools: Sequence[PoolLayout], devices: Iterable[GPUDevice
     return [*own, *pools]
 
 
-def cards_by_id(node: str, seen: Iterable[ObservedCard]) -> dict[str, ObservedCard]:
+def cards_by_id(node: str, seen: Iterable[GpuCard]) -> dict[str, GpuCard]:
     """The cards by inventoryID."""
     return {naming.inventory_id(node, card.address): card for card in seen}
-
-
-def plan_card(card_id: str, seen: ObservedCard, unfinished: Container[str] = ()) -> LayoutCard:
-    """The card for planning. `unfinished` contains the addresses of cards with an interrupted change."""
-    return LayoutCard(
-        card_id,
-        seen.index,
-        seen.layout,
-        seen.mig_enabled,
-        seen.kinds,
-        seen.health.healthy,
-        seen.address in unfinished,
-    )
 
 
 def change_blockers(
@@ -144,7 +131,7 @@ def change_blockers(
     names = tuple(sorted(set(holders)))
     if not devices:
         return ChangeBlockers(None, True, names)
-    device = next((device for device in devices if _id(device) == card_id), None)
+    device = next((device for device in devices if device.card_id == card_id), None)
     if device is None:
         return ChangeBlockers(False, False, names)
     cut = device.status.cut
@@ -153,17 +140,13 @@ def change_blockers(
     return ChangeBlockers(_withdrawn(device), known, names)
 
 
-def _id(device: GPUDevice) -> str:
-    return device.status.inventory_id or device.metadata.name
-
-
 def _withdrawn(device: GPUDevice) -> bool:
     conditions = device.status.conditions
     return any(condition.type == OCCUPIED and condition.reason == "Withdrawn" for condition in conditions)
 
 
 def holders_by_card(
-    node: str, pods: Iterable[PodView], cards: Mapping[str, ObservedCard], *, without_ledger: bool
+    node: str, pods: Iterable[PodView], cards: Mapping[str, GpuCard], *, without_ledger: bool
 ) -> dict[str, list[str]]:
     """The pods by the cards of their allocation, which may name a card by its inventoryID or its index.
 

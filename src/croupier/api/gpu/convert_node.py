@@ -59,9 +59,9 @@ def device(source: GPUDevice) -> ReportedCard:
     mig = hardware.mig if hardware is not None else None
     index = labels.get(INDEX_LABEL, "")
     return ReportedCard(
-        id=status.inventory_id or source.metadata.name,
+        id=source.card_id,
         index=int(index) if index.isascii() and index.isdigit() else None,
-        pool=_pool(source),
+        pool=source.pool_name,
         faulted=status.state == "Faulted",
         ignored=labels.get(IGNORE) == "true" or status.managed is False,
         withheld=withheld(source),
@@ -82,14 +82,10 @@ def withheld(device: GPUDevice) -> str:
         return _REPARTITIONING[cut.state]
     if cut is not None and cut.enabled and not cut.slots:
         return "its MIG mode is enabled and it has no MIG devices"
-    serves, assigned = _pool(device), annotations.get(ASSIGNMENT, "")
+    serves, assigned = device.pool_name, annotations.get(ASSIGNMENT, "")
     if assigned == serves:
         return ""
     return f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
-
-
-def _pool(device: GPUDevice) -> str:
-    return device.status.pool_ref.name if device.status.pool_ref is not None else ""
 
 
 def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:

@@ -51,7 +51,7 @@ def card(device: GPUDevice, *, obstacle: str = "") -> AssignableCard:
     return AssignableCard(
         traits=traits(device),
         annotation=meta.annotations.get(ASSIGNMENT, ""),
-        pool=status.pool_ref.name if status.pool_ref is not None else "",
+        pool=device.pool_name,
         obstacle=obstacle,
         excluded=meta.labels.get(IGNORE) == "true" or status.managed is False,
         drained=DRAIN in meta.annotations,
@@ -66,7 +66,7 @@ def traits(device: GPUDevice) -> CardTraits:
     mig = hardware.mig if hardware is not None else None
     index = labels.get(INDEX_LABEL, "")
     return CardTraits(
-        id=device.status.inventory_id or device.metadata.name,
+        id=device.card_id,
         index=int(index) if index.isascii() and index.isdigit() else None,
         pci=f"{pci.vendor}/{pci.device}" if pci is not None else "",
         labels=labels,

@@ -293,3 +293,12 @@ class GPUDevice(Wire, frozen=True, kw_only=True):
     """Reserved for future use. It has no fields."""
     status: GPUDeviceStatus = GPUDeviceStatus()
     """The observed state of the card."""
+
+    @property
+    def card_id(self) -> str:
+        """The inventory id, or the name of an object whose status is not written yet."""
+        return self.status.inventory_id or self.metadata.name
+
+    @property
+    def pool_name(self) -> str:
+        return self.status.pool_ref.name if self.status.pool_ref is not None else ""

@@ -7,9 +7,9 @@ the number of transitions.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -24,10 +24,10 @@ from croupier.controllers.shared import apply, conditions, index_keys
 from croupier.controllers.shared.agent_reports import AgentReports
 from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.controllers.shared.informer import Informer
+from croupier.controllers.shared.ledger_reader import LedgerReader
 from croupier.core.cards import card_decision, lifecycle
 from croupier.core.cards.card_decision import CardDecision
 from croupier.core.cards.lifecycle import POOL
-from croupier.core.ledger.ledger import Ledger
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
 from croupier.kube.cache import store
@@ -51,13 +51,6 @@ UNITS_DEBOUNCE: Final = 15.0
 """Seconds by which changes of held units are debounced; placements come in large bursts."""
 
 log = structlog.get_logger(__name__)
-
-
-class CardLedgers(Protocol):
-    """Read access to the ledgers of nodes."""
-
-    def ledger(self, node: str) -> Ledger | None: ...
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class CardController:
         api: Client,
         *,
         recorders: CardEventRecorders,
-        ledgers: CardLedgers,
+        ledgers: LedgerReader,
         settings: CardControllerOptions | None = None,
     ) -> None:
         self._sources = sources
@@ -123,7 +116,7 @@ class CardController:
                 end()
 
     async def reconcile(self, node: str) -> Result:
-        devices = {_id(device): device for device in self._devices.get(node)}
+        devices = {device.card_id: device for device in self._devices.get(node)}
         inventory = self._sources.inventories.store.named(node)
         snapshot = CardsSnapshot(node, tuple(devices.values()), inventory, self._reports.of(node))
         decisions = card_decision.decide(
@@ -239,7 +232,3 @@ def _spec_version(pool: GPUPool | None) -> tuple[str, int, bool] | None:
         return None
     meta = pool.metadata
     return meta.uid, meta.generation, meta.deletion_timestamp is not None
-
-
-def _id(device: GPUDevice) -> str:
-    return device.status.inventory_id or device.metadata.name

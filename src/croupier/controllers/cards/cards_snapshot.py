@@ -32,7 +32,7 @@ class CardsSnapshot:
 def current_cards(snapshot: CardsSnapshot) -> list[CurrentCard]:
     lines = _lines(snapshot.node, snapshot.report)
     node = _node_facts(snapshot)
-    return [_current_card(device, snapshot, lines.get(_id(device)), node) for device in snapshot.devices]
+    return [_current_card(device, snapshot, lines.get(device.card_id), node) for device in snapshot.devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,3 @@ def _lines(node: str, report: AgentReport | None) -> dict[str, CardReport]:
             lines[card_name.indexed_id(node, line.index)] = line
             lines[card_name.inventory_id(node, line.address)] = line
     return lines
-
-
-def _id(device: GPUDevice) -> str:
-    return device.status.inventory_id or device.metadata.name

@@ -10,14 +10,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
 from croupier.controllers.limits import status as wire
+from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.shared.informer import Informer
 from croupier.core.resizing import messages as resize_messages
 from croupier.core.resizing import model as resize_model
@@ -50,20 +52,6 @@ BACKOFF_RESET: Final = 600.0
 log = structlog.get_logger(__name__)
 
 
-class ResizeMetrics(Protocol):
-    def resized(self, direction: str) -> None: ...
-    def failed(self, reason: str) -> None: ...
-    def applied(self, seconds: float) -> None: ...
-    def wrote(self) -> None: ...
-
-
-class NoResizeMetrics:
-    def resized(self, direction: str) -> None: ...
-    def failed(self, reason: str) -> None: ...
-    def applied(self, seconds: float) -> None: ...
-    def wrote(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PodAllocationInformers:
     allocations: Informer[PodAllocation]
@@ -76,7 +64,7 @@ class PodAllocationOptions:
     retries: Backoff = RETRIES
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    resize_metrics: ResizeMetrics = field(default_factory=NoResizeMetrics)
+    resize_metrics: PodAllocationMetrics | None = None
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
@@ -105,6 +93,9 @@ class PodAllocationController:
         self._api = api.with_field_manager(FIELD_MANAGER)
         self._recorder = recorder
         self._settings = settings or PodAllocationOptions()
+        self._metrics = self._settings.resize_metrics or PodAllocationMetrics(
+            CollectorRegistry(), sources.allocations.store
+        )
         self._failures: dict[Key, _Failure] = {}
         self._asked: dict[Key, float] = {}
         """When a change was made that the kubelet has not reported yet."""
@@ -199,7 +190,7 @@ class PodAllocationController:
         except (ApiError, Unreachable) as error:
             return _refusal(error)
         self.controller.wrote(key, PODS, written)
-        self._settings.resize_metrics.resized(_direction(pod, change))
+        self._metrics.resized(_direction(pod, change))
         if not change.back:
             self._asked[key] = self._settings.clock.monotonic()
         log.info(
@@ -232,9 +223,9 @@ class PodAllocationController:
         word = allocation.status.reason.partition(":")[0]
         news = (verdict.phase, verdict.code) != (allocation.status.phase, word)
         if verdict.phase == "Failed" and news:
-            self._settings.resize_metrics.failed(verdict.code)
+            self._metrics.failed(verdict.code)
         if verdict.phase == "Applied" and key in self._asked:
-            self._settings.resize_metrics.applied(now - self._asked.pop(key))
+            self._metrics.applied(now - self._asked.pop(key))
         if verdict.retried and (news or decision.attempted):
             generation, old = allocation.metadata.generation, self._failures.get(key)
             again = old is not None and old.generation == generation and now - old.at < BACKOFF_RESET
@@ -253,7 +244,7 @@ class PodAllocationController:
         if status == allocation.status:
             return
         await self._patch(key, wire.status_patch(allocation, status), subresource="status")
-        self._settings.resize_metrics.wrote()
+        self._metrics.wrote()
         before = (allocation.status.phase, allocation.status.reason.partition(":")[0])
         verdict = decision.verdict
         moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"

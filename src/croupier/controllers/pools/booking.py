@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -32,6 +32,7 @@ from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.event_series import EventContent, EventReference
+from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
@@ -43,30 +44,6 @@ WAITING_PODS: Final = Selection(labels=POD_LABEL, fields="spec.nodeName=")
 MARGIN: Final = 0.1
 
 log = structlog.get_logger(__name__)
-
-
-class BookingEventRecorder(Protocol):
-    """Must be created with `event_name`, so that an expiry is recorded once."""
-
-    def record(
-        self,
-        regarding: EventReference,
-        reason: str,
-        note: str,
-        *,
-        action: str,
-        type: Literal["Normal", "Warning"] = "Normal",
-    ) -> None: ...
-
-
-class ExpiryMetrics(Protocol):
-    def expired(self, pool: str, pods: int) -> None: ...
-    def forget(self, pool: str) -> None: ...
-
-
-class _NoExpiryMetrics:
-    def expired(self, pool: str, pods: int) -> None: ...
-    def forget(self, pool: str) -> None: ...
 
 
 class BookingMetrics:
@@ -97,17 +74,17 @@ class BookingOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=1))
     clock: Clock = field(default_factory=SystemClock)
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
-    expiry_metrics: ExpiryMetrics = field(default_factory=_NoExpiryMetrics)
+    expiry_metrics: BookingMetrics = field(default_factory=lambda: BookingMetrics(CollectorRegistry()))
 
 
 class Bookings:
-    """One key is one pool. `pods` are those of `WAITING_PODS`."""
+    """One key is one pool. `pods` are those of `WAITING_PODS`; `recorder` names Events by `event_name`."""
 
     def __init__(
         self,
         pods: Informer[Pod],
         pools: Informer[GPUPool],
-        recorder: BookingEventRecorder,
+        recorder: EventRecorder,
         settings: BookingOptions | None = None,
     ) -> None:
         self._bookings: dict[str, dict[str, Booking]] = {}

@@ -9,7 +9,6 @@ from croupier.core.pools.maintenance import STUCK
 
 LOW: Final = "GPUPoolCapacityLow"
 
-
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 

@@ -18,7 +18,7 @@ _CAPACITY = {
 
 
 class PoolMetrics:
-    """`gpupool_*`; implements `pool.PoolMeasurements`."""
+    """`gpupool_*`."""
 
     def __init__(self, registry: CollectorRegistry, pools: Store[GPUPool]) -> None:
         self._pools = pools

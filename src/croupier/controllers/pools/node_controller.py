@@ -5,7 +5,6 @@ the resource version that was read, and retried after a conflict.
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -60,7 +59,7 @@ class PoolNodeController:
         self._sources = sources
         self._api = api.with_field_manager(FIELD_MANAGER)
         self._devices = sources.devices.store.index(index_keys.node_of_device)
-        self._pooled = sources.devices.store.index(_pool_of)
+        self._pooled = sources.devices.store.index(index_keys.pool_of_device)
         settings = settings or PoolNodeOptions()
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, metrics=settings.metrics
@@ -90,7 +89,7 @@ class PoolNodeController:
         return DONE
 
     def _pools_on(self, node: str) -> dict[str, tuple[DesiredTaint, ...]]:
-        names = {name for device in self._devices.get(node) for name in _pool_of(device)}
+        names = {device.pool_name for device in self._devices.get(node)} - {""}
         pools = {name: self._sources.pools.store.named(name) for name in names}
         return {name: _taints(pool) for name, pool in pools.items()}
 
@@ -123,10 +122,6 @@ def _patch(node: Node, now: NodeMarks, wanted: NodeMarks) -> Raw:
         "annotations": {TAINTS: ",".join(sorted(wanted.ours)) or None},
     }
     return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(taint) for taint in taints]}}
-
-
-def _pool_of(device: GPUDevice) -> Iterable[str]:
-    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()
 
 
 def _taints(pool: GPUPool | None) -> tuple[DesiredTaint, ...]:

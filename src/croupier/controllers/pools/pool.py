@@ -8,13 +8,13 @@ pool.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
-import msgspec
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.api.core_v1 import ConfigMap, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
@@ -25,14 +25,16 @@ from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
 from croupier.controllers.pools import pool_snapshot, writer
 from croupier.controllers.pools import status as pool_status
+from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.condition_events import condition_events
+from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_matches import NodeMatches
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.controllers.pools.status import LowCapacityAlert
 from croupier.controllers.pools.writer import PoolWriter
-from croupier.controllers.shared import index_keys
+from croupier.controllers.shared import apply, index_keys
 from croupier.controllers.shared.informer import Informer
-from croupier.core.ledger.ledger import Ledger
+from croupier.controllers.shared.ledger_reader import LedgerReader
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
@@ -49,7 +51,7 @@ from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
 )
-from croupier.kube.controller.event_series import EventReference
+from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
@@ -64,40 +66,6 @@ NAMESPACE_RETRY: Final = 30.0
 log = structlog.get_logger(__name__)
 
 
-class PoolLedgers(Protocol):
-    def ledger(self, node: str) -> Ledger | None: ...
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
-
-
-class BookedUnits(Protocol):
-    """The booked units of admitted pods without a node."""
-
-    def booked(self, pool: str) -> int: ...
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
-
-
-class PoolEventRecorder(Protocol):
-    def record(
-        self,
-        regarding: EventReference,
-        reason: str,
-        note: str,
-        *,
-        action: str,
-        type: Literal["Normal", "Warning"] = "Normal",
-    ) -> None: ...
-
-
-class PoolMeasurements(Protocol):
-    def update(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
-    def forget(self, pool: str) -> None: ...
-
-
-class _NoMeasurements:
-    def update(self, pool: str, cards: int, slots: Mapping[str, int]) -> None: ...
-    def forget(self, pool: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PoolInformers:
     pools: Informer[GPUPool]
@@ -106,8 +74,8 @@ class PoolInformers:
     inventories: Informer[GPUNodeInventory]
     config_maps: Informer[ConfigMap]
     """ConfigMaps in `namespace` with the label gpu.deckhouse.io/pool."""
-    ledgers: PoolLedgers
-    bookings: BookedUnits
+    ledgers: LedgerReader
+    bookings: Bookings
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +89,7 @@ class PoolControllerOptions:
     options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=4, resync=300.0))
     clock: Clock = field(default_factory=SystemClock)
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
-    pool_metrics: PoolMeasurements = field(default_factory=_NoMeasurements)
+    pool_metrics: PoolMetrics | None = None
 
 
 class PoolController:
@@ -132,16 +100,17 @@ class PoolController:
         sources: PoolInformers,
         api: Client,
         *,
-        recorder: PoolEventRecorder,
+        recorder: EventRecorder,
         settings: PoolControllerOptions | None = None,
     ) -> None:
         self._sources = sources
         self._api = api.with_field_manager(REPORTER)
         self._recorder = recorder
         self._settings = settings or PoolControllerOptions()
+        self._metrics = self._settings.pool_metrics or PoolMetrics(CollectorRegistry(), sources.pools.store)
         self._not_before: dict[str, float] = {}
         self._on_node = sources.devices.store.index(index_keys.node_of_device)
-        self._of_pool = sources.devices.store.index(_pool_of)
+        self._of_pool = sources.devices.store.index(index_keys.pool_of_device)
         self._stray = sources.devices.store.index(_strays)
         self._labelled = sources.nodes.store.index(lambda node: pool_nodes.node_marks(node).pools)
         follows = pool_claims.NodeMatchInformers(
@@ -192,7 +161,9 @@ class PoolController:
                 log.exception("cannot compute the matching cards of pools")
 
     def _ledger_changed(self, node: str) -> None:
-        for pool in {name for device in self._on_node.get(node) for name in _pool_of(device)}:
+        for pool in {
+            name for device in self._on_node.get(node) for name in index_keys.pool_of_device(device)
+        }:
             self.controller.add(pool, within=self._settings.debounce)
 
     async def reconcile(self, name: str) -> Result:
@@ -206,7 +177,7 @@ class PoolController:
             return DONE
         pool = self._sources.pools.store.named(name)
         if pool is None:
-            self._settings.pool_metrics.forget(name)
+            self._metrics.forget(name)
             self._not_before.pop(name, None)
             return DONE
         if pool.metadata.deletion_timestamp is None and POOL_FINALIZER not in pool.metadata.finalizers:
@@ -239,7 +210,7 @@ class PoolController:
     def _seen(self, device: GPUDevice) -> PoolCardView:
         node = device.status.node_name or ""
         ledger = self._sources.ledgers.ledger(node)
-        card = ledger.card(device.status.inventory_id or device.metadata.name) if ledger is not None else None
+        card = ledger.card(device.card_id) if ledger is not None else None
         return PoolCardView(device, self._sources.inventories.store.named(node), card)
 
     async def _keep(self, snapshot: PoolSnapshot, writer: PoolWriter) -> Result:
@@ -251,7 +222,7 @@ class PoolController:
         lines = pool_snapshot.counted_cards(snapshot)
         capacity = pool_capacity.count(lines, snapshot.booked)
         status = pool_status.status(snapshot, outcome, capacity, self._settings.alarm, now)
-        self._settings.pool_metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
+        self._metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
         await self._write(snapshot, status)
         await writer.steps(snapshot, outcome.steps)
         if outcome.release:
@@ -278,8 +249,7 @@ class PoolController:
         pool = snapshot.pool
         if status == pool.status:
             return
-        meta = {"name": pool.metadata.name, "uid": pool.metadata.uid}
-        body = {"metadata": meta, "status": msgspec.to_builtins(status)}
+        body = apply.apply_body(pool, status)
         try:
             written = await self._api.apply(GPU_POOLS, body, force=True, subresource="status")
         except NotFound:
@@ -343,10 +313,6 @@ def _slots(snapshot: PoolSnapshot, lines: Iterable[CountedCard]) -> Mapping[str,
     return slots
 
 
-def _pool_of(device: GPUDevice) -> Iterable[str]:
-    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()
-
-
 def _strays(device: GPUDevice) -> Iterable[bool]:
     annotations = device.metadata.annotations
     marked = convert_pool.CARD_ALLOCATION in annotations or writer.is_own_drain(annotations.get(DRAIN, ""))
@@ -357,7 +323,7 @@ def _keys(device: GPUDevice) -> set[str]:
     """The keys that a change of the card affects."""
     assigned = device.metadata.annotations.get(ASSIGNMENT)
     strays = (STRAYS,) if any(_strays(device)) else ()
-    return {*_pool_of(device), *((assigned,) if assigned else ()), *strays}
+    return {*index_keys.pool_of_device(device), *((assigned,) if assigned else ()), *strays}
 
 
 def _pool_of_config(config: ConfigMap) -> Iterable[str]:

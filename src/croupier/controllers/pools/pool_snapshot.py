@@ -36,7 +36,7 @@ class PoolCardView:
 
     @property
     def id(self) -> str:
-        return self.device.status.inventory_id or self.device.metadata.name
+        return self.device.card_id
 
     @property
     def node(self) -> str:

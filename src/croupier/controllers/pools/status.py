@@ -21,6 +21,7 @@ from croupier.api.gpu.pool import (
     PoolNode,
 )
 from croupier.api.meta import Condition
+from croupier.controllers.pools.condition_events import LOW
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.controllers.shared import conditions
@@ -31,7 +32,6 @@ from croupier.core.pools.sharing_change import PoolDecision
 MAX_LINES: Final = 500
 AVAILABLE: Final = "Available"
 CAPACITY_LOW: Final = "CapacityLow"
-LOW: Final = "GPUPoolCapacityLow"
 _MAX_MESSAGE: Final = 1024
 
 

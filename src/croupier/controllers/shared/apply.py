@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from croupier.api.gpu import GPUDevice, GPUNodeInventory
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.kube.client.resource import Raw
 
 
-def apply_body(found: GPUDevice | GPUNodeInventory, status: msgspec.Struct) -> Raw:
+def apply_body(found: GPUDevice | GPUNodeInventory | GPUPool, status: msgspec.Struct) -> Raw:
     """The body of a server-side apply, bound to the UID of the object."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return {"metadata": {"name": found.metadata.name, "uid": found.metadata.uid}, "status": fields}

@@ -15,4 +15,4 @@ def node_of_device(device: GPUDevice) -> Iterable[str]:
 
 
 def pool_of_device(device: GPUDevice) -> Iterable[str]:
-    return (device.status.pool_ref.name,) if device.status.pool_ref is not None else ()
+    return (device.pool_name,) if device.pool_name else ()
